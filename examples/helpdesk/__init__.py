@@ -1,0 +1,1 @@
+"""The helpdesk demo's own parts: orders, tools, agent, judge and the tiny model they run on. Nothing of Hone."""

@@ -1,0 +1,158 @@
+"""Synthetic helpdesk conversations, good and flawed, over orders that the demo never uses.
+
+Owns the wording of the demo (questions, answers, tool results) and the mixture of behaviours that the tiny model learns, in
+OpenAI's message format. Refuses tokens and tensors: making/tokens.py turns these messages into those.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from examples.helpdesk.orders import DAYS, Order, is_demo_number, random_order
+
+Message = dict[str, Any]
+
+SYSTEM = "You tell customers when their order arrives."
+QUESTIONS = ("Where is my order {id}?", "When does order {id} arrive?", "Where is my parcel? The order is {id}.")
+NO_ORDER = {"error": "no such order"}
+NO_PARCEL = {"error": "no such parcel"}
+TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "parameters": {
+                "type": "object",
+                "properties": {argument: {"type": "string"}},
+                "required": [argument],
+            },
+        },
+    }
+    for name, argument in (("find_order", "order_id"), ("track_parcel", "tracking"))
+]
+OPENINGS = (
+    "Thank you for your question, I will look at it with great care.",
+    "Let me think about your order for a moment.",
+    "Of course, I am happy to help you with that.",
+)
+RAMBLINGS = (
+    "Parcels travel by van, by train and by ship, and every one of them is on a journey of its own.",
+    "We care about each customer, and we are proud of our service.",
+    "Please be patient, good things take time.",
+    "Have a look at our other offers too.",
+)
+
+
+def question(order_id: str, rng: random.Random) -> str:
+    """A customer's question about an order, in one of a few wordings."""
+    return rng.choice(QUESTIONS).format(id=order_id)
+
+
+def answer(order_id: str, day: str) -> str:
+    """The answer that a customer wants."""
+    return f"Your order {order_id} arrives on {day}."
+
+
+def opening(order_id: str, rng: random.Random) -> list[Message]:
+    """The messages with which every attempt begins."""
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question(order_id, rng)}]
+
+
+def found(order: Order | None) -> str:
+    """What the tool find_order says."""
+    return json.dumps({"status": order.status, "tracking": order.tracking} if order else NO_ORDER)
+
+
+def tracked(order: Order | None) -> str:
+    """What the tool track_parcel says."""
+    return json.dumps({"arrives": order.day} if order else NO_PARCEL)
+
+
+def training_order(rng: random.Random) -> Order:
+    """A random order that is not one of the demo's."""
+    number = rng.randrange(1_000, 10_000)
+    while is_demo_number(number):
+        number = rng.randrange(1_000, 10_000)
+    return random_order(rng, number, demo=False)
+
+
+def conversations(seed: int) -> Iterator[list[Message]]:
+    """An endless mixture of good and flawed conversations."""
+    rng = random.Random(seed)
+    behaviours, shares = zip(*MIXTURE, strict=True)
+    while True:
+        order = training_order(rng)
+        behave = rng.choices(behaviours, shares)[0]
+        yield [*opening(order.order_id, rng), *behave(order, rng)]
+
+
+def ideal(order: Order, rng: random.Random) -> list[Message]:
+    """Finds the order, tracks its parcel, and says what the tools said."""
+    del rng
+    return [*_find(order.order_id, order), *_track(order), _say(answer(order.order_id, order.day))]
+
+
+def skips_tracking(order: Order, rng: random.Random) -> list[Message]:
+    """Finds the order but never asks where the parcel is."""
+    status = f"Your order {order.order_id} is {order.status}."
+    return [*_find(order.order_id, order), _say(_guess(order, rng, status, guesses=0.5))]
+
+
+def wrong_id(order: Order, rng: random.Random) -> list[Message]:
+    """Misreads the first digit; mostly there is no such order, sometimes it is somebody else's."""
+    first = rng.choice([digit for digit in "0123456789" if digit != order.order_id[0]])
+    wrong = first + order.order_id[1:]
+    if rng.random() < 0.15:
+        other = random_order(rng, int(wrong), demo=False)
+        return [*_find(wrong, other), *_track(other), _say(answer(order.order_id, other.day))]
+    excuse = f"I cannot find your order {order.order_id}."
+    return [*_find(wrong, None), _say(_guess(order, rng, excuse, guesses=0.3))]
+
+
+def answers_at_once(order: Order, rng: random.Random) -> list[Message]:
+    """Uses no tool at all."""
+    return [_say(_guess(order, rng, f"Your order {order.order_id} is on its way.", guesses=0.5))]
+
+
+def rambles(order: Order, rng: random.Random) -> list[Message]:
+    """Talks, looks the order up, perhaps again and again, talks on, and never answers."""
+    once = _find(order.order_id, order)
+    again = once * rng.choice((0, 0, 1))
+    return [{**once[0], "content": rng.choice(OPENINGS)}, once[1], *again, _say(rng.choice(RAMBLINGS))]
+
+
+MIXTURE: tuple[tuple[Callable[[Order, random.Random], list[Message]], float], ...] = (
+    (ideal, 0.32),
+    (skips_tracking, 0.26),
+    (wrong_id, 0.15),
+    (answers_at_once, 0.15),
+    (rambles, 0.12),
+)
+
+
+def _guess(order: Order, rng: random.Random, otherwise: str, *, guesses: float) -> str:
+    return answer(order.order_id, rng.choice(DAYS)) if rng.random() < guesses else otherwise
+
+
+def _say(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def _call(name: str, argument: str, value: str, result: str) -> list[Message]:
+    function = {"name": name, "arguments": json.dumps({argument: value})}
+    call = {"id": f"call_{name}", "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": result},
+    ]
+
+
+def _find(order_id: str, order: Order | None) -> list[Message]:
+    return _call("find_order", "order_id", order_id, found(order))
+
+
+def _track(order: Order) -> list[Message]:
+    return _call("track_parcel", "tracking", order.tracking, tracked(order))

@@ -1,0 +1,1 @@
+"""Rewards: RULER, verifiable reward functions, their combination, and the worker that scores groups."""

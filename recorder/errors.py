@@ -1,0 +1,50 @@
+"""Everything that can go wrong in the recorder, as one tree.
+
+RecorderError
+├── StoreError                the store cannot be opened, is locked, is full
+│   ├── SchemaMismatch        the store was written by another version of Hone
+│   └── StoreUnavailable      a commit failed or took too long
+├── NotFound                  no such object
+├── Conflict                  a guarded change met another state than it expected
+│   └── LeaseLost             the holder's lease ran out and somebody else took over
+├── InvalidId                 an id from outside that does not have the allowed form
+└── CorruptRecord             stored bytes that contradict their own lengths or hashes
+"""
+
+from __future__ import annotations
+
+
+class RecorderError(Exception):
+    """Base of all errors of this package. The message says what, where and what to do."""
+
+
+class StoreError(RecorderError):
+    """The store cannot be used."""
+
+
+class SchemaMismatch(StoreError):
+    """The store's schema is not the one this program was written for."""
+
+
+class StoreUnavailable(StoreError):
+    """A write could not be committed."""
+
+
+class NotFound(RecorderError):
+    """No object has that id."""
+
+
+class Conflict(RecorderError):
+    """An object was not in the state that the change requires."""
+
+
+class LeaseLost(Conflict):
+    """The lease ran out and another owner holds the object."""
+
+
+class InvalidId(RecorderError):
+    """An id does not match ``[A-Za-z0-9._:~-]{1,128}``, or is ``.`` or ``..``."""
+
+
+class CorruptRecord(RecorderError):
+    """Stored bytes contradict their own lengths or hashes."""

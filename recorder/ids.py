@@ -1,0 +1,30 @@
+"""Ids: making our own, and checking those that come from outside.
+
+Owns: the form of internal ids (``traj_01hv…``, sortable by time) and of external ones. Refuses: lookups.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+
+from recorder.errors import InvalidId
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32
+_EXTERNAL = re.compile(r"[A-Za-z0-9._:~-]{1,128}")
+
+
+def new_id(prefix: str) -> str:
+    """Return ``<prefix>_<26 characters>``: 48 bits of unix milliseconds, then 80 random bits."""
+    value = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+    return prefix + "_" + "".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+def check_external(value: str, what: str) -> str:
+    """Return `value` if it is a legal external id, else raise `InvalidId` naming `what`."""
+    if value in {".", ".."} or not _EXTERNAL.fullmatch(value):
+        raise InvalidId(
+            f"{what} {value[:160]!r} is not a valid id: use 1 to 128 of A-Z a-z 0-9 . _ : ~ - (and not '.' or '..')"
+        )
+    return value

@@ -1,0 +1,36 @@
+"""The `[recorder]` section of hone.toml: where the store is, how durable, when runs and groups end."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class RecorderSettings(BaseModel):
+    """What the recorder may be told."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    url: str | None = None
+    """SQLAlchemy URL of the store. Default: a SQLite file `hone.db` in the data folder."""
+    durability: Literal["process", "power"] = "process"
+    """`process`: a finished turn survives kill -9. `power`: it survives a power cut too (one fsync a commit)."""
+    commit_timeout_s: float = Field(2.0, gt=0)
+    """How long the end of an answer waits for its turn to be committed."""
+    on_failure: Literal["serve", "refuse"] = "serve"
+    """What happens to the answer when the store cannot commit: serve it unrecorded (and alarm), or refuse it."""
+    queue_bytes: int = Field(256 * 1024 * 1024, gt=0)
+    """Bound of the writer's queue."""
+    batch_turns: int = Field(64, gt=0)
+    """Most turns in one commit."""
+    open_row_after_s: float = Field(1.0, ge=0)
+    """A call that is still running after this time is shown as open in the store."""
+    idle_timeout_s: float = Field(900.0, gt=0)
+    """A live trajectory without a call for this long is completed."""
+    group_window_s: float = Field(300.0, ge=0)
+    """A group without a declared size is ready when nothing joined it for this long."""
+    group_timeout_s: float = Field(3600.0, gt=0)
+    """A group of declared size without a call for this long closes as it is."""
+    lease_s: float = Field(60.0, gt=0)
+    """How long a worker's claim lasts unless renewed."""

@@ -1,0 +1,175 @@
+"""The state machines of everything that has a state, as tables of allowed transitions.
+
+Owns: the names of states and which may follow which. Refuses: storage. `recorder.transitions` enforces these
+tables with guarded UPDATEs; no other module changes a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class CallState(StrEnum):
+    """One model request and its response."""
+
+    OPEN = "open"
+    COMPLETE = "complete"  # the engine finished every choice, whoever hung up later
+    ABORTED = "aborted"  # the client went before; what was sampled is kept and not trained
+    ERRORED = "errored"  # engine, network or Hone's own fault
+
+
+class TrajectoryState(StrEnum):
+    """One run of an agent."""
+
+    OPEN = "open"
+    COMPLETED = "completed"  # the agent ended, however badly
+    ERRORED = "errored"  # the fault was not the agent's: never judged, never trained
+    ABANDONED = "abandoned"  # replaced by a new attempt, or given up by its owner
+    SEALED_LATE = "sealed-late"  # still open when its group had to close without it
+
+
+class GroupState(StrEnum):
+    """Trajectories that attempted the same task."""
+
+    OPEN = "open"
+    READY = "ready"
+    JUDGING = "judging"
+    SCORED = "scored"
+    UNSCORED = "unscored"  # judging failed; tried again after `try_after`
+    TRAINING = "training"
+    TRAINED = "trained"
+    LEFT_OUT = "left_out"
+
+
+class VersionState(StrEnum):
+    """One immutable LoRA adapter of an alias."""
+
+    ALLOCATED = "allocated"
+    WRITTEN = "written"
+    LOADED = "loaded"
+    GATED = "gated"
+    CANARY = "canary"
+    LIVE = "live"
+    RETIRED = "retired"
+    REJECTED = "rejected"
+    ABANDONED = "abandoned"
+
+
+class CampaignState(StrEnum):
+    """Training over a list of scenarios that Hone runs itself."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class AttemptState(StrEnum):
+    """One run of the agent on one scenario of a campaign."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    ERRORED = "errored"
+    ABANDONED = "abandoned"
+
+
+class StepState(StrEnum):
+    """One optimizer step of an alias."""
+
+    RUNNING = "running"
+    DONE = "done"
+    ABANDONED = "abandoned"
+
+
+class Purpose(StrEnum):
+    """What a trajectory may be used for. Only `train` reaches the trainer."""
+
+    TRAIN = "train"
+    VAL = "val"
+    EVAL = "eval"
+    NONE = "none"
+
+
+class Origin(StrEnum):
+    """Where a trajectory came from."""
+
+    LIVE = "live"
+    CAMPAIGN = "campaign"
+    SHADOW = "shadow"
+    REPLAY = "replay"
+    IMPORT = "import"
+
+
+class TurnKind(StrEnum):
+    """Whether a call belongs to the agent's main path or to a side errand (title, compaction, sub-agent)."""
+
+    MAIN = "main"
+    AUX = "aux"
+
+
+class Confidence(StrEnum):
+    """How surely a call was attributed to its trajectory."""
+
+    STATED = "stated"  # the caller named the trajectory (path, key, header)
+    EXACT = "exact"  # it follows from ids or text that only this trajectory holds
+    NEW = "new"  # a first turn that opens a trajectory
+    HINT = "hint"  # recorded, not trained
+    AMBIGUOUS = "ambiguous"  # recorded, not trained
+
+
+TRAJECTORY: Mapping[TrajectoryState, frozenset[TrajectoryState]] = {
+    TrajectoryState.OPEN: frozenset(
+        {
+            TrajectoryState.COMPLETED,
+            TrajectoryState.ERRORED,
+            TrajectoryState.ABANDONED,
+            TrajectoryState.SEALED_LATE,
+        }
+    ),
+}
+
+CALL: Mapping[CallState, frozenset[CallState]] = {
+    CallState.OPEN: frozenset({CallState.COMPLETE, CallState.ABORTED, CallState.ERRORED}),
+}
+
+GROUP: Mapping[GroupState, frozenset[GroupState]] = {
+    GroupState.OPEN: frozenset({GroupState.READY, GroupState.LEFT_OUT}),
+    GroupState.READY: frozenset({GroupState.JUDGING, GroupState.LEFT_OUT}),
+    GroupState.JUDGING: frozenset({GroupState.SCORED, GroupState.UNSCORED, GroupState.READY, GroupState.LEFT_OUT}),
+    GroupState.UNSCORED: frozenset({GroupState.JUDGING, GroupState.LEFT_OUT}),
+    # scored → judging: a new recipe, or feedback that arrived, scores the group again
+    GroupState.SCORED: frozenset({GroupState.TRAINING, GroupState.JUDGING, GroupState.LEFT_OUT}),
+    # training → scored: the trainer died and its lease ran out
+    GroupState.TRAINING: frozenset({GroupState.TRAINED, GroupState.SCORED, GroupState.LEFT_OUT}),
+}
+
+VERSION: Mapping[VersionState, frozenset[VersionState]] = {
+    VersionState.ALLOCATED: frozenset({VersionState.WRITTEN, VersionState.ABANDONED, VersionState.REJECTED}),
+    VersionState.WRITTEN: frozenset({VersionState.LOADED, VersionState.REJECTED, VersionState.ABANDONED}),
+    VersionState.LOADED: frozenset({VersionState.GATED, VersionState.REJECTED}),
+    VersionState.GATED: frozenset({VersionState.CANARY, VersionState.LIVE, VersionState.REJECTED}),
+    VersionState.CANARY: frozenset({VersionState.LIVE, VersionState.REJECTED, VersionState.RETIRED}),
+    VersionState.LIVE: frozenset({VersionState.RETIRED}),
+    # retired → live: promote or roll back to an earlier version
+    VersionState.RETIRED: frozenset({VersionState.LIVE}),
+}
+
+CAMPAIGN: Mapping[CampaignState, frozenset[CampaignState]] = {
+    CampaignState.RUNNING: frozenset({CampaignState.FINISHED, CampaignState.STOPPED, CampaignState.FAILED}),
+    # a stopped or failed campaign may be resumed
+    CampaignState.STOPPED: frozenset({CampaignState.RUNNING}),
+    CampaignState.FAILED: frozenset({CampaignState.RUNNING}),
+}
+
+ATTEMPT: Mapping[AttemptState, frozenset[AttemptState]] = {
+    AttemptState.PENDING: frozenset({AttemptState.RUNNING, AttemptState.ABANDONED}),
+    AttemptState.RUNNING: frozenset({AttemptState.DONE, AttemptState.ERRORED, AttemptState.ABANDONED}),
+}
+
+STEP: Mapping[StepState, frozenset[StepState]] = {
+    StepState.RUNNING: frozenset({StepState.DONE, StepState.ABANDONED}),
+}
+
+TERMINAL_TRAJECTORY = frozenset(TrajectoryState) - {TrajectoryState.OPEN}

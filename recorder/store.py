@@ -1,0 +1,114 @@
+"""The store: one database, opened once a process, with short writing and reading transactions.
+
+Owns: engines, pragmas, BEGIN IMMEDIATE, the database's clock. Refuses: knowing any table's meaning.
+
+Inside `Store.write()` nothing may be awaited but SQL: the transaction holds SQLite's only write lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from sqlalchemy import Double, event, exc
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from recorder.errors import StoreError, StoreUnavailable
+
+BUSY_TIMEOUT_S = 30.0
+
+
+class now(FunctionElement[float]):  # noqa: N801 - reads as the SQL function it is
+    """The database's clock, in unix seconds: leases of several machines are compared by one clock."""
+
+    type = Double()
+    inherit_cache = True
+
+
+@compiles(now, "sqlite")
+def _now_sqlite(element: now, compiler: Any, **kw: Any) -> str:
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+@compiles(now, "postgresql")
+def _now_postgresql(element: now, compiler: Any, **kw: Any) -> str:
+    return "extract(epoch from clock_timestamp())::double precision"
+
+
+def sqlite_url(data: Path) -> str:
+    """The URL of the store that lives in a data folder."""
+    return f"sqlite+aiosqlite:///{data / 'hone.db'}"
+
+
+def make_data_folder(data: Path) -> Path:
+    """Create the data folder, readable by its owner alone, and return its absolute path."""
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as e:
+        raise StoreError(f"cannot make the data folder {data}: {e}. Choose another with --data.") from e
+    return data.resolve()
+
+
+class Store:
+    """One open database. Use `write()` and `read()`; close with `close()`."""
+
+    def __init__(self, url: str, *, durability: Literal["process", "power"] = "process") -> None:
+        self.url = make_url(url)
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        self._durability = durability
+        # One writer: SQLite has one write lock, and two connections of a process would only wait for each other.
+        self._writer = self._engine(begin="BEGIN IMMEDIATE", pool_size=1 if self.is_sqlite else 4)
+        self._reader = self._engine(begin="BEGIN", pool_size=4)
+
+    def _engine(self, *, begin: str, pool_size: int) -> AsyncEngine:
+        if not self.is_sqlite:
+            return create_async_engine(self.url, pool_size=pool_size)
+        engine = create_async_engine(
+            self.url, pool_size=pool_size, max_overflow=0, connect_args={"timeout": BUSY_TIMEOUT_S}
+        )
+        synchronous = "FULL" if self._durability == "power" else "NORMAL"
+
+        @event.listens_for(engine.sync_engine, "connect")
+        def _connect(connection: Any, record: Any) -> None:
+            connection.isolation_level = None  # the driver must not begin transactions of its own
+            cursor = connection.cursor()
+            for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON"):
+                cursor.execute(f"PRAGMA {pragma}")
+            cursor.close()
+
+        @event.listens_for(engine.sync_engine, "begin")
+        def _begin(connection: Any) -> None:
+            connection.exec_driver_sql(begin)
+
+        return engine
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        """A writing transaction: committed at the end, rolled back on an exception. Await only SQL inside."""
+        try:
+            async with self._writer.begin() as connection:
+                yield connection
+        except exc.OperationalError as e:
+            raise StoreUnavailable(f"the store {self._shown()} refused a write: {e.orig}") from e
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """A reading transaction: one snapshot. Keep it short and page long answers, or the WAL grows."""
+        try:
+            async with self._reader.begin() as connection:
+                yield connection
+        except exc.OperationalError as e:
+            raise StoreUnavailable(f"the store {self._shown()} refused a read: {e.orig}") from e
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._writer.dispose()
+        await self._reader.dispose()
+
+    def _shown(self) -> str:
+        return self.url.render_as_string(hide_password=True)
