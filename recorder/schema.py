@@ -3,8 +3,8 @@
 Owns: every table, its keys and indexes, for SQLite and PostgreSQL alike; Alembic's migrations are held to it by a test.
 Refuses: queries. Times are unix seconds (UTC, float) by the database's clock; `*_bytes`, `*_s` say their unit.
 
-Token ids are packed little-endian int32, logprobs little-endian float32 (`recorder.tokens`). Node and blob ids are keyed
-content hashes (16 bytes), so that writing one needs no look-up; all other ids are text from `recorder.ids.new_id`.
+Token ids are packed little-endian int32, logprobs little-endian float32 (`recorder.tokens`). Node and blob ids are
+keyed content hashes (16 bytes), so that writing one needs no look-up; other ids are text from `recorder.ids.new_id`.
 """
 
 from __future__ import annotations

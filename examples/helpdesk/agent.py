@@ -1,10 +1,10 @@
-"""A plain tool-calling agent: it asks a model over the OpenAI protocol and calls its tools over MCP. It knows nothing of Hone.
+"""A plain tool-calling agent: a model over the OpenAI protocol, tools over MCP. It knows nothing of Hone.
 
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 HELPDESK_MCP_URL=http://127.0.0.1:8100/mcp \\
         python examples/helpdesk/agent.py "Where is my order 4821?"
 
-Owns the loop and the connections that concurrent runs share. Refuses to judge what the model does: a malformed call or a
-missing argument is answered with what is wrong with it, as any tool would.
+Owns the loop and the connections that concurrent runs share. Refuses to judge what the model does: a
+malformed call is answered with what is wrong with it, as any tool would answer.
 """
 
 from __future__ import annotations
@@ -19,51 +19,162 @@ from typing import Any, Protocol
 
 from mcp import Client, MCPError
 from mcp_types import TextContent
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageFunctionToolCall
 
 SYSTEM = "You tell customers when their order arrives."
 MAX_TURNS = 6
 MAX_TOKENS = 96
 MCP_URL = "http://127.0.0.1:8100/mcp"
 
-Message = dict[str, Any]
+Json = dict[str, Any]
 
 
 class Task(Protocol):
-    """One question, and the model that is to answer it."""
+    """One question, and where the model is that shall answer it."""
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """Names the attempt."""
+
     @property
-    def input(self) -> dict[str, Any] | str: ...
+    def input(self) -> Json | str:
+        """The question itself, or a dict with it under ``question``."""
+
     @property
-    def base_url(self) -> str: ...
+    def base_url(self) -> str:
+        """Where the model is, with its ``/v1``."""
+
     @property
-    def api_key(self) -> str: ...
+    def api_key(self) -> str:
+        """The key for it."""
+
     @property
-    def model(self) -> str: ...
+    def model(self) -> str:
+        """Its name."""
 
 
-class Desk:
-    """One MCP session and one HTTP connection pool for all runs of an event loop.
+async def run(task: Task) -> str:
+    """Answer the task's question; returns the last thing that the model said.
 
-    A client a run would cost more time than the run itself, and the MCP session has to be entered and left by the same task, so
-    a task of its own holds it until the loop ends.
+    Raises:
+        openai.OpenAIError: the model could not be reached or refused the request.
+        httpx2.HTTPError: the tools could not be reached.
     """
+    desk = await _desk(asyncio.get_running_loop(), os.environ.get("HELPDESK_MCP_URL", MCP_URL))
+    question = task.input if isinstance(task.input, str) else task.input["question"]
+    return await desk.answer(str(question), task)
 
-    def __init__(self, mcp_url: str) -> None:
-        loop = asyncio.get_running_loop()
-        self._ready: asyncio.Future[tuple[Client, list[dict[str, Any]]]] = loop.create_future()
-        self._openai = AsyncOpenAI(base_url="http://unset", api_key="unset", max_retries=2)
-        self._holder = loop.create_task(self._hold(mcp_url))
 
-    async def _hold(self, mcp_url: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """One connection pool to models and one MCP session, shared by every run of an event loop."""
+
+    models: AsyncOpenAI
+    mcp: Client
+    tools: list[Json]
+
+    async def answer(self, question: str, task: Task) -> str:
+        """The agent's loop: ask the model, call what it wants called, until it only talks."""
+        model = self.models.with_options(base_url=task.base_url, api_key=task.api_key)
+        messages: list[Json] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
+        for _ in range(MAX_TURNS):
+            reply = await self._ask(model, task.model, messages)
+            messages.append(_echo(reply))
+            calls = [call for call in reply.tool_calls or () if call.type == "function"]
+            if not calls:
+                break
+            messages += [await self._call(call) for call in calls]
+        return str(messages[-1]["content"] or "")
+
+    async def _ask(self, client: AsyncOpenAI, model: str, messages: list[Json]) -> ChatCompletionMessage:
+        completion = await client.chat.completions.create(
+            model=model,
+            messages=messages,  # type: ignore[arg-type]  # plain dicts of the shape that the API documents
+            tools=self.tools,  # type: ignore[arg-type]  # likewise
+            tool_choice="auto",
+            temperature=1.0,
+            max_tokens=MAX_TOKENS,
+        )
+        return completion.choices[0].message
+
+    async def _call(self, call: ChatCompletionMessageFunctionToolCall) -> Json:
         try:
-            async with self._openai, Client(mcp_url) as client:
-                listed = await client.list_tools()
-                self._ready.set_result((client, [_as_openai(tool) for tool in listed.tools]))
-                await asyncio.Event().wait()
-        except Exception as error:
-            if self._ready.done():
-                raise
-            self._ready.set_exception(error)
+            arguments = json.loads(call.function.arguments)
+            if not isinstance(arguments, dict):
+                raise ValueError("the arguments of a call are a JSON object")
+            result = await self.mcp.call_tool(call.function.name, arguments)
+            text = "".join(part.text for part in result.content if isinstance(part, TextContent))
+        except (ValueError, MCPError) as error:
+            text = json.dumps({"error": str(error)})
+        return {"role": "tool", "tool_call_id": call.id, "content": text}
+
+
+def _echo(reply: ChatCompletionMessage) -> Json:
+    """The model's turn as it is sent back to it."""
+    if not reply.tool_calls:
+        return {"role": "assistant", "content": reply.content}
+    calls = [call.model_dump(include={"id", "type", "function"}) for call in reply.tool_calls]
+    return {"role": "assistant", "content": reply.content, "tool_calls": calls}
+
+
+@functools.cache
+def _desk(loop: asyncio.AbstractEventLoop, mcp_url: str) -> asyncio.Future[Desk]:
+    """The desk of this loop, opened by the first run: connections of its own cost a run more than its work.
+
+    An MCP session must be left by the task that entered it. So one task holds it until the loop ends and cancels
+    what is left; what it hands out is a future.
+    """
+    opened: asyncio.Future[Desk] = loop.create_future()
+    holder = loop.create_task(_hold(mcp_url, opened))
+    opened.add_done_callback(lambda _: holder)  # keeps a reference: the loop itself holds tasks weakly
+    return opened
+
+
+async def _hold(mcp_url: str, opened: asyncio.Future[Desk]) -> None:
+    try:
+        async with AsyncOpenAI(base_url="http://unset", api_key="unset") as models, Client(mcp_url) as mcp:
+            tools = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": tool.name,
+                        "description": tool.description or "",
+                        "parameters": tool.input_schema,
+                    },
+                }
+                for tool in (await mcp.list_tools()).tools
+            ]
+            opened.set_result(Desk(models, mcp, tools))
+            await asyncio.Event().wait()
+    except Exception as error:  # boundary: whatever stopped the opening belongs to the runs that wait for it
+        if opened.done():
+            raise
+        _desk.cache_clear()
+        opened.set_exception(error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """The task that a person types."""
+
+    input: str
+    base_url: str
+    api_key: str
+    model: str
+    id: str = "typed"
+
+
+def main() -> None:
+    """Answer one question from the command line."""
+    parser = argparse.ArgumentParser(description="Ask the helpdesk.")
+    parser.add_argument("question", help='for example "Where is my order 4821?"')
+    parser.add_argument("--model", default="helpdesk", help="the model's name (helpdesk)")
+    given = parser.parse_args()
+    base_url = os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
+    key = os.environ.get("OPENAI_API_KEY", "none")
+    print(asyncio.run(run(_Typed(given.question, base_url, key, given.model))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """Synthetic helpdesk conversations, good and flawed, over orders that the demo never uses.
 
-Owns the wording of the demo (questions, answers, tool results) and the mixture of behaviours that the tiny model learns, in
-OpenAI's message format. Refuses tokens and tensors: making/tokens.py turns these messages into those.
+Owns the mixture of behaviours that the tiny model learns, in OpenAI's message format. Refuses tokens and
+tensors: making/tokenizer.py and making/training.py turn these messages into those.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from examples.helpdesk.agent import SYSTEM
 from examples.helpdesk.orders import DAYS, Order, is_demo_number, random_order
+from examples.helpdesk.wording import answer, found, question, tracked
 
 Message = dict[str, Any]
 
-SYSTEM = "You tell customers when their order arrives."
-QUESTIONS = ("Where is my order {id}?", "When does order {id} arrive?", "Where is my parcel? The order is {id}.")
-NO_ORDER = {"error": "no such order"}
-NO_PARCEL = {"error": "no such parcel"}
 TOOLS: list[dict[str, Any]] = [
     {
         "type": "function",
@@ -46,29 +44,9 @@ RAMBLINGS = (
 )
 
 
-def question(order_id: str, rng: random.Random) -> str:
-    """A customer's question about an order, in one of a few wordings."""
-    return rng.choice(QUESTIONS).format(id=order_id)
-
-
-def answer(order_id: str, day: str) -> str:
-    """The answer that a customer wants."""
-    return f"Your order {order_id} arrives on {day}."
-
-
 def opening(order_id: str, rng: random.Random) -> list[Message]:
     """The messages with which every attempt begins."""
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question(order_id, rng)}]
-
-
-def found(order: Order | None) -> str:
-    """What the tool find_order says."""
-    return json.dumps({"status": order.status, "tracking": order.tracking} if order else NO_ORDER)
-
-
-def tracked(order: Order | None) -> str:
-    """What the tool track_parcel says."""
-    return json.dumps({"arrives": order.day} if order else NO_PARCEL)
 
 
 def training_order(rng: random.Random) -> Order:

@@ -63,7 +63,11 @@ def make_tokenizer(seed: int) -> PreTrainedTokenizerFast:
     if tokenizer.get_vocab_size() != VOCABULARY:
         raise ValueError(f"the vocabulary has {tokenizer.get_vocab_size()} tokens, not {VOCABULARY}: give it more text")
     wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, model_max_length=2048, clean_up_tokenization_spaces=False
+        tokenizer_object=tokenizer,
+        eos_token=END,
+        pad_token=PAD,
+        model_max_length=2048,
+        clean_up_tokenization_spaces=False,
     )
     wrapped.chat_template = CHAT_TEMPLATE
     return wrapped

@@ -20,7 +20,9 @@ from examples.helpdesk.making.conversations import Message, conversations
 from examples.helpdesk.making.tokenizer import END, START, VOCABULARY, render
 
 IGNORED = -100
-Batch = tuple[torch.Tensor, torch.Tensor]  # ids and labels, both (rows, length), labels IGNORED where nothing is learned
+Batch = tuple[
+    torch.Tensor, torch.Tensor
+]  # ids and labels, both (rows, length), labels IGNORED where nothing is learned
 
 
 @dataclass(frozen=True, slots=True)
