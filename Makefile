@@ -1,0 +1,40 @@
+# What a contributor can do. `make` alone lists it.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+BIN := .venv/bin
+# One thread a process: the engine, the trainer and the agents share the cores.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help setup demo test check lint e2e bench model clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## make the environment (.venv); what was done is not done twice
+	@scripts/setup.sh
+
+demo: setup ## a real engine, a real agent, a judge, training and hot swaps on this machine
+	$(BIN)/python -m examples.helpdesk.demo
+
+test: lint ## everything: lint, types, all tests (end to end against a real vLLM included)
+	$(BIN)/pytest
+
+check: lint ## lint, types and the tests that take under two minutes
+	$(BIN)/pytest -m "not e2e and not slow"
+
+e2e: setup ## only the tests against a real vLLM
+	$(BIN)/pytest -m e2e
+
+lint: setup ## format, lint and check types (with CI=true: only look)
+	$(BIN)/ruff format $(if $(CI),--check) .
+	$(BIN)/ruff check $(if $(CI),,--fix) .
+	$(BIN)/mypy
+
+bench: setup ## measure what README claims about speed; results go to benchmarks/results/
+	for b in benchmarks/[a-z]*.py; do $(BIN)/python "$$b" || exit 1; done
+
+model: setup ## train the demo's base model again from scratch (about ten minutes; the result is committed)
+	$(BIN)/python -m examples.helpdesk.make_model
+
+clean: ## remove the environment and caches
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
