@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from mcp import Client, MCPError
 from mcp_types import TextContent
 from openai import AsyncOpenAI
-from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageFunctionToolCall
+from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatCompletionMessageFunctionToolCall
 
 SYSTEM = "You tell customers when their order arrives."
 MAX_TURNS = 6
@@ -88,10 +88,10 @@ class Desk:
         return str(messages[-1]["content"] or "")
 
     async def _ask(self, client: AsyncOpenAI, model: str, messages: list[Json]) -> ChatCompletionMessage:
-        completion = await client.chat.completions.create(
+        completion: ChatCompletion = await client.chat.completions.create(  # type: ignore[call-overload]  # plain dicts
             model=model,
-            messages=messages,  # type: ignore[arg-type]  # plain dicts of the shape that the API documents
-            tools=self.tools,  # type: ignore[arg-type]  # likewise
+            messages=messages,
+            tools=self.tools,
             tool_choice="auto",
             temperature=1.0,
             max_tokens=MAX_TOKENS,

@@ -2,8 +2,8 @@
 
     python -m examples.helpdesk.tools_server --database orders.sqlite --port 8100
 
-Owns the tools' names, descriptions and look-ups. Stateless, and answers in plain JSON instead of an event stream: both save half of
-the time of a call. Refuses to write: the file is opened read-only.
+Owns the tools' names, descriptions and look-ups. Stateless, and answers in plain JSON instead of an event
+stream, which is faster. Refuses to write: the file is opened read-only.
 """
 
 from __future__ import annotations

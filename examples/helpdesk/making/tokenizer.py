@@ -1,8 +1,9 @@
 """The tiny model's tokenizer and chat template.
 
-Owns the vocabulary (512 tokens, byte-level BPE, one token a digit, so that copying a number is copying digits) and the layout of a
-conversation in text. The template renders a tool call exactly as the model was taught to write it, so the prompt of a turn begins
-with the prompt and the sampled tokens of the turn before. Refuses training and tensors.
+Owns the vocabulary (512 tokens, byte-level BPE, one token a digit, so that copying a number is copying
+digits) and the layout of a conversation in text. The template renders a tool call exactly as the model was
+taught to write it, so a turn's prompt begins with the prompt and the sampled tokens of the turn before.
+Refuses training and tensors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Trains the tiny model from scratch: first to copy, then to converse.
 
-Owns the batches, the loss and the loop. Two phases share one optimizer and one schedule. Copying comes first because it is what a
-model of this size finds hard: without it the format is learned in minutes and the digits never. Refuses files and measuring.
+Owns the batches, the loss and the loop. Two phases share one optimizer and one schedule. Copying comes first
+because it is what a model of this size finds hard: without it the format is learned in minutes and the digits
+never. Refuses files and measuring.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def train(tokenizer: Any, recipe: Recipe, report: Callable[[str], None]) -> Qwen
     for step, (ids, labels) in enumerate(_batches(tokenizer, recipe), start=1):
         loss = _loss(model, ids, labels)
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
@@ -90,7 +91,7 @@ def labelled(tokenizer: Any, messages: list[Message]) -> tuple[list[int], list[i
     labels, speaking = [], False
     for place, token in enumerate(ids):
         labels.append(token if speaking else IGNORED)
-        if token == end or token == start:
+        if token in (start, end):
             speaking = False
         elif ids[place - len(head) + 1 : place + 1] == head:
             speaking = True
