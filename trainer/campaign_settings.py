@@ -1,0 +1,87 @@
+"""The `[campaign]` section of hone.toml: which agent attempts which scenarios, how often, and when to stop.
+
+Owns: names, units, defaults and their reasons. Refuses: reading any file (`trainer.scenarios` does).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class CampaignSettings(BaseModel):
+    """What `hone train` may be told."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    name: str | None = None
+    """Names the campaign; an unfinished one of this name is gone on with. Default: the scenario file's name."""
+    alias: str | None = None
+    """The alias to train. Default: the only one there is."""
+
+    agent: str | None = None
+    """`module:function`, called with a task (`.id .input .base_url .api_key .model`), or a shell command, which finds
+    OPENAI_BASE_URL, OPENAI_API_KEY, HONE_MODEL, HONE_TASK_ID and HONE_TASK_INPUT (JSON) in its environment."""
+    python: Path | None = None
+    """The Python that runs the agent. Default: the one that runs Hone."""
+    cwd: Path | None = None
+    """The folder the agent runs in. Default: where Hone was started."""
+    concurrency: int = Field(64, ge=1)
+    """Most attempts that run at one time."""
+    attempt_timeout_s: float = Field(300.0, gt=0)
+    """An attempt that takes longer is stopped."""
+    on_agent_error: Literal["exclude", "judge"] = "exclude"
+    """What an exception or timeout of the agent's own makes of its attempt. `exclude`: errored, neither judged nor
+    trained. `judge`: completed as it stands, and judged."""
+    harness_retries: int = Field(2, ge=0)
+    """How often an attempt is run again when the engine, the network or Hone was at fault."""
+
+    scenarios: Path | None = None
+    """JSONL file of the scenarios to learn from: `{"id", "input", "reference"?, "rubric"?}` a line."""
+    val_scenarios: Path | None = None
+    """JSONL file of the scenarios to measure with. They are never trained on."""
+    scenarios_per_step: int = Field(8, ge=1)
+    """Scenarios in one step."""
+    group_size: int = Field(8, ge=2)
+    """Attempts at each of them; GRPO compares these with one another."""
+    seed: int = 0
+    """Of the order in which scenarios are drawn."""
+
+    steps: int = Field(20, ge=1)
+    """Steps after which the campaign ends at the latest."""
+    target: float | None = None
+    """The campaign ends once the measure (success, else the mean reward; of the validation where there is one, else of
+    the step's own attempts) reaches this."""
+    target_steps: int = Field(1, ge=1)
+    """How many measurements in a row must reach the target."""
+    plateau_steps: int | None = Field(None, ge=1)
+    """The campaign ends when the measure has not risen for this many steps. Unset: it does not."""
+    plateau_delta: float = Field(0.01, ge=0)
+    """A rise smaller than this is none."""
+    max_rejected: int = Field(3, ge=1)
+    """The campaign fails when this many versions in a row were rejected, or steps in a row trained on nothing at all
+    though attempts differed."""
+
+    val_every: int | None = Field(None, ge=1)
+    """Steps between validations. Unset: one before the first step and one after the last."""
+    val_attempts: int = Field(1, ge=1)
+    """Attempts at each validation scenario."""
+
+    success: str | None = None
+    """What counts as success: a reward part's name (of the judge's recipe), or `module:function`, called with a
+    trajectory (`.id .messages .tools .answer .scenario .tags`) and returning a number or bool. Unset: the measure is
+    the mean reward."""
+    success_threshold: float = 0.5
+    """A value of at least this is a success."""
+
+    judge_timeout_s: float = Field(600.0, gt=0)
+    """How long the scores of a step may take; a step goes on without groups that have none by then."""
+    live_timeout_s: float = Field(120.0, gt=0)
+    """How long a published version may take until it is in service."""
+    poll_s: float = Field(0.05, gt=0, le=5)
+    """How often scores and versions are looked for while a step waits for them."""
+    lease_s: float = Field(15.0, gt=1)
+    """How long this program's hold on the campaign lasts unless renewed; one that was killed can be gone on with after
+    that (at once, on the same machine)."""
