@@ -7,7 +7,12 @@ TrainerError
 ├── AdapterInvalid        an adapter that must not be served: not finite, wrong shape, missing file, unknown module
 ├── CheckpointInvalid     a saved optimizer state that is missing, torn or of other parameters
 ├── StepFailed            an optimizer step that was given up (loss not finite, lease lost)
-└── Interrupted           the step was asked to stop between two packs
+├── Interrupted           the step was asked to stop between two packs
+├── ScenariosInvalid      a scenario file that cannot be read, with the lines at fault
+├── AgentUnusable         an agent or success function that cannot be imported, started or called
+├── ServiceUnavailable    no proxy answers, or what was started for the campaign did not come up
+└── CampaignError         a campaign that cannot begin or go on
+    └── CampaignBusy      another process runs the campaign
 """
 
 from __future__ import annotations
@@ -43,3 +48,23 @@ class StepFailed(TrainerError):
 
 class Interrupted(TrainerError):
     """The step was stopped before its update."""
+
+
+class ScenariosInvalid(TrainerError):
+    """A scenario file is not what it must be; nothing of it is used."""
+
+
+class AgentUnusable(TrainerError):
+    """The agent, or the success function, cannot be run at all (one attempt's failure is data, not this)."""
+
+
+class ServiceUnavailable(TrainerError):
+    """A proxy, engine or judge that the campaign needs is not there and could not be started."""
+
+
+class CampaignError(TrainerError):
+    """A campaign cannot begin or go on."""
+
+
+class CampaignBusy(CampaignError):
+    """Another process holds the campaign's lease."""
