@@ -1,0 +1,168 @@
+"""Claims on groups: a judge or trainer takes one for a while, by one guarded statement on the database's clock.
+
+Owns: who may take which group, epochs, renewing and giving back. Refuses: what the holder does with it
+(`recorder.scores`, `recorder.steps`), expiry (`recorder.sweep`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sqlalchemy import CTE, ColumnElement, and_, exists, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import LeaseLost
+from recorder.schema import groups, trajectories
+from recorder.states import GroupState, Purpose, TrajectoryState
+from recorder.store import Store, now
+from recorder.transitions import guarded, move
+
+_BACK: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupClaim:
+    """A group held by `owner` until `expires_at` (unix seconds). Every later write names owner and epoch.
+
+    `score_id` is the group's current score, `tries` how many judgings of it have failed.
+    """
+
+    group_id: str
+    owner: str
+    epoch: int
+    expires_at: float
+    score_id: str | None
+    project_id: str
+    alias_id: str | None
+    campaign_id: str | None
+    tries: int
+
+
+async def claim_for_judging(store: Store, project_id: str, owner: str, lease_s: float) -> GroupClaim | None:
+    """Take the oldest group that waits for a judge: ready, or unscored whose time to try again has come."""
+    due = or_(
+        groups.c.state == GroupState.READY,
+        and_(groups.c.state == GroupState.UNSCORED, groups.c.try_after <= now()),
+    )
+    picked = _pick(and_(groups.c.project_id == project_id, due), 1)
+    took = await _take(store, picked, GroupState.JUDGING, (GroupState.READY, GroupState.UNSCORED), owner, lease_s)
+    return took[0] if took else None
+
+
+async def claim_one_for_judging(store: Store, group_id: str, owner: str, lease_s: float) -> GroupClaim | None:
+    """Take a named group for judging, a scored one too (a new recipe judges it again). None: it is not free."""
+    free = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED)
+    picked = _pick(and_(groups.c.id == group_id, groups.c.state.in_(free)), 1)
+    took = await _take(store, picked, GroupState.JUDGING, free, owner, lease_s)
+    return took[0] if took else None
+
+
+async def claim_for_training(
+    store: Store,
+    alias_id: str,
+    owner: str,
+    lease_s: float,
+    *,
+    limit: int,
+    campaign_id: str | None = None,
+    group_ids: Sequence[str] | None = None,
+) -> list[GroupClaim]:
+    """Take up to `limit` scored groups of an alias, oldest first; only those whose judged members all train.
+
+    Without `campaign_id` only groups that belong to no campaign; `group_ids` narrows to named groups.
+    """
+    mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
+    wanted = [groups.c.alias_id == alias_id, groups.c.state == GroupState.SCORED, mine, for_training()]
+    if group_ids is not None:
+        wanted.append(groups.c.id.in_(list(group_ids)))
+    picked = _pick(and_(*wanted), limit)
+    return await _take(store, picked, GroupState.TRAINING, (GroupState.SCORED,), owner, lease_s)
+
+
+def for_training() -> ColumnElement[bool]:
+    """Whether a group has judged members and every one of them has purpose train."""
+
+    def judged(*also: ColumnElement[bool]) -> ColumnElement[bool]:
+        return exists().where(
+            trajectories.c.group_id == groups.c.id,
+            trajectories.c.state == TrajectoryState.COMPLETED,
+            trajectories.c.selection.is_(None),
+            *also,
+        )
+
+    foreign = trajectories.c.purpose.not_in((Purpose.TRAIN, Purpose.NONE))  # `none` members are never judged
+    return and_(judged(trajectories.c.purpose == Purpose.TRAIN), ~judged(foreign))
+
+
+def _pick(condition: ColumnElement[bool], limit: int) -> CTE:
+    # A CTE, because PostgreSQL may run a locking sub-select with a limit more than once. SQLite ignores FOR UPDATE:
+    # there BEGIN IMMEDIATE already excludes every other writer.
+    oldest = select(groups.c.id).where(condition).order_by(groups.c.ready_at, groups.c.id).limit(limit)
+    return oldest.with_for_update(skip_locked=True, of=groups).cte("picked")
+
+
+async def _take(
+    store: Store, picked: CTE, to: GroupState, expect: Sequence[GroupState], owner: str, lease_s: float
+) -> list[GroupClaim]:
+    lease: dict[str, Any] = {
+        "lease_owner": owner,
+        "lease_epoch": groups.c.lease_epoch + 1,
+        "lease_expires_at": now() + lease_s,
+    }
+    statement = (
+        guarded(groups, to, expect=expect, **lease).where(groups.c.id.in_(select(picked.c.id))).returning(groups)
+    )
+    async with store.write() as conn:
+        rows = sorted(await conn.execute(statement), key=lambda row: (row.ready_at, row.id))
+    return [
+        GroupClaim(
+            row.id,
+            owner,
+            row.lease_epoch,
+            row.lease_expires_at,
+            row.current_score_id,
+            row.project_id,
+            row.alias_id,
+            row.campaign_id,
+            row.tries,
+        )
+        for row in rows
+    ]
+
+
+async def renew(store: Store, claim: GroupClaim, lease_s: float) -> GroupClaim:
+    """Hold a group for longer. Raises LeaseLost where it was taken over."""
+    statement = (
+        update(groups)
+        .where(
+            groups.c.id == claim.group_id,
+            groups.c.lease_owner == claim.owner,
+            groups.c.lease_epoch == claim.epoch,
+            groups.c.state.in_(_BACK),
+        )
+        .values(lease_expires_at=now() + lease_s)
+        .returning(groups.c.lease_expires_at)
+    )
+    async with store.write() as conn:
+        expires_at = (await conn.execute(statement)).scalar_one_or_none()
+    if expires_at is None:
+        raise LeaseLost(
+            f"group {claim.group_id} is no longer held by {claim.owner} (epoch {claim.epoch}): its lease ran out. "
+            "Drop the work and claim again."
+        )
+    return replace(claim, expires_at=expires_at)
+
+
+async def give_back(store: Store, claim: GroupClaim) -> None:
+    """Put a group back as it was to be claimed: judging → ready, training → scored. Raises LeaseLost."""
+    async with store.write() as conn:
+        await put_back(conn, claim)
+
+
+async def put_back(conn: AsyncConnection, claim: GroupClaim) -> None:
+    """`give_back` inside the caller's transaction."""
+    state = (await conn.execute(select(groups.c.state).where(groups.c.id == claim.group_id))).scalar_one()
+    to = _BACK.get(state, GroupState.READY)
+    await move(conn, groups, claim.group_id, to, owner=claim.owner, epoch=claim.epoch)
