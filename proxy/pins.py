@@ -2,7 +2,8 @@
 
 Owns: these rules (contracts.md, 8), as pure functions on views. Refuses: I/O and clocks.
 
-A pin holds while its version is the live one's ancestor (or the canary), was not rolled back and is not too old.
+A pin holds while its version is live, the canary, or a near enough ancestor of the live one. A version that was rolled
+back is no ancestor of what is live then, so its runs move at once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from recorder.aliases import AliasView
 from recorder.states import VersionState
 from recorder.versions import VersionView
 
-ROLLED_BACK = "rollback"  # the reason left on a version that was taken out of service: its pins move at once
 _SERVABLE = frozenset(
     {VersionState.LOADED, VersionState.GATED, VersionState.CANARY, VersionState.LIVE, VersionState.RETIRED}
 )
@@ -57,17 +57,17 @@ def pin_holds(version: VersionView, alias: AliasView, versions: Versions, max_ag
         return False
     if version.id in (alias.live_version_id, alias.canary_version_id):
         return True
-    if alias.live_version_id is None or version.state != VersionState.RETIRED or version.reason == ROLLED_BACK:
+    if alias.live_version_id is None or version.state != VersionState.RETIRED:
         return False
     behind = steps_behind(version.id, alias.live_version_id, versions)
     return behind is not None and behind <= max_age
 
 
 def needed(alias: AliasView, versions: Versions) -> list[VersionView]:
-    """Versions of an alias that every engine must hold: live, canary, and the newest one that awaits its gate."""
+    """Versions of an alias that every engine must hold: live, canary, the one a rollback goes to, the newest waiting."""
     own = [v for v in versions.values() if v.alias_id == alias.id and v.number > 0]
     waiting = [v for v in own if v.state in (VersionState.LOADED, VersionState.GATED)]
-    ids = {alias.live_version_id, alias.canary_version_id}
+    ids = {alias.live_version_id, alias.canary_version_id, alias.previous_version_id}
     return [v for v in own if v.id in ids] + sorted(waiting, key=lambda v: v.number)[-1:]
 
 

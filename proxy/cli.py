@@ -1,0 +1,178 @@
+"""The `hone` command: which subcommands there are and where they live.
+
+Owns: the table of commands, loading each only when it is called, the options that every command takes, and turning a
+package's errors into one line. Refuses: anything else, and importing more than click: `hone --help` is instant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from proxy.settings import HoneSettings, Loaded
+
+# name → (module:attribute, its line in `hone --help`)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("proxy.run_commands:up", "Run engine, proxy, judge and learner together."),
+    "serve": ("proxy.run_commands:serve", "Run the proxy."),
+    "engine": ("proxy.run_commands:engine", "Run the engine (vLLM), or show its command line."),
+    "judge": ("judge.commands:judge", "Run the judge: score groups that are ready."),
+    "learn": ("trainer.commands:learn", "Run the learner: train on what the judge has scored."),
+    "train": ("trainer.commands:train", "Run a campaign: train over a list of scenarios."),
+    "score": ("judge.commands:score", "Judge one group and show how."),
+    "status": ("proxy.commands:status", "Show what runs, and which versions are in service."),
+    "versions": ("proxy.commands:versions", "List the versions of an alias."),
+    "promote": ("proxy.commands:promote", "Make a version live."),
+    "rollback": ("proxy.commands:rollback", "Take the canary away, or go back to the previous live version."),
+    "config": ("proxy.commands:config", "Show the settings in force and where each came from."),
+    "trajectories": ("recorder.commands:trajectories", "List recorded runs."),
+    "groups": ("recorder.commands:groups", "List groups of runs."),
+    "show": ("recorder.commands:show", "Show one run, call or group."),
+    "export": ("recorder.commands:export", "Print recorded calls or fine-tuning data as JSON lines."),
+    "ledger": ("recorder.commands:ledger", "Show why things were left out."),
+    "keys": ("recorder.commands:keys", "Create, list and revoke keys."),
+    "db": ("recorder.commands:db", "Look after the store."),
+}
+_ERROR_TREES = frozenset(f"{package}.errors" for package in ("proxy", "recorder", "judge", "trainer"))
+
+
+class Context:
+    """What every command finds in `ctx.obj`: the options that all commands share, and the settings they lead to."""
+
+    def __init__(self) -> None:
+        self.config: Path | None = None
+        self.json = False
+        self.debug = bool(os.environ.get("HONE_DEBUG"))
+        self.overrides: dict[str, object] = {}
+        self._loaded: Loaded | None = None
+
+    def override(self, key: str, value: object) -> None:
+        """Let a flag decide a setting, by its dotted key (`proxy.port`). None: the flag was not given."""
+        if value is not None:
+            self.overrides[key] = value
+            self._loaded = None
+
+    def loaded(self) -> Loaded:
+        """The settings with the source of each. Read once. Raises `ConfigError`."""
+        from proxy.settings import load_settings
+
+        if self._loaded is None:
+            self._loaded = load_settings(self.config, self.overrides)
+        return self._loaded
+
+    def settings(self) -> HoneSettings:
+        """The settings in force. Raises `ConfigError`."""
+        return self.loaded().settings
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, in the table's order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported now, with the shared options added."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return with_shared_options(command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table of commands, without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, and a misspelt name is met with the nearest known one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error of one of Hone's packages becomes one line and exit code 1 (2: bad settings)."""
+        shared = ctx.ensure_object(Context)
+        try:
+            return super().invoke(ctx)
+        except Exception as e:  # the boundary to the terminal: what is not ours is raised again
+            if shared.debug or not _is_expected(e):
+                raise
+            click.echo(f"hone: {e}", err=True)
+            ctx.exit(2 if type(e).__name__ == "ConfigError" else 1)
+
+
+def _is_expected(error: Exception) -> bool:
+    return any(cls.__module__ in _ERROR_TREES for cls in type(error).__mro__)
+
+
+def with_shared_options(command: click.Command) -> click.Command:
+    """Add `--config`, `--data`, `--json` and `--debug` to a command and its subcommands, where it has none such."""
+    have = {option for parameter in command.params for option in parameter.opts}
+    if isinstance(command, click.Group):
+        for sub in command.commands.values():
+            with_shared_options(sub)
+    else:
+        command.params.extend(option for option in _shared_options() if not have.intersection(option.opts))
+    return command
+
+
+def _shared_options() -> list[click.Option]:
+    def keep(name: str) -> Any:
+        def callback(ctx: click.Context, _parameter: click.Parameter, value: Any) -> None:
+            shared = ctx.ensure_object(Context)
+            if name == "data":
+                shared.override("data", value)
+            elif value:
+                setattr(shared, name, value)
+
+        return callback
+
+    path = click.Path(path_type=Path)
+    return [
+        click.Option(
+            ["--config"], type=path, expose_value=False, callback=keep("config"), help="Settings file [./hone.toml]."
+        ),
+        click.Option(
+            ["--data"],
+            type=path,
+            expose_value=False,
+            callback=keep("data"),
+            help="Data folder [.hone beside the file].",
+        ),
+        click.Option(["--json"], is_flag=True, expose_value=False, callback=keep("json"), help="Print JSON."),
+        click.Option(
+            ["--debug"], is_flag=True, expose_value=False, callback=keep("debug"), help="Show tracebacks [HONE_DEBUG]."
+        ),
+    ]
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hone-proxy", prog_name="hone")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """A proxy that agents talk to instead of their model.
+
+    It serves the current LoRA of an open model, records every token, judges what happened, trains the next version and
+    puts it into service.
+    """
+    ctx.ensure_object(Context)
+
+
+def main() -> None:
+    """Entry point of the `hone` program."""
+    cli(prog_name="hone")
+
+
+if __name__ == "__main__":
+    main()
