@@ -135,34 +135,42 @@ async def _take(
 async def renew(store: Store, claim: GroupClaim, lease_s: float) -> GroupClaim:
     """Hold a group for longer. Raises LeaseLost where it was taken over."""
     statement = (
-        update(groups)
-        .where(
-            groups.c.id == claim.group_id,
-            groups.c.lease_owner == claim.owner,
-            groups.c.lease_epoch == claim.epoch,
-            groups.c.state.in_(_BACK),
-        )
-        .values(lease_expires_at=now() + lease_s)
-        .returning(groups.c.lease_expires_at)
+        update(groups).where(_held(claim)).values(lease_expires_at=now() + lease_s).returning(groups.c.lease_expires_at)
     )
     async with store.write() as conn:
         expires_at = (await conn.execute(statement)).scalar_one_or_none()
     if expires_at is None:
-        raise LeaseLost(
-            f"group {claim.group_id} is no longer held by {claim.owner} (epoch {claim.epoch}): its lease ran out. "
-            "Drop the work and claim again."
-        )
+        raise _lost(claim)
     return replace(claim, expires_at=expires_at)
 
 
 async def give_back(store: Store, claim: GroupClaim) -> None:
     """Put a group back as it was to be claimed: judging → ready, training → scored. Raises LeaseLost."""
     async with store.write() as conn:
-        await put_back(conn, claim)
+        if not await put_back(conn, claim):
+            raise _lost(claim)
 
 
-async def put_back(conn: AsyncConnection, claim: GroupClaim) -> None:
-    """`give_back` inside the caller's transaction."""
-    state = (await conn.execute(select(groups.c.state).where(groups.c.id == claim.group_id))).scalar_one()
-    to = _BACK.get(state, GroupState.READY)
-    await move(conn, groups, claim.group_id, to, owner=claim.owner, epoch=claim.epoch)
+async def put_back(conn: AsyncConnection, claim: GroupClaim) -> bool:
+    """`give_back` inside the caller's transaction; False where another holds the group by now."""
+    for held, to in _BACK.items():
+        statement = guarded(groups, to, expect=held, lease_owner=None, lease_expires_at=None).where(_held(claim))
+        if (await conn.execute(statement)).rowcount:
+            return True
+    return False
+
+
+def _held(claim: GroupClaim) -> ColumnElement[bool]:
+    return and_(
+        groups.c.id == claim.group_id,
+        groups.c.lease_owner == claim.owner,
+        groups.c.lease_epoch == claim.epoch,
+        groups.c.state.in_(_BACK),
+    )
+
+
+def _lost(claim: GroupClaim) -> LeaseLost:
+    return LeaseLost(
+        f"group {claim.group_id} is no longer held by {claim.owner} (epoch {claim.epoch}): its lease ran out. "
+        "Drop the work and claim again."
+    )
