@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mcp import Client, MCPError
-from mcp_types import TextContent
+from mcp_types import TextContent, Tool
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatCompletionMessageFunctionToolCall
 
@@ -59,7 +59,7 @@ async def run(task: Task) -> str:
 
     Raises:
         openai.OpenAIError: the model could not be reached or refused the request.
-        httpx2.HTTPError: the tools could not be reached.
+        ConnectionError: the tools could not be reached.
     """
     desk = await _desk(asyncio.get_running_loop(), os.environ.get("HELPDESK_MCP_URL", MCP_URL))
     question = task.input if isinstance(task.input, str) else task.input["question"]
@@ -110,6 +110,12 @@ class Desk:
         return {"role": "tool", "tool_call_id": call.id, "content": text}
 
 
+def as_openai(tool: Tool) -> Json:
+    """An MCP tool as the OpenAI protocol lists it."""
+    function = {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema}
+    return {"type": "function", "function": function}
+
+
 def _echo(reply: ChatCompletionMessage) -> Json:
     """The model's turn as it is sent back to it."""
     if not reply.tool_calls:
@@ -134,24 +140,15 @@ def _desk(loop: asyncio.AbstractEventLoop, mcp_url: str) -> asyncio.Future[Desk]
 async def _hold(mcp_url: str, opened: asyncio.Future[Desk]) -> None:
     try:
         async with AsyncOpenAI(base_url="http://unset", api_key="unset") as models, Client(mcp_url) as mcp:
-            tools = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": tool.name,
-                        "description": tool.description or "",
-                        "parameters": tool.input_schema,
-                    },
-                }
-                for tool in (await mcp.list_tools()).tools
-            ]
+            tools = [as_openai(tool) for tool in (await mcp.list_tools()).tools]
             opened.set_result(Desk(models, mcp, tools))
             await asyncio.Event().wait()
     except Exception as error:  # boundary: whatever stopped the opening belongs to the runs that wait for it
         if opened.done():
             raise
         _desk.cache_clear()
-        opened.set_exception(error)
+        where = f"no tools at {mcp_url}: start examples.helpdesk.tools_server, or set HELPDESK_MCP_URL"
+        opened.set_exception(ConnectionError(f"{where} ({error!r})"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,38 @@
+"""Whether an attempt was right, by the orders database: what the demo's success is measured with.
+
+Owns one reward function. It needs only the scenario's reference, which scenarios.py copies from the database.
+Refuses to look at how the answer was found: that is for the judge.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_DAY = re.compile("Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday")
+_ORDER = re.compile(r"\b\d{4}\b")
+
+
+def solved(trajectory: Any) -> float:
+    """1.0 if the last message names the order's day of arrival, no other day and no other order; else 0.0.
+
+    ``trajectory`` has ``messages`` (OpenAI's format) and ``scenario`` (``{"reference": {"order_id", "day"}}``).
+
+    Raises:
+        ValueError: the attempt belongs to no scenario, so there is nothing to compare with.
+    """
+    if not trajectory.scenario:
+        raise ValueError("solved() compares with a scenario's reference, and this attempt has no scenario")
+    reference = trajectory.scenario["reference"]
+    return float(is_right(_last_words(trajectory.messages), reference["order_id"], reference["day"]))
+
+
+def is_right(answer: str, order_id: str, day: str) -> bool:
+    """Whether the answer names this day, no other day and no other order."""
+    return set(_DAY.findall(answer)) == {day} and set(_ORDER.findall(answer)) <= {order_id}
+
+
+def _last_words(messages: list[dict[str, Any]]) -> str:
+    last = messages[-1] if messages else {}
+    content = last.get("content") if last.get("role") == "assistant" and not last.get("tool_calls") else None
+    return content if isinstance(content, str) else ""

@@ -1,0 +1,182 @@
+"""The scripted judge: an OpenAI-compatible server that ranks helpdesk attempts by written rules, not by a model.
+
+    python -m examples.helpdesk.scripted_judge --port 8200
+
+Stands in for a real judge where there is no key for one, and says so wherever it is seen. Owns the rules and
+the smallest server that LiteLLM can talk to. Refuses every other source: it sees its prompt, never the orders.
+
+The prompt has, in its last user message, one JSON document a line between ``<<<HONE-DATA nonce>>>`` and
+``<<<END-HONE-DATA nonce>>>``: the shared messages, then each trajectory's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+from collections.abc import Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from examples.helpdesk.orders import DAYS
+
+NAME = "scripted-judge"
+_DATA = re.compile(r"^<<<HONE-DATA ([0-9a-f]+)>>>\n(.*?)\n<<<END-HONE-DATA \1>>>$", re.DOTALL | re.MULTILINE)
+_DAY = re.compile("|".join(DAYS))
+_ORDER = re.compile(r"\b\d{4}\b")
+
+Json = dict[str, Any]
+
+
+class PromptError(ValueError):
+    """The prompt is not one that the scripted judge can read."""
+
+
+def judge(messages: Sequence[Json]) -> Json:
+    """Score every trajectory of a prompt: ``{"trajectories": [{"id", "explanation", "score"}]}``.
+
+    Raises:
+        PromptError: there is no fenced data in the last user message, or it is not what was agreed.
+    """
+    asked = [_text(message["content"]) for message in messages if message["role"] == "user"]
+    data = _DATA.search(asked[-1]) if asked else None
+    if data is None:
+        raise PromptError("scripted judge: the last user message has no <<<HONE-DATA …>>> section")
+    try:
+        shared, *others = [json.loads(line) for line in data[2].splitlines()]
+        scored = [(one["id"], *score([*shared["messages"], *one["messages"]])) for one in others]
+    except (ValueError, LookupError, TypeError) as error:
+        raise PromptError(f"scripted judge: the data in the prompt is not as agreed: {error!r}") from error
+    return {
+        "trajectories": [
+            {"id": name, "explanation": f"scripted judge: {explanation}", "score": points}
+            for name, points, explanation in scored
+        ]
+    }
+
+
+def score(messages: Sequence[Json]) -> tuple[float, str]:
+    """One conversation's score in 0..1, and why.
+
+    The right order is looked up: 0.2. The parcel that this look-up named is tracked: 0.3. The answer says the day
+    that the tracking said, and no other: 0.5. Each call beyond two costs 0.05.
+    """
+    asked = _ORDER.search(" ".join(_text(m["content"]) for m in messages if m["role"] == "user"))
+    order_id = asked[0] if asked else None
+    calls = _calls(messages)
+    finds = [result for name, given, result in calls if name == "find_order" and given.get("order_id") == order_id]
+    parcels = [result["tracking"] for result in finds if "tracking" in result]
+    tracks = [result for name, given, result in calls if name == "track_parcel" and given.get("tracking") in parcels]
+    days = [result["arrives"] for result in tracks if "arrives" in result]
+    last = messages[-1]
+    said = set(_DAY.findall(_text(last.get("content")))) if last["role"] == "assistant" else set()
+    answered = bool(days) and said == set(days)
+    excess = max(0, len(calls) - 2)
+    points = 0.2 * bool(parcels) + 0.3 * bool(days) + 0.5 * answered - 0.05 * excess
+    remarks = [
+        "found the order" if parcels else "did not find the order",
+        "tracked its parcel" if days else "did not track its parcel",
+        "answered what the tools said" if answered else "did not answer what the tools said",
+        *([f"{excess} calls too many"] if excess else []),
+    ]
+    return round(min(1.0, max(0.0, points)), 4), ", ".join(remarks)
+
+
+def _calls(messages: Sequence[Json]) -> list[tuple[str, Json, Json]]:
+    """Every tool call: its name, its arguments and its result; {} for what is not a JSON object."""
+    results = {m["tool_call_id"]: _object(_text(m.get("content"))) for m in messages if m["role"] == "tool"}
+    calls = [call for m in messages if m["role"] == "assistant" for call in m.get("tool_calls") or ()]
+    return [
+        (call["function"]["name"], _object(call["function"]["arguments"]), results.get(call["id"], {}))
+        for call in calls
+    ]
+
+
+def _object(text: Any) -> Json:
+    try:
+        value = json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _text(content: Any) -> str:
+    """The text of a message's content: a string, a list of parts, or nothing."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content)
+    return content or ""
+
+
+def completion(request: Json) -> Json:
+    """The OpenAI chat completion that answers a request."""
+    reply = json.dumps(judge(request["messages"]))
+    return {
+        "id": f"chatcmpl-{time.time_ns():x}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": NAME,
+        "system_fingerprint": NAME,
+        "choices": [
+            {"index": 0, "message": {"role": "assistant", "content": reply}, "finish_reason": "stop", "logprobs": None}
+        ],
+        # It reads by rules, so there are no tokens to count.
+        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+    }
+
+
+class Handler(BaseHTTPRequestHandler):
+    """``GET /healthz``, ``GET /v1/models``, ``POST /v1/chat/completions``."""
+
+    protocol_version = "HTTP/1.1"
+    server_version = NAME
+
+    def do_GET(self) -> None:
+        """Say that it is there, and under which name."""
+        if self.path in ("/healthz", "/v1/models"):
+            self._send(HTTPStatus.OK, {"object": "list", "data": [{"id": NAME, "object": "model", "owned_by": NAME}]})
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND, f"scripted judge: no such page: {self.path}")
+
+    def do_POST(self) -> None:
+        """Judge one group."""
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        if self.path != "/v1/chat/completions":
+            self._refuse(HTTPStatus.NOT_FOUND, f"scripted judge: no such page: {self.path}")
+            return
+        try:
+            self._send(HTTPStatus.OK, completion(json.loads(body)))
+        except (ValueError, LookupError, TypeError) as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
+        """A line a request would bury the demo's own."""
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self._send(status, {"error": {"message": why, "type": "invalid_request_error", "param": None, "code": None}})
+
+    def _send(self, status: HTTPStatus, body: Json) -> None:
+        encoded = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(encoded)))
+        self.end_headers()
+        self.wfile.write(encoded)
+
+
+def make_server(port: int) -> ThreadingHTTPServer:
+    """A server on a loopback port (0: any free one), not yet serving."""
+    return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+
+
+def main() -> None:
+    """Serve until interrupted."""
+    parser = argparse.ArgumentParser(description="The scripted judge: ranks by written rules, not by a model.")
+    parser.add_argument("--port", type=int, default=8200, help="loopback port (8200)")
+    with make_server(parser.parse_args().port) as server:
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
