@@ -102,11 +102,12 @@ def rambles(order: Order, rng: random.Random) -> list[Message]:
     return [{**once[0], "content": rng.choice(OPENINGS)}, once[1], *again, _say(rng.choice(RAMBLINGS))]
 
 
+# Some guesses are right by luck and the model leans to what is clear: 0.27 ideal succeeds in about a third.
 MIXTURE: tuple[tuple[Callable[[Order, random.Random], list[Message]], float], ...] = (
-    (ideal, 0.32),
-    (skips_tracking, 0.26),
-    (wrong_id, 0.15),
-    (answers_at_once, 0.15),
+    (ideal, 0.27),
+    (skips_tracking, 0.28),
+    (wrong_id, 0.17),
+    (answers_at_once, 0.16),
     (rambles, 0.12),
 )
 

@@ -1,0 +1,176 @@
+"""Measures a tiny model as the demo will use it: how often it succeeds, and how well it copies digits.
+
+Owns the sampling (plain transformers, temperature 1, tools imitated in Python) and the counting, on the demo's
+held-out orders, which the model was never trained on. Refuses to train, and needs neither engine nor servers.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from examples.helpdesk.agent import MAX_TOKENS, MAX_TURNS, SYSTEM
+from examples.helpdesk.checks import is_right
+from examples.helpdesk.making.conversations import Message, ideal
+from examples.helpdesk.making.tokenizer import END, TOOL_CALL, TOOL_CALL_END, render
+from examples.helpdesk.making.training import labelled
+from examples.helpdesk.orders import Order
+from examples.helpdesk.wording import found, question, tracked
+
+# The digits that the assistant says in an ideal conversation, in order.
+_COPIED = ["order id in call"] * 4 + ["tracking in call"] * 5 + ["order id in answer"] * 4
+_CALL = re.compile(f"{TOOL_CALL}(.*?){TOOL_CALL_END}", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """What became of some attempts, one an order."""
+
+    attempts: int
+    succeeded: int
+    calls: int
+    prefix_breaks: int  # turns whose prompt does not begin with the turn before, as sampled
+
+    @property
+    def rate(self) -> float:
+        """Share of attempts whose answer is right."""
+        return self.succeeded / self.attempts
+
+
+class _Attempt:
+    """One conversation being sampled."""
+
+    def __init__(self, order: Order, rng: random.Random) -> None:
+        self.order = order
+        self.messages: list[Message] = [
+            {"role": "system", "content": SYSTEM},
+            {"role": "user", "content": question(order.order_id, rng)},
+        ]
+        self.tokens: list[int] = []
+        self.breaks = 0
+        self.done = False
+
+    def ask(self, tokenizer: Any) -> list[int]:
+        """The ids of the next prompt."""
+        prompt = render(tokenizer, self.messages, ask=True)
+        self.breaks += prompt[: len(self.tokens)] != self.tokens
+        return prompt
+
+    def hear(self, text: str, orders: Sequence[Order]) -> None:
+        """Take the model's turn, and the tools' results if it called any."""
+        talk, mark, _ = text.partition(TOOL_CALL)
+        try:
+            functions = [json.loads(call) for call in _CALL.findall(text)]
+            calls = [
+                {"id": f"call_{i}", "type": "function", "function": {"name": f["name"], "arguments": f["arguments"]}}
+                for i, f in enumerate(functions)
+            ]
+            results = [_use(f["name"], f["arguments"], orders) for f in functions]
+        except (ValueError, LookupError, TypeError):
+            calls, talk = [], text
+        if not mark or not calls:
+            self.messages.append({"role": "assistant", "content": talk})
+            self.done = True
+            return
+        self.messages.append({"role": "assistant", "content": talk or None, "tool_calls": calls})
+        self.messages += [
+            {"role": "tool", "tool_call_id": call["id"], "content": result}
+            for call, result in zip(calls, results, strict=True)
+        ]
+
+
+def measure_success(model: Any, tokenizer: Any, orders: Sequence[Order], seed: int) -> Success:
+    """One attempt for each order at temperature 1, all side by side."""
+    torch.manual_seed(seed)
+    rng = random.Random(seed)
+    attempts = [_Attempt(order, rng) for order in orders]
+    calls = 0
+    for _ in range(MAX_TURNS):
+        running = [attempt for attempt in attempts if not attempt.done]
+        if not running:
+            break
+        calls += len(running)
+        prompts = [attempt.ask(tokenizer) for attempt in running]
+        for attempt, prompt, sampled in zip(running, prompts, _sample(model, tokenizer, prompts), strict=True):
+            attempt.tokens = prompt + sampled
+            attempt.hear(tokenizer.decode(sampled).removesuffix(END), orders)
+    return Success(
+        attempts=len(attempts),
+        succeeded=sum(_succeeded(attempt) for attempt in attempts),
+        calls=calls,
+        prefix_breaks=sum(attempt.breaks for attempt in attempts),
+    )
+
+
+@torch.inference_mode()
+def measure_copying(model: Any, tokenizer: Any, orders: Sequence[Order], seed: int) -> dict[str, float]:
+    """How well digits are copied when ideal conversations are read back, two figures a place.
+
+    ``right``: share of digits that are the model's first choice. ``probability``: the mean probability it gives to
+    the right digit. Places: the order id in the call (where it was also taught to misread the first digit), the
+    tracking number in the call, and the order id in the answer.
+    """
+    rng = random.Random(seed)
+    digits = set(tokenizer.convert_tokens_to_ids(list("0123456789")))
+    right: Counter[str] = Counter()
+    probability: Counter[str] = Counter()
+    count: Counter[str] = Counter()
+    for order in orders:
+        messages = [
+            {"role": "system", "content": SYSTEM},
+            {"role": "user", "content": question(order.order_id, rng)},
+            *ideal(order, rng),
+        ]
+        ids, labels = labelled(tokenizer, messages)
+        chances = model(input_ids=torch.tensor([ids])).logits[0].float().softmax(-1)
+        copied = [place for place, label in enumerate(labels) if label in digits]
+        for place, name in zip(copied, _COPIED, strict=True):
+            count[name] += 1
+            right[name] += int(chances[place - 1].argmax() == ids[place])
+            probability[name] += chances[place - 1, ids[place]].item()
+    return {
+        f"{name} {what}": round(total[name] / count[name], 5)
+        for name in count
+        for what, total in (("right", right), ("probability", probability))
+    }
+
+
+@torch.inference_mode()
+def _sample(model: Any, tokenizer: Any, prompts: list[list[int]]) -> list[list[int]]:
+    """Sample one turn for each prompt; the end mark is part of it, as it is in an engine's ids."""
+    width = max(map(len, prompts))
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    written = model.generate(
+        input_ids=ids,
+        attention_mask=mask,
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        max_new_tokens=MAX_TOKENS,
+        eos_token_id=end,
+        pad_token_id=pad,
+    )[:, width:].tolist()
+    return [row[: row.index(end) + 1] if end in row else row for row in written]
+
+
+def _use(name: str, arguments: Any, orders: Sequence[Order]) -> str:
+    """What the demo's tools would say."""
+    if name == "find_order":
+        return found(next((order for order in orders if order.order_id == arguments["order_id"]), None))
+    if name == "track_parcel":
+        return tracked(next((order for order in orders if order.tracking == arguments["tracking"]), None))
+    return json.dumps({"error": f"no such tool: {name}"})
+
+
+def _succeeded(attempt: _Attempt) -> bool:
+    return attempt.done and is_right(attempt.messages[-1]["content"], attempt.order.order_id, attempt.order.day)
