@@ -61,7 +61,8 @@ async def run(task: Task) -> str:
         openai.OpenAIError: the model could not be reached or refused the request.
         ConnectionError: the tools could not be reached.
     """
-    desk = await _desk(asyncio.get_running_loop(), os.environ.get("HELPDESK_MCP_URL", MCP_URL))
+    opened = _desk(asyncio.get_running_loop(), os.environ.get("HELPDESK_MCP_URL", MCP_URL))
+    desk = await asyncio.shield(opened)  # a run that is cancelled while it waits must not cancel the others' desk
     question = task.input if isinstance(task.input, str) else task.input["question"]
     return await desk.answer(str(question), task)
 

@@ -176,6 +176,17 @@ async def test_tools_that_are_not_there_are_an_error_each_time(monkeypatch: pyte
     assert not asked
 
 
+async def test_a_cancelled_first_run_does_not_take_the_connections_with_it(order: Order) -> None:
+    with played(ideal) as (url, _):
+        task = Task(f"Where is my order {order.order_id}?", f"{url}/v1")
+        first = asyncio.create_task(run(task))
+        second = asyncio.create_task(run(task))
+        await asyncio.sleep(0)  # both have begun to wait for the connections
+        first.cancel()
+        assert await second == f"Your order {order.order_id} arrives on {order.day}."
+    assert first.cancelled()
+
+
 async def test_a_person_can_ask_it(order: Order, tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "examples" / "helpdesk" / "agent.py"
     with played(ideal) as (url, _):
