@@ -25,6 +25,7 @@ from recorder.transitions import move
 
 Why = Literal["promote", "rollback", "gate"]
 _NAME: Final = re.compile(r"[A-Za-z0-9._:~/-]{1,128}")  # org/model is usual; @ would mean a version
+ROLLED_BACK: Final = "rollback"  # reason of a retired version: its pins are void at once
 _SERVABLE: Final = (VersionState.GATED, VersionState.CANARY, VersionState.RETIRED)
 _SPOILT: Final = (VersionState.REJECTED, VersionState.ABANDONED)
 
@@ -244,8 +245,9 @@ async def _require_servable(conn: AsyncConnection, alias: AliasView, version_id:
 
 async def _swap(conn: AsyncConnection, alias: AliasView, version_id: str, why: Why) -> None:
     if alias.live_version_id is not None:
-        await move(conn, versions, alias.live_version_id, VersionState.RETIRED)
-    await move(conn, versions, version_id, VersionState.LIVE)
+        left = ROLLED_BACK if why == "rollback" else None
+        await move(conn, versions, alias.live_version_id, VersionState.RETIRED, reason=left)
+    await move(conn, versions, version_id, VersionState.LIVE, reason=None)
     before = alias.live_version_id if why != "rollback" else await _lived_before(conn, version_id)
     canary_ends = alias.canary_version_id == version_id
     share = {"canary_version_id": None, "canary_share": 0.0} if canary_ends else {}

@@ -17,7 +17,7 @@ from recorder.errors import LeaseLost
 from recorder.schema import groups, trajectories
 from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store import Store, now
-from recorder.transitions import guarded, move
+from recorder.transitions import guarded
 
 _BACK: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder import ledger, sql
+from recorder import ledger, siblings, sql
 from recorder.errors import Conflict, NotFound
 from recorder.ledger import LedgerRow
 from recorder.schema import calls, groups, trajectories
@@ -38,6 +38,7 @@ class GroupCode(StrEnum):
     """Why a group is left out, or what else the ledger says about it."""
 
     TOO_FEW = "too_few"  # fewer than two members that can be compared
+    NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model ever answered it
     PURPOSE_NONE = "purpose_none"  # recorded, but its caller wanted it neither measured nor trained
     MIXED_PURPOSE = "mixed_purpose"  # judged, but never trained: not every member is there for training
 
@@ -128,6 +129,21 @@ async def declare(conn: AsyncConnection, group_id: str, size: int) -> None:
         raise Conflict(f"group {group_id} was declared with size {found.declared_size}, not {size}: keep to one size")
 
 
+async def find_group(store: Store, project_id: str, group: str) -> str:
+    """The internal id of a group, given that or its external id (the newest of that name). Raises NotFound."""
+    async with store.read() as conn:
+        return str((await _find(conn, project_id, group)).id)
+
+
+async def counts(store: Store, alias_id: str, campaign_id: str | None = None) -> dict[GroupState, int]:
+    """How many groups an alias has in each state, of those that are for training; of a campaign, or of none."""
+    foreign = exists().where(trajectories.c.group_id == groups.c.id, trajectories.c.purpose != Purpose.TRAIN)
+    mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
+    query = select(groups.c.state, func.count()).where(groups.c.alias_id == alias_id, mine, ~foreign)
+    async with store.read() as conn:
+        return {GroupState(state): int(n) for state, n in await conn.execute(query.group_by(groups.c.state))}
+
+
 async def close_group(store: Store, project_id: str, group: str) -> GroupOutcome:
     """Close a group by its internal or external id: it becomes ready, or left out. Closing twice changes nothing.
 
@@ -137,7 +153,8 @@ async def close_group(store: Store, project_id: str, group: str) -> GroupOutcome
     async with store.write() as conn:
         row = await _find(conn, project_id, group)
         if row.state == GroupState.OPEN:
-            await _end_quiet_members(conn, row.id)
+            for member in await _quiet_members(conn, row.id):
+                await _end(conn, member, TrajectoryState.COMPLETED, "group_closed")
             await _close(conn, row.id, outcome(await _members(conn, row.id)))
         closed = (await conn.execute(select(groups).where(groups.c.id == row.id))).one()
         return GroupOutcome(closed.id, GroupState(closed.state), closed.reason)
@@ -146,35 +163,61 @@ async def close_group(store: Store, project_id: str, group: str) -> GroupOutcome
 async def _find(conn: AsyncConnection, project_id: str, group: str) -> Any:
     named = or_(groups.c.id == group, groups.c.external_id == group)
     query = select(groups.c.id, groups.c.state).where(groups.c.project_id == project_id, named)
-    row = (await conn.execute(query.order_by(groups.c.sequence.desc()).limit(1).with_for_update())).first()
+    row = (await conn.execute(query.order_by(groups.c.sequence.desc()).limit(1))).first()
     if row is None:
-        raise NotFound(f"no group {group!r} in project {project_id!r}")
+        raise NotFound(f"no group {group!r} in project {project_id!r}: `hone groups` lists them")
     return row
 
 
-async def _end_quiet_members(conn: AsyncConnection, group_id: str) -> None:
-    busy = select(calls.c.trajectory_id).where(
-        calls.c.trajectory_id == trajectories.c.id, calls.c.state == CallState.OPEN
+async def _quiet_members(conn: AsyncConnection, group_id: str) -> list[str]:
+    busy = exists().where(calls.c.trajectory_id == trajectories.c.id, calls.c.state == CallState.OPEN)
+    query = select(trajectories.c.id).where(
+        trajectories.c.group_id == group_id,
+        trajectories.c.state == TrajectoryState.OPEN,
+        trajectories.c.origin == Origin.LIVE,
+        ~busy,
     )
-    ended = guarded(trajectories, TrajectoryState.COMPLETED, ended_at=now(), end_reason="group_closed").where(
-        trajectories.c.group_id == group_id, trajectories.c.origin == Origin.LIVE, ~busy.exists()
-    )
-    await conn.execute(ended)
+    return list((await conn.execute(query)).scalars())
 
 
 async def close_trajectory(
     conn: AsyncConnection, trajectory_id: str, state: TrajectoryState, reason: str | None = None
 ) -> bool:
-    """End an open trajectory, and ready its group if that filled a declared size. False: it had ended before."""
-    group_id = await lock_group_of(conn, trajectory_id)
-    if not await try_move(conn, trajectories, trajectory_id, state, ended_at=now(), end_reason=reason):
+    """End an open trajectory, and ready its group if that filled a declared size. False: it had ended before.
+
+    One that no model ever answered is errored, not completed: there is nothing to judge. A first call with n>1 that
+    was never continued becomes as many trajectories as it has choices (contracts.md, 5).
+    """
+    group_id = await _lock_group_of(conn, trajectory_id)
+    if not await _end(conn, trajectory_id, state, reason):
         return False
     if group_id is not None:
         await settle(conn, group_id)
     return True
 
 
-async def lock_group_of(conn: AsyncConnection, trajectory_id: str) -> str | None:
+async def _end(conn: AsyncConnection, trajectory_id: str, state: TrajectoryState, reason: str | None) -> bool:
+    if state != TrajectoryState.COMPLETED:
+        return await try_move(conn, trajectories, trajectory_id, state, ended_at=now(), end_reason=reason)
+    if not await siblings.has_answer(conn, trajectory_id):
+        return await _error_unanswered(conn, trajectory_id)
+    if not await try_move(conn, trajectories, trajectory_id, state, ended_at=now(), end_reason=reason):
+        return False
+    await siblings.split(conn, trajectory_id)
+    return True
+
+
+async def _error_unanswered(conn: AsyncConnection, trajectory_id: str) -> bool:
+    code = GroupCode.NO_COMPLETE_CALL
+    if not await try_move(conn, trajectories, trajectory_id, TrajectoryState.ERRORED, ended_at=now(), end_reason=code):
+        return False
+    project = select(trajectories.c.project_id).where(trajectories.c.id == trajectory_id)
+    project_id = (await conn.execute(project)).scalar_one()
+    await ledger.write(conn, [LedgerRow(project_id, "trajectory", trajectory_id, code)])
+    return True
+
+
+async def _lock_group_of(conn: AsyncConnection, trajectory_id: str) -> str | None:
     """The trajectory's group, locked (PostgreSQL), or two last members would each see the other as running."""
     of = select(trajectories.c.group_id).where(trajectories.c.id == trajectory_id).scalar_subquery()
     return (await conn.execute(select(groups.c.id).where(groups.c.id == of).with_for_update())).scalar_one_or_none()

@@ -118,10 +118,14 @@ async def revoke(store: Store, project_id: str, key: str) -> KeyView:
         return _view((await conn.execute(revoked)).one())
 
 
-async def any_keys(store: Store) -> bool:
-    """Whether a key was ever made in the store: then every request needs one, also when all are revoked."""
+async def any_keys(store: Store, project_id: str) -> bool:
+    """Whether the project is guarded by keys: one was made, for no single run, and it was not revoked.
+
+    A key past its time still counts: time alone must not open what a key had closed.
+    """
+    guarding = (keys.c.project_id == project_id, keys.c.trajectory_id.is_(None), keys.c.revoked_at.is_(None))
     async with store.read() as conn:
-        return (await conn.execute(select(keys.c.id).limit(1))).first() is not None
+        return (await conn.execute(select(keys.c.id).where(*guarding).limit(1))).first() is not None
 
 
 def _hash(secret: str) -> str:

@@ -90,8 +90,8 @@ async def list_replicas(store: Store, project_id: str, within_s: float | None = 
 
 async def report_proxy(
     store: Store,
-    project_id: str,
     proxy_id: str,
+    project_id: str,
     url: str,
     *,
     generations: Mapping[str, int],

@@ -6,11 +6,11 @@ Owns: numbers (never used twice), states, ancestry and age. Refuses: the adapter
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, func, insert, literal, select, update
+from sqlalchemy import Select, func, insert, literal, select, union, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import ledger, sql
@@ -18,8 +18,8 @@ from recorder.aliases import drop_canary
 from recorder.errors import Conflict, NotFound
 from recorder.ids import new_id
 from recorder.ledger import LedgerRow
-from recorder.schema import aliases, steps, versions
-from recorder.states import StepState, VersionState
+from recorder.schema import aliases, groups, steps, trajectories, versions
+from recorder.states import GroupState, StepState, TrajectoryState, VersionState
 from recorder.store import Store, now
 from recorder.transitions import move
 
@@ -124,11 +124,34 @@ async def list_versions(store: Store, alias_id: str) -> list[VersionView]:
         return [_view(row) for row in rows]
 
 
-async def in_states(store: Store, project_id: str, states: Sequence[VersionState]) -> list[VersionView]:
-    """The project's versions in these states, oldest number first: what the controller has to look after."""
-    query = _query().where(versions.c.project_id == project_id, versions.c.state.in_(list(states)))
+async def get_versions(
+    store: Store, project_id: str, states: Collection[VersionState] | None = None
+) -> list[VersionView]:
+    """The project's versions (in these states), by alias and number: one SELECT, fit for polling."""
+    query = _query().where(versions.c.project_id == project_id)
+    if states is not None:
+        query = query.where(versions.c.state.in_(sorted(states)))
     async with store.read() as conn:
         return [_view(row) for row in await conn.execute(query.order_by(versions.c.alias_id, versions.c.number))]
+
+
+async def pinned(store: Store, project_id: str) -> set[str]:
+    """Ids of the versions that open trajectories or open groups are pinned to."""
+    runs = select(trajectories.c.version_id).where(
+        trajectories.c.project_id == project_id, trajectories.c.state == TrajectoryState.OPEN
+    )
+    tasks = select(groups.c.version_id).where(groups.c.project_id == project_id, groups.c.state == GroupState.OPEN)
+    async with store.read() as conn:
+        found = await conn.execute(union(runs, tasks))
+        return {version_id for (version_id,) in found if version_id is not None}
+
+
+async def repin(store: Store, trajectory_id: str, version_id: str) -> None:
+    """Pin a trajectory to another version midway: it is mixed from now on."""
+    async with store.write() as conn:
+        await conn.execute(
+            update(trajectories).where(trajectories.c.id == trajectory_id).values(version_id=version_id, mixed=True)
+        )
 
 
 async def get_version(store: Store, version_id: str) -> VersionView:

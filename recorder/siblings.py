@@ -1,0 +1,105 @@
+"""A first call with n>1 that the agent never went on with: each choice becomes a trajectory of the same group.
+
+Owns: the rows of the siblings. Refuses: the rule (`recorder.lineage.split_choices`), ending trajectories
+(`recorder.groups`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder import lineage
+from recorder.ids import new_id
+from recorder.lineage import CallNode
+from recorder.schema import calls, choices, trajectories
+from recorder.states import CallState, TurnKind
+from recorder.turns import Parent
+
+_SHARED: Final = (
+    "project_id",
+    "group_id",
+    "alias_id",
+    "address_group",
+    "state",
+    "end_reason",
+    "purpose",
+    "origin",
+    "version_id",
+    "mixed",
+    "tags",
+    "started_at",
+    "last_call_at",
+    "ended_at",
+)
+
+
+async def has_answer(conn: AsyncConnection, trajectory_id: str) -> bool:
+    """Whether a model answered the trajectory at least once on its main path."""
+    query = select(calls.c.id).where(
+        calls.c.trajectory_id == trajectory_id,
+        calls.c.state == CallState.COMPLETE,
+        calls.c.turn_kind == TurnKind.MAIN,
+        calls.c.superseded_by.is_(None),
+    )
+    return (await conn.execute(query.limit(1))).first() is not None
+
+
+async def split(conn: AsyncConnection, trajectory_id: str) -> list[str]:
+    """Make siblings of an ended trajectory where the rule asks for it; returns their ids.
+
+    The shared call stays where it is: a sibling has no call of its own, but names it as its leaf with its own choice.
+    """
+    if not await _began_with_several(conn, trajectory_id):
+        return []
+    nodes = await _nodes(conn, trajectory_id)
+    others = lineage.split_choices(nodes)
+    if not others:
+        return []
+    first = lineage.main_leaf(nodes)
+    assert first is not None
+    row = (await conn.execute(select(trajectories).where(trajectories.c.id == trajectory_id))).one()
+    if row.group_id is None:
+        return []
+    own = update(trajectories).where(trajectories.c.id == trajectory_id)
+    await conn.execute(own.values(leaf_call_id=first.call_id, leaf_choice=0))
+    made = [_sibling(row, first.call_id, choice) for choice in others]
+    await conn.execute(insert(trajectories), made)
+    return [sibling["id"] for sibling in made]
+
+
+def _sibling(row: Any, call_id: str, choice: int) -> dict[str, Any]:
+    own = {"id": new_id("traj"), "forked_from_call": call_id, "leaf_call_id": call_id, "leaf_choice": choice}
+    return {**{name: getattr(row, name) for name in _SHARED}, **own}
+
+
+async def _began_with_several(conn: AsyncConnection, trajectory_id: str) -> bool:
+    query = (
+        select(choices.c.call_id)
+        .join(calls, calls.c.id == choices.c.call_id)
+        .where(calls.c.trajectory_id == trajectory_id, calls.c.parent_call_id.is_(None), choices.c.index == 1)
+    )
+    return (await conn.execute(query.limit(1))).first() is not None
+
+
+async def _nodes(conn: AsyncConnection, trajectory_id: str) -> list[CallNode]:
+    query = (
+        select(calls, func.count(choices.c.index).label("choices"))
+        .outerjoin(choices, choices.c.call_id == calls.c.id)
+        .where(calls.c.trajectory_id == trajectory_id)
+        .group_by(calls.c.id)
+    )
+    return [
+        CallNode(
+            row.id,
+            None if row.parent_call_id is None else Parent(row.parent_call_id, row.parent_choice or 0),
+            row.choices,
+            CallState(row.state),
+            TurnKind(row.turn_kind),
+            row.superseded_by is not None,
+            row.started_at,
+        )
+        for row in await conn.execute(query)
+    ]
