@@ -216,7 +216,7 @@ async def abandon_running(store: Store, campaign_id: str) -> int:
 
 async def abandon_expired(store: Store, project_id: str) -> int:
     """The same for every attempt whose lease ran out."""
-    ran_out = attempts.c.lease_expires_at < now()
+    ran_out = attempts.c.lease_expires_at <= now()
     return await _abandon(store, (attempts.c.project_id == project_id) & ran_out, "lease_expired")
 
 

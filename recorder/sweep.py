@@ -1,0 +1,158 @@
+"""The sweep: what time alone changes. Any worker may run it, at any moment, as often as it likes.
+
+Owns: idle runs, groups that are due, leases that ran out, calls of proxies that died. Refuses: deciding (the rules are
+in `recorder.groups`, `recorder.attempts`); working (judge and trainer do).
+
+It first only reads, and takes the store's write lock for what is really due, a few objects a transaction: a long writer
+would stop every proxy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Select, and_, exists, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder import attempts as attempt_rows
+from recorder import ledger
+from recorder.groups import Verdict, close_trajectory, settle
+from recorder.ledger import LedgerRow
+from recorder.schema import attempts, calls, groups, trajectories
+from recorder.settings import RecorderSettings
+from recorder.states import AttemptState, CallState, GroupState, Origin, TrajectoryState
+from recorder.store import Store, now
+from recorder.transitions import guarded
+
+BATCH: Final = 32  # objects a transaction
+STALE_CALL_S: Final = 3600.0  # no answer takes an hour: the proxy that should have ended the call is dead
+_EXPIRES: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """How many objects the sweep changed."""
+
+    calls_errored: int = 0
+    trajectories_ended: int = 0
+    groups_readied: int = 0
+    groups_left_out: int = 0
+    claims_expired: int = 0
+    attempts_abandoned: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was due."""
+        return self != SweepReport()
+
+
+async def sweep(store: Store, project_id: str, settings: RecorderSettings) -> SweepReport:
+    """Do all that is due in a project now."""
+    errored = await _error_stale_calls(store, project_id)
+    ended = await _in_batches(store, _idle(project_id, settings), _end_idle)
+    expired = [await _expire_claims(store, project_id, state) for state in _EXPIRES]
+    verdicts: list[Verdict] = []
+
+    async def decide(conn: AsyncConnection, group_id: str) -> bool:
+        verdicts.append((await settle(conn, group_id, settings)).verdict)
+        return verdicts[-1] != Verdict.WAIT
+
+    await _in_batches(store, _due_groups(project_id, settings), decide)
+    return SweepReport(
+        calls_errored=errored,
+        trajectories_ended=ended,
+        groups_readied=verdicts.count(Verdict.READY),
+        groups_left_out=verdicts.count(Verdict.LEFT_OUT),
+        claims_expired=sum(expired),
+        attempts_abandoned=await _abandon_attempts(store, project_id),
+    )
+
+
+async def _in_batches(store: Store, due: Select[Any], act: Callable[[AsyncConnection, str], Awaitable[bool]]) -> int:
+    """Act on every object that `due` finds, and that it still finds under the write lock; returns how many changed."""
+    changed = 0
+    while await _any(store, due):
+        async with store.write() as conn:
+            ids = list((await conn.execute(due.limit(BATCH).with_for_update(skip_locked=True))).scalars())
+            acted = [await act(conn, object_id) for object_id in ids]
+        changed += sum(acted)
+        if not any(acted):  # another sweep was faster, or holds them
+            break
+    return changed
+
+
+async def _any(store: Store, query: Select[Any]) -> bool:
+    async with store.read() as conn:
+        return (await conn.execute(query.limit(1))).first() is not None
+
+
+def _idle(project_id: str, settings: RecorderSettings) -> Select[Any]:
+    answering = exists().where(calls.c.trajectory_id == trajectories.c.id, calls.c.state == CallState.OPEN)
+    return select(trajectories.c.id).where(
+        trajectories.c.project_id == project_id,
+        trajectories.c.state == TrajectoryState.OPEN,
+        trajectories.c.origin == Origin.LIVE,
+        trajectories.c.last_call_at <= now() - settings.idle_timeout_s,
+        ~answering,
+    )
+
+
+async def _end_idle(conn: AsyncConnection, trajectory_id: str) -> bool:
+    return await close_trajectory(conn, trajectory_id, TrajectoryState.COMPLETED, "idle")
+
+
+def _due_groups(project_id: str, settings: RecorderSettings) -> Select[Any]:
+    """Open groups that `groups.readiness` would not let wait, as far as SQL can tell cheaply."""
+    member = trajectories.c.group_id == groups.c.id
+    running = exists().where(member, trajectories.c.state == TrajectoryState.OPEN)
+    counted = (
+        select(func.count())
+        .where(member, trajectories.c.state != TrajectoryState.ABANDONED, trajectories.c.selection.is_(None))
+        .scalar_subquery()
+    )
+    full = and_(~running, counted >= groups.c.declared_size)
+    timed_out = and_(groups.c.declared_size.is_not(None), groups.c.last_call_at <= now() - settings.group_timeout_s)
+    quiet = and_(groups.c.declared_size.is_(None), groups.c.joined_at <= now() - settings.group_window_s, ~running)
+    return select(groups.c.id).where(
+        groups.c.project_id == project_id, groups.c.state == GroupState.OPEN, or_(full, timed_out, quiet)
+    )
+
+
+async def _error_stale_calls(store: Store, project_id: str) -> int:
+    stale = (
+        calls.c.project_id == project_id,
+        calls.c.state == CallState.OPEN,
+        calls.c.started_at <= now() - STALE_CALL_S,
+    )
+    if not await _any(store, select(calls.c.id).where(*stale)):
+        return 0
+    why = "the proxy that served this call died before it ended"
+    statement = guarded(calls, CallState.ERRORED, error=why, finished_at=now()).where(*stale)
+    async with store.write() as conn:
+        return (await conn.execute(statement)).rowcount
+
+
+async def _expire_claims(store: Store, project_id: str, state: GroupState) -> int:
+    ran_out = (groups.c.project_id == project_id, groups.c.state == state, groups.c.lease_expires_at <= now())
+    if not await _any(store, select(groups.c.id).where(*ran_out)):
+        return 0
+    statement = guarded(groups, _EXPIRES[state], expect=state, lease_owner=None, lease_expires_at=None)
+    async with store.write() as conn:
+        back = list((await conn.execute(statement.where(*ran_out).returning(groups.c.id))).scalars())
+        rows = [LedgerRow(project_id, "group", group_id, "lease_expired", {"was": state}) for group_id in back]
+        await ledger.write(conn, rows)
+    return len(back)
+
+
+async def _abandon_attempts(store: Store, project_id: str) -> int:
+    mine = attempts.c.project_id == project_id
+    ran_out = and_(mine, attempts.c.state == AttemptState.RUNNING, attempts.c.lease_expires_at <= now())
+    groupless = and_(mine, attempts.c.state == AttemptState.PENDING, ~attempt_rows.group_is_open())
+    abandoned = 0
+    if await _any(store, select(attempts.c.id).where(ran_out)):
+        abandoned += await attempt_rows.abandon_expired(store, project_id)
+    if await _any(store, select(attempts.c.id).where(groupless)):
+        abandoned += await attempt_rows.abandon_groupless(store, project_id)
+    return abandoned
