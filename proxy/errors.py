@@ -2,9 +2,10 @@
 
 ProxyError
 ├── ConfigError               hone.toml, the environment or a flag says something that cannot be
+├── StartError                a program that Hone runs (engine, judge …) did not come up
+├── PortInUse                 another program listens on the port
 ├── EngineError               the engine cannot be used
-│   ├── EngineStartError      it did not start, or died while starting
-│   ├── PortInUse             another program listens on the port
+│   ├── EngineUnreachable     it does not answer: it may be back in a moment
 │   └── NoReplica             no engine can serve the version now (503: try again)
 └── AdapterError              an adapter folder that must not be loaded; `code` is the ledger's word for it
 """
@@ -20,16 +21,20 @@ class ConfigError(ProxyError):
     """A setting is unknown, malformed or contradicts another."""
 
 
+class StartError(ProxyError):
+    """A program that Hone runs did not come up."""
+
+
+class PortInUse(ProxyError):
+    """Another program listens on the port."""
+
+
 class EngineError(ProxyError):
     """The engine cannot be used."""
 
 
-class EngineStartError(EngineError):
-    """The engine did not come up."""
-
-
-class PortInUse(EngineError):
-    """Another program listens on the port."""
+class EngineUnreachable(EngineError):
+    """The engine does not answer. It may be restarting."""
 
 
 class NoReplica(EngineError):

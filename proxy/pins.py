@@ -15,9 +15,8 @@ from recorder.aliases import AliasView
 from recorder.states import VersionState
 from recorder.versions import VersionView
 
-_SERVABLE = frozenset(
-    {VersionState.LOADED, VersionState.GATED, VersionState.CANARY, VersionState.LIVE, VersionState.RETIRED}
-)
+# States in which an engine may be asked for a version (it must hold it too).
+SERVABLE = (VersionState.LOADED, VersionState.GATED, VersionState.CANARY, VersionState.LIVE, VersionState.RETIRED)
 
 Versions = Mapping[str, VersionView]
 
@@ -46,11 +45,6 @@ def steps_behind(version_id: str, live_id: str, versions: Versions) -> int | Non
     return None
 
 
-def is_servable(version: VersionView) -> bool:
-    """Whether an engine may be asked for this version at all (it must hold it too)."""
-    return version.number == 0 or version.state in _SERVABLE
-
-
 def pin_holds(version: VersionView, alias: AliasView, versions: Versions, max_age: int) -> bool:
     """Whether a run pinned to `version` stays on it. Otherwise it moves to the live one and is mixed."""
     if version.alias_id != alias.id:
@@ -63,31 +57,36 @@ def pin_holds(version: VersionView, alias: AliasView, versions: Versions, max_ag
     return behind is not None and behind <= max_age
 
 
-def needed(alias: AliasView, versions: Versions) -> list[VersionView]:
-    """Versions of an alias that every engine must hold: live, canary, the one a rollback goes to, the newest waiting."""
-    own = [v for v in versions.values() if v.alias_id == alias.id and v.number > 0]
-    waiting = [v for v in own if v.state in (VersionState.LOADED, VersionState.GATED)]
-    ids = {alias.live_version_id, alias.canary_version_id, alias.previous_version_id}
-    return [v for v in own if v.id in ids] + sorted(waiting, key=lambda v: v.number)[-1:]
-
-
 def to_keep(
     aliases: Iterable[AliasView], versions: Versions, pinned: Collection[str], *, max_loras: int, max_age: int
 ) -> list[VersionView]:
-    """Adapters the engines should hold: what is needed, then the newest pinned ones, at most `max_loras - 1` in all.
+    """Adapters the engines should hold: live ones, canaries and the newest that awaits its gate; then, up to
+    `max_loras - 1` in all, those a rollback goes to and the newest that runs are pinned to.
 
     One slot stays free, so that the next version can be loaded before an old one is unloaded.
     """
     aliases = list(aliases)
-    keep = {v.id: v for alias in aliases for v in needed(alias, versions)}
-    held = [
-        v
-        for alias in aliases
-        for v in versions.values()
-        if v.id in pinned and v.id not in keep and v.number > 0 and pin_holds(v, alias, versions, max_age)
-    ]
-    for version in sorted(held, key=lambda v: (v.state_at, v.number), reverse=True)[
-        : max(0, max_loras - 1 - len(keep))
-    ]:
+    keep = {v.id: v for alias in aliases for v in _needed(alias, versions)}
+    wanted = [v for alias in aliases for v in _wanted(alias, versions, pinned, max_age) if v.id not in keep]
+    for version in wanted[: max(0, max_loras - 1 - len(keep))]:
         keep[version.id] = version
     return list(keep.values())
+
+
+def _needed(alias: AliasView, versions: Versions) -> list[VersionView]:
+    own = _adapters(alias, versions)
+    waiting = [v for v in own if v.state in (VersionState.LOADED, VersionState.GATED)]
+    return [v for v in own if v.id in (alias.live_version_id, alias.canary_version_id)] + waiting[-1:]
+
+
+def _wanted(alias: AliasView, versions: Versions, pinned: Collection[str], max_age: int) -> list[VersionView]:
+    """The version a rollback goes to, then pinned ones, the newest first."""
+    own = _adapters(alias, versions)
+    previous = [v for v in own if v.id == alias.previous_version_id]
+    held = [v for v in own if v.id in pinned and v not in previous and pin_holds(v, alias, versions, max_age)]
+    return previous + held[::-1]
+
+
+def _adapters(alias: AliasView, versions: Versions) -> list[VersionView]:
+    """An alias's versions that are adapters, by number."""
+    return sorted((v for v in versions.values() if v.alias_id == alias.id and v.number > 0), key=lambda v: v.number)

@@ -30,6 +30,7 @@ from recorder.versions import VersionView, get_versions, repin
 log = logging.getLogger(__name__)
 
 REPORT_EVERY_S = 2.0  # a proxy's row is rewritten at least this often, so that a dead one is told from a quiet one
+VERSIONS_EVERY_S = 1.0  # how soon a version that no alias points at is known to proxies that do not load it
 AVOID_S = 1.0  # how long another replica is preferred after a connection failed
 
 
@@ -99,6 +100,7 @@ class InService:
         self._in_flight: Counter[str] = Counter()  # by version id
         self._busy: Counter[str] = Counter()  # by replica URL
         self._avoid_until: dict[str, float] = {}
+        self._versions_at = float("-inf")
         self._reported: object = None
         self._reported_at = float("-inf")
         self._refreshing = asyncio.Lock()
@@ -144,7 +146,7 @@ class InService:
         return cards + [_card(v.name, v) for v in snapshot.versions.values() if self._in_service(v)]
 
     def _in_service(self, version: VersionView) -> bool:
-        return version.number == 0 or (pins.is_servable(version) and bool(self._snapshot.has(version)))
+        return version.number == 0 or bool(self._snapshot.has(version))
 
     # --- routing
 
@@ -227,20 +229,26 @@ class InService:
     async def refresh(self) -> None:
         """Read aliases, versions and replicas anew, then report what this proxy may still send to."""
         async with self._refreshing:
-            aliases = await get_aliases(self._store, self._project_id)
-            versions = await get_versions(self._store, self._project_id)
-            known = await replicas.list_replicas(self._store, self._project_id)
-            self._snapshot = Snapshot(
-                aliases={a.name: a for a in aliases}, versions={v.id: v for v in versions}, replicas=tuple(known)
-            )
-            await self._report()
+            await self._read(anew=True)
+
+    async def _read(self, *, anew: bool) -> None:
+        """Read the store. Versions, the longest of the three lists, only when an alias moved, or when it is time."""
+        aliases = {a.name: a for a in await get_aliases(self._store, self._project_id)}
+        versions = self._snapshot.versions
+        if anew or aliases != self._snapshot.aliases or time.monotonic() - self._versions_at > VERSIONS_EVERY_S:
+            found = await get_versions(self._store, self._project_id, pins.SERVABLE)
+            versions = {v.id: v for v in found}
+            self._versions_at = time.monotonic()
+        known = await replicas.list_replicas(self._store, self._project_id)
+        self._snapshot = Snapshot(aliases, versions, tuple(known))
+        await self._report()
 
     def holding(self) -> dict[str, int]:
         """Version id → requests in flight, 0 for one that a request may still be sent to.
 
         A version that is absent here gets no request from this proxy any more: the controller may unload it.
         """
-        held = {v.id: 0 for v in self._snapshot.versions.values() if pins.is_servable(v) and self._snapshot.has(v)}
+        held = {v.id: 0 for v in self._snapshot.versions.values() if self._snapshot.has(v)}
         return held | {version_id: n for version_id, n in self._in_flight.items() if n > 0}
 
     async def _report(self) -> None:
@@ -260,7 +268,8 @@ class InService:
         while True:
             await asyncio.sleep(self._settings.poll_s)
             try:
-                await self.refresh()
+                async with self._refreshing:
+                    await self._read(anew=False)
                 failing = False
             except StoreError as e:  # requests go on by the last snapshot
                 if not failing:
