@@ -99,7 +99,7 @@ class JudgeSettings(BaseModel):
     """The parts of the reward. Default: RULER alone, if there is a model."""
     feedback: FeedbackSettings = Field(default_factory=FeedbackSettings)
     """What happens to parts that are not there."""
-    python: str = ""
+    python: Path | None = None
     """The Python that runs reward functions. Default: the one that runs Hone."""
     folder: Path = Path()
     """The folder that reward functions are imported from and run in. Default: where Hone was started."""

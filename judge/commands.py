@@ -1,0 +1,191 @@
+"""`hone judge` and `hone score`.
+
+Owns: reading arguments, signals, printing. Refuses: scoring (`judge.score`) and the worker's ways (`judge.worker`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from judge.settings import JudgeSettings
+
+if TYPE_CHECKING:
+    from judge.score import GroupScore
+    from recorder.settings import RecorderSettings
+    from recorder.store import Store
+    from recorder.views import GroupView
+
+
+class Settings(Protocol):
+    """What these commands read of Hone's settings."""
+
+    project: str
+    data: Path
+    judge: JudgeSettings
+    recorder: RecorderSettings
+
+
+class Context(Protocol):
+    """What these commands find in click's context."""
+
+    json: bool
+
+    def settings(self) -> Settings:
+        """The settings in force."""
+
+
+@click.command()
+@click.pass_obj
+def judge(context: Context) -> None:
+    """Score groups as they become ready, until stopped."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("judge").setLevel(logging.INFO)
+    asyncio.run(run_worker(context.settings()))
+
+
+async def run_worker(settings: Settings) -> None:
+    """Run one judge worker until SIGTERM or SIGINT. Raises JudgeMisconfigured, StoreError, SchemaMismatch."""
+    from judge.bench import check_settings, open_bench
+    from judge.worker import JudgeWorker
+    from recorder.migrate import open_store
+
+    check_settings(settings.judge)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
+    try:
+        async with open_bench(settings.judge, store, settings.project) as bench:
+            worker = JudgeWorker(store, settings.project, bench, settings.recorder)
+            names = ", ".join(f"{reward.name} x {reward.weight:g}" for reward in settings.judge.in_force())
+            logging.getLogger(__name__).info(
+                "judge %s: %s (%s)", worker.owner, names, settings.judge.model or "no model"
+            )
+            await worker.run(stop)
+    finally:
+        await store.close()
+
+
+@click.command()
+@click.argument("group")
+@click.option("--debug", is_flag=True, help="Show the prompt, the reply and what was read from it.")
+@click.option("--save", is_flag=True, help="Make this the group's score, also where it has one.")
+@click.pass_obj
+def score(context: Context, group: str, debug: bool, save: bool) -> None:
+    """Judge one GROUP (its id, or the name it was given) and show how.
+
+    Changes nothing in the store without --save.
+    """
+    found, scored = asyncio.run(run_score(context.settings(), group, save=save))
+    if context.json:
+        click.echo(json.dumps(as_json(found, scored, debug=debug), ensure_ascii=False, indent=2))
+    else:
+        _show(found, scored, debug=debug)
+
+
+async def run_score(settings: Settings, group: str, *, save: bool) -> tuple[GroupView, GroupScore]:
+    """Score a group by its internal or external id; with `save` the score becomes its current one.
+
+    Raises JudgeError, NotFound, and Conflict where it is to be saved and cannot be claimed.
+    """
+    from judge.bench import check_settings, open_bench
+    from judge.score import score_group
+    from recorder.groups import find_group
+    from recorder.migrate import open_store
+    from recorder.transcripts import load_group
+
+    check_settings(settings.judge)
+    store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
+    try:
+        found = await load_group(store, await find_group(store, settings.project, group))
+        async with open_bench(settings.judge, store, settings.project) as bench:
+            scored = await score_group(found, bench)
+        if save:
+            await _save(store, settings, found, scored)
+        return found, scored
+    finally:
+        await store.close()
+
+
+async def _save(store: Store, settings: Settings, group: GroupView, scored: GroupScore) -> None:
+    # Claimed only now: a judge that fails must not cost the group the score it has.
+    from judge.worker import new_owner
+    from recorder import claims, scores
+    from recorder.errors import Conflict
+
+    claim = await claims.claim_one_for_judging(store, group.id, new_owner(), settings.recorder.lease_s)
+    if claim is None:
+        raise Conflict(
+            f"group {group.id} cannot be given a score: it is not ready, unscored or scored, or somebody works on it. "
+            "Nothing was saved."
+        )
+    await scores.record_score(store, claim, scored.new)
+
+
+def as_json(group: GroupView, scored: GroupScore, *, debug: bool) -> dict[str, Any]:
+    """A score for a program; with `debug`, prompt and reply too."""
+    out: dict[str, Any] = {
+        "group_id": group.id,
+        "group_external_id": group.external_id,
+        **{name: value for name, value in asdict(scored.new).items() if name not in ("parts", "reply")},
+        "trajectories": [
+            {
+                "id": id_,
+                "external_id": external_id,
+                "reward": part.value,
+                "explanation": part.explanation,
+                "parts": [asdict(row) for row in scored.new.parts if row.trajectory_id == id_ and row.part != "reward"],
+            }
+            for (id_, part), external_id in zip(scored.rewards.items(), _names(group, scored), strict=True)
+        ],
+    }
+    if debug:
+        out["prompt"] = scored.prompt.messages if scored.prompt else None
+        out["prompt_ids"] = {name: list(ids) for name, ids in scored.prompt.ids.items()} if scored.prompt else None
+        out["reply"] = scored.new.reply
+    return out
+
+
+def _names(group: GroupView, scored: GroupScore) -> list[str | None]:
+    names = {member.id: member.external_id for member in group.members}
+    return [names[id_] for id_ in scored.rewards]
+
+
+def _show(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from judge.worker import summary
+
+    def plain(text: str | None) -> str:
+        # Control characters of a judge's reply are nothing for a terminal to obey.
+        return escape("".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text or ""))
+
+    console = Console(soft_wrap=True, highlight=False)
+    if debug and scored.prompt:
+        for message in scored.prompt.messages:
+            console.print(f"[bold]{message['role']}[/]\n{plain(message['content'])}\n")
+        console.print(f"[bold]reply[/]\n{plain(scored.new.reply)}\n")
+        for shown, ids in scored.prompt.ids.items():
+            console.print(f"{shown} = {', '.join(ids)}")
+    table = Table("trajectory", "reward", "part", "value", "weight", "why")
+    for (id_, reward), name in zip(scored.rewards.items(), _names(group, scored), strict=True):
+        table.add_row(name or id_, _figure(reward.value), "", "", "", plain(reward.explanation))
+        for row in scored.new.parts:
+            if row.trajectory_id == id_ and row.part != "reward":
+                table.add_row("", "", row.part, _figure(row.value), _figure(row.weight), plain(row.explanation))
+    console.print(table)
+    console.print(f"group {group.id}: {escape(summary(scored))}")
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,86 @@
+"""Everything that can go wrong while judging, as one tree.
+
+JudgeError
+├── JudgeMisconfigured    the settings cannot work: nobody judges, or a part has no judge
+├── ReplyRefused          the judge's reply cannot be read as one score for each id; the message is shown to the judge
+├── CannotJudge           this group can never be scored: it is left out, with `code`
+└── JudgeFailed           this group cannot be scored now: it stays unscored, with `code`, and is tried again
+    ├── JudgeDown         the judge is unreachable, overloaded, too slow or broken, or refuses the request
+    ├── JudgeUnanswered   the judge answered, twice, and neither reply could be read
+    ├── PromptTooLong     the group does not fit into what the judge may be shown
+    ├── FunctionsDown     the process of the reward functions does not start or cannot import them
+    └── PartsMissing      too few trajectories have a reward, because parts of it are not there
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Spent:
+    """What requests to the judge used up, whether or not a score came of it."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_usd: float | None = None  # None: the price is not known
+    latency_s: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
+        return Spent(
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            sum(costs) if costs else None,
+            self.latency_s + other.latency_s,
+        )
+
+
+class JudgeError(Exception):
+    """Base of all errors of this package. The message says what, where and what to do."""
+
+
+class JudgeMisconfigured(JudgeError):
+    """The settings name nobody who could judge."""
+
+
+class ReplyRefused(JudgeError):
+    """A reply is not one clear score for each id."""
+
+
+class CannotJudge(JudgeError):
+    """The group can never be scored."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class JudgeFailed(JudgeError):
+    """The group cannot be scored now. `wait_s`: when to try again, where that is known."""
+
+    def __init__(self, code: str, message: str, *, spent: Spent | None = None, wait_s: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.spent = spent or Spent()
+        self.wait_s = wait_s
+
+
+class JudgeDown(JudgeFailed):
+    """The judge did not answer."""
+
+
+class JudgeUnanswered(JudgeFailed):
+    """The judge's answers could not be read."""
+
+
+class PromptTooLong(JudgeFailed):
+    """The group does not fit into the prompt, however much of it is shortened."""
+
+
+class FunctionsDown(JudgeFailed):
+    """The reward functions cannot be run at all."""
+
+
+class PartsMissing(JudgeFailed):
+    """Too few trajectories have every part of the reward that they need."""

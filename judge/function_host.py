@@ -1,0 +1,137 @@
+"""Runs reward functions: a script for the user's own Python (3.9 or later), with nothing but the standard library.
+
+Owns: importing `package.module:function` from the working directory, calling it, turning what it returns into a number.
+Refuses: anything of Hone; it imports none of it.
+
+JSON lines. In: {"functions": ["package.module:function", …]} once, then {"id", "function", "trajectory": {…}} each.
+Out: {"ready": true} or {"failed": why}, then {"id", "score", "explanation", "extra"} or {"id", "error"} each.
+What a function prints goes to standard error. When the input closes, the process ends, even in the middle of a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import json
+import math
+import os
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TextIO
+
+MAX_TEXT_CHARS = 2000
+
+Json = dict[str, Any]
+
+
+def main() -> None:
+    """Answer requests until the input closes."""
+    requests, replies = _take_pipes()
+    # Python put this script's folder first; the user's modules are in the working directory.
+    sys.path[:] = [str(Path.cwd()), *(folder for folder in sys.path if folder != str(Path(__file__).parent))]
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(requests, waiting), daemon=True).start()
+    functions: dict[str, Callable[[Any], Any]] = {}
+    loop = asyncio.new_event_loop()
+    try:
+        for path in json.loads(waiting.get())["functions"]:
+            functions[path] = load(path)
+    except BaseException as error:  # noqa: BLE001 - importing runs the user's code, which may raise or exit
+        _say(replies, {"failed": describe(error)})
+        return
+    _say(replies, {"ready": True})
+    while True:
+        request = json.loads(waiting.get())
+        _say(replies, {"id": request["id"], **answer(functions[request["function"]], request["trajectory"], loop)})
+
+
+def _take_pipes() -> tuple[TextIO, TextIO]:
+    """The two pipes to Hone, out of reach of the user's code: its input is empty, its output is standard error."""
+    requests = os.fdopen(os.dup(0), "r", encoding="utf-8")
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return requests, replies
+
+
+def _read(requests: TextIO, waiting: queue.SimpleQueue[str]) -> None:
+    for line in requests:
+        waiting.put(line)
+    os._exit(0)  # Hone is gone; a function that hangs must not outlive it
+
+
+def _say(replies: TextIO, message: Json) -> None:
+    replies.write(json.dumps(message) + "\n")
+    replies.flush()
+
+
+def load(path: str) -> Callable[[Any], Any]:
+    """Import `package.module:function`."""
+    module, _, name = path.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    if not callable(function):
+        raise TypeError(f"{path} is no function")
+    return function  # type: ignore[no-any-return]  # getattr's result is Any, callable() checked it
+
+
+def answer(function: Callable[[Any], Any], trajectory: Json, loop: asyncio.AbstractEventLoop) -> Json:
+    """Call a function with a trajectory: its number, or what went wrong."""
+    try:
+        result = function(SimpleNamespace(**trajectory))
+        if inspect.isawaitable(result):
+            result = loop.run_until_complete(_await(result))
+        return number(result)
+    except BaseException as error:  # noqa: BLE001 - whatever the user's code raises marks this trajectory alone
+        return {"error": describe(error)}
+
+
+async def _await(result: Any) -> Any:
+    return await result
+
+
+def number(result: Any) -> Json:
+    """What a function returned, as score, explanation and named numbers beside them."""
+    if not isinstance(result, dict):
+        return {"score": _finite(result, "the result"), "explanation": None, "extra": {}}
+    if "score" not in result:
+        raise TypeError("the returned dict has no 'score'")
+    explanation = result.get("explanation")
+    return {
+        "score": _finite(result["score"], "'score'"),
+        "explanation": None if explanation is None else str(explanation)[:MAX_TEXT_CHARS],
+        "extra": {
+            str(name): _finite(value, repr(name))
+            for name, value in result.items()
+            if name not in ("score", "explanation")
+        },
+    }
+
+
+def _finite(value: Any, what: str) -> float:
+    # numpy and torch scalars have __float__; so has nothing else that is no number but str, which has none
+    if not hasattr(value, "__float__"):
+        raise TypeError(f"{what} is {type(value).__name__}, not a number")
+    result = float(value)
+    if not math.isfinite(result):
+        raise ValueError(f"{what} is {result}, not a finite number")
+    return result
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line, with the place in the user's code where it came from."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    text = " ".join(str(error).split())[:MAX_TEXT_CHARS]
+    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Reward functions, run in long-lived child processes with the user's Python and in the user's folder.
+
+Owns: starting, asking, timing out and killing the processes. Refuses: what a function means; it never imports one.
+An exception, a wrong result, a crash or a hang marks the one call; a process that cannot start is `FunctionsDown`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from judge.errors import FunctionsDown
+from judge.model import without_secrets
+from judge.settings import JudgeSettings
+
+HOST = Path(__file__).with_name("function_host.py")
+LINE_LIMIT_BYTES = 16 * 1024 * 1024
+LAST_LINES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one call gave: a finite number, or None and why there is none. `extra`: named numbers beside it."""
+
+    score: float | None
+    explanation: str | None = None
+    extra: Mapping[str, float] = field(default_factory=dict)
+
+
+class FunctionPool:
+    """`judge.function_processes` processes that run the reward functions. Close with `close()`."""
+
+    def __init__(self, settings: JudgeSettings) -> None:
+        self._settings = settings
+        functions = sorted({reward.function for reward in settings.in_force() if reward.function})
+        self._free: asyncio.LifoQueue[_Child] = asyncio.LifoQueue()  # the last used first: idle ones never start
+        self._all = [_Child(settings, functions) for _ in range(settings.function_processes)]
+        for child in self._all:
+            self._free.put_nowait(child)
+
+    async def call(self, function: str, trajectory: Mapping[str, Any]) -> Result:
+        """Call one of the functions of the settings.
+
+        Raises:
+            FunctionsDown: the process does not start, or cannot import the functions.
+        """
+        child = await self._free.get()
+        try:
+            return await child.call(function, trajectory)
+        finally:
+            self._free.put_nowait(child)
+
+    async def close(self) -> None:
+        """Kill the processes."""
+        for child in self._all:
+            await child.kill()
+
+
+class _Child:
+    """One process, started when it is first needed and again after it died. One call at a time."""
+
+    def __init__(self, settings: JudgeSettings, functions: Sequence[str]) -> None:
+        self._settings = settings
+        self._functions = functions
+        self._process: Process | None = None
+        self._said: deque[str] = deque(maxlen=LAST_LINES)
+        self._listener: asyncio.Task[None] | None = None
+        self._calls = 0
+
+    async def call(self, function: str, trajectory: Mapping[str, Any]) -> Result:
+        if self._process is None:
+            await self._start()
+        self._calls += 1
+        limit_s = self._settings.function_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                reply = await self._ask({"id": self._calls, "function": function, "trajectory": trajectory})
+        except TimeoutError:
+            await self.kill()
+            return Result(None, f"took longer than {limit_s:g} s (judge.function_timeout_s) and was killed")
+        except _Died:
+            return Result(None, f"its process died ({await self.kill()})")
+        except BaseException:  # cancelled in the middle: a late reply must not answer the next call
+            await self.kill()
+            raise
+        if "error" in reply:
+            return Result(None, str(reply["error"]))
+        return Result(reply["score"], reply["explanation"], reply["extra"])
+
+    async def _start(self) -> None:
+        python = self._settings.python or Path(sys.executable)
+        self._said.clear()
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                python, HOST, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=LINE_LIMIT_BYTES,
+                cwd=self._settings.folder, env=_environment(), start_new_session=True,
+            )  # fmt: skip
+        except OSError as e:
+            raise FunctionsDown(
+                "functions_down",
+                f"{python} could not be started in {self._settings.folder.absolute()} to run reward functions: {e}. "
+                "See judge.python and judge.folder.",
+            ) from e
+        self._listener = asyncio.create_task(self._listen(self._process))
+        try:
+            async with asyncio.timeout(self._settings.function_start_s):
+                why = (await self._ask({"functions": self._functions})).get("failed")
+        except TimeoutError:
+            why = f"importing took longer than {self._settings.function_start_s:g} s (judge.function_start_s)"
+        except _Died:
+            why = "its process died"
+        except BaseException:  # cancelled in the middle: half started is not started
+            await self.kill()
+            raise
+        if why is not None:
+            end = await self.kill()
+            raise FunctionsDown(
+                "functions_down",
+                f"the reward functions {', '.join(self._functions)} cannot be imported by {python} in "
+                f"{self._settings.folder.absolute()}: {why} ({end}). See judge.rewards, judge.python and judge.folder.",
+            )
+
+    async def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            await self._process.stdin.drain()
+            line = await self._process.stdout.readline()
+            reply = json.loads(line)
+        except (OSError, ValueError) as e:  # a broken pipe; half a line, or none
+            raise _Died from e
+        if not isinstance(reply, dict):
+            raise _Died
+        return reply
+
+    async def _listen(self, process: Process) -> None:
+        """Keep the last lines that the process wrote, so that its end can be explained."""
+        assert process.stderr is not None
+        while line := await _line(process.stderr):
+            self._said.append(without_secrets(line.decode(errors="replace").rstrip()[:300]))
+
+    async def kill(self) -> str:
+        """End the process and all it started; say how it ended."""
+        process, self._process = self._process, None
+        if process is None:
+            return "not running"
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it is gone already
+            os.killpg(process.pid, signal.SIGKILL)
+        if process.stdin is not None:
+            process.stdin.close()
+        status = await process.wait()
+        if self._listener is not None:
+            # What it wrote is there by now; only a process that left the group can keep the pipe open.
+            await asyncio.wait({self._listener}, timeout=0.2)
+            self._listener.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._listener
+        return "; ".join([f"status {status}", *self._said])
+
+
+class _Died(Exception):
+    """The process ended, or wrote what is no reply."""
+
+
+async def _line(stream: asyncio.StreamReader) -> bytes:
+    try:
+        return await stream.readline()
+    except ValueError:  # longer than the limit: that much was dropped
+        return b"(a very long line)\n"
+
+
+def _environment() -> dict[str, str]:
+    """The environment of user code. Hone's settings, which hold keys, are no concern of it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("HONE_")}

@@ -1,0 +1,227 @@
+"""The judge model behind LiteLLM: one request in, one answer or one precise failure out.
+
+Owns: the request's parameters, structured output and its fallback, time limits, immediate retries, tokens and money,
+and that no key ever stands in a message. Refuses: what is asked and what the answer means.
+
+LiteLLM takes seconds to import, so it is imported when the first request is made (or by `warm_up`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from judge.errors import JudgeDown, Spent
+from judge.settings import JudgeSettings
+
+REPLY_FORMAT = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "verdict",
+        "strict": True,
+        "schema": {
+            "type": "object",
+            "properties": {
+                "trajectories": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "id": {"type": "string"},
+                            "explanation": {"type": "string"},
+                            "score": {"type": "number"},
+                        },
+                        "required": ["id", "explanation", "score"],
+                        "additionalProperties": False,
+                    },
+                }
+            },
+            "required": ["trajectories"],
+            "additionalProperties": False,
+        },
+    },
+}
+MAX_ERROR_CHARS = 500
+NO_KEY = "none"  # what a judge behind `api_base` is sent where no key is set: never one from the environment
+
+_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)S?$", re.IGNORECASE)
+_SHORTEST_SECRET = 8
+_LOGIN = re.compile(r"://[^/@\s]+@")
+# Answers that sending the same request again cannot change.
+_FINAL = frozenset({400, 401, 403, 404, 405, 413, 422})
+
+Messages = Sequence[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of the judge. `text` is empty where it said nothing."""
+
+    text: str
+    finish_reason: str | None
+    version: str | None  # what the provider says it ran: model and fingerprint
+    spent: Spent
+
+
+class JudgeModel:
+    """The judge model of the settings, which must name one. One event loop; `close()` at the end."""
+
+    def __init__(self, settings: JudgeSettings) -> None:
+        self._settings = settings
+        self._structured = True  # until the provider refuses it
+
+    async def warm_up(self) -> None:
+        """Import what the first request needs."""
+        await asyncio.to_thread(_litellm)
+
+    async def ask(self, messages: Messages) -> Answer:
+        """Send one request; again, after a pause, where the judge is unreachable, overloaded or broken.
+
+        Raises:
+            JudgeDown: `code` is `judge_timeout` (never sent again at once), `judge_refused` or `judge_down`.
+        """
+        pause_s = self._settings.retry_wait_s
+        for left in range(self._settings.retries, -1, -1):
+            try:
+                return await self._ask_once(messages)
+            except _Broken as e:
+                if not left:
+                    raise JudgeDown("judge_down", self._told(f"is down or broken: {e}")) from None
+            await asyncio.sleep(pause_s)
+            pause_s *= 2
+        raise AssertionError("the last try answers or raises")
+
+    async def close(self) -> None:
+        """Close connections, and what LiteLLM left running on this loop."""
+        litellm = await asyncio.to_thread(_litellm)
+        from litellm.litellm_core_utils.logging_worker import GLOBAL_LOGGING_WORKER
+        from litellm.llms.custom_httpx.async_client_cleanup import close_litellm_async_clients
+
+        await GLOBAL_LOGGING_WORKER.stop()
+        await close_litellm_async_clients()
+        litellm.in_memory_llm_clients_cache.flush_cache()
+
+    async def _ask_once(self, messages: Messages) -> Answer:
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                response = await self._complete(messages)
+        except TimeoutError:
+            # Not sent again at once: a judge that hangs would hold its group for the sum of all tries.
+            limit = f"{self._settings.timeout_s:g} s (judge.timeout_s)"
+            raise JudgeDown("judge_timeout", self._told(f"did not answer within {limit}")) from None
+        return _answer(response, time.monotonic() - started)
+
+    async def _complete(self, messages: Messages) -> Any:
+        """One request; where structured output may be why it was refused, one more without it."""
+        try:
+            return await self._send(messages)
+        except _Refused as e:
+            if not self._structured or e.hopeless:
+                raise JudgeDown("judge_refused", self._told(f"refused the request: {e}")) from None
+        self._structured = False
+        try:
+            return await self._send(messages)
+        except _Refused as e:
+            self._structured = True  # that was not it
+            raise JudgeDown("judge_refused", self._told(f"refused the request: {e}")) from None
+
+    async def _send(self, messages: Messages) -> Any:
+        litellm = await asyncio.to_thread(_litellm)
+        settings = self._settings
+        format_ = {"response_format": REPLY_FORMAT} if self._structured else {}
+        try:
+            return await litellm.acompletion(
+                model=settings.model,
+                messages=list(messages),
+                api_base=settings.api_base,
+                api_key=self._key(),
+                temperature=settings.temperature,
+                max_tokens=settings.max_tokens,
+                timeout=settings.timeout_s,
+                num_retries=0,
+                max_retries=0,
+                drop_params=True,  # a reasoning model takes no temperature
+                **format_,
+            )
+        except TimeoutError:
+            raise
+        except Exception as e:  # noqa: BLE001 - the edge of LiteLLM, which raises whatever its providers' code raises
+            raise self._failure(litellm, e) from None
+
+    def _key(self) -> str | None:
+        if self._settings.api_key is not None:
+            return self._settings.api_key.get_secret_value()
+        return NO_KEY if self._settings.api_base else None
+
+    def _failure(self, litellm: Any, error: Exception) -> Exception:
+        """What an exception of LiteLLM means, in words without any key. Its own text and cause stay behind."""
+        if isinstance(error, litellm.Timeout):
+            return TimeoutError()
+        status = getattr(error, "status_code", None)
+        text = without_secrets(f"{type(error).__name__}: {error}", self._key())[:MAX_ERROR_CHARS]
+        if status in _FINAL:
+            too_long = isinstance(error, litellm.ContextWindowExceededError)
+            return _Refused(text, hopeless=too_long or status not in (400, 422))
+        return _Broken(text)
+
+    def _told(self, what: str) -> str:
+        at = f" at {without_secrets(self._settings.api_base, self._key())}" if self._settings.api_base else ""
+        return f"the judge {self._settings.model}{at} {what}"
+
+
+class _Broken(Exception):
+    """The judge is unreachable, overloaded or broken: the same request may succeed later."""
+
+
+class _Refused(Exception):
+    """The judge refuses this request. `hopeless`: whatever its format."""
+
+    def __init__(self, message: str, *, hopeless: bool) -> None:
+        super().__init__(message)
+        self.hopeless = hopeless
+
+
+def without_secrets(text: str, *secrets: str | None) -> str:
+    """`text` without the given secrets, and without any key that stands in the environment."""
+    known = [value for name, value in os.environ.items() if _SECRET_NAME.search(name)]
+    for secret in sorted({*known, *(s for s in secrets if s and s != NO_KEY)}, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET or secret in secrets:
+            text = text.replace(secret, "***")
+    return _LOGIN.sub("://***@", text)
+
+
+def _litellm() -> Any:
+    # Else importing it fetches a price list from the network, and may hang there.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm
+
+    litellm.suppress_debug_info = True
+    litellm.telemetry = False
+    logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)  # its errors reach us as exceptions; its log may hold keys
+    return litellm
+
+
+def _answer(response: Any, latency_s: float) -> Answer:
+    choice = response.choices[0] if response.choices else None
+    content = getattr(getattr(choice, "message", None), "content", None)
+    usage = getattr(response, "usage", None)
+    cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
+    names = [getattr(response, name, None) for name in ("model", "system_fingerprint")]
+    return Answer(
+        text=content if isinstance(content, str) else "",
+        finish_reason=getattr(choice, "finish_reason", None),
+        version=" ".join(str(name) for name in names if name) or None,
+        spent=Spent(
+            tokens_in=int(getattr(usage, "prompt_tokens", None) or 0),
+            tokens_out=int(getattr(usage, "completion_tokens", None) or 0),
+            cost_usd=float(cost) if isinstance(cost, int | float) else None,
+            latency_s=latency_s,
+        ),
+    )

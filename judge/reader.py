@@ -1,0 +1,224 @@
+"""Reading the judge's reply: one score in 0..1 for each id, or a precise refusal.
+
+Owns: finding the JSON in a reply, checking ids, recognising the scale of the whole reply. Refuses guesses: where two
+readings are possible the reply is refused, and the message says to the judge what to mend. All of it is pure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from judge.errors import ReplyRefused
+
+MAX_REPLY_CHARS = 400_000
+MAX_EXPLANATION_CHARS = 4_000
+_MAX_STARTS = 2_000  # places in a reply where a document is looked for: bounds the work on hostile text
+
+_THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_SCORE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:\s*/\s*(\d+(?:\.\d+)?)|\s*(%|percent))?", re.IGNORECASE | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the judge says about one trajectory: a score in 0..1, and why."""
+
+    score: float
+    explanation: str
+
+
+def read_reply(reply: str, ids: Sequence[str]) -> dict[str, Verdict]:
+    """The verdict for each of `ids`, whatever their order in the reply.
+
+    Fences, prose and thoughts around the JSON are passed over. Scores may be on 0..1, on 0-10, on 0-100, as `8/10` or
+    as `40 %`, if the whole reply is on that one scale.
+
+    Raises:
+        ReplyRefused: there is no verdict, or two; ids are missing, twice or unknown; a score is no finite number, or
+            the scale is unclear.
+    """
+    entries = _entries(reply)
+    by_id = _by_id(entries, ids)
+    scores = to_unit({name: _number(name, by_id[name]) for name in ids})
+    return {name: Verdict(scores[name], _explanation(by_id[name])) for name in ids}
+
+
+# Finding the document
+
+
+def _entries(reply: str) -> list[Any]:
+    if len(reply) > MAX_REPLY_CHARS:
+        raise ReplyRefused(f"the reply is {len(reply)} characters long; at most {MAX_REPLY_CHARS} are read")
+    if not reply.strip():
+        raise ReplyRefused("the reply is empty")
+    found: list[list[Any]] = []
+    for document in _documents(_THOUGHTS.sub("", reply)):
+        entries = _verdicts_in(document)
+        if entries is not None and not any(_same(entries, other) for other in found):
+            found.append(entries)
+    if not found:
+        raise ReplyRefused('there is no JSON object with "trajectories": [{"id", "explanation", "score"}] in the reply')
+    if len(found) > 1:
+        raise ReplyRefused(f"the reply holds {len(found)} different verdicts; give one JSON object and nothing else")
+    return found[0]
+
+
+class _Twice(dict[str, Any]):
+    """An object in which a key stands twice: no verdict may rest on which of the two counts."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    return value if len(value) == len(pairs) else _Twice(value)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+
+
+def _documents(text: str) -> Iterator[Any]:
+    """The outermost JSON objects and lists in a text."""
+    position = 0
+    for _ in range(_MAX_STARTS):
+        start = min((at for at in (text.find("{", position), text.find("[", position)) if at >= 0), default=-1)
+        if start < 0:
+            return
+        try:
+            document, position = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):  # not JSON from here on, or nested without end
+            position = start + 1
+            continue
+        yield document
+    raise ReplyRefused("the reply is not JSON: give one JSON object and nothing else")
+
+
+def _verdicts_in(document: Any) -> list[Any] | None:
+    """The entries of a document that has the form of a verdict, else None."""
+    if isinstance(document, dict):
+        if isinstance(document, _Twice) and "trajectories" in document:
+            raise ReplyRefused("the verdict has a key twice")
+        entries = document.get("trajectories")
+        return entries if isinstance(entries, list) else None
+    if isinstance(document, list) and any(isinstance(entry, dict) and "id" in entry for entry in document):
+        return document
+    return None
+
+
+def _same(one: list[Any], other: list[Any]) -> bool:
+    return repr(one) == repr(other)  # NaN differs from itself, but a repeated NaN is the same mistake
+
+
+# Ids
+
+
+def _by_id(entries: Sequence[Any], ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for number, entry in enumerate(entries, start=1):
+        name = _name(number, entry)
+        if name in found:
+            raise ReplyRefused(f"id {name} is there twice")
+        found[name] = entry
+    if unknown := [name for name in found if name not in ids]:
+        raise ReplyRefused(f"unknown ids: {_listed(unknown)}; the ids are {', '.join(ids)}")
+    if absent := [name for name in ids if name not in found]:
+        raise ReplyRefused(f"no score for: {', '.join(absent)}")
+    return found
+
+
+def _name(number: int, entry: Any) -> str:
+    if not isinstance(entry, dict):
+        raise ReplyRefused(f"entry {number} is not an object with id, explanation and score")
+    if isinstance(entry, _Twice):
+        raise ReplyRefused(f"entry {number} has a key twice")
+    name = entry.get("id")
+    if not isinstance(name, str):
+        raise ReplyRefused(f"entry {number} has no id (a text)")
+    return name.strip()
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name[:60]) for name in names[:5])
+
+
+def _explanation(entry: dict[str, Any]) -> str:
+    said = entry.get("explanation")
+    return said[:MAX_EXPLANATION_CHARS] if isinstance(said, str) else ""
+
+
+# Scores and their scale
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A score as the judge wrote it: a number, and what it says it is out of (None: it does not say)."""
+
+    value: float
+    out_of: float | None
+
+
+def _number(name: str, entry: dict[str, Any]) -> Written:
+    if "score" not in entry:
+        raise ReplyRefused(f"the entry of {name} has no score")
+    score = entry["score"]
+    if isinstance(score, bool) or not isinstance(score, int | float | str):
+        raise ReplyRefused(f"the score of {name} is {json.dumps(score)[:60]}, not a number")
+    written = _parse(name, score) if isinstance(score, str) else Written(_float(name, score), None)
+    if not math.isfinite(written.value) or not math.isfinite(written.out_of or 1.0):
+        raise ReplyRefused(f"the score of {name} is not finite")
+    return written
+
+
+def _float(name: str, score: float) -> float:
+    try:
+        return float(score)
+    except OverflowError as e:
+        raise ReplyRefused(f"the score of {name} is not finite") from e
+
+
+def _parse(name: str, score: str) -> Written:
+    match = _SCORE.fullmatch(score.strip())
+    if match is None:
+        raise ReplyRefused(f"the score of {name} is {score[:60]!r}, not a number")
+    value, out_of, percent = match.groups()
+    return Written(float(value), 100.0 if percent else float(out_of) if out_of else None)
+
+
+def to_unit(scores: dict[str, Written]) -> dict[str, float]:
+    """Bring all scores of one reply to 0..1.
+
+    Raises:
+        ReplyRefused: they are not all on one scale, the scale is unclear, or a score lies outside it.
+    """
+    top = _scale(scores)
+    for name, score in scores.items():
+        if not 0 <= score.value <= top:
+            raise ReplyRefused(f"the score of {name} is {score.value:g}, outside 0..{top:g}; give scores from 0 to 1")
+    return {name: score.value / top for name, score in scores.items()}
+
+
+def _scale(scores: dict[str, Written]) -> float:
+    """The top of the scale that the whole reply is on."""
+    stated = {score.out_of for score in scores.values()}
+    if len(stated) > 1:
+        raise ReplyRefused("the scores are written in different ways; give all as numbers from 0 to 1")
+    values = [score.value for score in scores.values()]
+    (out_of,) = stated
+    if out_of is not None:
+        if out_of == 0 or (out_of > 1 and _fractions(values) and max(values) <= 1):
+            raise ReplyRefused("the scale of the scores is unclear; give numbers from 0 to 1")
+        return out_of
+    highest = max(values)
+    if highest < 2:  # 1.2 is no score on another scale, it is outside this one
+        return 1.0
+    top = 10.0 if highest <= 10 else 100.0
+    # 0.8 beside 7 may be 0.8 of 1 or of 10; and 1 beside 85 may be all or next to nothing.
+    if _fractions(values) or (top > 10 and 1 in values):
+        raise ReplyRefused("the scores are on different scales; give all as numbers from 0 to 1")
+    return top
+
+
+def _fractions(values: Sequence[float]) -> bool:
+    return any(0 < value < 1 for value in values)
