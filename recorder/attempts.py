@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, and_, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import ledger, sql
@@ -20,7 +20,7 @@ from recorder.groups import close_trajectory
 from recorder.ids import check_external, new_id
 from recorder.ledger import LedgerRow
 from recorder.schema import attempts, calls, campaigns, groups, scenarios, trajectories
-from recorder.states import AttemptState, CallState, GroupState, Origin, Purpose, TrajectoryState
+from recorder.states import AttemptState, CallState, GroupState, Origin, Purpose, TrajectoryState, TurnKind
 from recorder.store import Store, now
 from recorder.transitions import guarded, move
 
@@ -62,6 +62,16 @@ class AttemptView:
     owner: str
     epoch: int
     expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class LastCall:
+    """How the newest main call of a trajectory ended; `complete` counts those that a model answered."""
+
+    state: CallState
+    http_status: int | None
+    error: str | None
+    complete: int
 
 
 async def new_attempts(store: Store, campaign_id: str, planned: Iterable[NewAttempt]) -> None:
@@ -291,9 +301,11 @@ async def progress(
         return {AttemptState(s): int(n) for s, n in await conn.execute(query.group_by(attempts.c.state))}
 
 
-async def last_call_state(store: Store, trajectory_id: str) -> CallState | None:
-    """How the newest call of a trajectory ended, which tells an engine's fault from the agent's. None: no call."""
-    query = select(calls.c.state).where(calls.c.trajectory_id == trajectory_id)
+async def last_call(store: Store, trajectory_id: str) -> LastCall | None:
+    """The newest main call of a trajectory, which tells an engine's fault from the agent's. None: no such call."""
+    of_it = and_(calls.c.trajectory_id == trajectory_id, calls.c.turn_kind == TurnKind.MAIN)
+    complete = select(func.count()).where(of_it, calls.c.state == CallState.COMPLETE).scalar_subquery()
+    query = select(calls.c.state, calls.c.http_status, calls.c.error, complete).where(of_it)
     async with store.read() as conn:
-        state = (await conn.execute(query.order_by(calls.c.started_at.desc()).limit(1))).scalar_one_or_none()
-    return CallState(state) if state else None
+        row = (await conn.execute(query.order_by(calls.c.started_at.desc()).limit(1))).first()
+    return LastCall(CallState(row[0]), *row[1:]) if row else None

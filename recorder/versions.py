@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, func, insert, literal, select, union, update
+from sqlalchemy import Select, func, insert, literal, or_, select, union, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import ledger, sql
@@ -147,11 +147,11 @@ async def pinned(store: Store, project_id: str) -> set[str]:
 
 
 async def repin(store: Store, trajectory_id: str, version_id: str) -> None:
-    """Pin a trajectory to another version midway: it is mixed from now on."""
+    """Pin a trajectory to another version midway: it is mixed from now on (unless it has it already)."""
+    other = or_(trajectories.c.version_id.is_(None), trajectories.c.version_id != version_id)
+    moved = update(trajectories).where(trajectories.c.id == trajectory_id, other)
     async with store.write() as conn:
-        await conn.execute(
-            update(trajectories).where(trajectories.c.id == trajectory_id).values(version_id=version_id, mixed=True)
-        )
+        await conn.execute(moved.values(version_id=version_id, mixed=True))
 
 
 async def get_version(store: Store, version_id: str) -> VersionView:
