@@ -44,7 +44,8 @@ def combine(
     if any(reward.penalty or missing == "hold" for reward in absent) or not means:
         reasons = [f"{reward.name}: {parts[reward.name].explanation}" for reward in absent]
         return Part(None, "no reward: " + ("; ".join(reasons) or "no part of it applies"))
-    mean = sum(weight * value for weight, value in means) / sum(weight for weight, _ in means)
+    total = sum(weight for weight, _ in means)
+    mean = sum(weight / total * value for weight, value in means)
     return Part(mean - sum(reward.weight * value for reward, value in present if reward.penalty))
 
 
