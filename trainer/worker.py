@@ -1,44 +1,72 @@
 """One alias's trainer: scored groups in, a published version out.
 
-Owns: the alias's lease, the model in memory, the order of a step's phases. Refuses: deciding when to train
-(campaign and learner do) and serving what it publishes (the proxy does).
+Owns: the alias's lease, the order of a step's phases, what becomes of groups when a step fails. Refuses: deciding when
+to train (campaign and learner do) and serving what it publishes (the proxy does).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from trainer.errors import TrainerError
+from recorder import aliases, leases, ledger, scores, steps, transcripts, versions
+from recorder.aliases import AliasView
+from recorder.claims import GroupClaim, give_back, put_back
+from recorder.errors import Conflict, LeaseLost
+from recorder.fingerprint import base_fingerprint
+from recorder.ledger import LedgerRow
+from recorder.steps import StepView
+from recorder.store import Store
+from recorder.versions import VersionView, slug
+from trainer import durable, report
+from trainer.adapters import Origin
+from trainer.batch import GroupRows, group_rows, weigh
+from trainer.core import Core, Folders, Seconds, Start, Written
+from trainer.errors import AdapterInvalid, AliasBusy, BaseMismatch, StepFailed, TrainerError
+from trainer.keeper import Keeper
+from trainer.model import dtype_name, resolve_base
+from trainer.report import StepReport
+from trainer.rows import Basis
 from trainer.settings import TrainerSettings
+from trainer.torch_thread import TorchThread
 
-if TYPE_CHECKING:
-    from recorder.aliases import AliasView
-    from recorder.claims import GroupClaim
-    from recorder.steps import StepView
-    from recorder.store import Store
-    from recorder.versions import VersionView
+__all__ = ["STEP_FAILED", "AliasTrainer", "StepReport"]
+
+STEP_FAILED = "step_failed"  # the ledger's code of a group whose step was given up
 
 
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    """What `train_once` did. No version means that nothing was trained; `reason` then says why."""
+@dataclass(slots=True)
+class _Attempt:
+    """A step that has begun: what it uses, and what came of it so far."""
 
-    step: StepView | None
-    version: VersionView | None  # state `written`: the proxy's controller takes it from here
-    reason: str | None = None
-    # loss, reward_mean, reward_std, kl_engine (mean |Δlogprob|), kl_engine_max, ratio_mean, ratio_max, clip_fraction,
-    # entropy, grad_norm, lr, kl_base, tokens, trained_tokens, tokens_per_s, rows, rows_per_trajectory
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    trained: int = 0  # trajectories
-    left_out: Mapping[str, int] = field(default_factory=dict)  # trajectories and choices by ledger code
-    seconds: Mapping[str, float] = field(default_factory=dict)  # load, rows, forward_backward, probe, publish, commit
+    parent: VersionView
+    groups: Sequence[GroupRows]
+    claims: Sequence[GroupClaim]
+    metrics: dict[str, float]
+    seconds: Seconds
+    version_id: str | None = None
+    written: Written | None = None
 
 
 class AliasTrainer:
     """Trains one alias. Use as ``async with await AliasTrainer.open(...) as trainer``."""
+
+    def __init__(self, store: Store, alias: AliasView, settings: TrainerSettings, data: Path) -> None:
+        self._store = store
+        self._alias = alias
+        self._settings = settings
+        self._folders = Folders.of(data)
+        self._torch = TorchThread()
+        self._resources = AsyncExitStack()
+        self._fingerprint: str
+        self._keeper: Keeper
+        self._core: Core
 
     @classmethod
     async def open(cls, store: Store, alias: AliasView, settings: TrainerSettings, data: Path) -> AliasTrainer:
@@ -47,7 +75,40 @@ class AliasTrainer:
         Raises `AliasBusy` when another trainer holds the alias, `BaseMismatch` when the base is not the alias's,
         `UnsupportedModel` when its logprobs cannot be reproduced.
         """
-        raise TrainerError("not here yet")
+        self = cls(store, alias, settings, data)
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _start(self) -> None:
+        if self._settings.base is None:
+            raise TrainerError("no base model is known: set trainer.base (or engine.base) to its folder or hub id")
+        base = await asyncio.to_thread(resolve_base, self._settings.base)
+        await self._check_base(base)
+        name, owner = leases.trainer(self._alias.name), f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        lease = await leases.acquire(self._store, self._alias.project_id, name, owner, self._settings.lease_s)
+        if lease is None:
+            raise AliasBusy(
+                f"another trainer holds the alias {self._alias.name!r} (lease {name!r}). Stop it, or wait up to "
+                f"{self._settings.lease_s:.0f} s if it died."
+            )
+        self._keeper = Keeper(self._store, lease, self._settings.lease_s)
+        await self._resources.enter_async_context(self._keeper.running())
+        for folder in (self._folders.adapters, self._folders.checkpoints):
+            durable.remove_unfinished(folder, slug(self._alias.name))
+        self._core = await self._torch.run(Core, base, self._settings, self._folders)
+
+    async def _check_base(self, base: Path) -> None:
+        dtype = dtype_name(self._settings)
+        self._fingerprint = await asyncio.to_thread(base_fingerprint, base, dtype)
+        if self._alias.base_fingerprint not in (None, self._fingerprint):
+            raise BaseMismatch(
+                f"the alias {self._alias.name!r} is served from another base than {base} in {dtype}: weights, dtype, "
+                "tokenizer or chat template differ. Give the trainer what the engine has: trainer.base, trainer.dtype."
+            )
 
     async def __aenter__(self) -> AliasTrainer:
         return self
@@ -56,14 +117,142 @@ class AliasTrainer:
         await self.close()
 
     async def close(self) -> None:
-        """Give the lease back and end the torch thread. A running step is stopped between two packs."""
-        raise TrainerError("not here yet")
+        """Stop a running step between two packs, end the torch thread, give the lease back."""
+        await self._torch.close()
+        await self._resources.aclose()
+
+    @property
+    def owner(self) -> str:
+        """Who holds the alias: claim groups under this name."""
+        return self._keeper.lease.owner
 
     async def train_once(self, claims: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
         """Train one step on the claimed groups and publish the new version.
 
         The parent is the version live now. Groups that teach nothing are left out, with the reason in the ledger;
         where none is left no step begins (`version` is None). After a failed step the groups are given back, or
-        left out after `max_tries`, and `StepFailed` is raised. Leases (alias and groups) are renewed meanwhile.
+        left out after `max_tries`, and the error is raised (`StepFailed` for a loss that is not finite). The leases
+        of alias and groups are renewed meanwhile.
         """
-        raise TrainerError("not here yet")
+        seconds = Seconds()
+        with self._keeper.keeping(claims):
+            parent = await self._live()
+            groups = await self._read(claims, parent, seconds)
+            teaching = await self._leave_out(groups, claims)
+            metrics, left, masked = report.reward_metrics(groups), report.left_out(groups), report.masked(teaching)
+            if not teaching:
+                reason = "no group teaches anything" + (f": {left}" if left else "")
+                return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase)
+            used = {group.group_id for group in teaching}
+            attempt = _Attempt(
+                parent, teaching, [claim for claim in claims if claim.group_id in used], metrics, seconds
+            )
+            step, version = await self._step(attempt, campaign_id)
+        trained = sum(len(group.trained) for group in teaching)
+        return StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
+
+    async def _live(self) -> VersionView:
+        if self._keeper.lost.is_set():
+            raise AliasBusy(f"the alias {self._alias.name!r} was taken over by another trainer: open it again")
+        alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
+        if alias.live_version_id is None:
+            raise TrainerError(f"the alias {alias.name!r} has no live version to train from")
+        return await versions.get_version(self._store, alias.live_version_id)
+
+    async def _read(self, held: Sequence[GroupClaim], parent: VersionView, seconds: Seconds) -> list[GroupRows]:
+        line = await versions.ancestry(self._store, parent.id)
+        basis = Basis(self._fingerprint, line, self._settings.max_age, self._settings.token_budget)
+        found = []
+        for claim in held:
+            if claim.score_id is None:
+                raise TrainerError(f"group {claim.group_id} was claimed for training but has no score")
+            with seconds.phase("read"):
+                view = await transcripts.load_group(self._store, claim.group_id, with_tokens=True)
+                rewards = await scores.rewards(self._store, claim.score_id)
+            with seconds.phase("rows"):
+                by_std = self._settings.advantage_std
+                found.append(await self._torch.run(group_rows, view, rewards, basis, divide_by_std=by_std))
+        return found
+
+    async def _leave_out(self, groups: Sequence[GroupRows], held: Sequence[GroupClaim]) -> list[GroupRows]:
+        by_id = {claim.group_id: claim for claim in held}
+        for group in groups:
+            if group.code is not None:
+                claim = by_id[group.group_id]
+                self._keeper.drop(claim)
+                await scores.leave_out(self._store, claim, group.code)
+        return [group for group in groups if group.code is None]
+
+    async def _step(self, attempt: _Attempt, campaign_id: str | None) -> tuple[StepView, VersionView]:
+        parent, lease = attempt.parent, self._keeper.lease
+        step = await steps.begin_step(self._store, self._alias.id, parent.id, campaign_id, lease=lease)
+        try:
+            version = await versions.allocate(self._store, self._alias.id, parent.id, step_id=step.id)
+            attempt.version_id = version.id
+            origin = Origin(self._alias.name, version.number, parent.name, self._alias.base_model, self._fingerprint)
+            await self._torch.run(self._compute, attempt, origin)
+            with attempt.seconds.phase("commit"):
+                step = await self._finish(step, version, attempt)
+        except BaseException as e:
+            # Whatever went wrong, cancellation included: no group may stay claimed and no version half there.
+            await asyncio.shield(self._give_up(step, attempt, e))
+            raise
+        self._core.became(version.id)
+        return step, await versions.get_version(self._store, version.id)
+
+    def _compute(self, attempt: _Attempt, origin: Origin) -> None:
+        """The blocking part, in the torch thread."""
+        rows, parent, seconds = weigh(attempt.groups), attempt.parent, attempt.seconds
+        with seconds.phase("load"):
+            path = Path(parent.path) if parent.path else None
+            known = self._core.go_to(Start(parent.id, path, parent.manifest_sha256))
+        measured, attempt.written = self._core.step(rows, origin, self._stopped, seconds)
+        attempt.metrics |= measured | report.row_metrics(rows, seconds.by_phase["train"])
+        attempt.metrics["optimizer_fresh"] = 0.0 if known else 1.0
+
+    def _stopped(self) -> bool:
+        return self._torch.stopped() or self._keeper.lost.is_set()
+
+    async def _finish(self, step: StepView, version: VersionView, attempt: _Attempt) -> StepView:
+        assert attempt.written is not None
+        published = attempt.written.published
+        return await steps.finish_step(
+            self._store,
+            step.id,
+            version_id=version.id,
+            path=str(published.path),
+            engine_name=published.engine_name,
+            manifest_sha256=published.manifest_sha256,
+            metrics=attempt.metrics,
+            checkpoint_path=str(attempt.written.checkpoint),
+            groups=attempt.claims,
+            ledger_rows=[row for group in attempt.groups for row in group.ledger_rows()],
+            lease=self._keeper.lease,
+        )
+
+    async def _give_up(self, step: StepView, attempt: _Attempt, error: BaseException) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        try:
+            await steps.abandon_step(self._store, step.id, reason)
+        except Conflict:  # done after all (the answer to the commit was lost), or already abandoned by a successor
+            if attempt.version_id is not None and await steps.step_of_version(self._store, attempt.version_id):
+                return
+        if attempt.written is not None:
+            attempt.written.remove()
+        for claim in attempt.claims:
+            with suppress(LeaseLost):  # then it is another's already
+                await self._let_go(claim, reason, failed=isinstance(error, StepFailed | AdapterInvalid))
+
+    async def _let_go(self, claim: GroupClaim, reason: str, *, failed: bool) -> None:
+        """Give a group back, or leave it out when it has been in too many steps that failed."""
+        if not failed:
+            await give_back(self._store, claim)
+            return
+        earlier = [row for row in await ledger.of(self._store, "group", claim.group_id) if row.code == STEP_FAILED]
+        if len(earlier) + 1 >= self._settings.max_tries:
+            await scores.leave_out(self._store, claim, STEP_FAILED, {"reason": reason})
+            return
+        row = LedgerRow(claim.project_id, "group", claim.group_id, STEP_FAILED, {"reason": reason})
+        async with self._store.write() as conn:
+            await ledger.write(conn, [row])
+            await put_back(conn, claim)

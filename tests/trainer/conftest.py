@@ -1,0 +1,54 @@
+"""A tiny random Qwen3, made once: real code paths of transformers and peft in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+VOCABULARY = 64
+
+
+@pytest.fixture(scope="session")
+def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a Qwen3 of 2 layers, grouped-query attention and tied embeddings; random weights, float32."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.set_num_threads(1)
+    config = Qwen3Config(
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        intermediate_size=96,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        initializer_range=0.2,  # far from uniform, so that a wrong context changes a logprob visibly
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model = Qwen3ForCausalLM(config)
+    folder = tmp_path_factory.mktemp("base")
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny_policy(tiny_base: Path) -> Callable[..., Any]:
+    """Loads the tiny base with the given settings."""
+
+    def load(**settings: Any) -> Any:
+        from trainer.model import load_policy
+        from trainer.settings import TrainerSettings
+
+        return load_policy(tiny_base, TrainerSettings(**{"rank": 4, "alpha": 8.0, "token_budget": 512, **settings}))
+
+    return load

@@ -1,0 +1,135 @@
+"""Scored groups into what a step trains on: rows with their advantage and their tokens' weight.
+
+Owns: which members count for a group's mean, which groups teach nothing and why, the ledger rows of what is left out.
+Refuses: reading the store, torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from recorder.ledger import LedgerRow
+from recorder.states import Purpose, TrajectoryState
+from recorder.trainable import LeftOut
+from recorder.views import GroupView, TrajectoryView
+from trainer.advantages import group_advantages, token_weights
+from trainer.rows import Basis, Row, Skipped, trajectory_rows
+
+
+class NotTrained(StrEnum):
+    """Why a trajectory or a group is left out, beside the recorder's `LeftOut`."""
+
+    NOT_COMPLETED = "not_completed"  # errored, abandoned, sealed-late: no fault of the agent
+    REWARD_MISSING = "reward_missing"  # the judge could not say
+    TOO_FEW = "too_few"  # rewards in the group: there is no mean to compare with
+    ZERO_VARIANCE = "zero_variance"  # all did equally well
+    NOTHING_SAMPLED = "nothing_sampled"  # no call of it has a sampled choice
+
+
+@dataclass(frozen=True, slots=True)
+class LeftTrajectory:
+    """A member none of whose tokens is trained on."""
+
+    trajectory_id: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """One group, ready to be trained on. `code` set: it teaches nothing, for that reason, and `rows` is empty."""
+
+    group_id: str
+    project_id: str
+    rows: Sequence[Row]
+    rewards: Mapping[str, float]  # trajectory id → reward of the members that count
+    advantages: Mapping[str, float]
+    left: Sequence[LeftTrajectory]
+    skipped: Sequence[Skipped]
+    code: str | None = None
+
+    @property
+    def trained(self) -> set[str]:
+        """The trajectories with at least one trained token."""
+        return {row.trajectory_id for row in self.rows}
+
+    def ledger_rows(self) -> list[LedgerRow]:
+        """What of a trained group was left out: its members, and single choices of those that are trained."""
+        trained = self.trained
+        members = [LedgerRow(self.project_id, "trajectory", left.trajectory_id, left.code) for left in self.left]
+        choices = [
+            LedgerRow(self.project_id, "call", s.call_id, s.code, {"choice": s.choice, "trajectory": s.trajectory_id})
+            for s in self.skipped
+            if s.trajectory_id in trained
+        ]
+        return members + choices
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedRow:
+    """A row, its trajectory's advantage, and the weight of each of its trained tokens in the step's loss."""
+
+    row: Row
+    advantage: float
+    weight: float
+
+
+def group_rows(
+    group: GroupView, rewards: Mapping[str, float | None], basis: Basis, *, divide_by_std: bool = False
+) -> GroupRows:
+    """Decide what of a scored group is trained on. `rewards` is trajectory id → reward of its current score."""
+    left = [LeftTrajectory(member.id, code) for member in group.members if (code := _excluded(member, rewards))]
+    excluded = {one.trajectory_id for one in left}
+    counted = [member for member in group.members if member.id not in excluded]
+    scored = {member.id: reward for member in counted if (reward := rewards[member.id]) is not None}
+    advantages = group_advantages(scored, divide_by_std=divide_by_std)
+    if advantages is None:
+        code = NotTrained.ZERO_VARIANCE if len(scored) > 1 else NotTrained.TOO_FEW
+        return GroupRows(group.id, group.project_id, (), scored, {}, left, (), code)
+    rows, skipped = [], []
+    for member in counted:
+        own, without = trajectory_rows(member, basis)
+        rows += own
+        skipped += without
+        if not own:
+            left.append(LeftTrajectory(member.id, _commonest(s.code for s in without) or NotTrained.NOTHING_SAMPLED))
+    code = None if rows else _commonest(one.code for one in left)
+    return GroupRows(group.id, group.project_id, rows, scored, advantages, left, skipped, code)
+
+
+def weigh(groups: Iterable[GroupRows]) -> list[WeightedRow]:
+    """Weigh the rows of a whole step so that every trajectory counts the same, whatever its length.
+
+    The order is by trajectory and then as the rows came: equal input, equal sums.
+    """
+    groups = sorted(groups, key=lambda group: group.group_id)
+    tokens: Counter[str] = Counter()
+    for group in groups:
+        for row in group.rows:
+            tokens[row.trajectory_id] += row.trained_tokens
+    weights = token_weights(tokens)
+    return [
+        WeightedRow(row, group.advantages[row.trajectory_id], weights[row.trajectory_id])
+        for group in groups
+        for row in sorted(group.rows, key=lambda row: row.trajectory_id)
+    ]
+
+
+def _excluded(member: TrajectoryView, rewards: Mapping[str, float | None]) -> str | None:
+    """Why a member does not even count for the mean."""
+    if member.purpose is not Purpose.TRAIN:
+        return LeftOut.PURPOSE
+    if member.state is not TrajectoryState.COMPLETED:
+        return NotTrained.NOT_COMPLETED
+    if member.selection is not None:
+        return LeftOut.NOT_SELECTED
+    reward = rewards.get(member.id)
+    return None if reward is not None and math.isfinite(reward) else NotTrained.REWARD_MISSING
+
+
+def _commonest(codes: Iterable[str]) -> str | None:
+    ranked = Counter(codes).most_common(1)
+    return ranked[0][0] if ranked else None

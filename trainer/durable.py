@@ -1,0 +1,66 @@
+"""Folders that appear whole or not at all.
+
+Owns: writing beside the final place, fsync, rename, sha256 of files. Refuses: knowing what is in a folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_UNFINISHED = ".unfinished-"
+_RANDOM_BYTES = 8
+
+
+@contextmanager
+def unfinished_folder(parent: Path, owner: str) -> Iterator[Path]:
+    """A new folder to fill in `parent`; removed at the end unless `finish` gave it its name."""
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = parent / f"{_UNFINISHED}{owner}-{secrets.token_hex(_RANDOM_BYTES)}"
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        remove(folder)
+
+
+def finish(folder: Path, name: str) -> Path:
+    """Make a folder durable and give it its name, which must be free. Returns its path."""
+    for path in sorted(folder.iterdir()):
+        _fsync(path)
+    _fsync(folder)
+    final = folder.parent / name
+    folder.rename(final)
+    _fsync(folder.parent)
+    return final
+
+
+def remove_unfinished(parent: Path, owner: str) -> None:
+    """Remove what a killed process of the same owner left half written. For the one process that is that owner."""
+    for folder in parent.glob(f"{_UNFINISHED}*"):
+        if folder.name[: -2 * _RANDOM_BYTES] == f"{_UNFINISHED}{owner}-":
+            remove(folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder and all in it; one that is gone is no error."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def sha256(path: Path) -> str:
+    """The file's sha256, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,72 @@
+"""Holding an alias and groups for as long as work on them takes.
+
+Owns: renewing the trainer's lease, and claims while a step uses them; knowing when one was lost.
+Refuses: taking leases and claims, and what is done when they are lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+from recorder import claims, leases
+from recorder.claims import GroupClaim
+from recorder.errors import LeaseLost, StoreUnavailable
+from recorder.leases import Lease
+from recorder.store import Store
+
+_RENEWALS_A_LEASE = 3  # two may fail before a lease runs out
+
+
+class Keeper:
+    """Renews from a task of the event loop, so the work itself must be in a thread."""
+
+    def __init__(self, store: Store, lease: Lease, lease_s: float) -> None:
+        self.lease = lease
+        self.lost = threading.Event()  # asked by the working thread too
+        self._store = store
+        self._lease_s = lease_s
+        self._claims: Sequence[GroupClaim] = ()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Keeper]:
+        """Renew the lease within, and let it go at the end."""
+        task = asyncio.create_task(self._renew(), name=f"keep {self.lease.name}")
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await leases.release(self._store, self.lease)
+
+    @contextmanager
+    def keeping(self, held: Sequence[GroupClaim]) -> Iterator[None]:
+        """Renew these claims too, within. Claims may be let go meanwhile with `drop`."""
+        self._claims = list(held)
+        try:
+            yield
+        finally:
+            self._claims = ()
+
+    def drop(self, given_up: GroupClaim) -> None:
+        """Stop renewing a claim that was given up on purpose."""
+        self._claims = [claim for claim in self._claims if claim is not given_up]
+
+    async def _renew(self) -> None:
+        while not self.lost.is_set():
+            await asyncio.sleep(self._lease_s / _RENEWALS_A_LEASE)
+            try:
+                await self.renew_now()
+            except LeaseLost:
+                self.lost.set()
+            except StoreUnavailable:
+                continue  # busy or away for a moment: the next renewal may still be in time
+
+    async def renew_now(self) -> None:
+        """Renew everything once. Raises LeaseLost."""
+        self.lease = await leases.renew(self._store, self.lease, self._lease_s)
+        for claim in self._claims:
+            if claim in self._claims:  # may be dropped while the one before is renewed
+                await claims.renew(self._store, claim, self._lease_s)

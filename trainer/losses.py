@@ -1,0 +1,76 @@
+"""The losses of one token, one registry: what pulls a sampled token's logprob up or down.
+
+Owns: the surrogates, their clipping and truncation, the KL estimate. Refuses: models, batching and weights.
+
+Everywhere `ratio` = exp(logprob in the trainer − logprob in the engine that sampled the token). There is no second
+"old" forward pass: the engine's own logprobs are the behaviour policy, so one ratio holds both what the policy
+learned since and what engine and trainer compute differently. All tensors are float32 of shape (tokens,).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainer.settings import TrainerSettings
+
+_LOG_RATIO_MAX = 20.0  # exp(20) = 5e8: past it only infinities are to be had
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLoss:
+    """Per token: the loss (to be weighted and summed), the ratio, and where clipping took the gradient away."""
+
+    loss: Tensor
+    ratio: Tensor  # without gradient
+    clipped: Tensor  # bool
+
+
+LossFunction = Callable[[Tensor, Tensor, Tensor, TrainerSettings], TokenLoss]
+
+
+def grpo(logprobs: Tensor, behaviour: Tensor, advantages: Tensor, settings: TrainerSettings) -> TokenLoss:
+    """Token-clipped policy gradient: −min(r̄·A, clip(r, 1 − ε_low, 1 + ε_high)·A).
+
+    The clipped surrogate of PPO (arXiv 1707.06347, eq. 7) with GRPO's advantage (arXiv 2402.03300, eq. 3) and a
+    higher upper bound (DAPO, arXiv 2503.14476, section 3.1). It leaves r unbounded where A < 0, so r̄ is r truncated
+    at `importance_cap` (truncated importance sampling, Ionides 2008): the value stops there, the gradient stays
+    `importance_cap`·A·∇logprob.
+    """
+    ratio = _ratio(logprobs, behaviour)
+    cap = settings.importance_cap
+    unbounded = (ratio > cap) & (advantages < 0)
+    truncated = torch.where(unbounded, cap * torch.exp(logprobs - logprobs.detach()), ratio)
+    bounded = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
+    free, clip = truncated * advantages, bounded * advantages
+    return TokenLoss(-torch.minimum(free, clip), ratio.detach(), ((clip < free) & (bounded != ratio)).detach())
+
+
+def cispo(logprobs: Tensor, behaviour: Tensor, advantages: Tensor, settings: TrainerSettings) -> TokenLoss:
+    """Clipped importance weight: −stop_gradient(min(r, cap))·A·logprob.
+
+    CISPO (MiniMax-M1, arXiv 2506.13585, eq. 4-5): the weight is clipped, never the gradient, so that rare tokens that
+    matter go on learning. `cispo_cap` is its truncation; `importance_cap` does not apply.
+    """
+    ratio = _ratio(logprobs, behaviour).detach()
+    weight = ratio.clamp(max=settings.cispo_cap)
+    return TokenLoss(-weight * advantages * logprobs, ratio, ratio > settings.cispo_cap)
+
+
+LOSSES: Mapping[str, LossFunction] = {"grpo": grpo, "cispo": cispo}
+
+
+def kl_to_base(logprobs: Tensor, base_logprobs: Tensor) -> Tensor:
+    """Estimate KL(policy ‖ base) a token: exp(d) − d − 1 with d = base − policy; never negative.
+
+    The k3 estimator (Schulman, "Approximating KL divergence", 2020), as in GRPO, arXiv 2402.03300, eq. 4.
+    """
+    difference = (base_logprobs - logprobs).clamp(max=_LOG_RATIO_MAX)
+    return torch.exp(difference) - difference - 1
+
+
+def _ratio(logprobs: Tensor, behaviour: Tensor) -> Tensor:
+    return torch.exp((logprobs - behaviour).clamp(max=_LOG_RATIO_MAX))

@@ -1,0 +1,175 @@
+"""Trajectories into token rows: what the model read and sampled, from recorded ids alone.
+
+Owns: which choice extends which row, the mask, and why a choice is not trained on. Refuses: rewards, torch, templates
+(nothing is ever rendered or tokenised again).
+
+A row is one sequence that the model saw. A turn whose prompt begins with a row's ids exactly goes on with that row;
+any other (a rewritten history, a sub-agent, a branch) begins a new one, where all before its own sample is context.
+So each sampled token is trained in exactly one row.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recorder.states import CallState, Confidence, Purpose, TurnKind
+from recorder.trainable import MIN_TEMPERATURE, LeftOut
+from recorder.versions import age
+from recorder.views import CallView, ChoiceView, TrajectoryView
+
+ROW_TOO_LONG = "row_too_long"  # the only code that a trainer's own memory gives rise to
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What only the trainer knows: the base in its memory, and the line of the version being trained."""
+
+    base_fingerprint: str | None
+    ancestry: Sequence[str]  # version ids, the parent of the new version first
+    max_age: int  # steps
+    max_tokens: int  # of one row
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sequence of ids; every array has shape (tokens,). The first token is never trained."""
+
+    trajectory_id: str
+    token_ids: NDArray[np.int32]
+    trained: NDArray[np.bool_]
+    behaviour: NDArray[np.float32]  # the engine's logprobs; NaN where not trained
+    temperature: NDArray[np.float32]  # NaN where not trained
+    age: NDArray[np.int32]  # steps since the version that sampled the token; −1 where not trained
+    calls: tuple[tuple[str, int], ...]  # (call id, choice) of the trained turns, in order
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def trained_tokens(self) -> int:
+        """How many tokens the loss sees."""
+        return int(self.trained.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A choice that is not trained on: context, or left out."""
+
+    trajectory_id: str
+    call_id: str
+    choice: int
+    code: str  # a `LeftOut` code, or ROW_TOO_LONG
+
+
+def trajectory_rows(trajectory: TrajectoryView, basis: Basis) -> tuple[list[Row], list[Skipped]]:
+    """Return the rows of one trajectory, and each sampled choice that is in none of them with its reason."""
+    rows: list[_Growing] = []
+    skipped: list[Skipped] = []
+    for call, choice in _sampled(trajectory):
+        reason = _reason(trajectory, call, choice, basis) or _extend(rows, call, choice, basis)
+        if reason is not None:
+            skipped.append(Skipped(trajectory.id, call.id, choice.index, reason))
+    return [row.finish(trajectory.id) for row in rows], skipped
+
+
+def _sampled(trajectory: TrajectoryView) -> Iterator[tuple[CallView, ChoiceView]]:
+    return ((call, choice) for call in trajectory.calls for choice in call.choices)
+
+
+def _reason(trajectory: TrajectoryView, call: CallView, choice: ChoiceView, basis: Basis) -> str | None:
+    """Why a choice may not be trained on: the recorder's reason first, then what is checked again, then the age."""
+    if not choice.trainable:
+        return choice.untrainable_reason or LeftOut.NOT_COMPLETE
+    return _of_call(trajectory, call) or _of_tokens(call, choice) or _of_version(trajectory, call, basis)
+
+
+def _of_call(trajectory: TrajectoryView, call: CallView) -> LeftOut | None:
+    """The recorder has seen to these already: one of them here means that a flag was wrong, and nothing is trained."""
+    if trajectory.purpose is not Purpose.TRAIN:
+        return LeftOut.PURPOSE
+    if trajectory.selection is not None:
+        return LeftOut.NOT_SELECTED
+    if call.state is not CallState.COMPLETE:
+        return LeftOut.NOT_COMPLETE
+    if call.superseded_by is not None:
+        return LeftOut.SUPERSEDED
+    if call.turn_kind is not TurnKind.MAIN:
+        return LeftOut.AUXILIARY
+    if call.attribution_confidence in (Confidence.HINT, Confidence.AMBIGUOUS):
+        return LeftOut.AMBIGUOUS
+    return LeftOut.TEMPERATURE if call.sampling.temperature < MIN_TEMPERATURE else None
+
+
+def _of_tokens(call: CallView, choice: ChoiceView) -> LeftOut | None:
+    if not call.prompt_token_ids or not choice.token_ids:
+        return LeftOut.IDS_MISSING
+    if choice.logprobs is None:
+        return LeftOut.LOGPROBS_MISSING
+    if len(choice.logprobs) != len(choice.token_ids):
+        return LeftOut.LOGPROBS_MISCOUNTED
+    return None if np.isfinite(choice.logprobs).all() else LeftOut.LOGPROBS_NOT_FINITE
+
+
+def _of_version(trajectory: TrajectoryView, call: CallView, basis: Basis) -> LeftOut | None:
+    if call.base_fingerprint is None or call.base_fingerprint != basis.base_fingerprint:
+        return LeftOut.BASE_FINGERPRINT
+    if trajectory.mixed and call.version_id != trajectory.version_id:
+        return LeftOut.OTHER_VERSION
+    steps = age(basis.ancestry, call.version_id)
+    if steps is None:
+        return LeftOut.FOREIGN_VERSION
+    return LeftOut.OVER_AGE if steps > basis.max_age else None
+
+
+def _extend(rows: list[_Growing], call: CallView, choice: ChoiceView, basis: Basis) -> str | None:
+    """Put one trainable choice into the longest row that its prompt begins with, or into a new one."""
+    assert call.prompt_token_ids is not None
+    assert choice.token_ids is not None
+    prompt = _array(call.prompt_token_ids)
+    if len(prompt) + len(choice.token_ids) > basis.max_tokens:
+        return ROW_TOO_LONG
+    row = max((row for row in rows if row.begins(prompt)), key=lambda row: len(row.ids), default=None)
+    if row is None:
+        rows.append(row := _Growing())
+    row.add(prompt, call, choice, age(basis.ancestry, call.version_id) or 0)
+    return None
+
+
+class _Growing:
+    """A row in the making."""
+
+    def __init__(self) -> None:
+        self.ids: NDArray[np.int32] = np.empty(0, np.int32)
+        self._turns: list[tuple[int, CallView, ChoiceView, int]] = []  # first sampled position, call, choice, age
+
+    def begins(self, prompt: NDArray[np.int32]) -> bool:
+        return len(self.ids) <= len(prompt) and np.array_equal(self.ids, prompt[: len(self.ids)])
+
+    def add(self, prompt: NDArray[np.int32], call: CallView, choice: ChoiceView, steps: int) -> None:
+        assert choice.token_ids is not None
+        self.ids = np.concatenate([prompt, _array(choice.token_ids)])
+        self._turns.append((len(prompt), call, choice, steps))
+
+    def finish(self, trajectory_id: str) -> Row:
+        length = len(self.ids)
+        trained = np.zeros(length, np.bool_)
+        behaviour = np.full(length, np.nan, np.float32)
+        temperature = np.full(length, np.nan, np.float32)
+        ages = np.full(length, -1, np.int32)
+        for start, call, choice, steps in self._turns:
+            assert choice.logprobs is not None
+            span = slice(start, start + len(choice.logprobs))
+            trained[span], ages[span] = True, steps
+            behaviour[span], temperature[span] = choice.logprobs, call.sampling.temperature
+        calls = tuple((call.id, choice.index) for _, call, choice, _ in self._turns)
+        return Row(trajectory_id, self.ids, trained, behaviour, temperature, ages, calls)
+
+
+def _array(ids: array[int] | Iterable[Any]) -> NDArray[np.int32]:
+    return np.frombuffer(ids, np.int32) if isinstance(ids, array) else np.fromiter(ids, np.int32)
