@@ -39,8 +39,8 @@ async def open_store(data: Path, settings: RecorderSettings, *, migrate: bool, p
 
     Raises SchemaMismatch where it differs and `migrate` is False, StoreError where it cannot be opened.
     """
+    _refuse_absent(data, settings, migrate)
     folder = make_data_folder(data)
-    _refuse_absent(folder, settings, migrate)
     store = Store(settings.url or sqlite_url(folder), durability=settings.durability)
     try:
         await (upgrade(store) if migrate else check(store))

@@ -1,0 +1,313 @@
+"""When a group is ready (contracts, 6), and what closing does."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recorder import groups, ledger
+from recorder.errors import Conflict, NotFound
+from recorder.groups import (
+    GroupFacts,
+    Member,
+    Readiness,
+    Verdict,
+    close_group,
+    close_trajectory,
+    readiness,
+    settle,
+    usable,
+)
+from recorder.schema import calls, trajectories
+from recorder.schema import groups as group_table
+from recorder.settings import RecorderSettings
+from recorder.states import GroupState, Purpose, TrajectoryState
+from recorder.store import now
+from tests.recorder.rows import PROJECT, Rows
+
+SETTINGS = RecorderSettings(group_window_s=300, group_timeout_s=3600)
+OPEN, COMPLETED, ERRORED = TrajectoryState.OPEN, TrajectoryState.COMPLETED, TrajectoryState.ERRORED
+ABANDONED, SEALED = TrajectoryState.ABANDONED, TrajectoryState.SEALED_LATE
+READY, TOO_FEW = Readiness(Verdict.READY), Readiness(Verdict.LEFT_OUT, groups.GroupCode.TOO_FEW)
+WAIT = groups.WAIT
+
+members_of = st.lists(
+    st.builds(
+        Member,
+        state=st.sampled_from(TrajectoryState),
+        purpose=st.sampled_from(Purpose),
+        selection=st.sampled_from([None, None, "not_selected"]),
+    ),
+    max_size=6,
+)
+facts_of = st.builds(
+    GroupFacts,
+    declared_size=st.none() | st.integers(1, 5),
+    joined_at=st.floats(0, 1000),
+    last_call_at=st.floats(0, 1000),
+)
+times = st.floats(0, 10_000)
+
+
+def ask(states: list[TrajectoryState], size: int | None = None, *, since_s: float = 0.0, **kw: Purpose) -> Readiness:
+    members = [Member(state, **kw) for state in states]
+    return readiness(GroupFacts(size, joined_at=0.0, last_call_at=0.0), members, since_s, SETTINGS)
+
+
+# (a) a declared size
+
+
+def test_a_declared_group_is_ready_when_its_last_member_ends() -> None:
+    assert ask([COMPLETED, OPEN], 2) == WAIT
+    assert ask([COMPLETED, COMPLETED], 2) == READY
+
+
+def test_a_declared_group_waits_for_members_that_have_not_come() -> None:
+    assert ask([COMPLETED, COMPLETED], 3, since_s=3599) == WAIT
+
+
+def test_errored_members_count_toward_the_size_but_are_not_compared() -> None:
+    assert ask([COMPLETED, COMPLETED, ERRORED], 3) == READY
+    assert ask([COMPLETED, ERRORED], 2) == TOO_FEW
+
+
+def test_an_abandoned_attempt_leaves_its_place_to_the_next() -> None:
+    assert ask([COMPLETED, ABANDONED], 2) == WAIT
+    assert ask([COMPLETED, ABANDONED, COMPLETED], 2) == READY
+
+
+def test_a_declared_group_without_calls_closes_as_it_is_after_the_timeout() -> None:
+    assert ask([COMPLETED, COMPLETED, OPEN], 4, since_s=3600) == READY
+    assert ask([COMPLETED, OPEN], 2, since_s=3600) == TOO_FEW
+    assert ask([], 2, since_s=3600) == TOO_FEW
+
+
+# (c) no size declared
+
+
+def test_an_undeclared_group_is_ready_when_nobody_joined_for_the_window() -> None:
+    assert ask([COMPLETED, COMPLETED], since_s=299) == WAIT
+    assert ask([COMPLETED, COMPLETED], since_s=300) == READY
+
+
+def test_an_undeclared_group_waits_for_running_members_however_long() -> None:
+    assert ask([COMPLETED, COMPLETED, OPEN], since_s=1e9) == WAIT
+
+
+def test_a_single_run_is_too_few_to_compare() -> None:
+    assert ask([COMPLETED], since_s=300) == TOO_FEW
+
+
+def test_a_single_measured_run_can_be_scored() -> None:
+    assert ask([COMPLETED], since_s=300, purpose=Purpose.VAL) == READY
+    assert ask([COMPLETED, ERRORED], 2, purpose=Purpose.EVAL) == READY
+    assert ask([ERRORED], 1, purpose=Purpose.VAL) == TOO_FEW
+
+
+def test_runs_that_are_only_recorded_are_left_out_with_a_code_of_their_own() -> None:
+    code = groups.GroupCode.PURPOSE_NONE
+    assert ask([COMPLETED, COMPLETED], since_s=300, purpose=Purpose.NONE) == Readiness(Verdict.LEFT_OUT, code)
+
+
+# properties
+
+
+@given(facts_of, members_of, times)
+def test_a_ready_group_always_has_enough_usable_members(group: GroupFacts, members: list[Member], at: float) -> None:
+    able = [m for m in members if m.state == COMPLETED and m.selection is None and m.purpose != Purpose.NONE]
+    if readiness(group, members, at, SETTINGS) == READY:
+        assert len(able) >= 2 or {m.purpose for m in able} <= {Purpose.VAL, Purpose.EVAL} != set()
+        assert able
+
+
+@given(facts_of, members_of, times, times)
+def test_a_group_that_is_due_stays_due(group: GroupFacts, members: list[Member], at: float, later_s: float) -> None:
+    verdict = readiness(group, members, at, SETTINGS)
+    if verdict != WAIT:
+        assert readiness(group, members, at + later_s, SETTINGS) == verdict
+
+
+@given(facts_of, members_of, times)
+def test_no_group_waits_for_ever_unless_a_member_runs(group: GroupFacts, members: list[Member], at: float) -> None:
+    quiet = all(m.state != OPEN for m in members)
+    if quiet or group.declared_size is not None:
+        assert readiness(group, members, at + 1000 + 3600, SETTINGS) != WAIT
+
+
+@given(facts_of, members_of, times, st.randoms(use_true_random=False))
+def test_the_order_of_members_does_not_matter(group: GroupFacts, members: list[Member], at: float, random) -> None:  # type: ignore[no-untyped-def]  # hypothesis's random
+    shuffled = random.sample(members, len(members))
+    assert readiness(group, members, at, SETTINGS) == readiness(group, shuffled, at, SETTINGS)
+
+
+@given(facts_of, members_of, times)
+def test_unusable_members_never_make_a_group_ready(group: GroupFacts, members: list[Member], at: float) -> None:
+    unusable = [m for m in members if not usable(m.state, m.purpose, m.selection)]
+    assert readiness(group, unusable, at, SETTINGS).verdict != Verdict.READY
+
+
+# in the store
+
+
+async def end(rows: Rows, trajectory: str, state: TrajectoryState = COMPLETED) -> bool:
+    async with rows.store.write() as conn:
+        return await close_trajectory(conn, trajectory, state, "done")
+
+
+async def test_the_last_members_end_readies_a_declared_group_at_once(rows: Rows) -> None:
+    group = await rows.group(declared_size=2)
+    first, second = [await rows.trajectory(group) for _ in range(2)]
+    assert await end(rows, first)
+    assert await rows.state(group_table, group) == "open"
+    assert await end(rows, second)
+    row = await rows.get(group_table, group)
+    assert row["state"] == "ready"
+    assert row["ready_at"] is not None
+    ended = await rows.get(trajectories, first)
+    assert (ended["state"], ended["end_reason"]) == ("completed", "done")
+    assert ended["ended_at"] is not None
+
+
+async def test_ending_twice_changes_nothing(rows: Rows) -> None:
+    trajectory = await rows.trajectory(await rows.group())
+    assert await end(rows, trajectory)
+    assert not await end(rows, trajectory, ERRORED)
+    assert await rows.state(trajectories, trajectory) == "completed"
+
+
+async def test_a_group_left_out_writes_its_reason_for_itself_and_each_trajectory(rows: Rows) -> None:
+    group = await rows.group(declared_size=2)
+    first, second = [await rows.trajectory(group) for _ in range(2)]
+    await end(rows, first)
+    await end(rows, second, ERRORED)
+    row = await rows.get(group_table, group)
+    assert (row["state"], row["reason"]) == ("left_out", "too_few")
+    assert [e.code for e in await ledger.of(rows.store, "group", group)] == ["too_few"]
+    for trajectory in (first, second):
+        [entry] = await ledger.of(rows.store, "trajectory", trajectory)
+        assert (entry.code, entry.detail) == ("too_few", {"group": group})
+
+
+async def test_a_run_that_no_model_answered_is_errored_and_says_so(rows: Rows) -> None:
+    trajectory = await rows.trajectory(await rows.group(), answered=False)
+    await rows.call(trajectory, state="errored")
+    await rows.call(trajectory, turn_kind="aux")
+    await rows.call(trajectory, superseded_by="other")
+    await end(rows, trajectory)
+    row = await rows.get(trajectories, trajectory)
+    assert (row["state"], row["end_reason"]) == ("errored", "no_complete_call")
+    assert [e.code for e in await ledger.of(rows.store, "trajectory", trajectory)] == ["no_complete_call"]
+
+
+async def test_closing_a_group_ends_quiet_live_members_and_seals_the_others(rows: Rows) -> None:
+    group = await rows.group(external_id="task", declared_size=8)
+    quiet = [await rows.trajectory(group) for _ in range(2)]
+    answering = await rows.trajectory(group)
+    await rows.call(answering, state="open")
+    attempt = await rows.trajectory(group, origin="campaign")
+    closed = await close_group(rows.store, PROJECT, "task")
+    assert (closed.id, closed.state) == (group, GroupState.READY)
+    assert [await rows.state(trajectories, t) for t in quiet] == ["completed", "completed"]
+    assert [await rows.state(trajectories, t) for t in (answering, attempt)] == ["sealed-late", "sealed-late"]
+    assert await rows.state(calls, (await rows.all(calls))[0]["id"]) == "complete"
+
+
+async def test_closing_a_group_again_tells_its_state_and_changes_nothing(rows: Rows) -> None:
+    group = await rows.group()
+    first = await close_group(rows.store, PROJECT, group)
+    assert (first.state, first.reason) == (GroupState.LEFT_OUT, "too_few")
+    assert await close_group(rows.store, PROJECT, group) == first
+    assert len(await ledger.of(rows.store, "group", group)) == 1
+
+
+async def test_a_groups_name_means_its_newest_successor(rows: Rows) -> None:
+    await rows.group(external_id="task", state="trained")
+    successor = await rows.group(external_id="task", sequence=1)
+    assert await groups.find_group(rows.store, PROJECT, "task") == successor
+
+
+async def test_a_group_of_another_project_is_not_found(rows: Rows) -> None:
+    group = await rows.group(external_id="task")
+    with pytest.raises(NotFound, match="no group 'task' in project 'other'"):
+        await close_group(rows.store, "other", "task")
+    with pytest.raises(NotFound):
+        await groups.find_group(rows.store, "other", group)
+
+
+async def test_one_size_is_declared_once(rows: Rows) -> None:
+    group = await rows.group()
+    async with rows.store.write() as conn:
+        await groups.declare(conn, group, 4)
+        await groups.declare(conn, group, 4)
+        with pytest.raises(Conflict, match="declared with size 4, not 5"):
+            await groups.declare(conn, group, 5)
+        with pytest.raises(ValueError, match="at least 1"):
+            await groups.declare(conn, group, 0)
+        with pytest.raises(NotFound):
+            await groups.declare(conn, "nothing", 2)
+
+
+async def test_a_group_of_mixed_purpose_is_judged_and_its_ledger_says_that_it_cannot_train(rows: Rows) -> None:
+    group = await rows.group(declared_size=2)
+    for purpose in ("train", "val"):
+        await end(rows, await rows.trajectory(group, purpose=purpose))
+    assert await rows.state(group_table, group) == "ready"
+    [entry] = await ledger.of(rows.store, "group", group)
+    assert (entry.code, entry.detail) == ("mixed_purpose", {"purposes": ["train", "val"]})
+
+
+async def test_settling_by_the_clock_uses_the_databases_clock(rows: Rows) -> None:
+    group = await rows.group(joined_at=now() - 301)
+    for _ in range(2):
+        await rows.trajectory(group, state="completed")
+    async with rows.store.write() as conn:
+        assert await settle(conn, group) == WAIT
+        assert await settle(conn, group, SETTINGS) == READY
+        assert await settle(conn, group, SETTINGS) == WAIT  # it is no longer open
+
+
+async def test_counts_tell_groups_for_training_from_others(rows: Rows) -> None:
+    alias = await rows.alias()
+    await rows.ready_group(alias_id=alias.id)
+    await rows.ready_group(alias_id=alias.id, purpose="val")
+    await rows.scored_group(alias_id=alias.id)
+    await rows.ready_group(alias_id=alias.id, campaign_id="c")
+    assert await groups.counts(rows.store, alias.id) == {GroupState.READY: 1, GroupState.SCORED: 1}
+    assert await groups.counts(rows.store, alias.id, "c") == {GroupState.READY: 1}
+
+
+# n > 1
+
+
+async def test_a_first_call_with_several_choices_becomes_as_many_trajectories(rows: Rows) -> None:
+    group = await rows.group(declared_size=3)
+    trajectory = await rows.trajectory(group, answered=False, external_id="run", tags={"a": "b"}, version_id="v7")
+    call = await rows.call(trajectory, sampled=3)
+    await end(rows, trajectory)
+    made = [await rows.get(trajectories, t) for t in await rows.members(group)]
+    assert sorted((r["leaf_call_id"], r["leaf_choice"]) for r in made) == [(call, 0), (call, 1), (call, 2)]
+    siblings = [r for r in made if r["id"] != trajectory]
+    assert {r["forked_from_call"] for r in siblings} == {call}
+    assert {(r["state"], r["purpose"], r["version_id"], r["external_id"]) for r in siblings} == {
+        ("completed", "train", "v7", None)
+    }
+    assert all(r["tags"] == {"a": "b"} and r["ended_at"] is not None for r in siblings)
+    assert await rows.state(group_table, group) == "ready"
+
+
+async def test_choices_of_a_call_that_was_continued_stay_one_trajectory(rows: Rows) -> None:
+    group = await rows.group()
+    trajectory = await rows.trajectory(group, answered=False)
+    first = await rows.call(trajectory, sampled=3)
+    await rows.call(trajectory, parent_call_id=first, parent_choice=1)
+    await end(rows, trajectory)
+    assert await rows.members(group) == [trajectory]
+
+
+async def test_an_errored_run_is_not_split(rows: Rows) -> None:
+    group = await rows.group()
+    trajectory = await rows.trajectory(group, answered=False)
+    await rows.call(trajectory, sampled=3)
+    await end(rows, trajectory, ERRORED)
+    assert await rows.members(group) == [trajectory]
