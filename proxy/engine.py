@@ -247,15 +247,15 @@ def engine_program(engine: EngineSettings, command: EngineCommand, log: Path) ->
     )
 
 
-def health_check(url: str) -> Callable[[], Awaitable[bool]]:
-    """A question whether the server at `url` is healthy."""
+def health_check(url: str, path: str = "/health") -> Callable[[], Awaitable[bool]]:
+    """A question whether the server at `url` is healthy: whether it answers `path` with 200."""
 
     no_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # or every client would load all certificates first
 
     async def is_healthy() -> bool:
         try:
             async with httpx.AsyncClient(timeout=HEALTH_TIMEOUT_S, trust_env=False, verify=no_tls) as client:
-                return (await client.get(url + "/health")).status_code == httpx.codes.OK
+                return (await client.get(url + path)).status_code == httpx.codes.OK
         except httpx.HTTPError:
             return False
 

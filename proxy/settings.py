@@ -9,14 +9,16 @@ Paths in the file are relative to the file; paths in variables and flags are rel
 from __future__ import annotations
 
 import difflib
+import json
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
@@ -83,6 +85,19 @@ class HoneSettings(BaseSettings):
             return self.aliases
         return {base: AliasSettings()}
 
+    def base_models(self) -> list[str]:
+        """The names that aliases want the engine to serve the base under, besides its own."""
+        return sorted({a.base_model for a in self.aliases.values() if a.base_model})
+
+    @model_validator(mode="after")
+    def _fit(self) -> HoneSettings:
+        if self.trainer.rank > self.engine.max_lora_rank:
+            raise ValueError(
+                f"trainer.rank {self.trainer.rank} is higher than engine.max_lora_rank {self.engine.max_lora_rank}: "
+                "the engine would refuse every version"
+            )
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -118,6 +133,16 @@ def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Loade
         raise ConfigError("\n".join(_explain(error, origin) for error in e.errors())) from e
     settings.data = _data_folder(settings, origin, file)
     return Loaded(settings, {key: origin.get(key, "default") for key, _ in leaves(settings)}, file)
+
+
+def as_environment(overrides: Mapping[str, object]) -> dict[str, str]:
+    """Flags as the variables that say the same, for child processes."""
+    return {
+        ENV_PREFIX + key.replace(".", NESTED).upper(): value
+        if isinstance(value, str)
+        else json.dumps(value, default=str)
+        for key, value in overrides.items()
+    }
 
 
 def find_file(config: Path | None) -> Path | None:
@@ -187,7 +212,10 @@ def _from_environment() -> tuple[Raw, dict[str, str]]:
     try:
         raw = EnvSettingsSource(HoneSettings)()
     except SettingsError as e:
-        raise ConfigError(f"the environment: {e}: {e.__cause__}. Lists and tables are written as JSON.") from e
+        field = re.search(r'field "(\w+)"', str(e))
+        prefix = ENV_PREFIX + (field[1].upper() if field else "")
+        suspects = ", ".join(sorted(name for name in os.environ if name.upper().startswith(prefix)))
+        raise ConfigError(f"env {suspects}: lists and tables are written as JSON ({e.__cause__})") from e
     raw |= _unknown_variables(raw)
     present = {name.upper(): name for name in os.environ}
     names: dict[str, str] = {}
@@ -252,32 +280,28 @@ def _keys(raw: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 def _anchor(raw: Raw, model: type[BaseModel], folder: Path) -> Raw:
     """The file's values with paths made absolute from the file's folder."""
-    out: Raw = {}
-    for key, value in raw.items():
-        field = model.model_fields.get(key)
-        inner = _inner_model(field.annotation) if field else None
-        if inner is not None and isinstance(value, dict):
-            is_table = model is HoneSettings and key == "aliases"
-            out[key] = (
-                {k: _anchor(v, inner, folder) if isinstance(v, dict) else v for k, v in value.items()}
-                if is_table
-                else _anchor(value, inner, folder)
-            )
-        elif (
-            isinstance(value, str)
-            and field
-            and (_is_path(field.annotation) or _names_folder(model, key, value, folder))
-        ):
-            out[key] = str(folder / Path(value).expanduser())
-        else:
-            out[key] = value
-    return out
+    return {key: _anchored(value, key, model, folder) for key, value in raw.items()}
 
 
-def _names_folder(model: type[BaseModel], key: str, value: str, folder: Path) -> bool:
-    """`engine.base` is a folder or a hub id: a folder when it looks like one or is one."""
-    is_base = model is EngineSettings and key == "base"
-    return is_base and (value.startswith((".", "/", "~")) or (folder / value).is_dir())
+def _anchored(value: Any, key: str, model: type[BaseModel], folder: Path) -> Any:
+    field = model.model_fields.get(key)
+    if field is None:
+        return value
+    inner = _inner_model(field.annotation)
+    if inner is not None and isinstance(value, dict):
+        if get_origin(field.annotation) is not dict:
+            return _anchor(value, inner, folder)
+        return {
+            name: _anchor(table, inner, folder) if isinstance(table, dict) else table for name, table in value.items()
+        }
+    if isinstance(value, str) and (_is_path(field.annotation) or (key == "base" and _names_folder(value, folder))):
+        return str(folder / Path(value).expanduser())
+    return value
+
+
+def _names_folder(value: str, folder: Path) -> bool:
+    """A base is a folder or a hub id: a folder when it looks like one or is one."""
+    return value.startswith((".", "/", "~")) or (folder / value).is_dir()
 
 
 def _is_path(annotation: Any) -> bool:
@@ -303,22 +327,21 @@ def _explain(error: ErrorDetails, origin: Mapping[str, str]) -> str:
     loc = [str(part) for part in error["loc"]]
     key = ".".join(loc)
     source = next((origin[k] for n in range(len(loc), 0, -1) if (k := ".".join(loc[:n])) in origin), "default")
+    if not loc:  # two settings contradict each other
+        return error["msg"].removeprefix("Value error, ")
     if error["type"] != "extra_forbidden":
-        return f"{source}: {key}: {error['msg']} (got {shown(key, error['input'])!r})"
+        return f"{source}: {key}: {error['msg']} (got {str(shown(key, error['input']))[:200]!r})"
     near = _nearest(loc)
     hint = f" Did you mean {near!r}?" if near else " `hone config` lists the known ones."
     return f"{source}: unknown key {key!r}.{hint}"
 
 
 def _nearest(loc: list[str]) -> str | None:
-    """The known key most like an unknown one: among its siblings, else anywhere under its own name."""
+    """The known key most like an unknown one: of its very name in another section, else among its siblings."""
     *parents, name = loc
-    siblings = _fields_at(parents)
-    close = difflib.get_close_matches(name, siblings, 1, cutoff=0.5)
-    if close:
-        return ".".join([*parents, close[0]])
-    everywhere = [key for key, _ in leaves(HoneSettings()) if key.rpartition(".")[2] == name]
-    return everywhere[0] if everywhere else None
+    elsewhere = [key for key, _ in leaves(HoneSettings()) if key.rpartition(".")[2] == name]
+    close = difflib.get_close_matches(name, _fields_at(parents), 1, cutoff=0.5)
+    return elsewhere[0] if elsewhere else ".".join([*parents, close[0]]) if close else None
 
 
 def _fields_at(parents: list[str]) -> list[str]:

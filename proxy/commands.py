@@ -1,0 +1,265 @@
+"""`hone versions`, `promote`, `rollback`, `config`, `status`: what is in service, and moving it.
+
+Owns: reading arguments and printing. Refuses: the moves themselves (`recorder.aliases` guards them). They work whether
+or not a proxy runs, because a running one follows the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from proxy.cli import Context
+
+if TYPE_CHECKING:
+    from proxy.settings import HoneSettings
+    from recorder.aliases import AliasView
+    from recorder.store import Store
+    from recorder.versions import VersionView
+
+_METRICS = ("reward_mean", "kl_engine", "loss", "tokens")  # shown where a version has them
+
+
+@asynccontextmanager
+async def opened(settings: HoneSettings) -> AsyncIterator[Store]:
+    """The store of these settings, for the length of a command. Raises StoreError, SchemaMismatch."""
+    from recorder.migrate import open_store
+
+    store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@click.command()
+@click.argument("alias", required=False)
+@click.pass_obj
+def versions(context: Context, alias: str | None) -> None:
+    """List the versions of ALIAS, or of every alias, newest first."""
+    found = asyncio.run(_versions(context.settings(), alias))
+    if context.json:
+        click.echo(json.dumps([_version_json(a, v) for a, vs in found for v in vs], indent=2))
+        return
+    from rich.table import Table
+
+    for one, its_versions in found:
+        table = Table(
+            "version", "state", "parent", "verified", "since", "metrics", "reason", box=None, header_style="dim"
+        )
+        names = {v.id: v.name for v in its_versions}
+        for v in its_versions:
+            parent = names.get(v.parent_id or "", "")
+            table.add_row(v.name, _state(one, v), parent, v.verified, _when(v.state_at), _metrics(v), v.reason)
+        _print(table)
+
+
+async def _versions(settings: HoneSettings, alias: str | None) -> list[tuple[AliasView, list[VersionView]]]:
+    from recorder.aliases import get_alias, get_aliases
+    from recorder.versions import list_versions
+
+    async with opened(settings) as store:
+        project = settings.project
+        aliases = [await get_alias(store, project, alias)] if alias else await get_aliases(store, project)
+        return [(one, await list_versions(store, one.id)) for one in aliases]
+
+
+@click.command()
+@click.argument("version")
+@click.option("--alias", help="The alias, where there are several.")
+@click.pass_obj
+def promote(context: Context, version: str, alias: str | None) -> None:
+    """Make VERSION live: its number, or its name (helpdesk@3)."""
+    before, after = asyncio.run(_promote(context.settings(), version, alias))
+    _tell_move(context, before, after)
+
+
+async def _promote(settings: HoneSettings, version: str, alias: str | None) -> tuple[str | None, VersionView]:
+    from recorder.aliases import get_alias, set_live
+    from recorder.versions import by_name, get_version
+
+    async with opened(settings) as store:
+        name = version if "@" in version else f"{(await _one_alias(store, settings, alias)).name}@{version}"
+        chosen = await by_name(store, settings.project, name)
+        before = await get_alias(store, settings.project, chosen.alias_name)
+        await set_live(store, chosen.alias_id, chosen.id, why="promote")
+        was = await get_version(store, before.live_version_id) if before.live_version_id else None
+        return was.name if was else None, await get_version(store, chosen.id)
+
+
+@click.command()
+@click.argument("alias", required=False)
+@click.pass_obj
+def rollback(context: Context, alias: str | None) -> None:
+    """Take the canary of ALIAS away; without a canary, go back to the version that was live before.
+
+    Running trajectories move at once.
+    """
+    before, after = asyncio.run(_rollback(context.settings(), alias))
+    _tell_move(context, before, after)
+
+
+async def _rollback(settings: HoneSettings, alias: str | None) -> tuple[str | None, VersionView]:
+    from recorder import aliases
+    from recorder.versions import get_version
+
+    async with opened(settings) as store:
+        one = await _one_alias(store, settings, alias)
+        left = one.canary_version_id or one.live_version_id
+        if one.canary_version_id is not None:
+            moved = await aliases.set_canary(store, one.id, None, 0.0)
+        else:
+            moved = await aliases.rollback(store, one.id)
+        assert moved.live_version_id is not None
+        return (await get_version(store, left)).name if left else None, await get_version(store, moved.live_version_id)
+
+
+async def _one_alias(store: Store, settings: HoneSettings, name: str | None) -> AliasView:
+    from recorder.aliases import get_alias, get_aliases
+    from recorder.errors import NotFound
+
+    if name is not None:
+        return await get_alias(store, settings.project, name)
+    found = await get_aliases(store, settings.project)
+    if len(found) != 1:
+        there = ", ".join(a.name for a in found) or "none"
+        raise NotFound(f"say which alias; there is: {there}")
+    return found[0]
+
+
+def _tell_move(context: Context, before: str | None, after: VersionView) -> None:
+    if context.json:
+        click.echo(json.dumps({"alias": after.alias_name, "live": after.name, "left": before}))
+    else:
+        click.echo(f"{after.name} is live" + (f" ({before} left)" if before and before != after.name else ""))
+
+
+@click.command()
+@click.pass_obj
+def config(context: Context) -> None:
+    """Show the settings in force and where each value came from. Secrets are masked."""
+    from proxy.settings import leaves, shown
+
+    loaded = context.loaded()
+    values = [(key, shown(key, value), loaded.origin[key]) for key, value in leaves(loaded.settings)]
+    if context.json:
+        settings = {key: {"value": value, "from": origin} for key, value, origin in values}
+        click.echo(json.dumps({"file": str(loaded.file) if loaded.file else None, "settings": settings}, indent=2))
+        return
+    width = max(len(key) for key, _, _ in values)
+    for key, value, origin in values:
+        line = f"{key:<{width}}  {json.dumps(value, ensure_ascii=False)}"
+        click.echo(line if origin == "default" else f"{line}  {click.style('<- ' + origin, fg='cyan')}")
+
+
+@click.command()
+@click.pass_obj
+def status(context: Context) -> None:
+    """Show what runs on this data folder, and which versions are in service."""
+    found = asyncio.run(_status(context.settings()))
+    if context.json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_row("data", found["data"], "")
+    run = found["run"]
+    table.add_row("hone up", f"runs, {run['proxy_url']}/v1" if run else "does not run", "")
+    for row in found["engines"]:
+        table.add_row("engine", f"{row['url']} {row['state']}", row["detail"] or ", ".join(row["loaded"]))
+    for row in found["proxies"]:
+        table.add_row("proxy", row["url"], f"{row['in_flight']} in flight")
+    for row in found["workers"]:
+        table.add_row("worker", row, "")
+    for row in found["aliases"]:
+        canary = f", canary {row['canary']} ({row['canary_share']:.0%})" if row["canary"] else ""
+        table.add_row("alias", row["name"], f"live {row['live']}{canary}")
+    _print(table)
+
+
+async def _status(settings: HoneSettings) -> dict[str, Any]:
+    from proxy.up import read_run_file
+    from recorder import leases, replicas
+    from recorder.aliases import get_aliases
+    from recorder.versions import get_versions
+
+    recent_s = 30.0
+    async with opened(settings) as store:
+        project = settings.project
+        names = {v.id: v.name for v in await get_versions(store, project)}
+        return {
+            "data": str(settings.data),
+            "run": read_run_file(settings.data),
+            "engines": [
+                {"url": r.url, "state": r.state, "detail": r.detail, "loaded": r.loaded, "base_model": r.base_model}
+                for r in await replicas.list_replicas(store, project, recent_s)
+            ],
+            "proxies": [
+                {"url": p.url, "in_flight": sum(p.in_flight.values())}
+                for p in await replicas.proxies_seen(store, project, recent_s)
+            ],
+            "workers": [lease.name for lease in await leases.holders(store, project)],
+            "aliases": [
+                {
+                    "name": a.name,
+                    "live": names.get(a.live_version_id or ""),
+                    "previous": names.get(a.previous_version_id or ""),
+                    "canary": names.get(a.canary_version_id or ""),
+                    "canary_share": a.canary_share,
+                    "generation": a.generation,
+                }
+                for a in await get_aliases(store, project)
+            ],
+        }
+
+
+def _version_json(alias: AliasView, version: VersionView) -> dict[str, Any]:
+    shown = (
+        "name",
+        "number",
+        "state",
+        "reason",
+        "engine_name",
+        "path",
+        "verified",
+        "metrics",
+        "created_at",
+        "state_at",
+    )
+    return {
+        "alias": alias.name,
+        **{name: getattr(version, name) for name in shown},
+        "parent_id": version.parent_id,
+        "id": version.id,
+        "live": version.id == alias.live_version_id,
+    }
+
+
+def _state(alias: AliasView, version: VersionView) -> str:
+    colours = {"live": "bold green", "canary": "yellow", "rejected": "red", "abandoned": "dim", "retired": "dim"}
+    share = f" {alias.canary_share:.0%}" if version.id == alias.canary_version_id else ""
+    colour = colours.get(version.state, "default")
+    return f"[{colour}]{version.state}{share}[/]"
+
+
+def _metrics(version: VersionView) -> str:
+    numbers = {name: version.metrics.get(name) for name in _METRICS}
+    return "  ".join(f"{name} {value:.4g}" for name, value in numbers.items() if isinstance(value, int | float))
+
+
+def _when(unix_s: float) -> str:
+    from datetime import datetime
+
+    return datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _print(table: Any) -> None:
+    from rich.console import Console
+
+    Console(soft_wrap=False).print(table)

@@ -1,0 +1,56 @@
+"""`hone serve`: the proxy as one process, put together from its parts.
+
+Owns: which parts a serving process has and in which order they open and close. Refuses: what any of them does.
+"""
+
+from __future__ import annotations
+
+from proxy.app import Deps, create_app
+from proxy.controller import Controller
+from proxy.engine import engine_key
+from proxy.errors import ConfigError
+from proxy.server import listen, serve
+from proxy.settings import HoneSettings, base_name
+from proxy.versions import InService
+from recorder.migrate import open_store
+from recorder.recorder import Recorder
+
+
+async def run(settings: HoneSettings) -> None:
+    """Serve until told to stop (SIGINT, SIGTERM). Raises ConfigError, PortInUse, StoreError."""
+    aliases = settings.declared_aliases()
+    if not aliases:
+        raise ConfigError(
+            "no model is named: give `--model NAME` (as the engine calls it), an alias [aliases.NAME] in hone.toml, "
+            "or a base model with `base` in [engine]."
+        )
+    sock = listen(settings.proxy.host, settings.proxy.port)
+    host, port = sock.getsockname()[:2]
+    store = await open_store(settings.data, settings.recorder, migrate=True, project=settings.project)
+    try:
+        key = engine_key(settings.engine, settings.data)
+        versions = InService(store, settings.project, settings.proxy, proxy_url=f"http://{host}:{port}", engine_key=key)
+        controller = Controller(
+            store,
+            settings.project,
+            versions,
+            engine=settings.engine,
+            proxy=settings.proxy,
+            aliases=aliases,
+            default_base=base_name(settings.engine),
+            engine_key=key,
+        )
+        app = create_app(
+            Deps(
+                project_id=settings.project,
+                settings=settings.proxy,
+                recorder_settings=settings.recorder,
+                store=store,
+                recorder=Recorder(store, settings.recorder),
+                versions=versions,
+                background=(controller.running,),
+            )
+        )
+        await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s)
+    finally:
+        await store.close()
