@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 CALM_S = 60.0  # up for this long: the next restart begins at the first backoff again
-SETTLE_S = 4.0  # a program without a readiness check counts as up when it has lived this long
+SETTLE_S = 4.0  # longer than a worker takes to find that its settings or its store are wrong
 POLL_S = 0.1
 TAIL_LINES = 15
 LOG_BYTES = 20 * 1024 * 1024  # a log longer than this is set aside at the next start
@@ -49,11 +49,13 @@ class Program:
     log: Path
     env: Mapping[str, str] = field(default_factory=dict)  # put over our own environment
     unset: frozenset[str] = frozenset()  # variables of ours that it must not see
-    ready: Callable[[], Awaitable[bool]] | None = None  # None: it is when it has lived for SETTLE_S
+    ready: Callable[[], Awaitable[bool]] | None = None  # whether it is up and well
     check_every_s: float = POLL_S
     start_timeout_s: float = 300.0
     unresponsive_s: float | None = None  # restart when `ready` has said no for so long; None: never
     grace_s: float = 10.0
+    settle_s: float = SETTLE_S  # without `ready`: it counts as up when it has lived this long
+    backoff_s: tuple[float, ...] = BACKOFF_S  # waits before one restart after another
 
 
 class Supervisor:
@@ -117,7 +119,7 @@ class Supervisor:
                 self._fail(trouble)
                 return
             self.restarts += 1
-            wait_s = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
+            wait_s = self.program.backoff_s[min(failures, len(self.program.backoff_s) - 1)]
             failures += 1
             self._become(ProgramState.RESTARTING, f"{trouble}; restarting in {wait_s:.0f} s")
             log.warning(
@@ -162,7 +164,7 @@ class Supervisor:
     async def _until_up(self) -> str | None:
         """Wait until the program is up: None; or what went wrong."""
         assert self._process is not None
-        deadline = time.monotonic() + (self.program.start_timeout_s if self.program.ready else SETTLE_S)
+        deadline = time.monotonic() + (self.program.start_timeout_s if self.program.ready else self.program.settle_s)
         while time.monotonic() < deadline:
             if self._process.returncode is not None:
                 return f"ended while starting ({_how(self._process.returncode)})"
