@@ -1,12 +1,17 @@
 """What the judge's tests share: a judge server, and settings that point to it."""
 
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from judge.settings import JudgeSettings
+from recorder.migrate import open_store
+from recorder.settings import RecorderSettings
+from recorder.store import Store
 from tests.judge.judge_server import JudgeServer, serve
+from tests.judge.recorded import Recorded
 
 
 @pytest.fixture
@@ -24,3 +29,17 @@ def settings(server: JudgeServer) -> Callable[..., JudgeSettings]:
         return JudgeSettings.model_validate(base | more)
 
     return make
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    opened = await open_store(tmp_path / "data", RecorderSettings(), migrate=True)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def recorded(store: Store) -> AsyncIterator[Recorded]:
+    made = await Recorded.start(store)
+    yield made
+    await made.stop()

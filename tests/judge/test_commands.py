@@ -1,0 +1,138 @@
+"""`hone judge` and `hone score` at the terminal."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from judge import commands
+from judge.errors import JudgeDown, JudgeMisconfigured
+from judge.settings import JudgeSettings
+from proxy.cli import cli
+from recorder import claims, scores
+from recorder.errors import Conflict, NotFound
+from recorder.settings import RecorderSettings
+from recorder.store import Store
+from recorder.transcripts import load_group
+from tests.judge.judge_server import JudgeServer, fails
+from tests.judge.recorded import Recorded
+
+Make = Callable[..., JudgeSettings]
+
+
+@dataclass
+class Settings:
+    data: Path
+    judge: JudgeSettings
+    project: str = "default"
+    recorder: RecorderSettings = field(default_factory=RecorderSettings)
+
+
+@dataclass
+class Context:
+    of: Settings
+    json: bool = False
+
+    def settings(self) -> Settings:
+        return self.of
+
+
+@pytest.fixture
+def score(settings: Make, tmp_path: Path) -> Callable[..., Any]:
+    """Run `hone score` in a thread of its own, as it starts an event loop."""
+
+    async def run(*args: str, as_json: bool = False, **more: Any) -> Result:
+        context = Context(Settings(tmp_path / "data", settings(**more)), as_json)
+        return await asyncio.to_thread(CliRunner().invoke, commands.score, args, obj=context)
+
+    return run
+
+
+async def test_score_shows_rewards_and_reasons_and_changes_nothing(
+    store: Store, recorded: Recorded, score: Any, server: JudgeServer
+) -> None:
+    group_id, _ = await recorded.group("order-4821", ["worth 0.2", "worth 0.9"])
+    before = await load_group(store, group_id)
+    result = await score("order-4821")
+    assert result.exit_code == 0
+    assert "0.200" in result.output
+    assert "said worth 0.9" in result.output
+    assert await scores.of_group(store, group_id) == []
+    assert (await load_group(store, group_id)).state == before.state
+
+
+async def test_score_debug_shows_prompt_and_reply(store: Store, recorded: Recorded, score: Any) -> None:
+    group_id, members = await recorded.group("g", ["worth 0.2 \x1b[31m[bold]", "worth 0.9"])
+    result = await score(group_id, "--debug")
+    assert result.exit_code == 0
+    for shown in ("You judge attempts", "<<<HONE-DATA", '"trajectories"', *members, "[bold]"):
+        assert shown in result.output
+    assert "\x1b[31m" not in result.output
+
+
+async def test_score_json_is_for_programs(store: Store, recorded: Recorded, score: Any) -> None:
+    group_id, members = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    result = await score(group_id, "--debug", as_json=True)
+    shown = json.loads(result.output)
+    assert shown["group_id"] == group_id
+    assert [(t["id"], t["external_id"], t["reward"]) for t in shown["trajectories"]] == [
+        (members[0], "0", 0.2),
+        (members[1], "1", 0.9),
+    ]
+    assert shown["trajectories"][0]["parts"][0]["part"] == "ruler"
+    assert [m["role"] for m in shown["prompt"]] == ["system", "user"]
+    assert set(sum(shown["prompt_ids"].values(), [])) == set(members)  # noqa: RUF017 - two short lists
+    assert json.loads(shown["reply"])["trajectories"]
+
+
+async def test_score_save_scores_a_scored_group_anew(store: Store, recorded: Recorded, score: Any) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    assert (await score(group_id, "--save")).exit_code == 0
+    assert (await score(group_id, "--save", rubric="Be brief.")).exit_code == 0
+    first, second = await scores.of_group(store, group_id)
+    assert first.recipe_hash != second.recipe_hash
+    assert (await load_group(store, group_id)).current_score_id == second.id
+
+
+async def test_score_save_does_not_take_a_group_from_a_judge(store: Store, recorded: Recorded, score: Any) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    assert await claims.claim_one_for_judging(store, group_id, "another", 60)
+    result = await score(group_id, "--save")
+    assert isinstance(result.exception, Conflict)
+    assert await scores.of_group(store, group_id) == []
+
+
+async def test_a_judge_that_is_down_costs_a_scored_group_nothing(
+    store: Store, recorded: Recorded, score: Any, server: JudgeServer
+) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    await score(group_id, "--save")
+    server.behave(fails(503))
+    result = await score(group_id, "--save", retries=0, rubric="Be brief.")
+    assert isinstance(result.exception, JudgeDown)
+    assert (await load_group(store, group_id)).state == "scored"
+
+
+async def test_an_unknown_group_is_named(store: Store, score: Any) -> None:
+    result = await score("no-such-group")
+    assert isinstance(result.exception, NotFound)
+    assert "no-such-group" in str(result.exception)
+
+
+async def test_without_a_judge_score_says_so(store: Store, score: Any) -> None:
+    result = await score("g", model="")
+    assert isinstance(result.exception, JudgeMisconfigured)
+
+
+def test_without_a_judge_hone_judge_refuses_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HONE_JUDGE__MODEL", raising=False)
+    result = CliRunner().invoke(cli, ["judge", "--data", str(tmp_path)])
+    assert result.exit_code == 1
+    assert result.output.startswith("hone: nobody judges: set judge.model")
+    assert len(result.output.splitlines()) == 1
