@@ -72,7 +72,7 @@ class Verdict:
     @property
     def accepted(self) -> bool:
         """Nearer the new version by the factor."""
-        return self.to_new * FACTOR <= self.to_parent
+        return math.isfinite(self.to_new) and self.to_new * FACTOR <= self.to_parent
 
 
 def read_probe(folder: Path) -> Probe | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import socket
 import stat
@@ -101,7 +100,7 @@ def test_given_engines_have_the_given_key_or_none(tmp_path: Path) -> None:
     assert engine_key(EngineSettings(urls=urls), tmp_path) is None
     assert engine_key(EngineSettings(urls=urls, api_key=SecretStr("k")), tmp_path) == "k"
     assert engine_urls(EngineSettings(urls=["http://a:1/v1/"])) == ["http://a:1"]
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_base_it_says_what_to_set() -> None:
