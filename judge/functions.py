@@ -78,7 +78,8 @@ class _Child:
         self._calls = 0
 
     async def call(self, function: str, trajectory: Mapping[str, Any]) -> Result:
-        if self._process is None:
+        if self._process is None or self._process.returncode is not None:  # killed from outside, between two calls
+            await self.kill()
             await self._start()
         self._calls += 1
         limit_s = self._settings.function_timeout_s

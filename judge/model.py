@@ -156,9 +156,9 @@ class JudgeModel:
             raise self._failure(litellm, e) from None
 
     def _key(self) -> str | None:
-        if self._settings.api_key is not None:
-            return self._settings.api_key.get_secret_value()
-        return NO_KEY if self._settings.api_base else None
+        # An empty key counts as none: LiteLLM would go and find one in the environment.
+        key = self._settings.api_key.get_secret_value() if self._settings.api_key else ""
+        return key or (NO_KEY if self._settings.api_base else None)
 
     def _failure(self, litellm: Any, error: Exception) -> Exception:
         """What an exception of LiteLLM means, in words without any key. Its own text and cause stay behind."""

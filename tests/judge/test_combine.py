@@ -51,7 +51,7 @@ def test_a_penalty_is_taken_off_and_a_rule_that_was_not_checked_is_not_kept() ->
 
 @given(st.floats(0, 1), st.floats(0, 1), st.sampled_from(["renormalise", "hold"]))
 def test_a_mean_stays_between_its_parts(one: float, other: float, missing: str) -> None:
-    value = combine({"ruler": Part(one), "right": Part(other)}, [RULER, CHECK], missing).value  # type: ignore[arg-type]  # sampled
+    value = combine({"ruler": Part(one), "right": Part(other)}, [RULER, CHECK], missing).value
     assert value is not None
     assert math.isfinite(value)
     assert min(one, other) - 1e-12 <= value <= max(one, other) + 1e-12

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,15 @@ async def test_a_function_that_kills_its_process_marks_the_call_alone(pool: Make
     functions = pool()
     assert "status 7" in str((await functions.call("checks:score", trajectory("dies"))).explanation)
     assert "last words" in str((await functions.call("checks:score", trajectory("deep"))).explanation)
+    assert (await functions.call("checks:score", trajectory("number"))).score == 1
+
+
+async def test_a_process_killed_between_two_calls_is_started_again(pool: Make) -> None:
+    functions = pool()
+    pid = int((await functions.call("checks:score", trajectory("pid"))).score or 0)
+    os.kill(pid, signal.SIGKILL)
+    while functions._all[0]._process and functions._all[0]._process.returncode is None:
+        await asyncio.sleep(0.01)
     assert (await functions.call("checks:score", trajectory("number"))).score == 1
 
 

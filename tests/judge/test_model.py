@@ -142,6 +142,8 @@ async def test_no_key_from_the_environment_is_sent_to_another_server(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     server.behave(says("hi"))
     await model().ask(ASKED)
+    await model(api_key="").ask(ASKED)
+    assert len(server.headers) == 2
     assert KEY not in str(server.headers)
 
 

@@ -34,7 +34,7 @@ def run(name: str, *answers: str, system: str = "You help.", user: str = "Where 
 
 
 def prompt_of(runs: list[Run], seed: int = 7, max_chars: int = 200_000, **more: object) -> Prompt:
-    return build_prompt(runs, rubric="Be right.", seed=seed, max_chars=max_chars, **more)  # type: ignore[arg-type]  # **more
+    return build_prompt(runs, rubric="Be right.", seed=seed, max_chars=max_chars, **more)
 
 
 def documents(prompt: Prompt) -> list[dict]:
