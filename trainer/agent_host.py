@@ -51,8 +51,16 @@ Way = Callable[[Job, Say], Any]
 _PR_SET_PDEATHSIG = 1
 
 
+# Of the clients that agents use; what they wrap is mostly a builtin ConnectionError, but not always.
+_NETWORK_ERRORS = frozenset({"APIConnectionError", "ConnectError", "RemoteProtocolError", "ServerDisconnectedError"})
+
+
 class AgentFailed(Exception):
-    """The attempt failed by the agent's own doing; the text says how."""
+    """The attempt failed inside the agent; the text says how, `network` whether a server or connection failed it."""
+
+    def __init__(self, text: str, *, network: bool = False) -> None:
+        super().__init__(text)
+        self.network = network
 
 
 # --- one environment per attempt --------------------------------------------------------------------------------------
@@ -99,6 +107,19 @@ def told(error: BaseException) -> str:
     return (lines[-1].strip() + "\n" + "".join(lines))[:ERROR_LIMIT_CHARS]
 
 
+def is_network_fault(error: BaseException | None) -> bool:
+    """Whether an exception, or one that led to it, is a broken connection or a server's own error (HTTP 5xx)."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        status = getattr(error, "status_code", None)
+        names = {cls.__name__ for cls in type(error).__mro__}
+        if isinstance(error, ConnectionError) or names & _NETWORK_ERRORS or (isinstance(status, int) and status >= 500):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 # --- ways to run an attempt -------------------------------------------------------------------------------------------
 
 
@@ -112,7 +133,7 @@ async def call_here(function: Function, job: Job, say: Say) -> Any:
         raise
     except BaseException as error:  # noqa: BLE001 - boundary: what users raise, SystemExit too, ends the attempt only
         traceback.print_exc()
-        raise AgentFailed(told(error)) from None
+        raise AgentFailed(told(error), network=is_network_fault(error)) from None
 
 
 async def call_forked(function: Function, host_socket: int, job: Job, say: Say) -> Any:
@@ -139,7 +160,7 @@ async def call_forked(function: Function, host_socket: int, job: Job, say: Say) 
         _reap(pid)
     outcome = json.loads(reply)
     if "error" in outcome:
-        raise AgentFailed(outcome["error"])
+        raise AgentFailed(outcome["error"], network=outcome["network"])
     return outcome["answer"]
 
 
@@ -164,7 +185,7 @@ def _called(function: Function, job: Job) -> Job:
         return {"answer": plain(asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result)}
     except BaseException as error:  # noqa: BLE001 - boundary: as in call_here
         traceback.print_exc()
-        return {"error": told(error)}
+        return {"error": told(error), "network": is_network_fault(error)}
 
 
 async def _awaited(result: Any) -> Any:
@@ -319,7 +340,7 @@ def _result(running: asyncio.Future[Any]) -> Job:
     try:
         return {"op": "done", "answer": plain(running.result())}
     except AgentFailed as error:
-        return {"op": "error", "error": str(error)}
+        return {"op": "error", "error": str(error), "network": error.network}
     except asyncio.CancelledError:
         return {"op": "error", "error": "the agent cancelled its own task"}
     except Exception as error:  # noqa: BLE001 - boundary: a fault here (fork refused, no /bin/sh) is the attempt's

@@ -46,6 +46,7 @@ class Outcome:
     ending: Ending
     answer: Any = None
     error: str | None = None
+    network: bool = False  # the exception came of a broken connection or a server's fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,7 @@ class _Host:
         elif op == "group":
             self._groups[message["id"]] = message["pgid"]
         elif (waiting := self._waiting.get(message["id"])) and not waiting.done():
-            waiting.set_result(Outcome(Ending(op), message.get("answer"), message.get("error")))
+            waiting.set_result(_outcome(message))
 
     def _bury(self, why: str) -> None:
         for waiting in self._waiting.values():
@@ -209,6 +210,10 @@ class _Host:
 
     def _shown(self) -> str:
         return f"{self._spec.target!r} (Python {self._spec.python}, folder {self._spec.cwd})"
+
+
+def _outcome(message: Json) -> Outcome:
+    return Outcome(Ending(message["op"]), message.get("answer"), message.get("error"), message.get("network", False))
 
 
 def _spawn(spec: AgentSpec, fd: int, ours: socket.socket) -> subprocess.Popen[bytes]:

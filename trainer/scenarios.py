@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from recorder.errors import InvalidId
+from recorder.ids import check_external
 from trainer.errors import ScenariosInvalid
 
 _KEYS = ("id", "input", "reference", "rubric")
 _MOST_SHOWN = 10
-_ID_CHARS = 256
 
 T = TypeVar("T")
 
@@ -87,12 +88,16 @@ def _scenario(line: bytes) -> Scenario:
 
 
 def _id(value: object) -> str:
+    if value is None:
+        raise ValueError('"id" is missing')
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    if not isinstance(value, str) or not 0 < len(value) <= _ID_CHARS or not value.isprintable():
-        shown = '"id" is missing' if value is None else f'"id" is {json.dumps(value)[:80]}'
-        raise ValueError(f"{shown}: it must be a text of 1 to {_ID_CHARS} printable characters, or a whole number")
-    return value
+    if not isinstance(value, str):
+        raise ValueError(f'"id" is {_kind(value)}: it must be a text or a whole number')
+    try:
+        return check_external(value, "the id")
+    except InvalidId as e:
+        raise ValueError(str(e)) from e
 
 
 def _refuse_constant(name: str) -> float:

@@ -1,0 +1,156 @@
+"""`hone train` and `hone learn`.
+
+Owns: their flags, signals, exit codes. Refuses: the work (`trainer.train`, `trainer.learn`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import click
+
+from recorder.settings import RecorderSettings
+from trainer.campaign_settings import CampaignSettings
+from trainer.settings import TrainerSettings
+
+INTERRUPTED = 130
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Settings(Protocol):
+    """What these commands read of Hone's settings."""
+
+    project: str
+    data: Path
+    recorder: RecorderSettings
+    trainer: TrainerSettings
+    campaign: CampaignSettings
+    engine: Any  # its `base` and `dtype`
+
+
+class Context(Protocol):
+    """What these commands find in click's context."""
+
+    config: Path | None
+    json: bool
+    overrides: dict[str, object]
+
+    def override(self, key: str, value: object) -> None:
+        """Let a flag decide a setting."""
+
+    def settings(self) -> Settings:
+        """The settings in force."""
+
+
+def _path(name: str, text: str) -> Callable[[F], F]:
+    return click.option(name, type=click.Path(path_type=Path), help=text)
+
+
+@click.command()
+@_path("--scenarios", "JSONL file of scenarios to learn from.")
+@_path("--val-scenarios", "JSONL file of scenarios to measure with; never trained on.")
+@click.option("--agent", metavar="MODULE:FUNCTION|COMMAND", help="What attempts a scenario.")
+@click.option("--success", metavar="MODULE:FUNCTION|PART", help="What counts as success [the mean reward is shown].")
+@_path("--python", "The Python that runs the agent [Hone's].")
+@_path("--cwd", "The folder the agent runs in [this one].")
+@click.option("--alias", metavar="NAME", help="The alias to train [the only one].")
+@click.option("--name", help="Name of the campaign [the scenario file's].")
+@click.option("--steps", type=int, help="Most steps [20].")
+@click.option("--scenarios-per-step", type=int, help="Scenarios in a step [8].")
+@click.option("--group-size", type=int, help="Attempts at each scenario [8].")
+@click.option("--concurrency", type=int, help="Most attempts at one time [64].")
+@click.option("--attempt-timeout", "attempt_timeout_s", type=float, metavar="SECONDS", help="Longest attempt [300].")
+@click.option("--on-agent-error", type=click.Choice(["exclude", "judge"]), help="Attempts that raise [exclude].")
+@click.option("--target", type=float, help="Stop when the measure reaches this.")
+@click.option("--plateau", "plateau_steps", type=int, metavar="STEPS", help="Stop after so many steps without a rise.")
+@click.option("--val-every", type=int, metavar="STEPS", help="Steps between validations [before and after only].")
+@click.option("--val-attempts", type=int, help="Attempts at each validation scenario [1].")
+@click.option("--seed", type=int, help="Of the order of scenarios [0].")
+@click.option("--proxy", "proxy_url", metavar="URL", help="A proxy that runs; nothing is started in its place.")
+@click.option("--resume", metavar="CAMPAIGN", help="Go on with an unfinished campaign, as it was begun.")
+@click.option("--new", "fresh", is_flag=True, help="Begin another campaign, even if one of this name is unfinished.")
+@click.pass_obj
+def train(context: Context, /, proxy_url: str | None, resume: str | None, fresh: bool, **flags: Any) -> None:
+    """Train over a list of scenarios: attempt, judge, train, swap, and again.
+
+    Uses the proxy, engine and judge that run for the data folder, or starts what is missing and stops it again. An
+    unfinished campaign of the same name is gone on with.
+    """
+    for name, value in flags.items():
+        context.override(f"campaign.{name}", value)
+    _log()
+    _run(_train(context, proxy_url, resume, fresh=fresh))
+
+
+async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> None:
+    from trainer import begin
+    from trainer.progress import progress
+    from trainer.services import Wanted
+    from trainer.train import train as run
+
+    settings = context.settings()
+    if resume is None:
+        plan = begin.plan(settings.campaign, fresh=fresh)
+    else:
+        given = {
+            key.removeprefix("campaign."): v for key, v in context.overrides.items() if key.startswith("campaign.")
+        }
+        plan = await begin.plan_again(settings.data, settings.recorder, settings.project, resume, given)
+    options = ["--data", str(settings.data)] + (["--config", str(context.config)] if context.config else [])
+    url = proxy_url.rstrip("/").removesuffix("/v1") if proxy_url else None
+    wanted = Wanted(settings.data, settings.project, settings.recorder, url, options)
+    with progress(as_json=context.json) as shown:
+        shown.tell(await run(plan, settings, wanted, shown))
+
+
+@click.command()
+@click.option("--alias", "names", multiple=True, metavar="NAME", help="An alias to train [all]. Repeatable.")
+@click.pass_obj
+def learn(context: Context, names: tuple[str, ...]) -> None:
+    """Train on live traffic: a step whenever enough groups were scored, until stopped."""
+    _log()
+    _run(_learn(context, names))
+
+
+async def _learn(context: Context, names: tuple[str, ...]) -> None:
+    from trainer.learn import learn as run
+    from trainer.progress import progress
+
+    with progress(as_json=context.json) as shown:
+        await run(context.settings(), names, shown)
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end, or until SIGINT or SIGTERM: then what was begun is left so that it can be gone on with."""
+    with asyncio.Runner() as runner:
+        try:
+            runner.run(_until_signalled(work))
+        except asyncio.CancelledError:
+            click.echo("stopped; the same command goes on from here", err=True)
+            sys.exit(INTERRUPTED)
+
+
+async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+
+    def stop() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)  # a second one ends the program at once
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    await work
+
+
+def _log() -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -1,0 +1,240 @@
+"""What a campaign or learner tells while it runs: lines for people, a live status in a terminal, JSON for scripts.
+
+Owns: the events, and their three forms. Refuses: measuring, and any decision.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+PHASES = ("sampling", "judging", "training", "swapping")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One thing a person should know."""
+
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is being done now; the newest replaces the one before it."""
+
+    step: int
+    phase: str  # starting, validating, or one of PHASES
+    done: int | None = None
+    total: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """A step is over. Shares are in 0..1; None: not measured, or nothing was trained."""
+
+    step: int
+    version: str | None  # live after the step
+    sampled_by: str  # the version that attempted it
+    success: float | None
+    reward: float | None
+    kl: float | None  # mean |logprob(engine) − logprob(trainer)| before the update
+    kl_base: float | None
+    tokens_per_s: float | None  # trained
+    attempts: int
+    errored: int
+    trained: int  # trajectories
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+    failed: bool = False  # by a fault, not because there was nothing to learn
+    metrics: Mapping[str, float] = field(default_factory=dict)  # all of the trainer's
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """A version's measure on the validation scenarios; `attempts` counts those that could be measured."""
+
+    step: int  # after how many
+    version: str
+    success: float | None
+    reward: float | None
+    attempts: int
+    errored: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The campaign is over."""
+
+    campaign: str
+    reason: str
+    detail: str
+    steps: int
+    version: str | None
+    seconds: float
+    success_before: float | None = None
+    success_after: float | None = None
+    versions: Mapping[str, float | None] = field(default_factory=dict)  # success of the attempts each version sampled
+    trained: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+Event = Said | Status | StepDone | Validated | Ended
+
+
+class Progress(Protocol):
+    """Takes events as they happen."""
+
+    def tell(self, event: Event) -> None:
+        """Show one event."""
+
+
+class JsonLines:
+    """One JSON object a line, its `event` first; status lines are left out."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def tell(self, event: Event) -> None:
+        """Print the event."""
+        if not isinstance(event, Status):
+            line = {"event": _NAMES[type(event)], **asdict(event)}
+            self._out.write(json.dumps(line) + "\n")
+            self._out.flush()
+
+
+class Lines:
+    """A line an event, for logs and pipes: a status only when its phase changes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._phase: tuple[int, str, str] | None = None
+        self._headed = False
+
+    def tell(self, event: Event) -> None:
+        """Print the event."""
+        if isinstance(event, Status):
+            phase = (event.step, event.phase, event.detail)
+            if phase != self._phase and event.detail:
+                self._console.print(Text(_status(event), style="dim"))
+            self._phase = phase
+            return
+        if isinstance(event, StepDone) and not self._headed:
+            self._console.print(Text(_HEAD, style="bold"))
+            self._headed = True
+        self._console.print(shown(event))
+
+
+class Terminal(Lines):
+    """Lines, and below them a live one with what is being done now."""
+
+    def __init__(self, console: Console, live: Live) -> None:
+        super().__init__(console)
+        self._live = live
+        self._spinner = Spinner("dots")
+
+    def tell(self, event: Event) -> None:
+        """Print the event, or put it into the live line."""
+        if isinstance(event, Status):
+            self._spinner.update(text=Text(_status(event)))
+            self._live.update(self._spinner)
+        else:
+            super().tell(event)
+
+
+@contextmanager
+def progress(*, as_json: bool, out: TextIO | None = None) -> Iterator[Progress]:
+    """The form that suits: JSON where asked for, a live line in a terminal, else plain lines."""
+    stream = out or sys.stdout
+    if as_json:
+        yield JsonLines(stream)
+        return
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        yield Lines(console)
+        return
+    with Live(console=console, transient=True, refresh_per_second=8) as live:
+        yield Terminal(console, live)
+
+
+# --- how events read --------------------------------------------------------------------------------------------------
+
+_NAMES: dict[type[Any], str] = {
+    Said: "said", Status: "status", StepDone: "step", Validated: "validated", Ended: "ended",
+}  # fmt: skip
+_HEAD = (
+    f"{'step':>4}  {'version':<16} {'success':>7} {'reward':>7} {'KL eng.':>8} {'KL base':>8} {'tok/s':>7}"
+    f" {'trained':>7}  {'sample':>6} {'judge':>6} {'train':>6} {'swap':>6}"
+)
+
+
+def shown(event: Event) -> Text:
+    """An event as one line (or a few) of text."""
+    if isinstance(event, Said):
+        return Text(event.text, style="yellow" if event.warning else "")
+    if isinstance(event, Status):
+        return Text(_status(event))
+    if isinstance(event, StepDone):
+        return Text(_step(event))
+    if isinstance(event, Validated):
+        return Text(_validated(event), style="bold")
+    return Text(_ended(event), style="bold")
+
+
+def _status(event: Status) -> str:
+    count = "" if event.done is None else f" {event.done}/{event.total}"
+    detail = f": {event.detail}" if event.detail else ""
+    where = f"step {event.step} · " if event.step else ""
+    return f"{where}{event.phase}{count}{detail}"
+
+
+def _step(event: StepDone) -> str:
+    seconds = " ".join(f"{event.seconds.get(phase, 0.0):>5.1f}s" for phase in PHASES)
+    numbers = (
+        f"{_share(event.success):>7} {_number(event.reward, '.3f'):>7} {_number(event.kl, '.1e'):>8}"
+        f" {_number(event.kl_base, '.1e'):>8} {_number(event.tokens_per_s, '.0f'):>7} {event.trained:>7}"
+    )
+    notes = [f"{event.errored} of {event.attempts} attempts errored"] if event.errored else []
+    notes += [event.note] if event.note else []
+    note = f"  {'; '.join(notes)}" if notes else ""
+    return f"{event.step:>4}  {event.version or '':<16} {numbers}  {seconds}{note}"
+
+
+def _validated(event: Validated) -> str:
+    measure = (
+        f"success {_share(event.success)}" if event.success is not None else f"reward {_number(event.reward, '.3f')}"
+    )
+    errored = f", {event.errored} errored" if event.errored else ""
+    return f"validation of {event.version}: {measure} over {event.attempts} attempts{errored} ({event.seconds:.1f} s)"
+
+
+def _ended(event: Ended) -> str:
+    lines = [f"{event.campaign} {event.reason}: {event.detail} ({event.steps} steps, {event.seconds:.0f} s)"]
+    if event.success_before is not None and event.success_after is not None:
+        lines.append(f"success {_share(event.success_before)} → {_share(event.success_after)}")
+    if event.version:
+        lines.append(f"in service: {event.version}")
+    if event.left_out:
+        counts = ", ".join(f"{code} {count}" for code, count in sorted(event.left_out.items()))
+        lines.append(f"trained on {event.trained} trajectories; left out: {counts}")
+    return "\n".join(lines)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
