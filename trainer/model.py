@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from huggingface_hub import snapshot_download
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
@@ -177,7 +178,7 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
         model = AutoModelForCausalLM.from_pretrained(
             base, dtype=choose_dtype(settings), attn_implementation=_STOCK, local_files_only=True
         )
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, SafetensorError) as e:
         raise TrainerError(f"cannot load the base model from {base}: {e}") from e
     model = model.to(device)
     config = LoraConfig(

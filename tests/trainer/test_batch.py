@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from recorder.states import Purpose, TrajectoryState
+from recorder.trainable import LeftOut
+from recorder.views import TrajectoryView
+from tests.trainer.building import call, choice, group, trajectory
+from trainer.batch import NotTrained, group_rows, weigh
+from trainer.rows import Basis
+
+BASIS = Basis("base", ["v3", "v2", "v1", "v0"], max_age=2, max_tokens=1000)
+
+
+def member(name: str, sampled: int = 2, **overrides: object) -> TrajectoryView:
+    turn = call(1, [1, 2], choice(list(range(10, 10 + sampled))), id=f"call_{name}")
+    return trajectory(turn, id=name, **overrides)
+
+
+def test_every_row_of_a_trajectory_gets_its_one_advantage_and_every_trajectory_the_same_weight() -> None:
+    two_rows = trajectory(call(1, [1, 2], choice([3, 4, 5])), call(2, [8, 9], choice([6])), id="a")
+    found = group_rows(group(two_rows, member("b", 1), member("c", 10)), {"a": 1.0, "b": 0.0, "c": 0.5}, BASIS)
+    assert found.code is None
+    assert found.trained == {"a", "b", "c"}
+    weighted = weigh([found])
+    assert [(one.row.trajectory_id, one.advantage) for one in weighted] == [
+        ("a", 0.5), ("a", 0.5), ("b", -0.5), ("c", 0.0),
+    ]  # fmt: skip
+    shares: dict[str, float] = {}
+    for one in weighted:
+        shares[one.row.trajectory_id] = shares.get(one.row.trajectory_id, 0) + one.weight * one.row.trained_tokens
+    assert shares == pytest.approx({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ({"state": TrajectoryState.ERRORED}, NotTrained.NOT_COMPLETED),
+        ({"state": TrajectoryState.ABANDONED}, NotTrained.NOT_COMPLETED),
+        ({"state": TrajectoryState.SEALED_LATE}, NotTrained.NOT_COMPLETED),
+        ({"state": TrajectoryState.OPEN}, NotTrained.NOT_COMPLETED),
+        ({"purpose": Purpose.VAL}, LeftOut.PURPOSE),
+        ({"purpose": Purpose.NONE}, LeftOut.PURPOSE),
+        ({"selection": "not_selected"}, LeftOut.NOT_SELECTED),
+    ],
+)
+def test_who_is_not_a_usable_member_does_not_count_for_the_mean(overrides: dict[str, object], expected: str) -> None:
+    members = (member("a"), member("b"), member("c", **overrides))
+    found = group_rows(group(*members), {"a": 1.0, "b": 0.0, "c": 0.0}, BASIS)
+    assert found.advantages == {"a": 0.5, "b": -0.5}
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", expected)]
+    assert [(row.object_kind, row.object_id, row.code) for row in found.ledger_rows()] == [
+        ("trajectory", "c", expected)
+    ]
+
+
+@pytest.mark.parametrize("reward", [None, math.nan, math.inf, "absent"])
+def test_a_member_without_a_reward_is_left_out_and_never_gets_zero(reward: float | str | None) -> None:
+    rewards = {"a": 1.0, "b": 0.0} | ({} if reward == "absent" else {"c": reward})
+    found = group_rows(group(member("a"), member("b"), member("c")), rewards, BASIS)
+    assert found.advantages == {"a": 0.5, "b": -0.5}
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", NotTrained.REWARD_MISSING)]
+
+
+def test_a_truncated_run_is_not_trained_and_still_counts_for_the_mean() -> None:
+    cut = trajectory(call(1, [1], choice([2], reason=LeftOut.TRUNCATED)), id="c")
+    found = group_rows(group(member("a"), member("b"), cut), {"a": 1.0, "b": 0.5, "c": 0.0}, BASIS)
+    assert found.advantages == {"a": 0.5, "b": 0.0, "c": -0.5}
+    assert found.trained == {"a", "b"}
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", LeftOut.TRUNCATED)]
+    assert sum(one.weight * one.row.trained_tokens for one in weigh([found])) == pytest.approx(1)
+
+
+def test_choices_left_out_of_a_trained_trajectory_are_told_by_call() -> None:
+    mixed = trajectory(
+        call(1, [1], choice([2])), call(2, [1, 2, 3], choice([4], reason=LeftOut.STRUCTURED_OUTPUT)), id="a"
+    )
+    found = group_rows(group(mixed, member("b")), {"a": 1.0, "b": 0.0}, BASIS)
+    (row,) = found.ledger_rows()
+    assert (row.object_kind, row.object_id, row.code) == ("call", "call_2", LeftOut.STRUCTURED_OUTPUT)
+    assert row.detail == {"choice": 0, "trajectory": "a"}
+
+
+def test_a_group_in_which_all_did_equally_well_teaches_nothing() -> None:
+    found = group_rows(group(member("a"), member("b")), {"a": 0.5, "b": 0.5 + 1e-7}, BASIS)
+    assert (found.code, found.rows) == (NotTrained.ZERO_VARIANCE, ())
+    assert found.rewards == {"a": 0.5, "b": 0.5 + 1e-7}  # for the mean reward all the same
+
+
+def test_a_group_with_one_reward_has_too_few() -> None:
+    found = group_rows(group(member("a"), member("b")), {"a": 0.5, "b": None}, BASIS)
+    assert found.code == NotTrained.TOO_FEW
+
+
+def test_a_group_all_of_whose_tokens_are_too_old_says_so() -> None:
+    old = [trajectory(call(1, [1], choice([2]), version_id="v0"), id=name) for name in "ab"]
+    found = group_rows(group(*old), {"a": 1.0, "b": 0.0}, BASIS)
+    assert (found.code, list(found.rows)) == (LeftOut.OVER_AGE, [])
+
+
+def test_a_run_without_a_call_is_told() -> None:
+    found = group_rows(group(member("a"), member("b"), trajectory(id="c")), {"a": 1.0, "b": 0.0, "c": 0.0}, BASIS)
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", NotTrained.NOTHING_SAMPLED)]
+
+
+def test_the_order_of_groups_does_not_change_a_step() -> None:
+    first = group_rows(group(member("a"), member("b"), id="g1"), {"a": 1.0, "b": 0.0}, BASIS)
+    second = group_rows(group(member("c"), member("d"), id="g2"), {"c": 1.0, "d": 0.0}, BASIS)
+    assert [one.row.trajectory_id for one in weigh([second, first])] == ["a", "b", "c", "d"]

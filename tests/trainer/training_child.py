@@ -1,0 +1,71 @@
+"""Two optimizer steps on made-up rows, for the test that kills one in the middle. Run as a module, or imported.
+
+Step n trains from version n − 1. As a program it does the first step, says so, begins the second, says so between two
+packs, and then waits to be killed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.trainer.building import random_ids, trained_row
+from trainer.adapters import Origin
+from trainer.batch import WeightedRow
+from trainer.core import Core, Folders, Seconds, Start, Written
+from trainer.settings import TrainerSettings
+
+SETTINGS = TrainerSettings(rank=4, alpha=8.0, lr=1e-2, token_budget=64, warmup_steps=3, weight_decay=0.01)
+
+
+def rows(step: int) -> list[WeightedRow]:
+    """Eight rows in two families, half of them better than the other half."""
+    made = []
+    for number in range(8):
+        ids = random_ids(20, 100 * step + number % 2) + random_ids(8 + number, 1000 * step + number)
+        row = trained_row(ids, list(range(22, len(ids))), 0.9, f"t{number}", behaviour=-4.0)
+        made.append(WeightedRow(row, 0.5 if number < 4 else -0.5, 1 / (8 * row.trained_tokens)))
+    return made
+
+
+def core(base: Path, data: Path, **changes: Any) -> Core:
+    """A trainer's core with its folders in `data`."""
+    return Core(base, SETTINGS.model_copy(update=changes), Folders.of(data))
+
+
+def one_step(trainer: Core, step: int, stopped: Callable[[], bool] = lambda: False) -> tuple[dict[str, float], Written]:
+    """Step `step` from the version in memory."""
+    origin = Origin("tiny", step, f"tiny@{step - 1}", "base", "fingerprint")
+    metrics, written = trainer.step(rows(step), origin, stopped, Seconds())
+    trainer.became(f"v{step}")
+    return metrics, written
+
+
+def start(written: Written, step: int) -> Start:
+    """The version that step `step` wrote, as a place to go on from."""
+    return Start(f"v{step}", written.published.path, written.published.manifest_sha256)
+
+
+def main(base: Path, data: Path) -> None:
+    """Die in the middle of the second step."""
+    trainer = core(base, data)
+    trainer.go_to(Start("v0", None))
+    _, written = one_step(trainer, 1)
+    print(written.published.path, written.published.manifest_sha256, flush=True)
+    asked = 0
+
+    def stopped() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            print("half way", flush=True)
+            sys.stdin.read()
+        return False
+
+    one_step(trainer, 2, stopped)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
