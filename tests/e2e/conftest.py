@@ -1,0 +1,143 @@
+"""A real vLLM on the CPU with the demo's model, and the proxy before it, started as anybody would: `hone up`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+MODEL = ROOT / "examples" / "helpdesk" / "model"
+START_TIMEOUT_S = 300.0
+
+CONFIG = f"""
+[aliases.helpdesk]
+
+[engine]
+base = "{MODEL}"
+name = "tiny-qwen3"
+max_model_len = 1024
+max_lora_rank = 8
+health_interval_s = 0.5
+
+[trainer]
+lr = 3e-3
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Engine and proxy, running."""
+
+    data: Path
+    config: Path
+    proxy_url: str
+    engine_url: str
+    engine_key: str
+
+    def run_file(self) -> dict[str, Any]:
+        return dict(json.loads((self.data / "run.json").read_text()))
+
+    def pid(self, name: str) -> int:
+        return int(self.run_file()["pids"][name])
+
+    def hone(self, *arguments: str, timeout_s: float = 100) -> str:
+        """Run a command of the command line on this data folder and return what it prints."""
+        command = [
+            sys.executable,
+            "-m",
+            "proxy.cli",
+            *arguments,
+            "--data",
+            str(self.data),
+            "--config",
+            str(self.config),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=ROOT)
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    def export(self) -> list[dict[str, Any]]:
+        """Every recorded call, as scripts get them."""
+        return [json.loads(line) for line in self.hone("export", "--format", "raw").splitlines()]
+
+    def calls_of(self, trajectory: str) -> list[dict[str, Any]]:
+        """The calls of the trajectory with this external id, oldest first."""
+        calls = [c for c in self.export() if c["trajectory_external_id"] == trajectory]
+        return sorted(calls, key=lambda c: str(c["started_at"]))
+
+    def engine(self) -> httpx.Client:
+        """A client of the engine itself, past the proxy."""
+        headers = {"authorization": f"Bearer {self.engine_key}"}
+        return httpx.Client(base_url=self.engine_url, headers=headers, timeout=60)
+
+    def proxy(self) -> httpx.Client:
+        return httpx.Client(base_url=self.proxy_url, timeout=60)
+
+
+def wait_for(what: str, check: Any, timeout_s: float = START_TIMEOUT_S) -> Any:
+    """Poll until `check()` returns something true, and return that."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.HTTPError, OSError, KeyError, ValueError):
+            if found := check():
+                return found
+        time.sleep(0.1)
+    raise AssertionError(f"{what} did not come within {timeout_s} s")
+
+
+@contextlib.contextmanager
+def started(folder: Path) -> Iterator[Stack]:
+    """`hone up` without judge and learner, on free ports, until the block ends."""
+    data, config, log = folder / "data", folder / "hone.toml", folder / "up.log"
+    config.write_text(CONFIG)
+    engine_port, proxy_port = free_port(), free_port()
+    environment = os.environ | {"HONE_ENGINE__PORT": str(engine_port), "HONE_PROXY__PORT": str(proxy_port)}
+    command = [sys.executable, "-m", "proxy.cli", "up", "--no-learn", "--no-judge"]
+    with log.open("wb") as out:
+        up = subprocess.Popen(
+            [*command, "--data", str(data), "--config", str(config)], stdout=out, stderr=out, env=environment, cwd=ROOT
+        )
+    try:
+        url = f"http://127.0.0.1:{proxy_port}"
+
+        def ready() -> bool:
+            assert up.poll() is None, log.read_text()
+            body = {"model": "helpdesk", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+            # purpose none: recorded, and in no test's way
+            return httpx.post(f"{url}/v1/chat/completions", json=body, headers={"x-hone-purpose": "none"}).is_success
+
+        wait_for("engine and proxy", ready)
+        key = (data / "engine.key").read_text().strip()
+        yield Stack(data, config, url, f"http://127.0.0.1:{engine_port}", key)
+    finally:
+        up.send_signal(signal.SIGTERM)
+        try:
+            up.wait(60)
+        except subprocess.TimeoutExpired:
+            up.kill()
+            up.wait()
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with started(tmp_path_factory.mktemp("stack")) as running:
+        yield running
