@@ -190,10 +190,13 @@ class InService:
         return version if version.id in (alias.live_version_id, alias.canary_version_id) else None
 
     def _live(self, alias: AliasView) -> VersionView:
-        live = self._snapshot.versions.get(alias.live_version_id or "")
+        """The live version; the one before it while engines still load one that was promoted from their disk."""
+        snapshot = self._snapshot
+        live = snapshot.versions.get(alias.live_version_id or "")
         if live is None:
             raise NoReplica(f"the alias {alias.name!r} has no live version. Look at `hone versions`.")
-        return live
+        before = snapshot.versions.get(alias.previous_version_id or "")
+        return before if before and snapshot.has(before) and not snapshot.has(live) else live
 
     def _load(self, replica: ReplicaView) -> tuple[bool, int]:
         return self._avoid_until.get(replica.url, 0.0) > time.monotonic(), self._busy[replica.url]
@@ -202,7 +205,7 @@ class InService:
         known = self._snapshot.replicas
         if not known:
             return f"no engine is known yet that could serve {version.name}. Try again in a moment."
-        states = "; ".join(f"{r.url} {r.state}" + (f" ({r.detail})" if r.detail else "") for r in known)
+        states = "; ".join(f"{r.url} {r.state} ({r.detail or 'serves ' + ', '.join(r.loaded)})" for r in known)
         return f"no engine holds {version.name} now: {states}. Try again in a moment."
 
     def failed(self, route: Route) -> None:

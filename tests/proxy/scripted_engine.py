@@ -1,0 +1,128 @@
+"""An engine to the letter of what the controller asks of one, with faults on request, on a real socket.
+
+It keeps vLLM's rules: a known name is 400 whatever its path, a missing path 404, unloading an unknown name 404, names
+are forgotten at a restart. It answers named tokens' logprobs from the probe.json of the folder that a name was loaded
+from, as the new version would, or as the parent would when it is told to be stale.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+
+class ScriptedEngine:
+    """`await start()`, then change its public attributes to make it misbehave."""
+
+    def __init__(self, bases: tuple[str, ...] = ("base",), key: str | None = None) -> None:
+        self.bases = bases
+        self.key = key
+        self.adapters: dict[str, str] = {}
+        self.calls: list[tuple[str, str]] = []  # (what, adapter), in order
+        self.refuse_load: tuple[int, str] | None = None  # status and message
+        self.stale = False
+        self.probe_status = 200
+        self.die_on_load = False
+        self.runtime_lora = True
+        self.port = 0
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Listen, with nothing loaded; on the same port as before."""
+        self.adapters = {}
+        app = web.Application(middlewares=[self._guard])
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/version", self._version)
+        app.router.add_get("/health", self._health)
+        app.router.add_post("/v1/completions", self._completions)
+        if self.runtime_lora:
+            app.router.add_post("/v1/load_lora_adapter", self._load)
+            app.router.add_post("/v1/unload_lora_adapter", self._unload)
+        self._runner = web.AppRunner(app, shutdown_timeout=0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Die: connections are refused from now on."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def loads(self) -> list[str]:
+        """The names it was asked to load, in order."""
+        return [name for what, name in self.calls if what == "load"]
+
+    def unloads(self) -> list[str]:
+        """The names it was asked to unload, in order."""
+        return [name for what, name in self.calls if what == "unload"]
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if self.key and request.path.startswith("/v1") and request.headers.get("authorization") != f"Bearer {self.key}":
+            return web.json_response({"error": "Unauthorized"}, status=401)
+        answer: web.StreamResponse = await handler(request)
+        return answer
+
+    async def _models(self, _request: web.Request) -> web.Response:
+        cards = [{"id": name, "root": "/base", "parent": None, "max_model_len": 64} for name in self.bases]
+        cards += [{"id": name, "root": path, "parent": self.bases[0]} for name, path in self.adapters.items()]
+        return web.json_response({"object": "list", "data": cards})
+
+    async def _version(self, _request: web.Request) -> web.Response:
+        return web.json_response({"version": "0.32.0"})
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _load(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        name, path = body["lora_name"], body["lora_path"]
+        self.calls.append(("load", name))
+        if self.die_on_load:
+            assert request.transport is not None
+            request.transport.abort()
+        if self.refuse_load:
+            return _error(*self.refuse_load)
+        if name in self.adapters:
+            return _error(400, f"The lora adapter '{name}' has already been loaded.")
+        if not Path(path).is_dir():
+            return _error(404, f"No adapter found for {path}")
+        self.adapters[name] = path
+        return web.Response(text=f"Success: LoRA adapter '{name}' added successfully.")
+
+    async def _unload(self, request: web.Request) -> web.Response:
+        name = (await request.json())["lora_name"]
+        self.calls.append(("unload", name))
+        if name not in self.adapters:
+            return _error(404, f"The lora adapter '{name}' cannot be found.")
+        del self.adapters[name]
+        return web.Response(text="Success")
+
+    async def _completions(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.calls.append(("probe", body["model"]))
+        if self.probe_status != 200:
+            return _error(self.probe_status, "no")
+        if body["model"] not in self.adapters:
+            return _error(404, f"The model `{body['model']}` does not exist.")
+        probe = json.loads((Path(self.adapters[body["model"]]) / "probe.json").read_text())
+        context = next(c for c in probe["contexts"] if c["prompt_token_ids"] == body["prompt"])
+        values = context["parent" if self.stale else "new"]
+        named = dict(zip(context["token_ids"], values, strict=True))
+        assert body["max_tokens"] == 1
+        assert body["return_tokens_as_token_ids"] is True
+        top = {f"token_id:{token}": named[token] for token in body["logprob_token_ids"]}
+        return web.json_response({"choices": [{"logprobs": {"top_logprobs": [top | {"token_id:999": -0.5}]}}]})
+
+
+def _error(status: int, message: str) -> web.Response:
+    return web.json_response({"error": {"message": message, "code": status}}, status=status)
