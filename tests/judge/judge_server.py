@@ -21,7 +21,8 @@ Behaviour = Callable[[Json], Awaitable[web.StreamResponse]]
 def documents(body: Json) -> list[Json]:
     """The fenced documents of the prompt in a request."""
     asked = next(m["content"] for m in body["messages"] if m["role"] == "user")
-    return [json.loads(line) for line in DATA.search(asked)[2].splitlines()]
+    ((_, data),) = DATA.findall(asked)
+    return [json.loads(line) for line in data.splitlines()]
 
 
 def last_text(document: Json) -> str:

@@ -1,6 +1,7 @@
 """One reward out of its parts."""
 
 import math
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ RULER = RewardSettings(kind="ruler", weight=3)
 CHECK = RewardSettings(kind="function", function="checks:right", weight=1)
 SEEN = RewardSettings(kind="function", function="checks:seen", weight=0)
 RULE = RewardSettings(kind="function", function="checks:rule", weight=0.5, penalty=True)
+MISSING: st.SearchStrategy[Literal["renormalise", "hold"]] = st.sampled_from(("renormalise", "hold"))
 GONE = Part(None, "it raised")
 
 
@@ -49,8 +51,8 @@ def test_a_penalty_is_taken_off_and_a_rule_that_was_not_checked_is_not_kept() ->
     assert combine({"ruler": Part(0.8), "rule": GONE}, [RULER, RULE], "renormalise").value is None
 
 
-@given(st.floats(0, 1), st.floats(0, 1), st.sampled_from(["renormalise", "hold"]))
-def test_a_mean_stays_between_its_parts(one: float, other: float, missing: str) -> None:
+@given(st.floats(0, 1), st.floats(0, 1), MISSING)
+def test_a_mean_stays_between_its_parts(one: float, other: float, missing: Literal["renormalise", "hold"]) -> None:
     value = combine({"ruler": Part(one), "right": Part(other)}, [RULER, CHECK], missing).value
     assert value is not None
     assert math.isfinite(value)
@@ -58,11 +60,17 @@ def test_a_mean_stays_between_its_parts(one: float, other: float, missing: str) 
 
 
 def test_the_recipe_is_what_a_reward_depends_on() -> None:
-    base = {"model": "openai/judge"}
+    base: dict[str, Any] = {"model": "openai/judge"}
     recipe = recipe_hash(JudgeSettings.model_validate(base))
-    for same in ({"timeout_s": 5}, {"api_key": "sk-x"}, {"concurrency": 1}, {"rewards": [{"kind": "ruler"}]}):
+    equal: list[dict[str, Any]] = [
+        {"timeout_s": 5},
+        {"api_key": "sk-x"},
+        {"concurrency": 1},
+        {"rewards": [{"kind": "ruler"}]},
+    ]
+    for same in equal:
         assert recipe_hash(JudgeSettings.model_validate(base | same)) == recipe
-    others = [
+    others: list[dict[str, Any]] = [
         {"model": "openai/other"},
         {"rubric": "Be kind."},
         {"temperature": 1},

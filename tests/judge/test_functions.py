@@ -66,7 +66,7 @@ async def pool(tmp_path: Path) -> AsyncIterator[Make]:
 
 
 def trajectory(answer: str, **more: Any) -> dict[str, Any]:
-    base = {"id": "traj_1", "messages": [], "tools": [], "answer": answer, "tags": {}, "scenario": None}
+    base: dict[str, Any] = {"id": "traj_1", "messages": [], "tools": [], "answer": answer, "tags": {}, "scenario": None}
     return base | more
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,11 +34,11 @@ def run(name: str, *answers: str, system: str = "You help.", user: str = "Where 
     return Run(name, [{"role": "system", "content": system}, {"role": "user", "content": user}, *said])
 
 
-def prompt_of(runs: list[Run], seed: int = 7, max_chars: int = 200_000, **more: object) -> Prompt:
+def prompt_of(runs: list[Run], seed: int = 7, max_chars: int = 200_000, **more: Any) -> Prompt:
     return build_prompt(runs, rubric="Be right.", seed=seed, max_chars=max_chars, **more)
 
 
-def documents(prompt: Prompt) -> list[dict]:
+def documents(prompt: Prompt) -> list[dict[str, Any]]:
     found = DATA.findall(prompt.messages[-1]["content"])
     assert len(found) == 1
     return [json.loads(line) for line in found[0][1].splitlines()]
@@ -147,7 +148,7 @@ ODD = st.dictionaries(
 
 
 @given(st.lists(st.lists(ODD, max_size=3), min_size=1, max_size=3))
-def test_messages_of_any_shape_can_be_shown(conversations: list[list[dict]]) -> None:
+def test_messages_of_any_shape_can_be_shown(conversations: list[list[dict[str, Any]]]) -> None:
     prompt = prompt_of([Run(str(i), messages) for i, messages in enumerate(conversations)])
     assert sorted(m for ids in prompt.ids.values() for m in ids) == [str(i) for i in range(len(conversations))]
     documents(prompt)
@@ -233,7 +234,7 @@ def test_tool_outputs_are_cut_in_the_middle_first_and_the_longest_most() -> None
 def test_the_mark_says_how_much_was_left_out() -> None:
     cut = cut_middle("x" * 1000 + "z" * 1000, 200)
     assert len(cut) <= 200
-    left_out = int(re.search(r"(\d+) characters", cut)[1])
+    (left_out,) = map(int, re.findall(r"(\d+) characters", cut))
     assert cut.count("x") + cut.count("z") + left_out == 2000
 
 

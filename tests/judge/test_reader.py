@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -192,7 +194,7 @@ def test_any_json_gives_every_id_a_score_in_range_or_is_refused(value: object) -
     assert all(math.isfinite(v.score) and 0 <= v.score <= 1 for v in read.values())
 
 
-WRITERS = {
+WRITERS: dict[str, tuple[st.SearchStrategy[int], Callable[[int], Any], int]] = {
     "0-10": (st.integers(0, 10), lambda n: n, 10),
     "of 10": (st.integers(0, 10), lambda n: f"{n}/10", 10),
     "percent": (st.integers(0, 100), lambda n: f"{n} %", 100),

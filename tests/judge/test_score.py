@@ -97,7 +97,7 @@ async def test_one_request_ranks_a_group(store: Store, recorded: Recorded, judgi
     assert len(own) == 3
 
 
-def shuffled(entries: list[dict]) -> list[dict]:
+def shuffled(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(entries, key=lambda e: e["score"])
 
 

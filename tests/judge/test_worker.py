@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from judge import worker as worker_module
 from judge.bench import open_bench
+from judge.model import Answer, Messages
+from judge.rewards import Bench
 from judge.settings import JudgeSettings
 from judge.worker import JudgeWorker
 from recorder import leases, ledger, scores
@@ -50,12 +53,15 @@ def reaches(store: Store, group_id: str, wanted: GroupState) -> Callable[[], Awa
 
 @asynccontextmanager
 async def working(
-    store: Store, settings: JudgeSettings, recorder: RecorderSettings | None = None
+    store: Store,
+    settings: JudgeSettings,
+    recorder: RecorderSettings | None = None,
+    change: Callable[[Bench], Bench] = lambda bench: bench,
 ) -> AsyncIterator[JudgeWorker]:
     """A worker that runs in the background."""
     stop = asyncio.Event()
     async with open_bench(settings, store, PROJECT) as bench:
-        worker = JudgeWorker(store, PROJECT, bench, recorder or RecorderSettings())
+        worker = JudgeWorker(store, PROJECT, change(bench), recorder or RecorderSettings())
         running = asyncio.create_task(worker.run(stop))
         try:
             yield worker
@@ -82,7 +88,7 @@ async def test_groups_that_become_ready_while_it_runs_are_scored_side_by_side(
 ) -> None:
     both_there = asyncio.Event()
 
-    async def waits_for_company(body: dict) -> Any:
+    async def waits_for_company(body: dict[str, Any]) -> Any:
         if len(server.requests) >= 2:
             both_there.set()
         await both_there.wait()
@@ -223,7 +229,7 @@ async def test_a_claim_is_renewed_while_a_slow_judge_thinks(
 ) -> None:
     slow = asyncio.Event()
 
-    async def thinks(body: dict) -> Any:
+    async def thinks(body: dict[str, Any]) -> Any:
         await slow.wait()
         return await verdicts()(body)
 
@@ -264,7 +270,7 @@ async def test_the_worker_outlives_a_store_that_hiccups_and_does_not_ask_twice(
     flaky = Flaky(store.url.render_as_string(hide_password=False))
     flaky.refuse = 3
 
-    async def full_disk_at_the_worst_moment(body: dict) -> Any:
+    async def full_disk_at_the_worst_moment(body: dict[str, Any]) -> Any:
         flaky.refuse = 3
         return await verdicts()(body)
 
@@ -278,19 +284,21 @@ async def test_the_worker_outlives_a_store_that_hiccups_and_does_not_ask_twice(
 
 
 async def test_a_fault_of_our_own_costs_one_group_not_the_worker(
-    store: Store, recorded: Recorded, settings: Make, monkeypatch: pytest.MonkeyPatch
+    store: Store, recorded: Recorded, settings: Make
 ) -> None:
     broken, _ = await recorded.group("broken", ["worth 0.2", "worth 0.9"])
     fine, _ = await recorded.group("fine", ["worth 0.3", "worth 0.8"])
-    real = worker_module.score_group
 
-    async def trips(group: Any, bench: Any) -> Any:
-        if group.id == broken:
-            raise ZeroDivisionError("a bug")
-        return await real(group, bench)
+    def tripping(bench: Bench) -> Bench:
+        async def trips(messages: Messages) -> Answer:
+            if "worth 0.2" in messages[1]["content"]:
+                raise ZeroDivisionError("a bug")
+            assert bench.ask is not None
+            return await bench.ask(messages)
 
-    monkeypatch.setattr(worker_module, "score_group", trips)
-    async with working(store, settings(concurrency=1, backoff_s=600)):
+        return replace(bench, ask=trips)
+
+    async with working(store, settings(concurrency=1, backoff_s=600), change=tripping):
         await until(reaches(store, fine, GroupState.SCORED))
     found = await state(store, broken)
     assert (found.state, found.reason) == (GroupState.UNSCORED, "judge_fault")
