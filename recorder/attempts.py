@@ -6,7 +6,7 @@ proxy knows its purpose). Refuses: running the agent (trainer), what a failed ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import ledger, sql
 from recorder.campaigns import Scenario
-from recorder.errors import NotFound
+from recorder.errors import Conflict, NotFound
 from recorder.groups import close_trajectory
 from recorder.ids import check_external, new_id
 from recorder.ledger import LedgerRow
@@ -33,7 +33,7 @@ _ENDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NewAttempt:
-    """An attempt to be made. `number` counts the attempts of its group."""
+    """An attempt to be made. `number` counts the attempts at its scenario in that step."""
 
     scenario_id: str
     step_number: int
@@ -75,7 +75,10 @@ class LastCall:
 
 
 async def new_attempts(store: Store, campaign_id: str, planned: Iterable[NewAttempt]) -> None:
-    """Write attempts to be made; those that the campaign has already are left as they are. Bind their groups first."""
+    """Write attempts to be made; those that the campaign has already are left as they are. Bind their groups first.
+
+    Raises Conflict where two attempts at one scenario in a step share a number: count them through all its groups.
+    """
     rows = [asdict(p) for p in planned]
     for row in rows:
         check_external(row["trajectory_external_id"], "the trajectory")
@@ -88,6 +91,21 @@ async def new_attempts(store: Store, campaign_id: str, planned: Iterable[NewAtte
         if rows:
             values = [{"id": new_id("att"), **common, **row} for row in rows]
             await conn.execute(sql.insert_ignore(conn, attempts), values)
+            await _require_all(conn, campaign_id, rows)
+
+
+async def _require_all(conn: AsyncConnection, campaign_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    planned = {(row["group_external_id"], row["trajectory_external_id"]) for row in rows}
+    query = select(attempts.c.group_external_id, attempts.c.trajectory_external_id).where(
+        attempts.c.campaign_id == campaign_id, attempts.c.step_number.in_({row["step_number"] for row in rows})
+    )
+    missing = planned - {(row[0], row[1]) for row in await conn.execute(query)}
+    if missing:
+        group, trajectory = min(missing)
+        raise Conflict(
+            f"attempt {trajectory!r} of group {group!r} has the number of another attempt at its scenario: "
+            "count the attempts at a scenario through all its groups"
+        )
 
 
 async def claim_attempt(store: Store, campaign_id: str, owner: str, lease_s: float) -> AttemptView | None:
@@ -160,7 +178,7 @@ async def _open(conn: AsyncConnection, row: Any) -> AttemptView:
         id=row["id"],
         project_id=row["project_id"],
         campaign_id=row["campaign_id"],
-        scenario=_scenario(scenario),
+        scenario=sql.view(Scenario, scenario),
         step_number=row["step_number"],
         purpose=Purpose(row["purpose"]),
         number=row["number"],
@@ -173,10 +191,6 @@ async def _open(conn: AsyncConnection, row: Any) -> AttemptView:
         epoch=row["lease_epoch"],
         expires_at=row["lease_expires_at"],
     )
-
-
-def _scenario(row: Any) -> Scenario:
-    return Scenario(**{name: getattr(row, name) for name in Scenario.__slots__})
 
 
 async def renew_attempts(store: Store, campaign_id: str, owner: str, lease_s: float) -> int:

@@ -150,7 +150,7 @@ async def list_scenarios(store: Store, campaign_id: str, split: Split) -> list[S
     """A campaign's scenarios of one split, in the order in which they were added."""
     query = select(scenarios).where(scenarios.c.campaign_id == campaign_id, scenarios.c.split == split)
     async with store.read() as conn:
-        return [sql.view(Scenario, row) for row in await conn.execute(query.order_by(scenarios.c.id))]
+        return sql.views(Scenario, await conn.execute(query.order_by(scenarios.c.id)))
 
 
 async def bind_group(
@@ -238,7 +238,4 @@ async def _one(conn: AsyncConnection, campaign_id: str) -> CampaignView:
 
 
 def _view(row: Any) -> CampaignView:
-    return CampaignView(
-        **{name: getattr(row, name) for name in CampaignView.__slots__ if name != "state"},
-        state=CampaignState(row.state),
-    )
+    return sql.view(CampaignView, row, state=CampaignState(row.state))

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from sqlalchemy import insert, or_, select, update
 
+from recorder import sql
 from recorder.errors import Conflict, NotFound
 from recorder.ids import new_id
 from recorder.schema import keys
@@ -133,5 +134,4 @@ def _hash(secret: str) -> str:
 
 
 def _view(row: Any) -> KeyView:
-    own = {name: getattr(row, name) for name in KeyView.__slots__}
-    return KeyView(**{**own, "scopes": frozenset(map(Scope, row.scopes))})
+    return sql.view(KeyView, row, scopes=frozenset(map(Scope, row.scopes)))

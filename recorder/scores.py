@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder import ledger
+from recorder import ledger, sql
 from recorder.claims import GroupClaim
 from recorder.errors import Conflict, NotFound
 from recorder.groups import write_left_out
@@ -185,6 +185,4 @@ async def _with_parts(conn: AsyncConnection, rows: Sequence[Any]) -> list[Stored
 
 
 def _stored(row: Any, parts: Iterable[Any]) -> StoredScore:
-    own = {name: getattr(row, name) for name in StoredScore.__slots__ if name != "parts"}
-    made = tuple(NewPart(p.trajectory_id, p.part, p.value, p.weight, p.explanation) for p in parts)
-    return StoredScore(**own, parts=made)
+    return sql.view(StoredScore, row, parts=tuple(sql.views(NewPart, parts)))

@@ -7,6 +7,7 @@ Refuses: any table's meaning.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from sqlalchemy import Table, select
@@ -45,8 +46,9 @@ async def clock(conn: AsyncConnection) -> float:
 
 
 def view(cls: type[V], row: Row[Any], **others: Any) -> V:
-    """A frozen view of a row whose columns carry the names of the view's fields; `others` are given by hand."""
-    return cls(**{**row._mapping, **others})
+    """A view (a dataclass) of the row's columns that carry the names of its fields; `others` are given by hand."""
+    wanted = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # V is a dataclass: typeshed cannot say so
+    return cls(**{name: value for name, value in row._mapping.items() if name in wanted} | others)
 
 
 def views(cls: type[V], rows: Iterable[Row[Any]]) -> list[V]:
