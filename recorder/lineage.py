@@ -51,10 +51,12 @@ class CallNode:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A call as the retry rule knows it."""
+    """A call of one trajectory, among those with the same body, as the retry rule knows it."""
 
     call_id: str
     retry_count: int
+    state: CallState
+    started_at: float
     continued: bool
 
 
@@ -88,9 +90,39 @@ def decide(matches: Iterable[Match]) -> Decision:
     return Decision(Confidence.EXACT if one else Confidence.AMBIGUOUS, best)
 
 
-def superseded(earlier: Attempt, retry: Attempt) -> Attempt:
-    """Which of two attempts at one turn is kept only as superseded: the one that nothing goes on from."""
-    return retry if earlier.continued else earlier
+def settle(attempts: Iterable[Attempt]) -> dict[str, str]:
+    """Which attempts are superseded, and by which call: an SDK's retry and what it retries are one turn.
+
+    The turn is the attempt that was gone on with (each, where several were), else the last one, a complete one first.
+    Equal requests that no retry answers for stay separate samples.
+    """
+    superseded: dict[str, str] = {}
+    for turn in _turns(attempts):
+        continued = [a for a in turn if a.continued]
+        last = max(continued or turn, key=lambda a: (a.state is CallState.COMPLETE, *_age(a)))
+        superseded |= {a.call_id: last.call_id for a in turn if a is not last and not a.continued}
+    return superseded
+
+
+def _age(attempt: Attempt) -> tuple[int, float, str]:
+    return attempt.retry_count, attempt.started_at, attempt.call_id
+
+
+def _turns(attempts: Iterable[Attempt]) -> list[list[Attempt]]:
+    """Attempts, put together where a retry answers for an earlier one.
+
+    A retry answers for the attempt with the highest lower count that no other retry answers for; among equals for one
+    that did not complete, then for the newest.
+    """
+    turns: list[list[Attempt]] = []
+    for attempt in sorted(attempts, key=_age):
+        before = [turn for turn in turns if turn[-1].retry_count < attempt.retry_count]
+        if not before:
+            turns.append([attempt])
+            continue
+        last = max(before, key=lambda t: (t[-1].retry_count, t[-1].state is not CallState.COMPLETE, *_age(t[-1])))
+        last.append(attempt)
+    return turns
 
 
 def continued_choices(calls: Iterable[CallNode]) -> set[Parent]:

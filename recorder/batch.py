@@ -1,0 +1,169 @@
+"""One transaction of the writer: many turns, new trajectories and open calls, with one statement a table.
+
+Owns: the order in which a batch is written, calls of sealed trajectories going to a continuation, retries that
+supersede. Runs synchronously on an `Executor`. Refuses: queueing (`recorder.writer`), reading back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from recorder import statements as sql
+from recorder.lanes import Executor
+from recorder.lineage import Attempt, settle
+from recorder.placing import Place, continue_sealed, place
+from recorder.rows import Prepared, call_row, json_text
+from recorder.states import CallState, TrajectoryState
+from recorder.turns import TrajectoryRef, Turn
+
+GROUP_TOUCH_S = 1.0  # how exact `groups.last_call_at` is
+
+AttemptKey = tuple[str, bytes]  # trajectory, hash of the body
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A turn of the batch and what the writer knows about it."""
+
+    prepared: Prepared
+    parent_hashes: bytes
+    place: Place | None  # its trajectory has no row yet
+    was_open: bool  # its row as an open call may be there
+    retried: bool  # it may be an attempt among several at one turn
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one transaction writes."""
+
+    turns: Sequence[Written] = ()
+    places: Sequence[Place] = ()  # addressed trajectories that calls are about to use
+    moves: Mapping[str, TrajectoryRef] = field(default_factory=dict)  # known continuations of sealed trajectories
+    touched: Mapping[str, float] = field(default_factory=dict)  # group → last_call_at as written, where remembered
+    resettle: Iterable[AttemptKey] = ()  # turns whose superseded attempt was gone on with
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of it."""
+
+    at: float
+    placed: list[TrajectoryRef]
+    refs: dict[str, TrajectoryRef]  # asked-for trajectory id → where the call went, where that is news
+    moved: dict[str, TrajectoryRef]  # sealed → its continuation
+    superseded: dict[str, AttemptKey] = field(default_factory=dict)
+    touched: list[str] = field(default_factory=list)  # groups whose last_call_at is now `at`
+
+    def ref(self, asked: TrajectoryRef) -> TrajectoryRef:
+        """Where a call that asked for a trajectory went."""
+        ref = self.refs.get(asked.id, asked)
+        return self.moved.get(ref.id, ref)
+
+
+def write(ex: Executor, batch: Batch) -> Outcome:
+    """Write a batch."""
+    at = float(ex.all(sql.NOW)[0][0])
+    wanted = {w.prepared.turn.attribution.trajectory.id: w.place for w in batch.turns if w.place is not None}
+    refs = place(ex, at, [*batch.places, *(p for p in wanted.values() if p is not None)])
+    made = dict(zip(wanted, refs[len(batch.places) :], strict=True))
+    outcome = Outcome(at, refs[: len(batch.places)], {**batch.moves, **made}, {})
+    _touch(ex, batch.turns, outcome)
+    _touch_groups(ex, batch, outcome, joined={ref.group_id for ref in refs})
+    _insert(ex, batch.turns, outcome)
+    outcome.superseded = _settle(ex, batch, outcome)
+    return outcome
+
+
+def place_of(turn: Turn, implicit_key: str | None, continues: str | None = None) -> Place:
+    """The row of a trajectory that was made without one, from its first turn."""
+    address, ref = turn.address, turn.attribution.trajectory
+    return Place(
+        trajectory_id=ref.id,
+        project_id=turn.project_id,
+        alias_id=turn.alias_id,
+        address_group=address.group or "",
+        external_id=ref.external_id,
+        implicit_key=implicit_key,
+        group_size=address.group_size,
+        purpose=address.purpose.value,
+        origin=address.origin.value,
+        tags=json_text(dict(address.tags)),
+        offered_version=ref.version_id or turn.version_id,
+        started_at=turn.started_at,
+        continues=continues,
+    )
+
+
+def _touch(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
+    """Move the trajectories on, guarded: a call whose trajectory was sealed meanwhile goes to a continuation."""
+    rows = [_touch_row(w, outcome) for w in turns]
+    if ex.many(sql.TOUCH_TRAJECTORIES, rows) == len(rows):
+        return
+    asked = {row[-1]: w for row, w in zip(rows, turns, strict=True)}
+    states = dict(map(tuple, ex.all(sql.TRAJECTORY_STATES, ids=list(asked))))
+    sealed = [id_ for id_ in asked if states.get(id_) != TrajectoryState.OPEN]
+    if not sealed:
+        return  # the driver cannot count, and all is well
+    outcome.moved |= continue_sealed(
+        ex,
+        outcome.at,
+        sealed,
+        unknown=lambda id_: place_of(asked[id_].prepared.turn, None),
+        version_of=lambda id_: asked[id_].prepared.turn.version_id,
+    )
+    ex.many(
+        sql.TOUCH_TRAJECTORIES,
+        [_touch_row(w, outcome) for row, w in zip(rows, turns, strict=True) if row[-1] in outcome.moved],
+    )
+
+
+def _touch_row(written: Written, outcome: Outcome) -> tuple[float, str | None, int | None, int, str | None, str]:
+    prepared = written.prepared
+    turn = prepared.turn
+    leaf = (turn.call_id, prepared.leaves[0].parent.choice) if prepared.is_leaf else (None, None)
+    counted = 0 if turn.state is CallState.OPEN else 1
+    return outcome.at, *leaf, counted, turn.version_id, outcome.ref(turn.attribution.trajectory).id
+
+
+def _touch_groups(ex: Executor, batch: Batch, outcome: Outcome, joined: Set[str | None]) -> None:
+    # Their timeouts are minutes: a row that all members share is not written for every call of each.
+    ids = {outcome.ref(w.prepared.turn.attribution.trajectory).group_id for w in batch.turns} - joined
+    outcome.touched = sorted(
+        id_ for id_ in ids if id_ is not None and outcome.at - batch.touched.get(id_, 0.0) >= GROUP_TOUCH_S
+    )
+    ex.many(sql.TOUCH_GROUPS, [(outcome.at, id_) for id_ in outcome.touched])
+
+
+def _insert(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
+    ex.many(sql.INSERT_NODES, [row for w in turns for row in w.prepared.nodes])
+    ex.many(sql.INSERT_BLOBS, [row for w in turns for row in w.prepared.blobs])
+    ex.many(sql.DELETE_OPEN_CALLS, [(w.prepared.turn.call_id,) for w in turns if w.was_open])
+    homes = [(w, outcome.ref(w.prepared.turn.attribution.trajectory).id) for w in turns]
+    ex.many(sql.INSERT_CALLS, [call_row(w.prepared, home, w.parent_hashes) for w, home in homes])
+    ex.many(sql.INSERT_CHOICES, [row for w in turns for row in w.prepared.choices])
+    issued = [
+        (turn.project_id, issued_id, kind, turn.call_id, choice, home)
+        for w, home in homes
+        if (turn := w.prepared.turn).issued_ids
+        for issued_id, kind, choice in turn.issued_ids
+    ]
+    ex.many(sql.INSERT_ISSUED, issued)
+
+
+def _settle(ex: Executor, batch: Batch, outcome: Outcome) -> dict[str, AttemptKey]:
+    """Of several attempts at one turn, keep one as the turn and mark the others as superseded by it."""
+    keys = set(batch.resettle)
+    for w in batch.turns:
+        if w.retried:
+            turn = w.prepared.turn
+            keys.add((outcome.ref(turn.attribution.trajectory).id, turn.request.body_hash))
+    superseded: dict[str, AttemptKey] = {}
+    for trajectory_id, body in sorted(keys):
+        rows = ex.all(sql.ATTEMPTS, trajectory=trajectory_id, body=body)
+        winners = settle([Attempt(row[0], row[1], CallState(row[2]), row[3], bool(row[5])) for row in rows])
+        changed = [(winners.get(row[0]), row[0]) for row in rows if row[4] != winners.get(row[0])]
+        ex.many(sql.SUPERSEDE, changed)
+        ex.many(sql.MOVE_LEAF, [(winner, trajectory_id, loser) for loser, winner in winners.items()])
+        superseded |= dict.fromkeys(winners, (trajectory_id, body))
+    return superseded

@@ -1,0 +1,69 @@
+"""Checkpoints of SQLite's write-ahead log, off the commit path.
+
+Owns: one thread's connection that moves committed pages from the log into the database file. Refuses: everything else.
+
+A passive checkpoint never makes anybody wait, but under steady load it never reaches the log's end either, so the log
+would grow for ever. Past `RESTART_PAGES` writers are therefore held for one short checkpoint that lets it start anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 1.0
+RESTART_PAGES = 16_384  # 64 MiB
+RESTART_WAIT_MS = 50  # at most this long may readers keep a restart, and with it the writers, waiting
+
+
+class Checkpointer:
+    """A task that checkpoints one SQLite file every `EVERY_S`."""
+
+    def __init__(self, path: str, every_s: float = EVERY_S) -> None:
+        self._path = path
+        self._every_s = every_s
+        self._task: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._seen_ns = 0
+
+    def start(self) -> None:
+        """Start the task."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="recorder-checkpoints")
+
+    async def stop(self) -> None:
+        """Checkpoint once more, then end."""
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        while not self._stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._stop.wait()
+            try:
+                await asyncio.to_thread(self._if_written)
+            except sqlite3.Error as e:
+                log.warning("a checkpoint of %s failed (%s); trying again in %s s", self._path, e, self._every_s)
+
+    def _if_written(self) -> None:
+        log_file = Path(self._path + "-wal")
+        written_ns = log_file.stat().st_mtime_ns if log_file.exists() else 0
+        if written_ns != self._seen_ns:
+            checkpoint(self._path)
+            self._seen_ns = written_ns
+
+
+def checkpoint(path: str) -> int:
+    """Checkpoint the log; returns its pages. A connection of its own, opened here: closing it costs nothing."""
+    with contextlib.closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+        _, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if pages >= RESTART_PAGES:
+            connection.execute(f"PRAGMA busy_timeout={RESTART_WAIT_MS}")
+            connection.execute("PRAGMA wal_checkpoint(RESTART)")
+        return int(pages)

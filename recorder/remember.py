@@ -1,0 +1,74 @@
+"""What the process knows once a batch is committed: the only place that fills the recorder's memory from turns.
+
+Owns: which facts are worth remembering. Refuses: remembering what is not committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recorder.batch import Outcome, Written
+from recorder.memory import Earlier, Memory
+from recorder.states import CallState
+from recorder.turns import Parent, TrajectoryRef, Turn
+
+KEPT_ATTEMPTS = 8  # equal requests that are told apart when a retry of one comes
+
+
+def remember(memory: Memory, written: Sequence[Written], outcome: Outcome) -> None:
+    """Note what a committed batch says."""
+    for w in written:
+        _remember_turn(memory, w, outcome)
+    for sealed, ref in outcome.moved.items():
+        memory.moved.put(sealed, ref)
+    for call_id, key in outcome.superseded.items():
+        memory.superseded.put(call_id, key)
+    for group_id in outcome.touched:
+        memory.touched.put(group_id, outcome.at)
+
+
+def remember_ref(memory: Memory, project_id: str, ref: TrajectoryRef) -> None:
+    """A trajectory is known, under its address too."""
+    memory.refs.put(ref.id, (project_id, ref))
+    if ref.external_id is not None:
+        memory.addresses.put((project_id, ref.group_external_id or "", ref.external_id), ref)
+
+
+def remember_attempt(memory: Memory, turn: Turn, ref: TrajectoryRef) -> None:
+    """A request with this body was made: its retry belongs where it belongs."""
+    key = (turn.project_id, turn.request.body_hash)
+    others = [e for e in memory.attempts.get(key) or () if e.call_id != turn.call_id]
+    complete = turn.state is CallState.COMPLETE
+    attempt = Earlier(turn.call_id, ref, turn.attribution.parent, turn.request.retry_count, complete)
+    memory.attempts.put(key, (*others, attempt)[-KEPT_ATTEMPTS:])
+
+
+def _remember_turn(memory: Memory, w: Written, outcome: Outcome) -> None:
+    prepared, turn = w.prepared, w.prepared.turn
+    asked = turn.attribution.trajectory
+    ref = outcome.ref(asked)
+    for row in prepared.nodes:
+        memory.nodes.put(row[0], True)
+    for row in prepared.blobs:
+        memory.blobs.put(row[0], True)
+    for leaf in prepared.leaves:
+        if leaf.node is not None:
+            memory.leaves.put((ref.id, leaf.node), leaf.parent)
+        if prepared.prompt is not None:
+            memory.hashes.put(leaf.parent, prepared.prompt_hashes + leaf.hashes)
+    for issued_id, _, choice in turn.issued_ids:
+        _remember_issued(memory, turn.project_id, issued_id, (Parent(turn.call_id, choice), ref.id))
+    memory.fresh.drop(asked.id)
+    remember_ref(memory, turn.project_id, ref)
+    remember_attempt(memory, turn, ref)
+    if turn.request.retry_count > 0:
+        memory.retried.put((ref.id, turn.request.body_hash), True)
+
+
+def _remember_issued(memory: Memory, project_id: str, issued_id: str, what: tuple[Parent, str]) -> None:
+    key = (project_id, issued_id)
+    known = memory.issued.get(key)
+    if known is None:
+        memory.issued.put(key, what)
+    elif known != what:
+        memory.issued.drop(key)  # given out twice: the store knows that it proves nothing

@@ -1,0 +1,238 @@
+"""A turn as rows of the store, made before the transaction begins.
+
+Owns: the order of columns, what of a turn is new (messages, blobs, tokens). Refuses: SQL, and where the turn belongs:
+its trajectory may turn out to be sealed, so the row of the call itself is made last (`call_row`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import orjson
+
+from recorder import canonical, media, tokens
+from recorder.errors import RecorderError
+from recorder.memory import Memory
+from recorder.states import CallState, TurnKind
+from recorder.trainable import untrainable_reason
+from recorder.turns import Message, Parent, SampledChoice, Turn
+
+Row = tuple[Any, ...]
+CHOICE_EXTRAS = "choice_extras"  # in response_meta: what each choice said beside its message (reasoning …)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """What the process remembers of a sampled choice once it is committed."""
+
+    parent: Parent
+    node: bytes | None
+    hashes: bytes  # of the blocks that end inside the sampled ids
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A turn, ready to be written."""
+
+    turn: Turn
+    nodes: Sequence[Row]
+    blobs: Sequence[Row]
+    choices: Sequence[Row]
+    leaves: Sequence[Leaf]
+    prompt_node: bytes | None
+    tools_blob: bytes | None
+    format_blob: bytes | None
+    request_blob: bytes | None
+    prompt: bytes | None  # packed ids
+    prompt_hashes: bytes
+    response_meta: str | None
+    size_bytes: int
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the call ends the main path, until another does."""
+        turn = self.turn
+        return turn.state is CallState.COMPLETE and turn.address.turn_kind is TurnKind.MAIN and bool(turn.choices)
+
+
+def json_text(value: object) -> str:
+    """`value` as JSON, in the order it has."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # integers beyond 64 bits, lone surrogates
+        return json.dumps(value, separators=(",", ":"), default=_as_dict)
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
+    """Everything about `turn` that does not depend on its trajectory. Raises RecorderError for what no row can hold."""
+    try:
+        return _prepare(turn, key, memory)
+    except (TypeError, ValueError, OverflowError, AttributeError) as e:
+        raise RecorderError(f"call {turn.call_id} cannot be recorded: {type(e).__name__}: {e}") from e
+
+
+def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
+    writing = _Writing(turn.project_id, key, memory)
+    request = turn.request
+    prompt_node = writing.messages(request.messages)
+    prompt = tokens.pack_ids(turn.prompt_token_ids) if turn.prompt_token_ids is not None else None
+    seed = tokens.chain_seed(key)
+    hashes = tokens.block_hashes(prompt, seed) if prompt else b""
+    choices, leaves = [], []
+    for choice in turn.choices:
+        node = writing.sampled(choice.message, prompt_node, len(request.messages))
+        row, leaf = _choice(turn, choice, node, prompt, hashes, seed)
+        choices.append(row)
+        leaves.append(leaf)
+    form = request.response_format
+    return Prepared(
+        turn=turn,
+        nodes=writing.nodes,
+        blobs=writing.blobs,
+        choices=choices,
+        leaves=leaves,
+        prompt_node=prompt_node,
+        tools_blob=writing.blob("tools", request.tools) if request.tools else None,
+        format_blob=writing.blob("response_format", form) if form is not None else None,
+        request_blob=writing.blob("request", request.rest) if request.rest else None,
+        prompt=prompt,
+        prompt_hashes=hashes,
+        response_meta=_response_meta(turn),
+        size_bytes=_size([*writing.nodes, *writing.blobs, *choices]) + len(prompt or b"") + 1024,
+    )
+
+
+class _Writing:
+    """Collects the messages and blobs of one turn that are not known to be written."""
+
+    def __init__(self, project_id: str, key: bytes, memory: Memory) -> None:
+        self._project_id = project_id
+        self._key = key
+        self._memory = memory
+        self.nodes: list[Row] = []
+        self.blobs: list[Row] = []
+
+    def messages(self, messages: Sequence[Message]) -> bytes | None:
+        chain = self._memory.chain(self._key, messages)
+        known = len(chain)
+        # a node is written with all above it, so the last known one ends the search
+        while known and chain[known - 1] not in self._memory.nodes:
+            known -= 1
+        for depth in range(known, len(chain)):
+            self._node(chain[depth], chain[depth - 1] if depth else None, depth, messages[depth])
+        return chain[-1] if chain else None
+
+    def sampled(self, message: Message | None, parent: bytes | None, depth: int) -> bytes | None:
+        if message is None:
+            return None
+        node = canonical.node_id(self._key, parent, message)
+        if node not in self._memory.nodes:
+            said = {k: v for k, v in message.items() if k not in canonical.ECHO_EXTRAS}
+            self._node(node, parent, depth, said)
+        return node
+
+    def blob(self, kind: str, value: object) -> bytes:
+        content = canonical.dumps(value)
+        return self._blob(kind, canonical.content_id(self._key, content), content)
+
+    def _node(self, node: bytes, parent: bytes | None, depth: int, message: Message) -> None:
+        bare, taken = media.take_out(self._key, message)
+        for blob, content in taken.items():
+            self._blob("media", blob, content)
+        role = str(message.get("role", ""))
+        self.nodes.append((node, self._project_id, parent, depth, role, json_text(bare), False))
+
+    def _blob(self, kind: str, blob: bytes, content: bytes) -> bytes:
+        if blob not in self._memory.blobs:
+            self.blobs.append((blob, self._project_id, kind, content))
+        return blob
+
+
+def _choice(
+    turn: Turn, choice: SampledChoice, node: bytes | None, prompt: bytes | None, hashes: bytes, seed: bytes
+) -> tuple[Row, Leaf]:
+    ids = tokens.pack_ids(choice.token_ids) if choice.token_ids is not None else None
+    logprobs = tokens.pack_logprobs(choice.logprobs) if choice.logprobs is not None else None
+    ended = tokens.extend_hashes(prompt, hashes, ids, seed) if prompt is not None and ids else b""
+    reason = untrainable_reason(turn, choice)
+    row = (
+        turn.call_id,
+        choice.index,
+        node,
+        ids,
+        logprobs,
+        ended,
+        choice.finish_reason,
+        reason is None,
+        str(reason) if reason is not None else None,
+    )
+    return row, Leaf(Parent(turn.call_id, choice.index), node, ended)
+
+
+def _response_meta(turn: Turn) -> str | None:
+    beside = {str(c.index): extras for c in turn.choices if c.message and (extras := canonical.extras(c.message))}
+    meta: Mapping[str, Any] = {**(turn.response_meta or {}), **({CHOICE_EXTRAS: beside} if beside else {})}
+    return json_text(meta) if meta else None
+
+
+def _size(rows: Iterable[Row]) -> int:
+    return sum(len(value) for row in rows for value in row if isinstance(value, (bytes, str)))
+
+
+def call_row(prepared: Prepared, trajectory_id: str, parent_hashes: bytes) -> Row:
+    """The row of the call, in the order of the schema's columns.
+
+    `parent_hashes` are the block hashes of the parent's prompt and sampled ids: what the prompt shares with these is
+    not stored again.
+    """
+    turn, request, parent = prepared.turn, prepared.turn.request, prepared.turn.attribution.parent
+    length = shared = delta = hashes = None
+    if prepared.prompt is not None:
+        length = len(prepared.prompt) // tokens.ID_BYTES
+        shared = tokens.shared_prefix(prepared.prompt_hashes, parent_hashes) if parent_hashes else 0
+        delta = prepared.prompt[shared * tokens.ID_BYTES :]
+        hashes = prepared.prompt_hashes[shared // tokens.BLOCK * tokens.HASH_BYTES :]
+    return (
+        turn.call_id,
+        turn.project_id,
+        trajectory_id,
+        parent.call_id if parent else None,
+        parent.choice if parent else None,
+        turn.alias_id,
+        turn.version_id,
+        turn.base_fingerprint,
+        request.model,
+        request.dialect,
+        request.endpoint,
+        request.stream,
+        turn.state.value,
+        None,  # superseded_by
+        turn.address.turn_kind.value,
+        turn.attribution.source,
+        turn.attribution.confidence.value,
+        prepared.prompt_node,
+        prepared.tools_blob,
+        prepared.format_blob,
+        prepared.request_blob,
+        request.body_hash,
+        request.retry_count,
+        json_text(request.sampling),
+        json_text(turn.usage) if turn.usage is not None else None,
+        prepared.response_meta,
+        length,
+        shared,
+        delta,
+        hashes,
+        turn.http_status,
+        turn.error,
+        turn.started_at,
+        turn.first_token_at,
+        turn.finished_at,
+    )
