@@ -84,7 +84,14 @@ def score(context: Context, group: str, debug: bool, save: bool) -> None:
 
     Changes nothing in the store without --save.
     """
-    found, scored = asyncio.run(run_score(context.settings(), group, save=save))
+    from judge.errors import JudgeUnanswered
+
+    try:
+        found, scored = asyncio.run(run_score(context.settings(), group, save=save))
+    except JudgeUnanswered as e:
+        if debug:
+            click.echo(plain("\n\n".join(f"{m['role']}\n{m['content']}" for m in e.exchange)), err=context.json)
+        raise
     if context.json:
         click.echo(json.dumps(as_json(found, scored, debug=debug), ensure_ascii=False, indent=2))
     else:
@@ -166,25 +173,29 @@ def _show(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
 
     from judge.worker import summary
 
-    def plain(text: str | None) -> str:
-        # Control characters of a judge's reply are nothing for a terminal to obey.
-        return escape("".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text or ""))
+    def escaped(text: str | None) -> str:
+        return escape(plain(text or ""))
 
     console = Console(soft_wrap=True, highlight=False)
     if debug and scored.prompt:
         for message in scored.prompt.messages:
-            console.print(f"[bold]{message['role']}[/]\n{plain(message['content'])}\n")
-        console.print(f"[bold]reply[/]\n{plain(scored.new.reply)}\n")
+            console.print(f"[bold]{message['role']}[/]\n{escaped(message['content'])}\n")
+        console.print(f"[bold]reply[/]\n{escaped(scored.new.reply)}\n")
         for shown, ids in scored.prompt.ids.items():
             console.print(f"{shown} = {', '.join(ids)}")
     table = Table("trajectory", "reward", "part", "value", "weight", "why")
     for (id_, reward), name in zip(scored.rewards.items(), _names(group, scored), strict=True):
-        table.add_row(name or id_, _figure(reward.value), "", "", "", plain(reward.explanation))
+        table.add_row(name or id_, _figure(reward.value), "", "", "", escaped(reward.explanation))
         for row in scored.new.parts:
             if row.trajectory_id == id_ and row.part != "reward":
-                table.add_row("", "", row.part, _figure(row.value), _figure(row.weight), plain(row.explanation))
+                table.add_row("", "", row.part, _figure(row.value), _figure(row.weight), escaped(row.explanation))
     console.print(table)
     console.print(f"group {group.id}: {escape(summary(scored))}")
+
+
+def plain(text: str) -> str:
+    """Text that may be printed: the control characters of a judge's reply are nothing for a terminal to obey."""
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
 
 
 def _figure(value: float | None) -> str:

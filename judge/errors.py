@@ -71,7 +71,11 @@ class JudgeDown(JudgeFailed):
 
 
 class JudgeUnanswered(JudgeFailed):
-    """The judge's answers could not be read."""
+    """The judge's answers could not be read. `exchange`: all messages, prompt and replies, in order."""
+
+    def __init__(self, code: str, message: str, *, spent: Spent, exchange: list[dict[str, str]]) -> None:
+        super().__init__(code, message, spent=spent)
+        self.exchange = exchange
 
 
 class PromptTooLong(JudgeFailed):

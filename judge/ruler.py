@@ -42,8 +42,9 @@ async def rank(prompt: Prompt, ask: Ask) -> Ruling:
         return Ruling(_verdicts(prompt, first), first.text, first.version, first.spent, asked=1)
     except ReplyRefused as e:
         why = str(e)
+    again = _repair(prompt, first, why)
     try:
-        second = await ask(_repair(prompt, first, why))
+        second = await ask(again)
     except JudgeFailed as e:
         e.spent = first.spent + e.spent
         raise
@@ -56,6 +57,7 @@ async def rank(prompt: Prompt, ask: Ask) -> Ruling:
             f"the judge's reply could not be read: {why}; nor, after it was told so: {e}. "
             "`hone score GROUP --debug` shows prompt and reply.",
             spent=spent,
+            exchange=[*again, {"role": "assistant", "content": second.text}],
         ) from e
 
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from judge import commands
-from judge.errors import JudgeDown, JudgeMisconfigured
+from judge.errors import JudgeDown, JudgeMisconfigured, JudgeUnanswered
 from judge.settings import JudgeSettings
 from proxy.cli import cli
 from recorder import claims, scores
@@ -19,7 +19,7 @@ from recorder.errors import Conflict, NotFound
 from recorder.settings import RecorderSettings
 from recorder.store import Store
 from recorder.transcripts import load_group
-from tests.judge.judge_server import JudgeServer, fails
+from tests.judge.judge_server import JudgeServer, fails, says
 from tests.judge.recorded import Recorded
 
 Make = Callable[..., JudgeSettings]
@@ -67,12 +67,23 @@ async def test_score_shows_rewards_and_reasons_and_changes_nothing(
 
 
 async def test_score_debug_shows_prompt_and_reply(store: Store, recorded: Recorded, score: Any) -> None:
-    group_id, members = await recorded.group("g", ["worth 0.2 \x1b[31m[bold]", "worth 0.9"])
+    group_id, members = await recorded.group("g", ["\x1b[31m[bold] worth 0.2", "worth 0.9"])
     result = await score(group_id, "--debug")
     assert result.exit_code == 0
     for shown in ("You judge attempts", "<<<HONE-DATA", '"trajectories"', *members, "[bold]"):
         assert shown in result.output
     assert "\x1b[31m" not in result.output
+
+
+async def test_score_debug_shows_what_could_not_be_read(
+    store: Store, recorded: Recorded, score: Any, server: JudgeServer
+) -> None:
+    server.behave(says("Both were \x1b[31mfine."), says("Really."))
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    result = await score(group_id, "--debug")
+    assert isinstance(result.exception, JudgeUnanswered)
+    for shown in ("<<<HONE-DATA", "Both were \ufffd[31mfine.", "cannot be used", "Really."):
+        assert shown in result.output
 
 
 async def test_score_json_is_for_programs(store: Store, recorded: Recorded, score: Any) -> None:

@@ -321,7 +321,7 @@ async def hone(*args: str, env: dict[str, str]) -> asyncio.subprocess.Process:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 async def test_hone_judge_scores_and_stops_cleanly_on_a_signal(
     store: Store, recorded: Recorded, server: JudgeServer, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -341,6 +341,7 @@ async def test_hone_judge_scores_and_stops_cleanly_on_a_signal(
     assert await leases.holders(store, PROJECT, "judge:") == []
 
 
+@pytest.mark.slow
 async def test_hone_judge_killed_loses_nothing(
     store: Store, recorded: Recorded, server: JudgeServer, settings: Make, tmp_path: Path
 ) -> None:
