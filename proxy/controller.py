@@ -21,7 +21,7 @@ from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from proxy.fleet import Fleet, Member
 from proxy.replica import Replica
 from proxy.sections import AliasSettings, EngineSettings, ProxySettings
-from proxy.versions import InService
+from proxy.versions import InService, passes
 from recorder import leases, replicas
 from recorder.aliases import AliasView, ensure_alias, set_canary, set_live
 from recorder.errors import Conflict, LeaseLost, StoreError
@@ -37,6 +37,7 @@ LEASE_S = 6.0
 RENEW_EVERY_S = 2.0
 PINS_EVERY_S = 1.0
 PROXY_GONE_S = 30.0  # a proxy not heard of for so long holds nothing any more
+STOP_S = 5.0  # how long the round that runs may take to end; an engine that hangs is not waited for
 DEATHS = 2  # an engine that dies this often while a version is loaded dies of the version
 
 
@@ -55,6 +56,7 @@ class Controller:
         default_base: str | None,
         engine_key: str | None,
     ) -> None:
+        self.rounds = 0  # finished
         self._store = store
         self._project_id = project_id
         self._versions = versions
@@ -70,6 +72,7 @@ class Controller:
         self._pinned_at = float("-inf")
         self._deaths: dict[str, int] = {}
         self._base_shapes: Mapping[str, tuple[int, ...]] | None = None
+        self._stopping = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -80,6 +83,8 @@ class Controller:
         try:
             yield
         finally:
+            self._stopping.set()
+            await asyncio.wait({task}, timeout=STOP_S)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await self._fleet.stop()
@@ -87,7 +92,7 @@ class Controller:
                 await leases.release(self._store, self._lease)
 
     async def _run(self) -> None:
-        while True:
+        while not self._stopping.is_set():
             try:
                 if await self._holds_lease():
                     await self.tick()
@@ -95,7 +100,7 @@ class Controller:
                 self._lease = None
             except (StoreError, Conflict) as e:  # the next tick sees the store as it is then
                 log.warning("the controller could not finish its round: %s", e)
-            await asyncio.sleep(self._proxy.poll_s)
+            await passes(self._stopping, self._proxy.poll_s)
 
     async def _holds_lease(self) -> bool:
         if self._lease is None:
@@ -122,6 +127,7 @@ class Controller:
             await self._admit(version)
         await self._promote_gated()
         await self._drain()
+        self.rounds += 1
 
     # --- engines
 

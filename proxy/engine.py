@@ -11,7 +11,6 @@ import os
 import secrets
 import shlex
 import socket
-import ssl
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Literal
 import httpx
 
 from proxy.errors import ConfigError, PortInUse
+from proxy.replica import tls_for
 from proxy.sections import EngineSettings
 from proxy.settings import base_name
 from proxy.supervise import Program
@@ -250,11 +250,11 @@ def engine_program(engine: EngineSettings, command: EngineCommand, log: Path) ->
 def health_check(url: str, path: str = "/health") -> Callable[[], Awaitable[bool]]:
     """A question whether the server at `url` is healthy: whether it answers `path` with 200."""
 
-    no_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # or every client would load all certificates first
+    tls = tls_for(url)
 
     async def is_healthy() -> bool:
         try:
-            async with httpx.AsyncClient(timeout=HEALTH_TIMEOUT_S, trust_env=False, verify=no_tls) as client:
+            async with httpx.AsyncClient(timeout=HEALTH_TIMEOUT_S, trust_env=False, verify=tls) as client:
                 return (await client.get(url + path)).status_code == httpx.codes.OK
         except httpx.HTTPError:
             return False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +40,9 @@ class Replica:
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         # connections are not kept: an engine that restarts would leave dead ones behind, and calls here are rare
         limits = httpx.Limits(max_keepalive_connections=0)
-        self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout, limits=limits, trust_env=False)
+        self._http = httpx.AsyncClient(
+            base_url=url, headers=headers, timeout=timeout, limits=limits, trust_env=False, verify=tls_for(url)
+        )
 
     async def close(self) -> None:
         """Close its connections."""
@@ -145,6 +148,11 @@ class Replica:
         if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             raise EngineError(f"the engine {self.url} refuses our key: set engine.api_key (HONE_ENGINE__API_KEY).")
         return answer
+
+
+def tls_for(url: str) -> ssl.SSLContext:
+    """A TLS context for httpx: reading all certificates takes longer than any answer, so only where they are needed."""
+    return ssl.create_default_context() if url.startswith("https://") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _said(answer: httpx.Response) -> str:

@@ -104,6 +104,7 @@ class InService:
         self._reported: object = None
         self._reported_at = float("-inf")
         self._refreshing = asyncio.Lock()
+        self._stopping = asyncio.Event()
         self._poller: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -113,9 +114,9 @@ class InService:
 
     async def stop(self) -> None:
         """Stop following, and take this proxy off the store's list."""
+        self._stopping.set()
         if self._poller is not None:
-            self._poller.cancel()
-            await asyncio.gather(self._poller, return_exceptions=True)
+            await self._poller  # not cancelled: a statement that is cut off leaves its connection's thread behind
         await replicas.forget_proxy(self._store, self.proxy_id)
 
     @property
@@ -268,8 +269,7 @@ class InService:
 
     async def _follow(self) -> None:
         failing = False
-        while True:
-            await asyncio.sleep(self._settings.poll_s)
+        while not await passes(self._stopping, self._settings.poll_s):
             try:
                 async with self._refreshing:
                     await self._read(anew=False)
@@ -278,6 +278,14 @@ class InService:
                 if not failing:
                     log.warning("the versions in service can't be read, the last known ones stay: %s", e)
                 failing = True
+
+
+async def passes(event: asyncio.Event, within_s: float) -> bool:
+    """Wait for an event, at most so long; whether it came."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    return event.is_set()
 
 
 def _card(name: str, version: VersionView | None) -> dict[str, Any]:

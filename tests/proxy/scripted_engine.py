@@ -27,6 +27,7 @@ class ScriptedEngine:
         self.probe_status = 200
         self.die_on_load = False
         self.runtime_lora = True
+        self.base_root = "/base"
         self.port = 0
         self._runner: web.AppRunner | None = None
 
@@ -73,7 +74,7 @@ class ScriptedEngine:
         return answer
 
     async def _models(self, _request: web.Request) -> web.Response:
-        cards = [{"id": name, "root": "/base", "parent": None, "max_model_len": 64} for name in self.bases]
+        cards = [{"id": name, "root": self.base_root, "parent": None, "max_model_len": 64} for name in self.bases]
         cards += [{"id": name, "root": path, "parent": self.bases[0]} for name, path in self.adapters.items()]
         return web.json_response({"object": "list", "data": cards})
 

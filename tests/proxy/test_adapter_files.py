@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def test_a_whole_folder_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
 def test_a_value_that_is_not_finite(tmp_path: Path, value: float, dtype: type) -> None:
-    tensors = {name: tensor.astype(dtype) for name, tensor in weights().items()}
+    tensors: dict[str, np.ndarray[Any, Any]] = {name: tensor.astype(dtype) for name, tensor in weights().items()}
     tensors[B][3, 2] = value
     refused(make_adapter(tmp_path, "a@1", tensors=tensors), "not_finite", "lora_B")
 
@@ -85,7 +86,7 @@ def test_bfloat16_is_finite_unless_all_exponent_bits_are_set(
     ],
 )
 def test_a_wrong_shape(
-    tmp_path: Path, change: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]], words: str
+    tmp_path: Path, change: Callable[[dict[str, np.ndarray[Any, Any]]], dict[str, np.ndarray[Any, Any]]], words: str
 ) -> None:
     refused(make_adapter(tmp_path, "a@1", tensors=change(weights())), "shape", words)
 

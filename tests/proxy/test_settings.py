@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-import types
 from pathlib import Path
 from typing import Any, get_args
 
@@ -34,7 +34,7 @@ def models_under(model: type[BaseModel]) -> list[type[BaseModel]]:
         todo: list[Any] = [field.annotation]
         while todo:
             annotation = todo.pop()
-            if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+            if inspect.isclass(annotation) and not get_args(annotation):
                 if issubclass(annotation, BaseModel):
                     found += models_under(annotation)
             else:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
 
-async def until(look: Callable[[], T | Awaitable[T]], within_s: float = 20.0) -> T:
+@overload
+async def until(look: Callable[[], Coroutine[Any, Any, T]], within_s: float = 20.0) -> T: ...
+@overload
+async def until(look: Callable[[], T | None], within_s: float = 20.0) -> T: ...
+async def until(look: Callable[[], Any], within_s: float = 20.0) -> Any:
     """Return the first true answer of `look`; fail when there is none in time."""
     deadline = time.monotonic() + within_s
     while True:
