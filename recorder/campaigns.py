@@ -169,7 +169,7 @@ async def bind_group(
     check_external(group_external_id, "the group")
     if declared_size < 1:
         raise ValueError(f"a group's size must be at least 1, not {declared_size}")
-    group_id = new_id("grp")
+    group_id = new_id("group")
     row = {
         "id": group_id,
         "project_id": project_id,

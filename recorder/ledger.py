@@ -57,14 +57,21 @@ async def of(store: Store, kind: str, object_id: str) -> list[Entry]:
 
 
 async def latest(
-    store: Store, project_id: str, *, object_kind: str | None = None, code: str | None = None, limit: int = 100
+    store: Store,
+    project_id: str,
+    *,
+    object_kind: str | None = None,
+    object_id: str | None = None,
+    code: str | None = None,
+    since: float | None = None,
+    limit: int = 100,
 ) -> list[Entry]:
-    """The project's newest rows first."""
+    """The project's newest rows first, of one kind, object or code, from `since` (unix seconds) on."""
     query = select(ledger).where(ledger.c.project_id == project_id).order_by(ledger.c.id.desc()).limit(limit)
-    if object_kind is not None:
-        query = query.where(ledger.c.object_kind == object_kind)
-    if code is not None:
-        query = query.where(ledger.c.code == code)
+    asked = {"object_kind": object_kind, "object_id": object_id, "code": code}
+    query = query.where(*(ledger.c[name] == value for name, value in asked.items() if value is not None))
+    if since is not None:
+        query = query.where(ledger.c.at >= since)
     async with store.read() as conn:
         return sql.views(Entry, await conn.execute(query))
 

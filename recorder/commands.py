@@ -1,0 +1,245 @@
+"""`hone trajectories`, `groups`, `show`, `export` and `ledger`: what was recorded, on a terminal.
+
+Owns: reading arguments and printing. Refuses: queries, and the look of things (`recorder.terminal`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from recorder.command_support import Context, When, echo_json, run, show_table, to_json
+from recorder.command_support import show as print_shown
+from recorder.errors import NotFound
+from recorder.states import GroupState, Purpose, TrajectoryState
+from recorder.store_commands import db, keys
+
+if TYPE_CHECKING:
+    from recorder.scores import StoredScore
+    from recorder.store import Store
+    from recorder.views import CallView, GroupView, TrajectoryView
+
+__all__ = ["db", "export", "groups", "keys", "ledger", "show", "trajectories"]
+
+_limit = click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest first.")
+_alias = click.option("--alias", help="Of this alias only.")
+
+
+@click.command()
+@click.option("--state", "states", multiple=True, type=click.Choice([s.value for s in TrajectoryState]))
+@click.option("--purpose", type=click.Choice([p.value for p in Purpose]))
+@click.option("--group", help="Of this group only (its id, or the one its caller gave).")
+@_alias
+@_limit
+@click.pass_obj
+def trajectories(
+    context: Context, states: tuple[str, ...], purpose: str | None, group: str | None, alias: str | None, limit: int
+) -> None:
+    """List recorded runs, newest first."""
+    from recorder.listing import list_trajectories
+
+    wanted = [TrajectoryState(s) for s in states]
+    of_purpose = Purpose(purpose) if purpose else None
+    found = run(
+        context,
+        lambda store, project: list_trajectories(
+            store, project, states=wanted, purpose=of_purpose, alias=alias, group=group, limit=limit
+        ),
+    )
+    if context.json:
+        echo_json(found)
+        return
+    from recorder.terminal import number, when
+
+    columns = ("trajectory", "id", "group", "version", "state", "why", "purpose", "calls", "reward", "started")
+    rows = [
+        (t.id, t.external_id, t.group_external_id or t.group_id, t.version or t.alias, t.state,
+         t.selection or t.end_reason, t.purpose, t.call_count, number(t.reward), when(t.started_at))
+        for t in found
+    ]  # fmt: skip
+    show_table(columns, rows, right=("calls", "reward"))
+
+
+@click.command()
+@click.option("--state", "states", multiple=True, type=click.Choice([s.value for s in GroupState]))
+@click.option("--campaign", help="Of this campaign only (its id).")
+@_alias
+@_limit
+@click.pass_obj
+def groups(context: Context, states: tuple[str, ...], campaign: str | None, alias: str | None, limit: int) -> None:
+    """List groups of runs, newest first."""
+    from recorder.listing import list_groups
+
+    wanted = [GroupState(s) for s in states]
+    found = run(
+        context,
+        lambda store, project: list_groups(
+            store, project, states=wanted, alias=alias, campaign_id=campaign, limit=limit
+        ),
+    )
+    if context.json:
+        echo_json(found)
+        return
+    from recorder.terminal import number, when
+
+    columns = ("group", "id", "version", "state", "why", "members", "reward", "from", "to", "opened")
+    rows = [
+        (g.id, g.external_id, g.version or g.alias, g.state, g.reason,
+         f"{g.members}/{g.declared_size}" if g.declared_size else g.members,
+         number(g.reward_mean), number(g.reward_min), number(g.reward_max), when(g.opened_at))
+        for g in found
+    ]  # fmt: skip
+    show_table(columns, rows, right=("members", "reward", "from", "to"))
+
+
+@click.command()
+@click.argument("object_id", metavar="ID")
+@click.option("--group", help="The group part of the run's address, where runs of several groups share an id.")
+@click.option("--full", is_flag=True, help="Show long messages whole.")
+@click.pass_obj
+def show(context: Context, object_id: str, group: str | None, full: bool) -> None:
+    """Show one run, call or group: by Hone's id, or by the one its caller gave."""
+    found = run(context, lambda store, project: _find(store, project, object_id, group))
+    from recorder import terminal
+    from recorder.views import CallView, TrajectoryView
+
+    kind = {TrajectoryView: "trajectory", CallView: "call"}.get(type(found.view), "group")
+    if context.json:
+        echo_json({"kind": kind, kind: found.view, "score": found.score})
+    elif isinstance(found.view, TrajectoryView):
+        print_shown(terminal.trajectory(found.view, found.score, found.versions, full=full))
+    elif isinstance(found.view, CallView):
+        print_shown(terminal.call(found.view, found.versions, full=full))
+    else:
+        print_shown(terminal.group(found.view, found.score, found.versions))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What an id named, with its group's current score and the names of all versions."""
+
+    view: TrajectoryView | CallView | GroupView
+    score: StoredScore | None
+    versions: dict[str, str]
+
+
+async def _find(store: Store, project: str, object_id: str, group: str | None) -> _Found:
+    from recorder.transcripts import find_trajectory, load_group, trajectory_of_call
+    from recorder.versions import get_versions
+
+    names = {v.id: v.name for v in await get_versions(store, project)}
+    of_call = await trajectory_of_call(store, project, object_id)
+    if of_call is not None:
+        home, score = await _run_of(store, of_call)
+        return _Found(next(c for c in home.calls if c.id == object_id), score, names)
+    try:
+        return _Found(*await _run_of(store, await find_trajectory(store, project, object_id, group)), names)
+    except NotFound:
+        group_id = await _group_id(store, project, object_id)
+    found = await load_group(store, group_id)
+    return _Found(found, await _score(store, found.current_score_id), names)
+
+
+async def _run_of(store: Store, trajectory_id: str) -> tuple[TrajectoryView, StoredScore | None]:
+    from recorder.listing import current_score_of
+    from recorder.transcripts import load_trajectory
+
+    view = await load_trajectory(store, trajectory_id, with_tokens=True)
+    return view, await _score(store, await current_score_of(store, view.group_id))
+
+
+async def _group_id(store: Store, project: str, object_id: str) -> str:
+    from recorder.groups import find_group
+
+    try:
+        return await find_group(store, project, object_id)
+    except NotFound as e:
+        raise NotFound(
+            f"no run, call or group {object_id!r} in project {project!r}: `hone trajectories`, `hone groups` list them"
+        ) from e
+
+
+async def _score(store: Store, score_id: str | None) -> StoredScore | None:
+    from recorder.scores import get_score
+
+    return await get_score(store, score_id) if score_id else None
+
+
+@click.command()
+@click.option("--format", "form", type=click.Choice(["raw", "openai"]), default="raw", show_default=True)
+@click.option("--trajectory", "trajectory_id", help="One run only (its id).")
+@click.option("--since", type=When(), help="Runs that began since: 24h, 7d, 2026-11-20 …")
+@click.option(
+    "--output", type=click.File("w", encoding="utf-8", lazy=True), default="-", help="File [standard output]."
+)
+@click.pass_obj
+def export(context: Context, form: str, trajectory_id: str | None, since: float | None, output: TextIO) -> None:
+    """Print one JSON line a call (raw), or fine-tuning data of completed runs (openai)."""
+
+    async def write(store: Store, project: str) -> None:
+        from recorder.export import openai_lines, raw_lines
+        from recorder.transcripts import find_trajectory
+
+        one = await find_trajectory(store, project, trajectory_id) if trajectory_id else None
+        lines = raw_lines if form == "raw" else openai_lines
+        async for row in lines(store, project, trajectory_id=one, since=since):
+            output.write(to_json(row) + "\n")
+
+    run(context, write)
+
+
+@click.command()
+@click.argument("object_id", metavar="[ID]", required=False)
+@click.option("--kind", help="Of this kind of object only: trajectory, group, call, version, step, attempt, alias.")
+@click.option("--code", help="With this reason only.")
+@click.option("--counts", is_flag=True, help="How many of each reason, by kind.")
+@click.option("--since", type=When(), help="Counted since: 24h, 7d, 2026-11-20 …")
+@_limit
+@click.pass_obj
+def ledger(
+    context: Context,
+    object_id: str | None,
+    kind: str | None,
+    code: str | None,
+    counts: bool,
+    since: float | None,
+    limit: int,
+) -> None:
+    """Show why things were left out, refused or moved: of one object, or the newest."""
+    if counts:
+        _print_counts(context, kind, since)
+        return
+
+    async def read(store: Store, project: str) -> list[Any]:
+        from recorder.ledger import latest
+
+        return await latest(store, project, object_kind=kind, object_id=object_id, code=code, since=since, limit=limit)
+
+    found = run(context, read)
+    if context.json:
+        echo_json(found)
+        return
+    from recorder.terminal import when
+
+    rows = [(when(e.at), e.object_kind, e.object_id, e.code, json.dumps(e.detail) if e.detail else "") for e in found]
+    show_table(("at", "kind", "object", "reason", "detail"), rows)
+
+
+def _print_counts(context: Context, kind: str | None, since: float | None) -> None:
+    kinds = (kind,) if kind else ("trajectory", "group", "call", "version", "step", "attempt", "alias")
+
+    async def read(store: Store, project: str) -> dict[str, dict[str, int]]:
+        from recorder.ledger import counts
+
+        found = {one: await counts(store, project, one, since) for one in kinds}
+        return {one: codes for one, codes in found.items() if codes}
+
+    found = run(context, read)
+    if context.json:
+        echo_json(found)
+        return
+    rows = [(one, code, count) for one, codes in found.items() for code, count in codes.items()]
+    show_table(("kind", "reason", "objects"), rows, right=("objects",))
