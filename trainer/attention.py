@@ -52,15 +52,18 @@ def packed_attention(
         raise UnsupportedModel(f"{type(module).__name__} attends in a way that packed rows do not know: {unknown}")
     repeats = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    # split, not slices: the backward pass of a slice would fill the whole pack with zeros, once for each segment
+    lengths = [segment.stop - segment.start for segment in segments]
+    queries, keys, values = (torch.split(states, lengths, 2) for states in (query, key, value))
     outputs = []
-    for segment in segments:
+    for index, segment in enumerate(segments):
         # an ancestor's positions all lie before the segment's own: its keys are in order of position
-        spans = [segments[ancestor] for ancestor in segment.ancestors] + [segment]
+        line = (*segment.ancestors, index)
         mask = _mask(segment, query.device)
         out = F.scaled_dot_product_attention(
-            query[:, :, segment.start : segment.stop],
-            _gather(key, spans),
-            _gather(value, spans),
+            queries[index],
+            _joined(keys, line),
+            _joined(values, line),
             attn_mask=mask,
             is_causal=mask is None,
             scale=scaling,
@@ -69,10 +72,8 @@ def packed_attention(
     return torch.cat(outputs, 2).transpose(1, 2).contiguous(), None
 
 
-def _gather(states: Tensor, spans: Sequence[Segment]) -> Tensor:
-    if len(spans) == 1:
-        return states[:, :, spans[0].start : spans[0].stop]
-    return torch.cat([states[:, :, span.start : span.stop] for span in spans], 2)
+def _joined(parts: Sequence[Tensor], line: Sequence[int]) -> Tensor:
+    return parts[line[0]] if len(line) == 1 else torch.cat([parts[index] for index in line], 2)
 
 
 def _mask(segment: Segment, device: torch.device) -> Tensor | None:

@@ -4,7 +4,9 @@ Owns: the tree of shared prefixes, which row goes into which pack. Refuses: torc
 
 A pack is a forest of segments laid out flat. Each token sees the tokens of its segment's ancestors and those before
 it in its own segment, so every row is computed as if it were alone, and a prefix that rows share (the group's system
-prompt, tools and task) is computed once. Rows are placed longest first, each where it adds the fewest tokens.
+prompt, tools and task) is computed once. Rows are placed in the order of their ids, so that those which share stay
+together, each where it adds the fewest tokens. (Longest first, the usual order of bin packing, fills packs a little
+better and tears families apart: on 8 groups of 8 with a budget of 1,024 it computed 7,691 tokens instead of 5,871.)
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def pack(rows: Sequence[Ids], budget: int, *, alone: bool = False) -> list[Pack]
         if not 0 < len(row) <= budget:
             raise ValueError(f"a row of {len(row)} tokens does not fit a pack of 1 to {budget}")
     trees: list[_Tree] = []
-    for index in sorted(range(len(rows)), key=lambda i: (-len(rows[i]), i)):
+    for index in sorted(range(len(rows)), key=lambda i: (rows[i].tobytes(), i)):
         _place(trees, index, rows[index], 0 if alone else budget)
     return [tree.flatten() for tree in trees]
 
