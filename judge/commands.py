@@ -142,6 +142,7 @@ def as_json(group: GroupView, scored: GroupScore, *, debug: bool) -> dict[str, A
     out: dict[str, Any] = {
         "group_id": group.id,
         "group_external_id": group.external_id,
+        "shortened": bool(scored.prompt and scored.prompt.shortened),
         **{name: value for name, value in asdict(scored.new).items() if name not in ("parts", "reply")},
         "trajectories": [
             {
@@ -190,7 +191,8 @@ def _show(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
             if row.trajectory_id == id_ and row.part != "reward":
                 table.add_row("", "", row.part, _figure(row.value), _figure(row.weight), escaped(row.explanation))
     console.print(table)
-    console.print(f"group {group.id}: {escape(summary(scored))}")
+    shortened = "; long texts were shortened" if scored.prompt and scored.prompt.shortened else ""
+    console.print(f"group {group.id}: {escape(summary(scored))}{shortened}")
 
 
 def plain(text: str) -> str:

@@ -90,7 +90,7 @@ async def test_score_json_is_for_programs(store: Store, recorded: Recorded, scor
     group_id, members = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     result = await score(group_id, "--debug", as_json=True)
     shown = json.loads(result.output)
-    assert shown["group_id"] == group_id
+    assert (shown["group_id"], shown["shortened"]) == (group_id, False)
     assert [(t["id"], t["external_id"], t["reward"]) for t in shown["trajectories"]] == [
         (members[0], "0", 0.2),
         (members[1], "1", 0.9),
