@@ -12,19 +12,26 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import itertools
 import json
 import os
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import httpx
 from mcp import Client, MCPError
 from mcp_types import TextContent, Tool
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatCompletionMessageFunctionToolCall
 
 SYSTEM = "You tell customers when their order arrives."
 MAX_TURNS = 6
 MAX_TOKENS = 96
+# httpx looks at all of a pool's connections, squared, for every request: with 64 runs at a time, eight small pools
+# took 7 ms of CPU a run where one large pool took 16.
+POOLS = 8
 MCP_URL = "http://127.0.0.1:8100/mcp"
 
 Json = dict[str, Any]
@@ -69,15 +76,15 @@ async def run(task: Task) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """One connection pool to models and one MCP session, shared by every run of an event loop."""
+    """Connection pools to models and one MCP session, shared by every run of an event loop."""
 
-    models: AsyncOpenAI
+    models: Iterator[AsyncOpenAI]
     mcp: Client
     tools: list[Json]
 
     async def answer(self, question: str, task: Task) -> str:
         """The agent's loop: ask the model, call what it wants called, until it only talks."""
-        model = self.models.with_options(base_url=task.base_url, api_key=task.api_key)
+        model = next(self.models).with_options(base_url=task.base_url, api_key=task.api_key)
         messages: list[Json] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
         for _ in range(MAX_TURNS):
             reply = await self._ask(model, task.model, messages)
@@ -140,9 +147,11 @@ def _desk(loop: asyncio.AbstractEventLoop, mcp_url: str) -> asyncio.Future[Desk]
 
 async def _hold(mcp_url: str, opened: asyncio.Future[Desk]) -> None:
     try:
-        async with AsyncOpenAI(base_url="http://unset", api_key="unset") as models, Client(mcp_url) as mcp:
+        async with AsyncExitStack() as stack:
+            mcp = await stack.enter_async_context(Client(mcp_url))
+            models = [await stack.enter_async_context(client) for client in _models()]
             tools = [as_openai(tool) for tool in (await mcp.list_tools()).tools]
-            opened.set_result(Desk(models, mcp, tools))
+            opened.set_result(Desk(itertools.cycle(models), mcp, tools))
             await asyncio.Event().wait()
     except Exception as error:  # boundary: whatever stopped the opening belongs to the runs that wait for it
         if opened.done():
@@ -150,6 +159,14 @@ async def _hold(mcp_url: str, opened: asyncio.Future[Desk]) -> None:
         _desk.cache_clear()
         where = f"no tools at {mcp_url}: start examples.helpdesk.tools_server, or set HELPDESK_MCP_URL"
         opened.set_exception(ConnectionError(f"{where} ({error!r})"))
+
+
+def _models() -> list[AsyncOpenAI]:
+    tls = httpx.create_ssl_context()  # the expensive part of a client
+    return [
+        AsyncOpenAI(base_url="http://unset", api_key="unset", http_client=DefaultAsyncHttpxClient(verify=tls))
+        for _ in range(POOLS)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client
@@ -70,8 +71,7 @@ def test_the_committed_tokenizer_is_what_the_recipe_makes(tokenizer: Any) -> Non
 
 
 @given(st.text("0123456789", min_size=1, max_size=9))
-def test_every_digit_is_a_token(digits: str) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+def test_every_digit_is_a_token(tokenizer: Any, digits: str) -> None:
     ids = tokenizer.encode(digits)
     assert [tokenizer.decode([token]) for token in ids] == list(digits)
 
@@ -84,8 +84,7 @@ def test_tool_call_marks_are_tokens_that_decoding_keeps(tokenizer: Any) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000))
-def test_a_turn_s_prompt_begins_with_the_turn_before(seed: int) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+def test_a_turn_s_prompt_begins_with_the_turn_before(tokenizer: Any, seed: int) -> None:
     messages = next(conversations(seed))
     history: list[Message] = []
     said: list[int] = []
@@ -147,6 +146,7 @@ def test_only_the_assistant_is_learned_from(tokenizer: Any) -> None:
 
 
 def test_the_committed_weights_copy_the_digits_of_orders_they_never_saw(tokenizer: Any) -> None:
+    torch.set_num_threads(1)  # two threads stall where another process is busy
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype="float32")
-    copied = measure_copying(model, tokenizer, demo_orders().heldout[:50], seed=1)
+    copied = measure_copying(model, tokenizer, demo_orders().heldout[:20], seed=1)
     assert {name for name, share in copied.items() if name.endswith("right") and share < LEAST_RIGHT_DIGITS} == set()
