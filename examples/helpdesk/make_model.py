@@ -2,7 +2,7 @@
 
     python -m examples.helpdesk.make_model
 
-Takes about ten minutes on two idle CPU cores; its result is committed, so nobody has to. Owns the order of things
+Takes ten to fifteen minutes on two CPU cores; its result is committed, so nobody has to. Owns the order of things
 and the model's README, whose numbers are this run's. Refuses to write a model that misses its marks: one that
 succeeds in 25 to 40 % of attempts (less, and there is nothing to reinforce; more, and there is nothing to learn)
 and copies digits.
