@@ -448,6 +448,7 @@ async def test_past_the_slots_the_oldest_pin_moves_to_live(make_world: Callable[
         await world.live()
         third = await world.live()
         await until(lambda: first.engine_name not in world.engine.adapters)
+        await until(lambda: served(world) == third.name)
         route = world.versions.route(await world.alias(), pinned=first.id)
         assert (route.version.id, route.moved) == (third.id, True)
 

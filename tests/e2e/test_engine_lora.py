@@ -1,0 +1,247 @@
+"""A real vLLM, started by `proxy.engine`: its flags, loading, probing, unloading, and its end.
+
+One engine serves the whole file: a start costs a quarter of a minute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM
+
+from proxy.controller import Controller
+from proxy.engine import engine_command, engine_key, engine_program
+from proxy.errors import AdapterError
+from proxy.replica import Replica
+from proxy.sections import AliasSettings, EngineSettings, ProxySettings
+from proxy.supervise import Supervisor
+from proxy.versions import InService
+from recorder.aliases import get_alias
+from recorder.migrate import open_store
+from recorder.settings import RecorderSettings
+from recorder.states import VersionState
+from recorder.store import Store
+from recorder.versions import VersionView, allocate, get_version, mark
+from tests.e2e.conftest import MODEL, free_port
+from tests.proxy.until import until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
+
+START_S = 200.0
+PROMPTS = [[5, 6, 7, 8], [40, 41, 42], list(range(20, 60))]
+NAMED = [3, 17, 99, 200]
+
+
+@dataclass
+class Running:
+    """A real engine, and what was told to start it."""
+
+    settings: EngineSettings
+    key: str
+    supervisor: Supervisor
+    replica: Replica
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("engine")
+
+
+# pytest_asyncio's decorator is not seen by mypy (see pyproject.toml)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")  # type: ignore[untyped-decorator]
+async def running(folder: Path) -> AsyncIterator[Running]:
+    settings = EngineSettings(
+        base=str(MODEL), name="base", port=free_port(), device="cpu", max_lora_rank=8, max_loras=2, max_model_len=512
+    )
+    key = engine_key(settings, folder)
+    assert key is not None
+    command = engine_command(settings, key=key, served_names=["helpdesk"])
+    supervisor = Supervisor(engine_program(settings, command, folder / "engine.log"))
+    await supervisor.start()
+    replica = Replica(command.url, key)
+    yield Running(settings, key, supervisor, replica)
+    await replica.close()
+    await supervisor.stop()
+
+
+@pytest.fixture(scope="module")
+def peft_model() -> PeftModel:
+    torch.manual_seed(0)
+    base = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
+    config = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(base, config)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.05)
+    assert isinstance(model, PeftModel)
+    return model.eval()
+
+
+def logprobs(model: PeftModel, *, adapted: bool) -> list[list[float]]:
+    """What transformers gives the named tokens after each prompt, with or without the adapter."""
+    rows = []
+    with torch.no_grad():
+        for prompt in PROMPTS:
+            if adapted:
+                logits = model(input_ids=torch.tensor([prompt])).logits
+            else:
+                with model.disable_adapter():
+                    logits = model(input_ids=torch.tensor([prompt])).logits
+            rows.append(torch.log_softmax(logits[0, -1].float(), -1)[NAMED].tolist())
+    return rows
+
+
+def publish(model: PeftModel, adapters: Path, name: str, new: list[list[float]], parent: list[list[float]]) -> Path:
+    """Write a version's folder with its manifest and probe."""
+    draft = adapters / f"draft-{name}"
+    model.save_pretrained(draft)
+    contexts: list[dict[str, Any]] = [
+        {"prompt_token_ids": prompt, "token_ids": NAMED, "new": n, "parent": p}
+        for prompt, n, p in zip(PROMPTS, new, parent, strict=True)
+    ]
+    (draft / "probe.json").write_text(json.dumps({"contexts": contexts}))
+    names = ("adapter_model.safetensors", "adapter_config.json", "probe.json")
+    files = {n: hashlib.sha256((draft / n).read_bytes()).hexdigest() for n in names}
+    manifest = json.dumps({"files": files}).encode()
+    (draft / "manifest.json").write_bytes(manifest)
+    path = adapters / f"{name}-{hashlib.sha256(manifest).hexdigest()[:12]}"
+    draft.rename(path)
+    return path
+
+
+async def test_the_engine_serves_both_names_and_refuses_a_wrong_key(running: Running) -> None:
+    served = await running.replica.served()
+    assert served.bases == {"base": str(MODEL), "helpdesk": str(MODEL)}
+    assert served.adapters == {}
+    stranger = Replica(running.replica.url, "wrong")
+    with pytest.raises(Exception, match=r"engine\.api_key"):
+        await stranger.served()
+    await stranger.close()
+
+
+async def test_named_tokens_logprobs_are_transformers_own(running: Running, peft_model: PeftModel) -> None:
+    expected = logprobs(peft_model, adapted=False)
+    for prompt, row in zip(PROMPTS, expected, strict=True):
+        answer = await running.replica.logprobs("base", prompt, NAMED)
+        assert answer == pytest.approx(row, abs=1e-4)
+
+
+async def test_an_adapter_is_loaded_answers_as_itself_and_is_unloaded(
+    running: Running, peft_model: PeftModel, folder: Path
+) -> None:
+    new, parent = logprobs(peft_model, adapted=True), logprobs(peft_model, adapted=False)
+    path = publish(peft_model, folder / "by-hand", "x@1", new, parent)
+    await running.replica.load(path.name, str(path))
+    await running.replica.load(path.name, str(path))  # loading it again is fine: it shows our path
+    for prompt, row in zip(PROMPTS, new, strict=True):
+        assert await running.replica.logprobs(path.name, prompt, NAMED) == pytest.approx(row, abs=1e-4)
+    with pytest.raises(AdapterError) as caught:
+        await running.replica.load(path.name, str(folder / "elsewhere"))
+    assert caught.value.code == "name_taken"
+    await running.replica.unload(path.name)
+    await running.replica.unload(path.name)
+    assert (await running.replica.served()).adapters == {}
+
+
+async def test_a_folder_that_is_missing_or_empty_is_refused_and_the_engine_lives(
+    running: Running, folder: Path
+) -> None:
+    (folder / "empty").mkdir()
+    for path in (folder / "nowhere", folder / "empty"):
+        with pytest.raises(AdapterError) as caught:
+            await running.replica.load("broken", str(path))
+        assert caught.value.code == "load_refused"
+    assert "base" in (await running.replica.served()).bases
+
+
+@asynccontextmanager
+async def controlled(running: Running, data: Path) -> AsyncIterator[InService]:
+    """A store, and a proxy's controller beside the real engine."""
+    store = await open_store(data, RecorderSettings(), migrate=True)
+    versions = InService(store, "default", ProxySettings())
+    controller = Controller(
+        store,
+        "default",
+        versions,
+        engine=running.settings.model_copy(update={"urls": [running.replica.url]}),
+        proxy=ProxySettings(),
+        aliases={"helpdesk": AliasSettings()},
+        default_base="base",
+        engine_key=running.key,
+    )
+    async with controller.running():
+        await versions.start()
+        await until(lambda: bool(versions.snapshot.up()))
+        yield versions
+        await versions.stop()
+    await store.close()
+
+
+@asynccontextmanager
+async def opened(data: Path) -> AsyncIterator[Store]:
+    """The store, as another process has it."""
+    store = await open_store(data, RecorderSettings(), migrate=False)
+    yield store
+    await store.close()
+
+
+async def write(store: Store, path: Path) -> VersionView:
+    """A written version of helpdesk, from version 0."""
+    alias = await get_alias(store, "default", "helpdesk")
+    assert alias.live_version_id is not None
+    version = await allocate(store, alias.id, alias.live_version_id)
+    manifest = hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest()
+    return await mark(
+        store, version.id, VersionState.WRITTEN, path=str(path), engine_name=path.name, manifest_sha256=manifest
+    )
+
+
+async def ended(store: Store, version: VersionView) -> VersionView:
+    """The version once it is live or rejected."""
+
+    async def look() -> VersionView | None:
+        now = await get_version(store, version.id)
+        return now if now.state in (VersionState.LIVE, VersionState.REJECTED) else None
+
+    return await until(look, within_s=START_S)
+
+
+async def test_the_controller_serves_a_true_version_rejects_a_false_one_and_restores_after_a_kill(
+    running: Running, peft_model: PeftModel, folder: Path
+) -> None:
+    new, parent = logprobs(peft_model, adapted=True), logprobs(peft_model, adapted=False)
+    data = folder / "data"
+    async with controlled(running, data) as versions, opened(data) as store:
+        true = await write(store, publish(peft_model, folder / "adapters", "helpdesk@1", new, parent))
+        live = await ended(store, true)
+        assert (live.state, live.verified) == (VersionState.LIVE, "logprobs"), live.reason
+        assert live.metrics["probe_to_new"] < 1e-5
+        # the probe of this one speaks of other weights than its own, as a stale cache would answer
+        false = await write(store, publish(peft_model, folder / "adapters", "helpdesk@2", parent, new))
+        rejected = await ended(store, false)
+        assert rejected.state is VersionState.REJECTED
+        assert (rejected.reason or "").startswith("probe_mismatch")
+        assert list((await running.replica.served()).adapters) == [live.engine_name]
+        await until(lambda: versions.route(versions.snapshot.aliases["helpdesk"]).version.id == live.id)
+
+        assert running.supervisor.pid is not None
+        os.kill(running.supervisor.pid, signal.SIGKILL)
+        await until(lambda: not versions.snapshot.up())
+        await until(lambda: bool(versions.snapshot.up()), within_s=START_S)
+        route = versions.route(versions.snapshot.aliases["helpdesk"])
+        assert route.engine_model == live.engine_name
+        for prompt, row in zip(PROMPTS, new, strict=True):
+            assert await running.replica.logprobs(route.engine_model, prompt, NAMED) == pytest.approx(row, abs=1e-4)
+        assert running.supervisor.restarts == 1
