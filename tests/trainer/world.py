@@ -1,0 +1,150 @@
+"""A store with real recorded runs, whose engine is plain transformers: the trainer's worker is tested against these.
+
+The engine here is independent of the trainer's code: whole-sequence forward passes of the base, with PEFT's own loading
+of a version's directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+from recorder import aliases, claims, scores, versions
+from recorder.aliases import AliasView
+from recorder.claims import GroupClaim
+from recorder.fingerprint import base_fingerprint
+from recorder.ids import new_id
+from recorder.migrate import open_store
+from recorder.recorder import Recorder
+from recorder.scores import NewPart, NewScore
+from recorder.settings import RecorderSettings
+from recorder.states import CallState, Confidence, Purpose, VersionState
+from recorder.store import Store
+from recorder.turns import Address, Attribution, Parent, Request, SampledChoice, Sampling, Turn
+from recorder.versions import VersionView
+from tests.trainer.building import random_ids
+from trainer.settings import TrainerSettings
+from trainer.worker import AliasTrainer
+
+PROJECT = "default"
+
+
+class Engine:
+    """Answers with given tokens and says how likely they were."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self._models: dict[str | None, Any] = {}
+
+    def logprobs(
+        self, path: str | None, prompt: Sequence[int], sampled: Sequence[int], temperature: float
+    ) -> list[float]:
+        """Of the sampled ids after the prompt, at a temperature, under the version in `path`."""
+        if path not in self._models:
+            base = AutoModelForCausalLM.from_pretrained(self._base)
+            self._models[path] = base if path is None else PeftModel.from_pretrained(base, path)
+        with torch.no_grad():
+            logits = self._models[path](input_ids=torch.tensor([[*prompt, *sampled]])).logits[0]
+        tempered = torch.log_softmax(logits.float() / temperature, -1)
+        return [float(tempered[len(prompt) + i - 1, token]) for i, token in enumerate(sampled)]
+
+
+class World:
+    """A store, a recorder and an engine for one alias."""
+
+    def __init__(self, store: Store, recorder: Recorder, alias: AliasView, base: Path, data: Path) -> None:
+        self.store = store
+        self.alias = alias
+        self.base = base
+        self.data = data
+        self._recorder = recorder
+        self._engine = Engine(base)
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, data: Path, base: Path) -> AsyncIterator[World]:
+        """Until left."""
+        settings = RecorderSettings()
+        async with AsyncExitStack() as stack:
+            store = await open_store(data, settings, migrate=True)
+            stack.push_async_callback(store.close)
+            fingerprint = base_fingerprint(base, "float32")
+            alias = await aliases.ensure_alias(store, PROJECT, "org/helpdesk", "tiny", fingerprint)
+            recorder = Recorder(store, settings)
+            await recorder.start()
+            stack.push_async_callback(recorder.stop)
+            yield cls(store, recorder, alias, base, data)
+
+    async def trainer(self, **settings: Any) -> AliasTrainer:
+        """A trainer of the alias."""
+        given = {"base": str(self.base), "rank": 4, "alpha": 8.0, "lr": 1e-2, "token_budget": 256, **settings}
+        return await AliasTrainer.open(self.store, self.alias, TrainerSettings(**given), self.data)
+
+    async def group(
+        self,
+        name: str,
+        rewards: Sequence[float | None],
+        seed: int = 0,
+        purpose: Purpose = Purpose.TRAIN,
+        turns: int = 2,
+    ) -> str:
+        """A whole group, recorded, completed and scored. Returns its id."""
+        ids = [await self._run(name, number, len(rewards), seed, purpose, turns) for number in range(len(rewards))]
+        claim = await claims.claim_for_judging(self.store, PROJECT, "judge", 60)
+        assert claim is not None
+        parts = [NewPart(id_, scores.REWARD, reward) for id_, reward in zip(ids, rewards, strict=True)]
+        await scores.record_score(self.store, claim, NewScore("recipe", parts))
+        return claim.group_id
+
+    async def _run(self, group: str, number: int, size: int, seed: int, purpose: Purpose, turns: int) -> str:
+        live = await self.live()
+        ids = random_ids(24, seed)
+        parent: Parent | None = None
+        messages: list[Mapping[str, Any]] = [{"role": "user", "content": f"{group}"}]
+        for turn in range(turns):
+            address = Address(
+                trajectory=str(number), group=group, group_size=size, purpose=purpose, done=turn == turns - 1
+            )
+            body = hashlib.blake2b(f"{group} {number} {turn}".encode(), digest_size=16).digest()
+            sampling = Sampling(temperature=0.8)
+            request = Request("chat", "/v1/chat/completions", "m", False, messages, None, None, {}, body, sampling)
+            ref = await self._recorder.trajectory_at(PROJECT, self.alias.id, address, request, live.id)
+            sampled = random_ids(6, 1000 * seed + 10 * number + turn)
+            said = {"role": "assistant", "content": f"{number} {turn}"}
+            logprobs = self._engine.logprobs(live.path, ids, sampled, 0.8)
+            call_id, now = new_id("call"), time.time()
+            await self._recorder.commit(
+                Turn(
+                    call_id, PROJECT, address, Attribution("path", Confidence.STATED, ref, parent), request,
+                    CallState.COMPLETE, self.alias.id, live.id, self.alias.base_fingerprint, ids,
+                    [SampledChoice(0, said, sampled, logprobs, "stop")], None, None, 200, None, now, now, now,
+                )
+            )  # fmt: skip
+            ids = ids + sampled + random_ids(4, 7)
+            parent = Parent(call_id, 0)
+            messages = [*messages, said, {"role": "user", "content": "go on"}]
+        return ref.id
+
+    async def claim(self, trainer: AliasTrainer, limit: int = 10) -> list[GroupClaim]:
+        """Every scored group, for a trainer."""
+        return await claims.claim_for_training(self.store, self.alias.id, trainer.owner, 60, limit=limit)
+
+    async def live(self) -> VersionView:
+        """The version that is live."""
+        alias = await aliases.get_alias(self.store, PROJECT, self.alias.name)
+        assert alias.live_version_id is not None
+        return await versions.get_version(self.store, alias.live_version_id)
+
+    async def promote(self, version: VersionView) -> None:
+        """Do what a proxy's controller does."""
+        await versions.mark(self.store, version.id, VersionState.LOADED)
+        await versions.mark(self.store, version.id, VersionState.GATED)
+        await aliases.set_live(self.store, self.alias.id, version.id, why="gate")
