@@ -86,7 +86,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: It
     """A quiet table; every cell is made harmless, and states have their colour."""
     made = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns:
-        made.add_column(column, justify="right" if column in set(right) else "left", overflow="fold")
+        made.add_column(line(column), justify="right" if column in set(right) else "left", overflow="fold")
     for row in rows:
         made.add_row(*(line("" if cell is None else cell, _STATE_STYLES.get(str(cell), "")) for cell in row))
     return made

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from recorder import migrate
+from recorder.recorder import Recorder
 from recorder.schema import metadata
 from recorder.settings import RecorderSettings
 from recorder.store import Store
 from tests.recorder.rows import Rows
+from tests.recorder.talk import Talk
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +46,19 @@ async def store(tmp_path: Path, empty_database: Path) -> AsyncIterator[Store]:
 @pytest.fixture
 def rows(store: Store) -> Rows:
     return Rows(store)
+
+
+@pytest.fixture
+async def recorder(store: Store) -> AsyncIterator[Recorder]:
+    started = Recorder(store, RecorderSettings())
+    await started.start()
+    yield started
+    await started.stop()
+
+
+@pytest.fixture
+def talk(recorder: Recorder) -> Talk:
+    return Talk(recorder)
 
 
 async def _wipe(url: str) -> None:

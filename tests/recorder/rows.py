@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from sqlalchemy import Table, insert, select, update
+from sqlalchemy import RowMapping, Table, insert, select, update
 
 from recorder import aliases, claims, scores
 from recorder.aliases import AliasView
@@ -32,7 +32,7 @@ class Rows:
         return await aliases.ensure_alias(self.store, PROJECT, name, "base-model", "fingerprint-1")
 
     async def group(self, **values: Any) -> str:
-        row = {
+        row: dict[str, Any] = {
             "id": self._id("grp"),
             "project_id": PROJECT,
             "state": "open",
@@ -40,11 +40,11 @@ class Rows:
             "joined_at": now(),
             "last_call_at": now(),
         }
-        await self._insert(groups, {**row, **values})
+        await self.insert(groups, {**row, **values})
         return str(values.get("id", row["id"]))
 
     async def trajectory(self, group_id: str | None = None, *, answered: bool = True, **values: Any) -> str:
-        row = {
+        row: dict[str, Any] = {
             "id": self._id("traj"),
             "project_id": PROJECT,
             "group_id": group_id,
@@ -55,14 +55,14 @@ class Rows:
             "started_at": now(),
             "last_call_at": now(),
         }
-        await self._insert(trajectories, {**row, **values})
+        await self.insert(trajectories, {**row, **values})
         trajectory_id = str(values.get("id", row["id"]))
         if answered:
             await self.call(trajectory_id)
         return trajectory_id
 
     async def call(self, trajectory_id: str, *, sampled: int = 1, **values: Any) -> str:
-        row = {
+        row: dict[str, Any] = {
             "id": self._id("call"),
             "project_id": PROJECT,
             "trajectory_id": trajectory_id,
@@ -77,10 +77,10 @@ class Rows:
             "sampling": {},
             "started_at": now(),
         }
-        await self._insert(calls, {**row, **values})
+        await self.insert(calls, {**row, **values})
         call_id = str(values.get("id", row["id"]))
         for index in range(sampled):
-            await self._insert(choices, {"call_id": call_id, "index": index, "trainable": True})
+            await self.insert(choices, {"call_id": call_id, "index": index, "trainable": True})
         return call_id
 
     async def ready_group(self, members: int = 2, *, purpose: str = "train", **values: Any) -> str:
@@ -111,21 +111,21 @@ class Rows:
             query = select(trajectories.c.id).where(trajectories.c.group_id == group_id).order_by(trajectories.c.id)
             return list((await conn.execute(query)).scalars())
 
-    async def get(self, table: Table, object_id: str) -> Mapping[str, Any]:
+    async def get(self, table: Table, object_id: str) -> RowMapping:
         async with self.store.read() as conn:
             return (await conn.execute(select(table).where(table.c.id == object_id))).mappings().one()
 
     async def state(self, table: Table, object_id: str) -> str:
         return str((await self.get(table, object_id))["state"])
 
-    async def all(self, table: Table) -> list[Mapping[str, Any]]:
+    async def all(self, table: Table) -> list[RowMapping]:
         async with self.store.read() as conn:
-            return list((await conn.execute(select(table))).mappings())
+            return list((await conn.execute(select(table))).mappings().all())
 
     async def set(self, table: Table, object_id: str, **values: Any) -> None:
         async with self.store.write() as conn:
             await conn.execute(update(table).where(table.c.id == object_id).values(**values))
 
-    async def _insert(self, table: Table, row: Mapping[str, Any]) -> None:
+    async def insert(self, table: Table, row: Mapping[str, Any]) -> None:
         async with self.store.write() as conn:
             await conn.execute(insert(table).values(**row))

@@ -19,7 +19,7 @@ async def test_a_key_is_known_by_its_secret_alone(store: Store) -> None:
     assert await keys.verify(store, secret) == key
     assert await keys.verify(store, secret[:-1]) is None
     assert await keys.verify(store, "") is None
-    assert (key.name, key.scopes, key.project_id) == ("ci", {Scope.INFER, Scope.FEEDBACK}, PROJECT)
+    assert (key.name, key.scopes, key.project_id) == ("ci", frozenset({Scope.INFER, Scope.FEEDBACK}), PROJECT)
 
 
 async def test_the_store_never_holds_the_secret(rows: Rows) -> None:

@@ -35,32 +35,33 @@ NUMBERS = count(1)
 
 async def make(rows: Rows, table: str, state: StrEnum) -> str:
     """A row of any table that has states, in the given one."""
-    alias = await rows.alias()
     if table == "groups":
-        return await rows.group(id=new_id("grp"), state=state)
-    trajectory = await rows.trajectory(answered=False, id=new_id("traj"))
-    common: dict[str, Any] = {"id": new_id("x"), "project_id": PROJECT, "state": state}
-    at = {"started_at": 0.0}
+        return await rows.group(id=new_id("group"), state=state)
     if table == "trajectories":
         return await rows.trajectory(answered=False, id=new_id("traj"), state=state)
     if table == "calls":
-        return await rows.call(trajectory, id=new_id("call"), state=state)
+        return await rows.call(await rows.trajectory(answered=False, id=new_id("traj")), id=new_id("call"), state=state)
+    object_id = new_id("x")
+    own = await _columns(rows, table)
+    await rows.insert(metadata.tables[table], {"id": object_id, "project_id": PROJECT, "state": state, **own})
+    return object_id
+
+
+async def _columns(rows: Rows, table: str) -> dict[str, Any]:
+    alias = {"alias_id": (await rows.alias()).id}
+    number = next(NUMBERS)
     if table == "versions":
-        row = {"alias_id": alias.id, "number": next(NUMBERS), "engine_name": "x", "metrics": {}}
-        row |= {"created_at": 0.0, "state_at": 0.0}
-    elif table == "steps":
-        row = {"alias_id": alias.id, "number": next(NUMBERS), "parent_version_id": "v", "metrics": {}} | at
-    elif table == "campaigns":
-        row = {"alias_id": alias.id, "name": "c", "settings": {}} | at
-    else:
-        campaign = await make(rows, "campaigns", states.CampaignState.RUNNING)
-        scenario = new_id("scen")
-        task = {"id": scenario, "project_id": PROJECT, "campaign_id": campaign, "external_id": "1", "split": "train"}
-        await rows._insert(metadata.tables["scenarios"], {**task, "input": {}})
-        row = {"campaign_id": campaign, "scenario_id": scenario, "step_number": 1, "purpose": "train"}
-        row |= {"number": 0, "group_external_id": "g", "trajectory_external_id": "t"}
-    await rows._insert(metadata.tables[table], common | row)
-    return str(common["id"])
+        times = {"created_at": 0.0, "state_at": 0.0}
+        return {**alias, **times, "number": number, "engine_name": "x", "metrics": {}}
+    if table == "steps":
+        return {**alias, "number": number, "parent_version_id": "v", "metrics": {}, "started_at": 0.0}
+    if table == "campaigns":
+        return {**alias, "name": "c", "settings": {}, "started_at": 0.0}
+    of_campaign = {"campaign_id": await make(rows, "campaigns", states.CampaignState.RUNNING)}
+    task = {"id": new_id("scen"), "project_id": PROJECT, "external_id": "1", "split": "train", "input": {}}
+    await rows.insert(metadata.tables["scenarios"], {**of_campaign, **task})
+    names = {"group_external_id": "g", "trajectory_external_id": "t"}
+    return {**of_campaign, **names, "scenario_id": task["id"], "step_number": 1, "purpose": "train", "number": 0}
 
 
 def test_every_state_machine_knows_every_state_of_its_enum() -> None:
