@@ -115,7 +115,7 @@ class Campaign:
         history = await read_history(self._store, self._campaign)
         train = await campaigns.list_scenarios(self._store, self._campaign.id, "train")
         val = await campaigns.list_scenarios(self._store, self._campaign.id, "val")
-        await self._validate(history, val)
+        await self._validate(history, val, last=False)
         while (stop := self._stop(history)) is None:
             step = history.steps_done + 1
             drawn = draw(train, self._settings.scenarios_per_step, step, self._settings.seed)
@@ -123,9 +123,8 @@ class Campaign:
             await self._write_down(STEP, done)
             history.steps.append(done)
             self._refuse_hopeless(history)
-            if self._settings.val_every and step % self._settings.val_every == 0:
-                await self._validate(history, val)
-        await self._validate(history, val)
+            await self._validate(history, val, last=False)
+        await self._validate(history, val, last=True)
         await campaigns.finish(self._store, self._campaign.id, CampaignState.FINISHED, stop.code)
         live = await self._live()
         return summary(self._campaign.name, stop, history, live.name, time.monotonic() - began)
@@ -271,10 +270,11 @@ class Campaign:
 
     # --- validation
 
-    async def _validate(self, history: History, scenarios: Sequence[Scenario]) -> None:
-        """Measure the live version, unless that was done after this very step."""
-        step = history.steps_done
-        if not scenarios or any(v.step == step for v in history.validations):
+    async def _validate(self, history: History, scenarios: Sequence[Scenario], *, last: bool) -> None:
+        """Measure the live version where it is time to: before the first step, every `val_every`, after the last."""
+        step, every = history.steps_done, self._settings.val_every
+        due = last or step == 0 or (every is not None and step % every == 0)
+        if not due or not scenarios or any(v.step == step for v in history.validations):
             return
         began, version = time.monotonic(), await self._live()
         tally = await self._sampler.sample(step, Purpose.VAL, scenarios, self._settings.val_attempts)

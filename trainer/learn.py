@@ -16,7 +16,7 @@ from recorder.store import Store
 from trainer.errors import AliasBusy
 from trainer.learner import Learner
 from trainer.progress import Progress, Status
-from trainer.train import Settings, opening, trainer_settings
+from trainer.train import Settings, open_trainer, opening, trainer_settings
 
 POLL_S = 0.25
 BUSY_PAUSE_S = 5.0
@@ -57,7 +57,7 @@ async def _learn(store: Store, alias: AliasView, everything: Settings, progress:
     told = False
     while True:
         try:
-            async with opening(store, alias, everything) as trainer:
+            async with opening(store, alias, everything, open_trainer) as trainer:
                 opened = await trainer
                 told = False
                 await Learner(store, alias, trainer_settings(everything), opened, progress).run()

@@ -118,12 +118,12 @@ class Services:
 
     async def ready(self) -> str:
         """Wait until proxy, engine and judge are there; the proxy's URL."""
-        url = await self._until(self._proxy, "the proxy", started=True)
-        await self._until(self._engine, "an engine behind the proxy", started=True)
+        url = await self._until(self._proxy, "a proxy")
+        await self._until(self._engine, "an engine behind the proxy")
         if not await self._judge() and not self._children:
             self._say("no judge runs: starting one")
             await self._start("judge")
-        await self._until(self._judge, "a judge", started=bool(self._children))
+        await self._until(self._judge, "a judge")
         return str(url)
 
     async def judge_runs(self) -> bool:
@@ -145,7 +145,7 @@ class Services:
         found = await leases.holders(await self.store(), self.wanted.project, "judge:")
         return found[0].name if found else None
 
-    async def _until(self, look: Callable[[], Any], what: str, *, started: bool) -> Any:
+    async def _until(self, look: Callable[[], Any], what: str) -> Any:
         deadline = self._deadline()
         while (found := await look()) is None:
             if time.monotonic() > deadline:

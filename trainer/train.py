@@ -10,10 +10,10 @@ import asyncio
 import importlib
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from recorder import keys, leases, sql
 from recorder.aliases import AliasView
@@ -24,16 +24,13 @@ from trainer import holders
 from trainer.agents import Agent, AgentSpec, is_function
 from trainer.attempts import AttemptRunner, Endpoint
 from trainer.begin import Plan, begin_or_find, hold, marked, still_ours
-from trainer.campaign import Campaign
+from trainer.campaign import Campaign, StepTrainer
 from trainer.campaign_settings import CampaignSettings
 from trainer.measure import Measurer
 from trainer.progress import Ended, Progress, Said, Status
 from trainer.sampling import Sampler
 from trainer.services import Services, Wanted
 from trainer.settings import TrainerSettings
-
-if TYPE_CHECKING:
-    from trainer.worker import AliasTrainer
 
 _KEY_LIFE_S = 7 * 86400.0
 
@@ -49,8 +46,20 @@ class Settings(Protocol):
     engine: Any
 
 
-async def train(plan: Plan, everything: Settings, wanted: Wanted, progress: Progress) -> Ended:
-    """Run a campaign to its end, with everything that it needs.
+class Trainer(StepTrainer, Protocol):
+    """A trainer that is open."""
+
+    async def close(self) -> None:
+        """Give the alias back."""
+
+
+OpenTrainer = Callable[[Store, AliasView, Settings], Coroutine[Any, Any, Trainer]]
+
+
+async def train(
+    plan: Plan, everything: Settings, wanted: Wanted, progress: Progress, open_with: OpenTrainer | None = None
+) -> Ended:
+    """Run a campaign to its end, with everything that it needs. `open_with` opens another trainer than the real one.
 
     Raises the trainer's and recorder's errors; the campaign is then marked failed, or stopped where it was cancelled,
     and can be gone on with.
@@ -60,15 +69,16 @@ async def train(plan: Plan, everything: Settings, wanted: Wanted, progress: Prog
         services = await stack.enter_async_context(Services(wanted, lambda text: progress.tell(Said(text))))
         agent, *others = agents = await _start_agents(settings, everything.data, stack)
         progress.tell(Status(0, "starting"))
-        warm = asyncio.create_task(asyncio.to_thread(_import_worker), name="import torch")
-        stack.push_async_callback(asyncio.gather, warm, return_exceptions=True)
+        if open_with is None:
+            warm = asyncio.create_task(asyncio.to_thread(_import_worker), name="import torch")
+            stack.push_async_callback(asyncio.gather, warm, return_exceptions=True)
         store = await services.store()
         alias = await services.alias(settings.alias)
         campaign = await begin_or_find(store, alias, plan, progress)
         owner = holders.holder_name()
         keeper = await stack.enter_async_context(hold(store, campaign, owner, settings.lease_s))
         await stack.enter_async_context(marked(store, campaign))
-        trainer = await stack.enter_async_context(opening(store, alias, everything))
+        trainer = await stack.enter_async_context(opening(store, alias, everything, open_with or open_trainer))
         for started in agents:
             await started.ready()
         endpoint = await _endpoint(store, await services.ready(), alias, campaign, stack)
@@ -108,9 +118,11 @@ def _specs(settings: CampaignSettings, logs: Path) -> list[AgentSpec]:
 
 
 @asynccontextmanager
-async def opening(store: Store, alias: AliasView, everything: Settings) -> AsyncIterator[asyncio.Task[AliasTrainer]]:
+async def opening(
+    store: Store, alias: AliasView, everything: Settings, open_with: OpenTrainer
+) -> AsyncIterator[asyncio.Task[Trainer]]:
     """The trainer of an alias, as a task that may still be loading; closed at the end."""
-    task = asyncio.create_task(open_trainer(store, alias, everything), name="open the trainer")
+    task = asyncio.create_task(open_with(store, alias, everything), name="open the trainer")
     try:
         yield task
     finally:
@@ -120,11 +132,11 @@ async def opening(store: Store, alias: AliasView, everything: Settings) -> Async
             await opened.close()
 
 
-async def open_trainer(store: Store, alias: AliasView, everything: Settings) -> AliasTrainer:
+async def open_trainer(store: Store, alias: AliasView, everything: Settings) -> Trainer:
     """Load the base that the engine serves, and hold the alias."""
     worker = await asyncio.to_thread(_import_worker)
     await holders.release_dead(store, alias.project_id, leases.trainer(alias.name))
-    opened: AliasTrainer = await worker.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
+    opened: Trainer = await worker.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
     return opened
 
 

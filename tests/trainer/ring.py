@@ -1,0 +1,350 @@
+"""The rest of the ring for a campaign's tests: all that it meets, with the engine and torch scripted.
+
+The store, the recorder, claims, scores, steps and versions are the real ones. Scripted are: a proxy that answers from a
+list instead of an engine, a judge that rewards the right answer, a controller that loads nothing, a trainer that
+multiplies nothing. What a version can do is decided by its number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from recorder import aliases, claims, leases, ledger, replicas, scores, steps, transcripts, versions
+from recorder.aliases import AliasView
+from recorder.claims import GroupClaim
+from recorder.ids import new_id
+from recorder.migrate import open_store
+from recorder.recorder import Recorder
+from recorder.scores import NewPart, NewScore
+from recorder.settings import RecorderSettings
+from recorder.states import CallState, Confidence, VersionState
+from recorder.store import Store
+from recorder.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
+from trainer import begin
+from trainer.campaign_settings import CampaignSettings
+from trainer.progress import Ended, Event, Said, StepDone, Validated
+from trainer.services import Wanted
+from trainer.settings import TrainerSettings
+from trainer.train import train
+from trainer.worker import StepReport
+
+PROJECT, ALIAS = "default", "helpdesk"
+
+# Asks its model once, over plain HTTP, and returns what it said.
+AGENT = """
+import asyncio, json, urllib.request
+
+def ask(task):
+    body = json.dumps({"model": task.model, "messages": [{"role": "user", "content": task.input}]}).encode()
+    request = urllib.request.Request(task.base_url + "/chat/completions", body, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.load(response)["choices"][0]["message"]["content"]
+
+async def run(task):
+    return await asyncio.to_thread(ask, task)
+
+async def stubborn(task):
+    answer = await run(task)
+    if "2" in task.input:
+        raise ValueError("I do not like twos")
+    return answer
+
+async def silent(task):
+    return "I never asked"
+
+def solved(trajectory):
+    return trajectory.messages[-1]["content"] == trajectory.scenario["reference"]
+"""
+
+
+@dataclass
+class Script:
+    """What the ring does, for tests to set."""
+
+    skill: Callable[[int], float] = lambda number: min(1.0, 0.3 + 0.2 * number)  # share of right answers by version
+    fail: Callable[[int], bool] = lambda call: False  # which calls (counted from 1) the engine fails with 500
+    hold: asyncio.Event | None = None  # calls from `hold_after` on wait for it
+    hold_after: int = 10**9
+    hold_at_once: int = 1  # so many of them make it reached
+    reject: set[int] = field(default_factory=set)  # versions that the controller rejects
+    promote: bool = True
+    judge: bool = True
+    judge_fails: set[str] = field(default_factory=set)  # scenarios whose group cannot be scored the first time
+
+
+class Ring:
+    """Proxy, judge and controller of one store, on loopback."""
+
+    def __init__(self, store: Store, recorder: Recorder, alias: AliasView, script: Script) -> None:
+        self.store = store
+        self.recorder = recorder
+        self.alias = alias
+        self.script = script
+        self.url = ""
+        self.calls: Counter[str] = Counter()  # by address
+        self.reached_hold = asyncio.Event()
+        self._random = random.Random(1)
+        self._held = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls, data: Path, script: Script) -> AsyncIterator[Ring]:
+        """Serve until left."""
+        store = await open_store(data, RecorderSettings(), migrate=True)
+        alias = await aliases.ensure_alias(store, PROJECT, ALIAS, "base", None)
+        recorder = Recorder(store, RecorderSettings())
+        await recorder.start()
+        ring = cls(store, recorder, alias, script)
+        runner = await ring._serve()
+        tasks = [asyncio.create_task(work()) for work in (ring._judge, ring._control, ring._report)]
+        try:
+            yield ring
+        finally:
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            await runner.cleanup()
+            await recorder.stop()
+            await store.close()
+            for end in ends:
+                if end is not None and not isinstance(end, asyncio.CancelledError):
+                    raise end
+
+    # --- proxy
+
+    async def _serve(self) -> web.AppRunner:
+        app = web.Application()
+        app.router.add_get("/healthz", self._health)
+        app.router.add_post("/g/{group}/t/{trajectory}/v1/chat/completions", self._complete)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0]
+        self.url = f"http://{host}:{port}"
+        return runner
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _complete(self, request: web.Request) -> web.Response:
+        group, trajectory = request.match_info["group"], request.match_info["trajectory"]
+        self.calls[f"{group}/{trajectory}"] += 1
+        if self.calls.total() >= self.script.hold_after and self.script.hold is not None:
+            self._held += 1
+            if self._held == self.script.hold_at_once:
+                self.reached_hold.set()
+            await self.script.hold.wait()
+        body = await request.json()
+        failed = self.script.fail(self.calls.total())
+        answer = None if failed else await self._commit(group, trajectory, body, failed=False)
+        if answer is None:
+            await self._commit(group, trajectory, body, failed=True)
+            return web.json_response({"error": {"message": "the engine died"}}, status=503)
+        return web.json_response({"choices": [{"index": 0, "message": {"role": "assistant", "content": answer}}]})
+
+    async def _commit(self, group: str, trajectory: str, body: dict[str, Any], *, failed: bool) -> str:
+        address = Address(trajectory=trajectory, group=group)
+        request = Request("chat", "/v1/chat/completions", body["model"], False, body["messages"], None, None, {},
+                          hashlib.blake2b(repr(body).encode(), digest_size=16).digest(), Sampling())  # fmt: skip
+        alias = await aliases.get_alias(self.store, PROJECT, ALIAS)
+        ref = await self.recorder.trajectory_at(PROJECT, alias.id, address, request, alias.live_version_id)
+        assert ref.version_id is not None
+        version = await versions.get_version(self.store, ref.version_id)
+        question = body["messages"][0]["content"]
+        answer = f"answer {question}" if self._random.random() < self.script.skill(version.number) else "no idea"
+        said = SampledChoice(0, {"role": "assistant", "content": answer}, [4, 5], [-0.1, -0.2], "stop")
+        now = time.time()
+        turn = Turn(
+            call_id=new_id("call"),
+            project_id=PROJECT,
+            address=address,
+            attribution=Attribution("path", Confidence.STATED, ref),
+            request=request,
+            state=CallState.ERRORED if failed else CallState.COMPLETE,
+            alias_id=alias.id,
+            version_id=version.id,
+            base_fingerprint=None,
+            prompt_token_ids=[1, 2, 3],
+            choices=[] if failed else [said],
+            usage=None,
+            response_meta=None,
+            http_status=503 if failed else 200,
+            error="the engine died" if failed else None,
+            started_at=now,
+            first_token_at=None if failed else now,
+            finished_at=now,
+        )
+        await self.recorder.commit(turn)
+        return answer
+
+    async def _report(self) -> None:
+        while True:
+            alias = await aliases.get_alias(self.store, PROJECT, ALIAS)
+            await replicas.report_replica(self.store, PROJECT, "http://engine", state="up")
+            await replicas.report_proxy(
+                self.store, "proxy", PROJECT, self.url, generations={alias.id: alias.generation}, in_flight={}
+            )
+            await asyncio.sleep(0.02)
+
+    # --- judge
+
+    async def _judge(self) -> None:
+        if not self.script.judge:
+            return
+        await leases.acquire(self.store, PROJECT, "judge:scripted", "scripted", 600)
+        while True:
+            claim = await claims.claim_for_judging(self.store, PROJECT, "scripted", 60)
+            if claim is None:
+                await asyncio.sleep(0.01)
+                continue
+            await self._score(claim)
+
+    async def _score(self, claim: GroupClaim) -> None:
+        view = await transcripts.load_group(self.store, claim.group_id)
+        assert view.scenario is not None
+        if view.scenario.id in self.script.judge_fails and claim.tries == 0:
+            await scores.mark_unscored(self.store, claim, "judge_down", {"message": "no route to the judge"}, 0.05)
+            return
+        parts = []
+        for member in view.members:
+            if member.state != "completed":
+                continue
+            right = float(member.messages[-1].get("content") == view.scenario.reference)
+            parts += [NewPart(member.id, "reward", right), NewPart(member.id, "checked", right, 0.0)]
+        await scores.record_score(self.store, claim, NewScore("recipe", parts))
+
+    # --- controller
+
+    async def _control(self) -> None:
+        while True:
+            for version in await versions.get_versions(self.store, PROJECT, [VersionState.WRITTEN]):
+                if version.number in self.script.reject:
+                    await versions.mark(self.store, version.id, VersionState.REJECTED, "probe_failed")
+                    continue
+                await versions.mark(self.store, version.id, VersionState.LOADED)
+                await versions.mark(self.store, version.id, VersionState.GATED)
+                if self.script.promote:
+                    await aliases.set_live(self.store, self.alias.id, version.id, why="gate")
+            await asyncio.sleep(0.01)
+
+
+class ScriptedTrainer:
+    """Takes the groups that differ, and publishes a version with nothing in it."""
+
+    def __init__(self, store: Store, alias: AliasView) -> None:
+        self._store = store
+        self._alias = alias
+        self.owner = "scripted-trainer"
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def train_once(self, claimed: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
+        teaching = []
+        for claim in claimed:
+            assert claim.score_id is not None
+            rewards = await scores.rewards(self._store, claim.score_id)
+            if len(set(rewards.values())) > 1:
+                teaching.append(claim)
+            else:
+                await scores.leave_out(self._store, claim, "zero_variance")
+        left_out = {"zero_variance": len(claimed) - len(teaching)}
+        if not teaching:
+            return StepReport(None, None, "no group teaches anything", left_out=left_out)
+        alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
+        assert alias.live_version_id is not None
+        step = await steps.begin_step(self._store, alias.id, alias.live_version_id, campaign_id)
+        version = await versions.allocate(self._store, alias.id, alias.live_version_id, step_id=step.id)
+        step = await steps.finish_step(
+            self._store, step.id, version_id=version.id, path="/nowhere", engine_name=f"{ALIAS}@{version.number}",
+            manifest_sha256="0" * 64, metrics={"loss": 0.5}, checkpoint_path=None, groups=teaching,
+        )  # fmt: skip
+        metrics = {"kl_engine": 1e-7, "tokens_per_s": 1000.0}
+        made = await versions.get_version(self._store, version.id)
+        return StepReport(step, made, None, metrics, len(teaching), left_out)
+
+
+async def ledger_codes(store: Store, campaign_id: str) -> list[str]:
+    """The codes of a campaign's ledger, in order."""
+    return [entry.code for entry in await ledger.of(store, "campaign", campaign_id)]
+
+
+@dataclass
+class Everything:
+    """The settings that a campaign reads."""
+
+    data: Path
+    campaign: CampaignSettings
+    project: str = PROJECT
+    recorder: RecorderSettings = field(default_factory=RecorderSettings)
+    trainer: TrainerSettings = field(default_factory=TrainerSettings)
+    engine: Any = None
+
+
+class Told:
+    """A progress that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def tell(self, event: Event) -> None:
+        self.events.append(event)
+
+    def steps(self) -> list[StepDone]:
+        return [event for event in self.events if isinstance(event, StepDone)]
+
+    def validations(self) -> list[Validated]:
+        return [event for event in self.events if isinstance(event, Validated)]
+
+    def warnings(self) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Said) and event.warning]
+
+
+def write_user_folder(folder: Path, train: int = 4, val: int = 3) -> dict[str, Any]:
+    """The user's agent and scenarios; returns the settings that name them."""
+    folder.mkdir(exist_ok=True)
+    (folder / "my_agent.py").write_text(AGENT)
+    for name, count in (("train", train), ("val", val)):
+        lines = [{"id": f"{name}-{i}", "input": f"{name} {i}", "reference": f"answer {name} {i}"} for i in range(count)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return {
+        "agent": "my_agent:run",
+        "cwd": folder,
+        "scenarios": folder / "train.jsonl",
+        "val_scenarios": folder / "val.jsonl",
+        "scenarios_per_step": 2,
+        "group_size": 4,
+        "steps": 3,
+        "poll_s": 0.01,
+        "attempt_timeout_s": 60.0,
+    }
+
+
+async def run_campaign(
+    data: Path, url: str, settings: Mapping[str, Any], told: Told, *, fresh: bool = False, resume: str | None = None
+) -> Ended:
+    """`hone train` with a scripted trainer."""
+    everything = Everything(data, CampaignSettings.model_validate(settings))
+    if resume is None:
+        chosen = begin.plan(everything.campaign, fresh=fresh)
+    else:
+        chosen = await begin.plan_again(data, everything.recorder, PROJECT, resume, settings)
+    wanted = Wanted(data, PROJECT, everything.recorder, url, found_timeout_s=10.0)
+
+    async def opened(store: Store, alias: AliasView, _: object) -> ScriptedTrainer:
+        return ScriptedTrainer(store, alias)
+
+    return await train(chosen, everything, wanted, told, opened)
