@@ -11,11 +11,13 @@ ProxyError
 ├── AdapterError              an adapter folder that must not be loaded; `code` is the ledger's word for it
 ├── ClientGone                the caller hung up before its answer was whole
 └── CallerError               what the caller is told, with a status; a dialect gives it its format
+    ├── EngineSaid            the engine refused the request: its own status and words
     ├── BadRequest            400: the request says something that cannot be
     ├── Unauthorized          401: no key, or one that is not in force
     ├── Forbidden             403: the key, or the place the request comes from, may not do this
     ├── Missing               404: no such model, route or object
     ├── WrongMethod           405
+    ├── Conflicting           409: the object is not in a state for that
     ├── TooLarge              413: the body is larger than `proxy.max_body_bytes`
     ├── WrongMediaType        415: a changing request that is not application/json
     ├── Unrecorded            501: a generating route that Hone does not record yet
@@ -86,6 +88,17 @@ class CallerError(ProxyError):
         self.code = code or type(self).code
 
 
+class EngineSaid(CallerError):
+    """The engine refused the request itself: its status and its words."""
+
+    def __init__(
+        self, message: str, *, status: int, kind: str, param: str | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message, param=param, code=code)
+        self.status = status
+        self.kind = kind
+
+
 class BadRequest(CallerError):
     """The request says something that cannot be."""
 
@@ -119,6 +132,14 @@ class WrongMethod(CallerError):
 
     status = 405
     code = "method_not_allowed"
+
+
+class Conflicting(CallerError):
+    """The object is not in a state for that."""
+
+    status = 409
+    kind = "conflict_error"
+    code = "conflict"
 
 
 class TooLarge(CallerError):

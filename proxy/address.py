@@ -1,0 +1,183 @@
+"""Where a call says it belongs: the address in its path, its key and its headers, taken apart and checked.
+
+Owns: the grammar of `/g/<group>/t/<trajectory>/…` and `/t/<trajectory>/…`, and the `x-hone-*` request headers.
+Refuses: looking anything up, and guessing: what a caller did not say stays None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from proxy.errors import BadRequest, Forbidden
+from recorder.errors import InvalidId
+from recorder.ids import check_external
+from recorder.states import Purpose, TurnKind
+from recorder.turns import Address
+
+MAX_TAGS = 32
+MAX_TAG_CHARS = 256
+MAX_GROUP_SIZE = 4096
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class Source(StrEnum):
+    """How a caller named its run, strongest first."""
+
+    PATH = "path"
+    KEY = "key"
+    HEADER = "header"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The run that a path, a key or headers name. `group` alone is a new member of that group."""
+
+    trajectory: str | None
+    group: str | None
+
+    def __str__(self) -> str:
+        return f"{self.group}/{self.trajectory}" if self.group else str(self.trajectory)
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """All that a call says about its run. `source` is None where it names none."""
+
+    address: Address
+    source: Source | None
+
+
+NOWHERE = Stated(Address(), None)
+
+
+def parse_named(text: str) -> Named:
+    """Read what `str(Named)` wrote: the run that a key was minted for."""
+    group, _, trajectory = text.rpartition("/")
+    return Named(trajectory, group or None)
+
+
+def split_path(raw_path: bytes) -> tuple[Named | None, bytes]:
+    """Take the address off a path: what it names, and the path behind it.
+
+    Works on the undecoded path, in which a legal id looks as it is. Raises BadRequest for ids that are not legal,
+    `..` and percent-encoding among them.
+    """
+    if not raw_path.startswith((b"/g/", b"/t/")):
+        _refuse_dots(raw_path)
+        return None, raw_path
+    parts = raw_path.decode("latin-1").split("/")
+    if parts[1] == "t":
+        named, rest = Named(_id(parts, 2, "trajectory"), None), parts[3:]
+    else:
+        group = _id(parts, 2, "group")
+        if len(parts) < 4 or parts[3] != "t":
+            raise BadRequest(f"the path {_shown(raw_path)} names a group alone: write /g/<group>/t/<trajectory>/v1/…")
+        named, rest = Named(_id(parts, 4, "trajectory"), group), parts[5:]
+    path = ("/" + "/".join(rest)).encode("latin-1")
+    _refuse_dots(path)
+    return named, path
+
+
+def _id(parts: list[str], at: int, what: str) -> str:
+    return _checked(parts[at] if at < len(parts) else "", f"the {what} in the path")
+
+
+def _checked(value: str, what: str) -> str:
+    try:
+        return check_external(value, what)
+    except InvalidId as e:
+        raise BadRequest(str(e), code="invalid_id") from e
+
+
+def _refuse_dots(raw_path: bytes) -> None:
+    lowered = raw_path.lower().replace(b"%2e", b".") if b"%" in raw_path else raw_path
+    if b"/." in lowered and any(part in (b".", b"..") for part in lowered.split(b"/")):
+        raise BadRequest(f"the path {_shown(raw_path)} has a part '.' or '..': write it without", code="invalid_id")
+
+
+def _shown(raw_path: bytes) -> str:
+    return repr(raw_path[:160].decode("latin-1"))
+
+
+def stated(path: Named | None, key: Named | None, headers: Mapping[bytes, bytes]) -> Stated:
+    """Put together what path, key and headers say; the stronger source names the run. Raises BadRequest, Forbidden."""
+    if key is not None and path is not None and path != key:
+        raise Forbidden(f"this key was minted for the run {key}, not for {path}: use it with its own address")
+    by_header = _from_headers(headers) if any(name.startswith(b"x-hone-") for name in headers) else None
+    if by_header is None:
+        if path is None and key is None:
+            return NOWHERE
+        by_header = NOWHERE.address
+    named, source = (path, Source.PATH) if path else (key, Source.KEY) if key else (None, Source.HEADER)
+    if named is None:
+        named = Named(by_header.trajectory, by_header.group)
+    address = Address(
+        trajectory=named.trajectory,
+        group=named.group,
+        group_size=by_header.group_size,
+        purpose=by_header.purpose,
+        origin=by_header.origin,
+        turn_kind=by_header.turn_kind,
+        done=by_header.done,
+        tags=by_header.tags,
+    )
+    return Stated(address, source if address.trajectory or address.group else None)
+
+
+def _from_headers(headers: Mapping[bytes, bytes]) -> Address:
+    def read(name: str, convert: Callable[[str, str], T]) -> T | None:
+        value = headers.get(name.encode())
+        return None if value is None else convert(value.decode("latin-1").strip(), f"the header {name}")
+
+    return Address(
+        trajectory=read("x-hone-trajectory", _checked),
+        group=read("x-hone-group", _checked),
+        group_size=read("x-hone-group-size", _size),
+        purpose=read("x-hone-purpose", _one_of(Purpose)) or Purpose.TRAIN,
+        turn_kind=read("x-hone-turn", _one_of(TurnKind)) or TurnKind.MAIN,
+        done=read("x-hone-done", _flag) or False,
+        tags=read("x-hone-tags", _tags) or {},
+    )
+
+
+T = TypeVar("T")
+
+
+def _one_of(enum: type[E]) -> Callable[[str, str], E]:
+    def convert(value: str, what: str) -> E:
+        try:
+            return enum(value.lower())
+        except ValueError as e:
+            raise BadRequest(f"{what} is {value[:80]!r}: use one of {', '.join(enum)}") from e
+
+    return convert
+
+
+def _flag(value: str, what: str) -> bool:
+    if value.lower() in {"1", "true", "yes"}:
+        return True
+    if value.lower() in {"0", "false", "no", ""}:
+        return False
+    raise BadRequest(f"{what} is {value[:80]!r}: use true or false")
+
+
+def _size(value: str, what: str) -> int:
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value[:9]) <= MAX_GROUP_SIZE:
+        raise BadRequest(f"{what} is {value[:80]!r}: use a number from 1 to {MAX_GROUP_SIZE}")
+    return int(value)
+
+
+def _tags(value: str, what: str) -> dict[str, str]:
+    tags = {}
+    for pair in filter(None, (part.strip() for part in value.split(","))):
+        name, equals, text = (part.strip() for part in pair.partition("="))
+        if not equals or not name or len(pair) > MAX_TAG_CHARS:
+            raise BadRequest(f"{what} has {pair[:80]!r}: write name=value, name=value (each ≤ {MAX_TAG_CHARS} chars)")
+        tags[name] = text
+    if len(tags) > MAX_TAGS:
+        raise BadRequest(f"{what} has {len(tags)} tags: at most {MAX_TAGS}")
+    return tags

@@ -1,0 +1,162 @@
+"""The app: routes put together from their parts, behind the gate.
+
+Owns: which route is whose, and the order in which the parts start and stop. Refuses: what any of them does.
+
+The model routes are raw ASGI mounted in Litestar, so that they see a client hang up without streaming too; Hone's own
+routes are Litestar handlers with an OpenAPI schema at /schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+from litestar import Litestar, Request, Response, asgi
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+from litestar.handlers import ASGIRouteHandler
+from litestar.openapi import OpenAPIConfig
+from litestar.types import Receive as LitestarReceive
+from litestar.types import Scope as LitestarScope
+from litestar.types import Send as LitestarSend
+
+from proxy import metrics
+from proxy.asgi import App, Receive, Scope, Send, respond
+from proxy.auth import Guard, is_loopback
+from proxy.calls import Calls
+from proxy.dialects import DIALECTS
+from proxy.errors import CallerError, ConfigError
+from proxy.gate import Gate
+from proxy.hone_routes import HANDLERS, Hone
+from proxy.http1 import Client
+from proxy.metrics import Metrics
+from proxy.model_routes import GENERATING, PASSED, ModelRoutes
+from proxy.replies import advice, error_of, rendered, send_json
+from proxy.sections import ProxySettings
+from proxy.versions import InService
+from recorder.errors import RecorderError
+from recorder.keys import any_keys
+from recorder.recorder import Recorder
+from recorder.settings import RecorderSettings
+from recorder.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Deps:
+    """What the app is made of. It starts and stops all of it but the store, which is open already."""
+
+    project_id: str
+    settings: ProxySettings
+    recorder_settings: RecorderSettings
+    store: Store
+    recorder: Recorder
+    versions: InService
+    background: Sequence[Callable[[], AbstractAsyncContextManager[Any]]] = ()  # runs while the app does
+
+
+class HoneApp(Gate):
+    """The whole app as one ASGI callable. `async with app.running():` around serving it."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._client = Client(
+            connect_timeout_s=deps.settings.connect_timeout_s, read_timeout_s=deps.settings.first_byte_timeout_s
+        )
+        self.metrics = Metrics(deps.recorder)
+        super().__init__(_routed(deps, self._client, self.metrics), Guard(deps.store, deps.project_id))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start the parts, and stop them in reverse order. Raises ConfigError, StoreError."""
+        deps = self._deps
+        if not is_loopback(deps.settings.host) and not await any_keys(deps.store, deps.project_id):
+            raise ConfigError(
+                f"Hone would listen on {deps.settings.host} for everybody: make a key first (`hone keys create`), or "
+                "set `host` in [proxy] to 127.0.0.1."
+            )
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._client.close)
+            await deps.recorder.start()
+            stack.push_async_callback(deps.recorder.stop)
+            await deps.versions.start()
+            stack.push_async_callback(deps.versions.stop)
+            for part in deps.background:
+                await stack.enter_async_context(part())
+            yield
+
+
+def create_app(deps: Deps) -> HoneApp:
+    """The app for these parts."""
+    return HoneApp(deps)
+
+
+def _routed(deps: Deps, client: Client, figures: Metrics) -> App:
+    models = ModelRoutes(deps.settings, deps.versions, client)
+    hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
+    litestar = Litestar(
+        [
+            *(_mounted(path, _calls(path, deps, client, figures)) for path in DIALECTS),
+            *(_mounted(path, models.passed) for path in (*PASSED, *GENERATING) if path not in DIALECTS),
+            _mounted("/v1/models", models.models, whole_tree=True),
+            _mounted("/metrics", _metrics_route(figures)),
+            _mounted("/healthz", _health_route(deps.versions)),
+            *HANDLERS,
+        ],
+        dependencies={"hone": Provide(lambda: hone, sync_to_thread=False)},
+        exception_handlers={HTTPException: _told, CallerError: _told, RecorderError: _told},
+        openapi_config=OpenAPIConfig(title="Hone", version="1"),
+        logging_config=None,
+        request_max_body_size=deps.settings.max_body_bytes,
+    )
+    return cast(App, litestar)  # its ASGI types give the same messages other names
+
+
+def _calls(path: str, deps: Deps, client: Client, figures: Metrics) -> Calls:
+    return Calls(
+        DIALECTS[path],
+        project_id=deps.project_id,
+        settings=deps.settings,
+        recorder_settings=deps.recorder_settings,
+        recorder=deps.recorder,
+        versions=deps.versions,
+        client=client,
+        metrics=figures,
+    )
+
+
+def _mounted(path: str, app: App, *, whole_tree: bool = False) -> ASGIRouteHandler:
+    """`app` at exactly `path`, or at all that begins with it."""
+
+    async def handler(scope: LitestarScope, receive: LitestarReceive, send: LitestarSend) -> None:
+        await app(cast(Scope, scope), cast(Receive, receive), cast(Send, send))
+
+    return asgi(path, is_mount=whole_tree, copy_scope=False)(handler)
+
+
+def _metrics_route(figures: Metrics) -> App:
+    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200, figures.text(), metrics.CONTENT_TYPE)
+
+    return route
+
+
+def _health_route(versions: InService) -> App:
+    """Whether this process serves; what it has to serve with is told beside it."""
+
+    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+        snapshot = versions.snapshot
+        up = len(snapshot.up())
+        await send_json(send, {"status": "ok", "engines_up": up, "aliases": sorted(snapshot.aliases)})
+
+    return route
+
+
+def _told(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """An error of a route, in the format of its path."""
+    path = cast(Scope, request.scope)["hone.path"]
+    told = error_of(error, request.method, path)
+    body, media_type = rendered(path, told)
+    headers = {name.decode(): value.decode() for name, value in advice(told)}
+    return Response(body, status_code=told.status, media_type=media_type.decode(), headers=headers)

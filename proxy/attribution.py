@@ -1,0 +1,68 @@
+"""Whose call is this: the run it belongs to, how that is known, and the version that serves it.
+
+Owns: the order of evidence (path, key, headers; then tool-call ids that we issued; then exact lineage; else a new run)
+and that a run stays on its version. Refuses: guessing on a system and a user message alone: a group's first turns are
+identical by design.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.address import Stated
+from proxy.versions import InService, Route, Target
+from recorder.ids import new_id
+from recorder.recorder import Recorder
+from recorder.states import Confidence
+from recorder.turns import Attribution, Request, TrajectoryRef
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A call with its run and its engine."""
+
+    attribution: Attribution
+    route: Route
+
+
+class Attributor:
+    """Places calls. One an app."""
+
+    def __init__(self, project_id: str, recorder: Recorder, versions: InService) -> None:
+        self._project_id = project_id
+        self._recorder = recorder
+        self._versions = versions
+
+    async def place(self, target: Target, stated: Stated, request: Request) -> Placed:
+        """Find or open the run, and route the call. Raises NoReplica, StoreError."""
+        attribution = await self._attribute(target, stated, request)
+        ref = attribution.trajectory
+        route = self._versions.route(target.alias, ref.version_id, target.version)
+        if route.moved:
+            await self._versions.moved_away(ref.id, route.version.id)
+            self._recorder.repinned(ref.id, route.version.id)
+        return Placed(attribution, route)
+
+    async def _attribute(self, target: Target, stated: Stated, request: Request) -> Attribution:
+        address = stated.address
+        if address.trajectory is not None and stated.source is not None:
+            ref = await self._at(target, stated, request)
+            parent = await self._recorder.parent_in(ref, request.messages)
+            return Attribution(stated.source, Confidence.STATED, ref, parent)
+        found = await self._recorder.find_parent(self._project_id, target.alias.id, request.messages, request)
+        if found.trajectory is not None:
+            return Attribution(found.source, found.confidence, found.trajectory, found.parent)
+        if address.group is not None and stated.source is not None:
+            return Attribution(stated.source, Confidence.STATED, await self._at(target, stated, request))
+        ref = self._recorder.new_trajectory(address, self._offer(target, new_id("run")))
+        # What looks like several runs at once is recorded in one of its own, and stays marked as what it is.
+        confidence = found.confidence if found.source != "none" else Confidence.NEW
+        return Attribution(found.source if found.source != "none" else "new", confidence, ref)
+
+    async def _at(self, target: Target, stated: Stated, request: Request) -> TrajectoryRef:
+        address = stated.address
+        offered = self._offer(target, address.group or address.trajectory or "")
+        return await self._recorder.trajectory_at(self._project_id, target.alias.id, address, request, offered)
+
+    def _offer(self, target: Target, key: str) -> str:
+        return target.version.id if target.version is not None else self._versions.offer(target.alias, key)

@@ -1,0 +1,338 @@
+"""One generating call, from the request to the end of its answer: the order of things, for every wire format.
+
+Owns: that order. Read, place, send, pass on, commit, and only then tell the client that the answer is finished.
+Refuses: formats (the dialects), whose call it is (`proxy.attribution`), what is written (`recorder`).
+
+Capture never breaks what it captures: when the store fails, the call is served all the same (unless
+`recorder.on_failure = "refuse"`), counted, and alarmed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from dataclasses import dataclass, field
+
+from proxy import sse
+from proxy.address import Stated
+from proxy.asgi import Connected, RawHeaders, Receive, Scope, Send, begin_stream, read_body, respond
+from proxy.attribution import Attributor
+from proxy.auth import Caller
+from proxy.dialects.base import NOTHING_SAMPLED, Answer, Dialect, Reading, Rules, Sampled
+from proxy.engine_errors import engine_said, unknown_model
+from proxy.errors import (
+    BadGateway,
+    CallerError,
+    ClientGone,
+    EngineBroke,
+    EngineUnreachable,
+    NoReplica,
+    Unavailable,
+    WrongMethod,
+)
+from proxy.http1 import Client, Reply
+from proxy.keep_alive import Pulse
+from proxy.metrics import Metrics
+from proxy.replies import say
+from proxy.sections import ProxySettings
+from proxy.versions import InService, Route, Target
+from recorder.errors import StoreError
+from recorder.ids import new_id
+from recorder.recorder import Recorder
+from recorder.settings import RecorderSettings
+from recorder.states import CallState
+from recorder.turns import Attribution, Turn
+
+log = logging.getLogger(__name__)
+
+AFTER_FINISH_S = 2.0  # how long an answer whose every choice is finished may take to say so
+ALARM_EVERY_S = 10.0  # a failing store is logged at most this often
+
+
+@dataclass(slots=True)
+class Call:
+    """One call while it runs."""
+
+    caller: Caller
+    stated: Stated
+    reading: Reading
+    target: Target
+    answer: Answer
+    id: str = field(default_factory=lambda: new_id("call"))
+    started_at: float = field(default_factory=time.time)
+    attribution: Attribution | None = None  # None: it cannot be recorded
+    route: Route | None = None
+    http_status: int | None = None
+    streaming: bool = False  # the head of the stream was sent
+    body: bytes = b""  # a whole answer, for the client
+    failure: CallerError | None = None  # what the client is told instead
+    error: str | None = None  # what is recorded as the reason
+    first_token_at: float | None = None
+
+    def headers(self) -> RawHeaders:
+        """What an answer says about the call."""
+        raw = [(b"x-hone-call", self.id.encode())]
+        if self.attribution is not None:
+            raw.append((b"x-hone-trajectory", self.attribution.trajectory.id.encode()))
+        if self.route is not None:
+            raw.append((b"x-hone-version", self.route.version.name.encode()))
+        return raw
+
+
+class Calls:
+    """Serves the calls of one wire format as a raw ASGI app."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        *,
+        project_id: str,
+        settings: ProxySettings,
+        recorder_settings: RecorderSettings,
+        recorder: Recorder,
+        versions: InService,
+        client: Client,
+        metrics: Metrics,
+    ) -> None:
+        self._dialect = dialect
+        self._project_id = project_id
+        self._settings = settings
+        self._rules = Rules(settings.defaults, frozenset(settings.allowed_media_hosts))
+        self._commit_timeout_s = recorder_settings.commit_timeout_s
+        self._refuse = recorder_settings.on_failure == "refuse"
+        self._recorder = recorder
+        self._versions = versions
+        self._client = client
+        self._metrics = metrics
+        self._attributor = Attributor(project_id, recorder, versions)
+        self._alarmed_at = float("-inf")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one call."""
+        try:
+            call = await self._read(scope, receive)
+            await self._place(call)
+        except CallerError as e:
+            await self._say(send, e)
+        except ClientGone:
+            return
+        else:
+            await self._run(call, receive, send)
+
+    # --- before the engine
+
+    async def _read(self, scope: Scope, receive: Receive) -> Call:
+        if scope["method"] != "POST":
+            raise WrongMethod(f"{scope['method']} {self._dialect.path} is not served: use POST.")
+        headers = scope["hone.headers"]
+        body = await read_body(headers, receive, self._settings.max_body_bytes)
+        reading = self._dialect.read(body, headers, self._rules)
+        caller: Caller = scope["hone.caller"]
+        return Call(
+            caller, scope["hone.stated"], reading, self._target(reading.request.model, caller), reading.answer()
+        )
+
+    def _target(self, model: str, caller: Caller) -> Target:
+        target = self._versions.resolve(model)
+        if target is None:
+            raise unknown_model(model, self._versions)
+        if target.version is not None:
+            caller.require_version(model)
+        return target
+
+    async def _place(self, call: Call) -> None:
+        """Find the call's run and its engine; without the store it gets an engine and no run."""
+        try:
+            async with asyncio.timeout(self._commit_timeout_s):
+                placed = await self._attributor.place(call.target, call.stated, call.reading.request)
+            call.attribution, call.route = placed.attribution, placed.route
+        except NoReplica as e:
+            raise Unavailable(str(e), code="engine_unavailable") from e
+        except Exception as e:  # whatever is wrong with recording must not reach the agent
+            refused = self._alarm(call, "attribution", e)
+            if refused is not None:
+                raise refused from e
+            call.route = self._route(call)
+
+    def _route(self, call: Call) -> Route:
+        """The route of a call: its run's version, or what is live where there is no run."""
+        pinned = call.attribution.trajectory.version_id if call.attribution is not None else None
+        try:
+            return self._versions.route(call.target.alias, pinned, call.target.version)
+        except NoReplica as e:
+            raise Unavailable(str(e), code="engine_unavailable") from e
+
+    # --- the engine
+
+    async def _run(self, call: Call, receive: Receive, send: Send) -> None:
+        if call.attribution is not None:
+            self._recorder.begin(self._turn(call, call.attribution, CallState.OPEN, NOTHING_SAMPLED))
+        try:
+            async with Connected(receive):
+                await self._ask(call, send)
+        except ClientGone as e:
+            call.error = str(e)
+        except CallerError as e:
+            call.failure, call.error = e, str(e)
+        except EngineBroke as e:
+            call.failure, call.error = BadGateway(f"{e}. The call was not finished; try again."), str(e)
+        state, sampled = self._state(call), call.answer.sampled()
+        refused = await self._record(call, state, sampled)
+        self._count(call, state, sampled)
+        await self._finish(call, send, refused)
+
+    async def _ask(self, call: Call, send: Send) -> None:
+        """Send the call to its engine; where that cannot be reached, to another that holds the version."""
+        tried: set[str] = set()
+        while True:
+            assert call.route is not None
+            tried.add(call.route.replica_url)
+            try:
+                await self._ask_one(call, call.route, send)
+                return
+            except EngineUnreachable as e:
+                self._versions.failed(call.route)
+                other = self._route(call)
+                if other.replica_url in tried:
+                    raise Unavailable(f"{e}. Try again in a moment.", code="engine_unavailable") from e
+                call.route = other
+
+    async def _ask_one(self, call: Call, route: Route, send: Send) -> None:
+        body = call.reading.engine_body(route.engine_model)
+        with self._versions.hold(route):
+            reply = await self._client.send(route.replica_url, self._dialect.engine_path, body, key=route.engine_key)
+            async with reply:
+                call.http_status = reply.status
+                if reply.status != 200:
+                    raise engine_said(reply.status, await reply.body(), route, call.reading.request.model)
+                if call.reading.request.stream:
+                    await begin_stream(send, call.headers())
+                    call.streaming = True
+                    await self._pass_on(call, reply, send)
+                else:
+                    call.body = call.answer.body(await reply.body())
+
+    async def _pass_on(self, call: Call, reply: Reply, send: Send) -> None:
+        """Give the client the events as they come, up to the one that carries the last finish."""
+        parser, answer = sse.Parser(), call.answer
+        with Pulse(send) as pulse:
+            while not (answer.finished or answer.over):
+                chunk = await reply.chunk()
+                if not chunk:
+                    raise EngineBroke("the engine ended its answer before it was finished")
+                if events := b"".join([answer.event(data) for data in parser.feed(chunk)]):
+                    await pulse.send(events)
+                if call.first_token_at is None and answer.begun:
+                    call.first_token_at = time.time()
+        # All that is left is the usage and the end. The turn is complete whether or not they come.
+        with contextlib.suppress(TimeoutError, EngineBroke):
+            async with asyncio.timeout(AFTER_FINISH_S):
+                while chunk := await reply.chunk():
+                    for data in parser.feed(chunk):
+                        answer.event(data)
+        if answer.error is not None:
+            call.error = answer.error
+        elif not answer.finished:
+            raise EngineBroke("the engine ended its answer before it was finished")
+
+    # --- after the engine
+
+    def _state(self, call: Call) -> CallState:
+        if call.answer.finished:
+            call.error = call.failure = None  # whatever broke then, the turn is whole
+            return CallState.COMPLETE
+        return CallState.ABORTED if call.failure is None and not call.answer.error else CallState.ERRORED
+
+    async def _record(self, call: Call, state: CallState, sampled: Sampled) -> CallerError | None:
+        """Commit the turn, or give up waiting for it. Returns what the client is told if that is to be refused."""
+        if call.attribution is None:
+            return None
+        turn = self._turn(call, call.attribution, state, sampled)
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(self._commit_timeout_s):
+                await self._recorder.commit(turn)
+        except TimeoutError as e:
+            return self._alarm(call, "timeout", e)
+        except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
+            return self._alarm(call, "store", e)
+        self._metrics.committed(time.perf_counter() - began)
+        return None
+
+    def _alarm(self, call: Call, why: str, error: Exception) -> CallerError | None:
+        """Count and log a call that is not recorded; the error for the client where calls are refused then."""
+        self._metrics.unrecorded(why)
+        now = time.monotonic()
+        if now - self._alarmed_at >= ALARM_EVERY_S:
+            self._alarmed_at = now
+            unexpected = not isinstance(error, StoreError | TimeoutError)
+            log.error(
+                "call %s is %s and NOT RECORDED (%s): %s. See hone_unrecorded_calls in /metrics.",
+                call.id,
+                "refused" if self._refuse else "served",
+                why,
+                error or type(error).__name__,
+                exc_info=error if unexpected else None,
+            )
+        if not self._refuse:
+            return None
+        reason = str(error) or f"no commit within {self._commit_timeout_s:g} s"
+        return Unavailable(
+            f"the call cannot be recorded, and unrecorded calls are refused: {reason}", code="unrecorded"
+        )
+
+    def _turn(self, call: Call, attribution: Attribution, state: CallState, sampled: Sampled) -> Turn:
+        route = call.route
+        assert route is not None
+        return Turn(
+            call_id=call.id,
+            project_id=self._project_id,
+            address=call.stated.address,
+            attribution=attribution,
+            request=call.reading.request,
+            state=state,
+            alias_id=call.target.alias.id,
+            version_id=route.version.id,
+            base_fingerprint=route.base_fingerprint,
+            prompt_token_ids=sampled.prompt_token_ids,
+            choices=sampled.choices,
+            usage=sampled.usage,
+            response_meta=sampled.response_meta,
+            http_status=call.http_status,
+            error=call.error,
+            started_at=call.started_at,
+            first_token_at=call.first_token_at,
+            finished_at=None if state is CallState.OPEN else time.time(),
+            issued_ids=sampled.issued_ids,
+        )
+
+    def _count(self, call: Call, state: CallState, sampled: Sampled) -> None:
+        assert call.route is not None
+        first_s = call.first_token_at - call.started_at if call.first_token_at is not None else None
+        usage = sampled.usage or {}
+        self._metrics.call(
+            self._dialect.name,
+            call.route.version.name,
+            state.value,
+            time.time() - call.started_at,
+            first_s,
+            usage.get("prompt_tokens") or 0,
+            usage.get("completion_tokens") or 0,
+        )
+
+    async def _finish(self, call: Call, send: Send, refused: CallerError | None) -> None:
+        """Tell the client how it ended. To one that is gone this says nothing, and costs nothing."""
+        failure = refused or call.failure
+        if call.streaming:
+            end = self._dialect.error_events(failure) if failure is not None else call.answer.tail()
+            await send({"type": "http.response.body", "body": end})
+        elif failure is not None:
+            await self._say(send, failure, call.headers())
+        else:
+            await respond(send, 200, call.body, headers=call.headers())
+
+    async def _say(self, send: Send, error: CallerError, headers: RawHeaders | None = None) -> None:
+        self._metrics.refused(error.status)
+        await say(send, self._dialect.path, error, headers)

@@ -1,0 +1,227 @@
+"""The fields of vLLM's generating requests that every dialect must know: refused, bounded, forced, distorting.
+
+Owns: contracts.md, 3 (what never reaches the engine) and 4 (what bends the distribution), for bodies in vLLM's own
+fields. Refuses: messages and answers (the dialects), and anything about other engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import orjson
+
+from proxy.dialects.base import Rules
+from proxy.errors import BadRequest
+from recorder.turns import Sampling
+
+Body = dict[str, Any]
+
+# Field → why no client may send it.
+REFUSED: Final[Mapping[str, str]] = {
+    "kv_transfer_params": "it replaces the prompt behind the recorder's back",
+    "ec_transfer_params": "it reaches the engine's caches",
+    "truncate_prompt_tokens": "it cuts the prompt behind the recorder's back",
+    "truncation_side": "it cuts the prompt behind the recorder's back",
+    "cache_salt": "Hone owns the engine's prefix cache",
+    "priority": "Hone owns the engine's queue",
+    "vllm_xargs": "it reaches the engine's insides",
+    "prompt_logprobs": "two such requests at once stop an engine that serves adapters",
+    "prompt_logprob_token_ids": "two such requests at once stop an engine that serves adapters",
+    "echo": "with logprobs it asks for prompt_logprobs, two of which at once stop an engine that serves adapters",
+    "use_beam_search": "its tokens are not sampled, so that they cannot be recorded with their logprobs",
+    "prompt_embeds": "the engine would load it as a serialized tensor",
+}
+# Where SDKs and gateways nest fields that they pass on: a refused field is refused there too.
+NESTED: Final = ("extra_body", "extra_args", "sampling_params", "nvext", "provider_options", "vllm")
+
+# The engine's own bounds, or tighter where the engine would accept what it cannot bear.
+MAX_CHOICES: Final = 128
+MAX_TOP_LOGPROBS: Final = 20
+MAX_TOKENS: Final = 2**31 - 1
+
+NEUTRAL: Final[Mapping[str, float | int]] = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+}
+_PENALTIES: Final = ("presence_penalty", "frequency_penalty", "repetition_penalty")
+_LISTS_THAT_BEND: Final = ("logit_bias", "allowed_token_ids", "bad_words", "logits_processors", "min_tokens")
+_FORMATS: Final = (
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "guided_decoding",
+)
+_OTHERS_THAT_BEND: Final = ("thinking_token_budget", "watermarking")
+_EMBEDDED_MEDIA: Final = ("image_embeds", "audio_embeds", "prompt_embeds", "video_embeds")
+
+
+def load(body: bytes) -> Body:
+    """A request's body as an object. Raises BadRequest."""
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError as e:
+        raise BadRequest(f"the body is not JSON: {e}.", code="invalid_json") from e
+    if not isinstance(fields, dict):
+        raise BadRequest('the body is JSON, but not an object: send {"model": …}.', code="invalid_type")
+    return fields
+
+
+def refuse(body: Body) -> None:
+    """Raise BadRequest, naming the field, for what must not reach the engine, also one level down."""
+    for where, fields in _levels(body):
+        for name in REFUSED.keys() & fields.keys():
+            if fields[name] is not None and fields[name] is not False:
+                raise BadRequest(
+                    f"the field {where}{name!r} is not accepted: {REFUSED[name]}. Leave it out.",
+                    param=where.replace("'", "") + name,
+                    code="unsupported_parameter",
+                )
+
+
+def _levels(body: Body) -> Iterator[tuple[str, Body]]:
+    yield "", body
+    for name in NESTED:
+        nested = body.get(name)
+        if isinstance(nested, dict):
+            yield f"{name}.", nested
+
+
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "model": (str,),
+    "stream": (bool,),
+    "stream_options": (dict,),
+    "stop": (str, list),
+    "tools": (list,),
+    "tool_choice": (str, dict),
+    "response_format": (dict,),
+    "logprobs": (bool,),
+}
+_TYPE_NAMES: Final = {str: "a string", bool: "true or false", dict: "an object", list: "a list"}
+
+
+def check_types(body: Body, types: Mapping[str, tuple[type, ...]] = _TYPES) -> None:
+    """Raise BadRequest for a field that we read and that has another type than it must."""
+    for name, allowed in types.items():
+        value = body.get(name)
+        if value is not None and not isinstance(value, allowed):
+            wanted = " or ".join(_TYPE_NAMES[t] for t in allowed)
+            raise BadRequest(f"the field {name!r} is {value!r:.60}: give {wanted}.", param=name, code="invalid_type")
+
+
+def check_bounds(body: Body) -> None:
+    """Raise BadRequest for numbers that are none, or that the engine could not bear."""
+    _integer(body, "n", 1, MAX_CHOICES)
+    _integer(body, "max_tokens", 0, MAX_TOKENS)
+    _integer(body, "max_completion_tokens", 0, MAX_TOKENS)
+    _integer(body, "min_tokens", 0, MAX_TOKENS)
+    _integer(body, "top_logprobs", 0, MAX_TOP_LOGPROBS)
+    _integer(body, "top_k", -1, MAX_TOKENS)
+    _integer(body, "seed", -(2**63), 2**63 - 1)
+    for name in ("temperature", "top_p", "min_p", *_PENALTIES):
+        _number(body, name)
+
+
+def _integer(body: Body, name: str, least: int, most: int) -> None:
+    value = body.get(name)
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise BadRequest(
+            f"the field {name!r} is {value!r:.60}: give a whole number from {least} to {most}.",
+            param=name,
+            code="invalid_value",
+        )
+
+
+def _number(body: Body, name: str) -> None:
+    value = body.get(name)
+    if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
+        raise BadRequest(f"the field {name!r} is {value!r:.60}: give a number.", param=name, code="invalid_type")
+
+
+def add_neutral(body: Body, rules: Rules) -> None:
+    """Write neutral values where the client left sampling fields out, so that no default of the model acts."""
+    if rules.defaults == "neutral":
+        for name, value in NEUTRAL.items():
+            if body.get(name) is None:
+                body[name] = value
+
+
+def sampling(body: Body, rules: Rules, forced: tuple[str, ...] = ()) -> Sampling:
+    """The parameters in force for a checked body. `forced` are further names that bend the distribution."""
+    read: Callable[[str], Any] = lambda name: NEUTRAL[name] if body.get(name) is None else body[name]  # noqa: E731
+    stop = body.get("stop")
+    return Sampling(
+        temperature=float(read("temperature")),
+        top_p=float(read("top_p")),
+        top_k=body["top_k"] if (body.get("top_k") or 0) > 0 else None,
+        min_p=float(read("min_p")),
+        seed=body.get("seed"),
+        max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
+        n=body.get("n") or 1,
+        stop=(stop,) if isinstance(stop, str) else tuple(map(str, stop or ())),
+        distorting=(*_distorting(body, rules), *forced),
+    )
+
+
+def _distorting(body: Body, rules: Rules) -> list[str]:
+    bends = [name for name in _PENALTIES if body.get(name) not in (None, NEUTRAL[name])]
+    bends += [name for name in (*_LISTS_THAT_BEND, *_FORMATS, *_OTHERS_THAT_BEND) if body.get(name)]
+    if rules.defaults == "engine" and any(body.get(name) is None for name in NEUTRAL):
+        bends.append("engine_defaults")  # whatever they are: nobody told us
+    return bends
+
+
+def check_media(content: object, rules: Rules, where: str) -> None:
+    """Raise BadRequest where a message's content names media that the engine must not fetch or load."""
+    if not isinstance(content, list):
+        return
+    for at, part in enumerate(content):
+        if isinstance(part, dict):
+            _check_part(part, rules, f"{where}[{at}]")
+
+
+def _check_part(part: Body, rules: Rules, where: str) -> None:
+    for name, value in part.items():
+        if name in _EMBEDDED_MEDIA or (value in _EMBEDDED_MEDIA and name == "type"):
+            raise BadRequest(f"{where} has {name!r}: {REFUSED['prompt_embeds']}.", param=where)
+        if name == "url" or name.endswith("_url"):
+            url = value.get("url") if isinstance(value, dict) else value
+            if url is not None:
+                _check_url(url, rules, f"{where}.{name}")
+        elif name in ("content", "parts", "source"):
+            check_media([value] if isinstance(value, dict) else value, rules, f"{where}.{name}")
+
+
+def _check_url(url: object, rules: Rules, where: str) -> None:
+    if isinstance(url, str):
+        if url[:5].lower() == "data:":
+            return
+        if _host(url) in rules.media_hosts:
+            return
+    raise BadRequest(
+        f"{where} is {url!r:.120}: the engine fetches media only from allowed hosts. Send a data: URL, or add the host "
+        "to `allowed_media_hosts` in the [proxy] section of hone.toml.",
+        param=where,
+        code="media_not_allowed",
+    )
+
+
+def _host(url: str) -> str | None:
+    """The host of a plain http(s) URL; None for anything that two parsers could read differently."""
+    if any(c in url for c in "\\@") or any(c <= " " or c == "\x7f" for c in url):
+        return None
+    try:
+        parts = urlsplit(url)
+        return parts.hostname if parts.scheme in ("http", "https") else None
+    except ValueError:
+        return None

@@ -1,0 +1,57 @@
+"""The outermost layer: pure ASGI that every request passes before it is routed.
+
+Owns: taking the address off the path, admission (`proxy.auth`), and telling a caller in its own format what was wrong
+with either. What it finds is left in the scope: `hone.headers`, `hone.caller`, `hone.stated`. Refuses: routes.
+"""
+
+from __future__ import annotations
+
+from proxy.address import split_path, stated
+from proxy.asgi import App, Receive, Scope, Send
+from proxy.auth import Guard
+from proxy.errors import CallerError
+from proxy.replies import say
+from recorder.keys import Scope as KeyScope
+
+
+class Gate:
+    """Wraps the routed app."""
+
+    def __init__(self, app: App, guard: Guard) -> None:
+        self._app = app
+        self._guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or say why not."""
+        if scope["type"] == "http":
+            try:
+                await self._enter(scope)
+            except CallerError as e:
+                await say(send, scope.get("hone.path") or scope["path"], e)
+                return
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        await self._app(scope, receive, send)
+
+    async def _enter(self, scope: Scope) -> None:
+        headers = scope["hone.headers"] = dict(scope["headers"])
+        raw_path = scope.get("raw_path") or scope["path"].encode()
+        scope["hone.path"] = _unaddressed(raw_path)
+        named, rest = split_path(raw_path)
+        if named is not None:
+            scope["path"], scope["raw_path"] = rest.decode("latin-1"), rest
+        path: str = scope["path"]
+        peer = scope["client"][0] if scope.get("client") else None
+        caller = await self._guard.admit(scope["method"], path, headers, peer)
+        run = stated(named, caller.run, headers)
+        if run.address.purpose in ("val", "eval"):
+            caller.require(KeyScope.EVAL, f"the purpose {run.address.purpose.value!r}")
+        scope["hone.caller"], scope["hone.stated"] = caller, run
+
+
+def _unaddressed(raw_path: bytes) -> str:
+    """The path behind an address that may be malformed: only to choose the format of an error."""
+    at = max(raw_path.find(b"/v1/"), raw_path.find(b"/hone/"))
+    return raw_path[max(at, 0) :].decode("latin-1")

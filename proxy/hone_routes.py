@@ -1,0 +1,307 @@
+"""Hone's own routes, `/hone/v1/…`: runs minted, ended and judged by people; what is recorded, read back.
+
+Owns: these bodies and answers. Every route that names a run also works behind an address (`/g/<group>/t/<id>/hone/v1/
+done`), with a key minted for the run, and with `x-hone-trajectory`. Refuses: model traffic.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import orjson
+from litestar import Request, Response, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import Parameter
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from proxy.address import Named
+from proxy.auth import Caller
+from proxy.errors import BadRequest, Forbidden, Missing
+from proxy.versions import InService
+from recorder import feedback, groups, keys, sql
+from recorder import versions as stored_versions
+from recorder.aliases import get_aliases
+from recorder.ids import check_external, new_id
+from recorder.keys import Scope
+from recorder.recorder import Recorder
+from recorder.states import TrajectoryState
+from recorder.store import Store
+from recorder.transcripts import find_trajectory, load_group, load_trajectory, trajectory_of_call
+from recorder.turns import Address
+
+AnyRequest = Request[Any, Any, Any]
+Id = Annotated[str, Parameter(description="Hone's own id (`traj_…`), or the id that the caller gave.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Hone:
+    """What these routes work with."""
+
+    project_id: str
+    store: Store
+    recorder: Recorder
+    versions: InService
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class NewRun(_Body):
+    """A run to be made: an address for an agent that can be given a base URL, a key for one that can't."""
+
+    trajectory: str | None = None
+    """The run's id. Default: a new one."""
+    group: str | None = None
+    """The group that the run is an attempt of."""
+    expires_in_s: float | None = Field(None, gt=0)
+    """How long the key is good. Default: until it is revoked."""
+
+
+class Run(BaseModel):
+    """A run that was made."""
+
+    trajectory: str
+    group: str | None
+    base_url: str
+    api_key: str
+    key_id: str
+
+
+class Done(_Body):
+    """How a run ended."""
+
+    state: Literal["completed", "errored", "abandoned"] = "completed"
+    """`completed`: the agent ended, however badly. `errored`: the fault was not the agent's; it is never judged."""
+    reason: str = Field("closed", max_length=200)
+
+
+class Ended(BaseModel):
+    """A run that has ended."""
+
+    trajectory_id: str
+    state: str
+
+
+class NewFeedback(_Body):
+    """What somebody says about a run, or about one call of it. TensorZero's names work too."""
+
+    name: str | None = None
+    """What is measured, for example `solved`. Reserved: `comment` and `demonstration`, whose value is text."""
+    metric_name: str | None = None
+    """Another name for `name`."""
+    value: bool | int | float | str
+    comment: str | None = Field(None, max_length=feedback.MAX_TEXT_CHARS)
+    call_id: str | None = None
+    """The call that is meant (`x-hone-call`)."""
+    inference_id: str | None = None
+    """Another name for `call_id`."""
+    trajectory_id: str | None = None
+    """The run that is meant, where neither the path, nor a header, nor the key names it."""
+    episode_id: str | None = None
+    """Another name for `trajectory_id`."""
+    tags: dict[str, str] = {}
+    dryrun: bool = False
+    """Check and write nothing."""
+
+    @model_validator(mode="after")
+    def _one_name(self) -> NewFeedback:
+        if (self.name is None) == (self.metric_name is None):
+            raise ValueError("give `name` (or `metric_name`), and only one of them")
+        return self
+
+    @property
+    def about(self) -> str:
+        """The feedback's name."""
+        return self.name or self.metric_name or ""
+
+
+class Noted(BaseModel):
+    """Feedback that was written; `feedback_id` is None for a dry run."""
+
+    feedback_id: str | None
+    trajectory_id: str
+    call_id: str | None
+
+
+# --- runs
+
+
+@post("/hone/v1/trajectories")
+async def make_run(hone: Hone, request: AnyRequest, data: NewRun) -> Run:
+    """Make a run: its id, its address, and a key that stands for it."""
+    caller = _caller(request)
+    run = Named(
+        check_external(data.trajectory or new_id("run"), "trajectory"),
+        check_external(data.group, "group") if data.group is not None else None,
+    )
+    if caller.run is not None:
+        raise Forbidden("a key that was minted for a run can't make others.")
+    scopes = {scope for scope in (Scope.INFER, Scope.FEEDBACK) if caller.may(scope)}
+    expires_at = await _now(hone.store) + data.expires_in_s if data.expires_in_s is not None else None
+    key, secret = await keys.mint(hone.store, hone.project_id, f"run {run}", scopes, str(run), expires_at)
+    path = f"g/{run.group}/t/{run.trajectory}" if run.group else f"t/{run.trajectory}"
+    return Run(
+        trajectory=str(run.trajectory),
+        group=run.group,
+        base_url=f"{request.base_url}{path}/v1",
+        api_key=secret,
+        key_id=key.id,
+    )
+
+
+@post("/hone/v1/trajectories/{trajectory:str}/done", status_code=200)
+async def end_run(hone: Hone, request: AnyRequest, trajectory: Id, data: Done | None = None) -> Ended:
+    """End a run. Ending it twice changes nothing."""
+    return await _end(hone, await _own(hone, request, trajectory), data)
+
+
+@post("/hone/v1/done", status_code=200)
+async def end_addressed_run(hone: Hone, request: AnyRequest, data: Done | None = None) -> Ended:
+    """End the run that the path, the key or a header names."""
+    return await _end(hone, await _addressed(hone, request), data)
+
+
+@post("/hone/v1/trajectories/{trajectory:str}/feedback")
+async def note_feedback(hone: Hone, request: AnyRequest, trajectory: Id, data: NewFeedback) -> Noted:
+    """Say how a run, or one call of it, went."""
+    return await _note(hone, await _own(hone, request, trajectory), data)
+
+
+@post("/hone/v1/feedback")
+async def note_addressed_feedback(hone: Hone, request: AnyRequest, data: NewFeedback) -> Noted:
+    """Say how the run that the body, the path, the key or a header names went."""
+    call_id, named = data.call_id or data.inference_id, data.trajectory_id or data.episode_id
+    if named is not None:
+        return await _note(hone, await _own(hone, request, named), data)
+    if call_id is None:
+        return await _note(hone, await _addressed(hone, request), data)
+    of_call = await trajectory_of_call(hone.store, hone.project_id, call_id)
+    if of_call is None:
+        raise Missing(f"no call {call_id[:200]!r}: it is what an answer says in x-hone-call.", param="call_id")
+    return await _note(hone, await _own(hone, request, of_call), data)
+
+
+@post("/hone/v1/groups/{group:str}/close", status_code=200)
+async def close_group(hone: Hone, request: AnyRequest, group: Id) -> Response[bytes]:
+    """Close a group: no more attempts come, it can be judged."""
+    if _caller(request).run is not None:
+        raise Forbidden("a key that was minted for a run can't close a group.")
+    return _json(await groups.close_group(hone.store, hone.project_id, group))
+
+
+# --- reading back
+
+
+@get("/hone/v1/trajectories/{trajectory:str}")
+async def show_trajectory(
+    hone: Hone, trajectory: Id, group: str | None = None, tokens: bool = False
+) -> Response[bytes]:
+    """One run with its conversation and its calls; `tokens` adds the exact ids and logprobs."""
+    found = await find_trajectory(hone.store, hone.project_id, trajectory, group)
+    return _json(await load_trajectory(hone.store, found, with_tokens=tokens))
+
+
+@get("/hone/v1/groups/{group:str}")
+async def show_group(hone: Hone, group: Id, tokens: bool = False) -> Response[bytes]:
+    """A group with all its runs."""
+    found = await groups.find_group(hone.store, hone.project_id, group)
+    return _json(await load_group(hone.store, found, with_tokens=tokens))
+
+
+@get("/hone/v1/aliases")
+async def show_aliases(hone: Hone) -> Response[bytes]:
+    """The names that agents ask for, and where they point."""
+    return _json(await get_aliases(hone.store, hone.project_id))
+
+
+@get("/hone/v1/versions")
+async def show_versions(hone: Hone, alias: str | None = None) -> Response[bytes]:
+    """The versions of an alias, or of all, by number."""
+    aliases = [a for a in await get_aliases(hone.store, hone.project_id) if alias in (None, a.name)]
+    if not aliases:
+        raise Missing(f"no alias {alias!r}: GET /hone/v1/aliases lists them.", param="alias")
+    return _json([v for a in aliases for v in await stored_versions.list_versions(hone.store, a.id)])
+
+
+HANDLERS: list[HTTPRouteHandler] = [
+    make_run,
+    end_run,
+    end_addressed_run,
+    note_feedback,
+    note_addressed_feedback,
+    close_group,
+    show_trajectory,
+    show_group,
+    show_aliases,
+    show_versions,
+]
+
+
+def _caller(request: AnyRequest) -> Caller:
+    caller: Caller = request.scope["hone.caller"]  # type: ignore[typeddict-item]  # put there by the gate
+    return caller
+
+
+async def _own(hone: Hone, request: AnyRequest, named: str) -> str:
+    """The internal id of a run that the caller names, and may speak for."""
+    found = await find_trajectory(hone.store, hone.project_id, named)
+    run = _caller(request).run
+    if run is not None and found != await _at(hone, run):
+        raise Forbidden(f"this key was minted for the run {run}, not for {named[:200]}.")
+    return found
+
+
+async def _addressed(hone: Hone, request: AnyRequest) -> str:
+    """The internal id of the run that path, key or header name."""
+    address: Address = request.scope["hone.stated"].address  # type: ignore[typeddict-item]  # put there by the gate
+    if address.trajectory is None:
+        raise BadRequest(
+            "no run is named: use /t/<id>/hone/v1/…, /hone/v1/trajectories/<id>/…, x-hone-trajectory, or a run's key."
+        )
+    return await _at(hone, Named(address.trajectory, address.group))
+
+
+async def _at(hone: Hone, run: Named) -> str:
+    return await find_trajectory(hone.store, hone.project_id, str(run.trajectory), run.group or "")
+
+
+async def _end(hone: Hone, trajectory_id: str, data: Done | None) -> Ended:
+    how = data or Done(state="completed", reason="closed")
+    await hone.recorder.close(hone.project_id, trajectory_id, TrajectoryState(how.state), how.reason)
+    ended = await load_trajectory(hone.store, trajectory_id)
+    return Ended(trajectory_id=trajectory_id, state=ended.state)
+
+
+async def _note(hone: Hone, trajectory_id: str, data: NewFeedback) -> Noted:
+    call_id = data.call_id or data.inference_id
+    try:
+        check_external(data.about, "the feedback name")
+        feedback.check_value(data.about, data.value)
+        if data.dryrun:
+            return Noted(feedback_id=None, trajectory_id=trajectory_id, call_id=call_id)
+        written = await feedback.add(
+            hone.store, hone.project_id, trajectory_id, data.about, data.value, data.comment, call_id, data.tags
+        )
+    except ValueError as e:
+        raise BadRequest(f"{e}.", param="value") from e
+    return Noted(feedback_id=written.id, trajectory_id=trajectory_id, call_id=call_id)
+
+
+async def _now(store: Store) -> float:
+    async with store.read() as conn:
+        return await sql.clock(conn)
+
+
+def _json(value: object) -> Response[bytes]:
+    return Response(orjson.dumps(value, default=_listed), media_type="application/json")
+
+
+def _listed(value: object) -> object:
+    if isinstance(value, array):
+        return value.tolist()
+    if isinstance(value, frozenset | set):
+        return sorted(value)
+    raise TypeError(f"no JSON for {type(value).__name__}")
