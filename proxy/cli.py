@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "db": ("recorder.commands:db", "Look after the store."),
 }
 _ERROR_TREES = frozenset(f"{package}.errors" for package in ("proxy", "recorder", "judge", "trainer"))
+_TRAINERS_MODULES = frozenset({"torch", "transformers", "peft"})
 
 
 class Context:
@@ -106,14 +107,18 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except Exception as e:  # the boundary to the terminal: what is not ours is raised again
-            if shared.debug or not _is_expected(e):
+            message = _explained(e)
+            if shared.debug or message is None:
                 raise
-            click.echo(f"hone: {e}", err=True)
+            click.echo(f"hone: {message}", err=True)
             ctx.exit(2 if type(e).__name__ == "ConfigError" else 1)
 
 
-def _is_expected(error: Exception) -> bool:
-    return any(cls.__module__ in _ERROR_TREES for cls in type(error).__mro__)
+def _explained(error: Exception) -> str | None:
+    """What to tell about an error that is expected; None for a bug."""
+    if isinstance(error, ModuleNotFoundError) and error.name in _TRAINERS_MODULES:
+        return f"{error.name} is not installed: training needs `pip install 'hone-proxy[cpu]'` (or [cuda], on a GPU)."
+    return str(error) if any(cls.__module__ in _ERROR_TREES for cls in type(error).__mro__) else None
 
 
 def with_shared_options(command: click.Command) -> click.Command:

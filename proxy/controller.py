@@ -67,7 +67,6 @@ class Controller:
         members = [Member(Replica(url, engine_key), engine.health_timeout_s) for url in engine_urls(engine)]
         self._fleet = Fleet(store, project_id, members)
         self._lease: Lease | None = None
-        self._renewed_at = float("-inf")
         self._pinned: set[str] = set()
         self._pinned_at = float("-inf")
         self._deaths: dict[str, int] = {}
@@ -79,14 +78,15 @@ class Controller:
         """Declare the aliases, then control for as long as the block runs and the lease can be had."""
         await self._declare(None)
         self._fleet.start()
-        task = asyncio.create_task(self._run(), name="controller")
+        tasks = {asyncio.create_task(self._run(), name="controller"), asyncio.create_task(self._hold_lease())}
         try:
             yield
         finally:
             self._stopping.set()
-            await asyncio.wait({task}, timeout=STOP_S)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            _, slow = await asyncio.wait(tasks, timeout=STOP_S)
+            for task in slow:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._fleet.stop()
             if self._lease is not None:
                 await leases.release(self._store, self._lease)
@@ -94,38 +94,43 @@ class Controller:
     async def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                if await self._holds_lease():
+                if self._lease is not None:
                     await self.tick()
-            except LeaseLost:
-                self._lease = None
-            except (StoreError, Conflict) as e:  # the next tick sees the store as it is then
+            except (StoreError, Conflict) as e:  # the next round sees the store as it is then
                 log.warning("the controller could not finish its round: %s", e)
             await passes(self._stopping, self._proxy.poll_s)
 
-    async def _holds_lease(self) -> bool:
-        if self._lease is None:
-            self._lease = await leases.acquire(
-                self._store, self._project_id, leases.CONTROLLER, self._versions.proxy_id, LEASE_S
-            )
-            if self._lease is None:
-                return False
+    async def _hold_lease(self) -> None:
+        """Take the lease when it is free and renew it, also while a round waits for an engine."""
+        while not self._stopping.is_set():
+            try:
+                if self._lease is None:
+                    self._lease = await self._take_lease()
+                else:
+                    self._lease = await leases.renew(self._store, self._lease, LEASE_S)
+            except LeaseLost as e:
+                log.warning("%s", e)
+                self._lease = None
+            except StoreError as e:
+                log.warning("the controller's lease could not be renewed: %s", e)
+            await passes(self._stopping, RENEW_EVERY_S if self._lease else LEASE_S / 10)
+
+    async def _take_lease(self) -> Lease | None:
+        lease = await leases.acquire(self._store, self._project_id, leases.CONTROLLER, self._versions.proxy_id, LEASE_S)
+        if lease is not None:
             await self._fleet.take_over()
-            self._renewed_at = time.monotonic()
-        elif time.monotonic() - self._renewed_at > RENEW_EVERY_S:
-            self._lease = await leases.renew(self._store, self._lease, LEASE_S)
-            self._renewed_at = time.monotonic()
-        return True
+        return lease
 
     async def tick(self) -> None:
         """One round: engines, then new versions, then what may go."""
         await self._identify()
-        await self._versions.refresh()
+        await self._versions.refresh(anew=False)
         await self._serve_what_is_kept()
-        for version in await get_versions(self._store, self._project_id, [VersionState.WRITTEN]):
-            if not self._fleet.up():
-                break
-            await self._admit(version)
         await self._promote_gated()
+        for version in await get_versions(self._store, self._project_id, [VersionState.WRITTEN]):
+            if self._fleet.up():
+                await self._admit(version)
+                await self._promote_gated()
         await self._drain()
         self.rounds += 1
 
@@ -261,14 +266,13 @@ class Controller:
         await mark(self._store, version.id, VersionState.REJECTED, f"{code}: {why}")
 
     async def _promote_gated(self) -> None:
-        """Move aliases to versions that passed, by each alias's policy."""
+        """Move aliases to versions that passed, by each alias's policy; never back to one older than the live one."""
         snapshot = self._versions.snapshot
-        for version in sorted(snapshot.versions.values(), key=lambda v: v.number):
-            if version.state is not VersionState.GATED or not snapshot.has(version):
-                continue
+        for version in [v for v in snapshot.versions.values() if v.state is VersionState.GATED and snapshot.has(v)]:
             alias = self._alias_of(version)
             policy = self._aliases.get(alias.name, AliasSettings())
-            if policy.promote != "auto":
+            live = snapshot.versions.get(alias.live_version_id or "")
+            if policy.promote != "auto" or (live is not None and version.number < live.number):
                 continue
             if not self._descends_from_service(version, alias):
                 await self._reject(version, "parent_left", "its parent was taken out of service in the meantime")
@@ -279,7 +283,6 @@ class Controller:
                 await set_live(self._store, alias.id, version.id, why="gate")
                 log.info("%s is live", version.name)
             await self._versions.refresh()
-            snapshot = self._versions.snapshot
 
     def _descends_from_service(self, version: VersionView, alias: AliasView) -> bool:
         """Whether the parent is live, the canary or an ancestor of the live one: not rolled back since."""

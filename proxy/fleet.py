@@ -42,6 +42,7 @@ class Member:
         self.fingerprint: str | None = None
         self.offered: frozenset[str] = frozenset()
         self._patience_s = patience_s
+        self._looking = asyncio.Lock()
         self._answered_at = float("-inf")
         self._reported: object = None
         self._reported_at = float("-inf")
@@ -58,6 +59,10 @@ class Member:
 
     async def look(self) -> None:
         """Ask what it serves. One that refuses connections is down at once, one that is slow after some patience."""
+        async with self._looking:  # or an answer from before a load could come after it
+            await self._look()
+
+    async def _look(self) -> None:
         try:
             async with asyncio.timeout(WATCH_TIMEOUT_S):
                 self.served = await self.replica.served()

@@ -34,8 +34,8 @@ class ProxySettings(BaseModel):
     """How long a connection to the engine may take."""
     first_byte_timeout_s: float = Field(600.0, gt=0)
     """How long the engine may take until the first byte of its answer."""
-    poll_s: float = Field(0.2, gt=0, le=5)
-    """How often aliases, versions and replicas are read from the store."""
+    poll_s: float = Field(0.1, gt=0, le=5)
+    """How often aliases, versions and replicas are read from the store, and new versions looked for."""
     stop_timeout_s: float = Field(30.0, ge=0)
     """How long running requests may go on after the proxy was told to stop."""
     pin_max_age_versions: int = Field(8, ge=1)

@@ -100,7 +100,7 @@ class InService:
         self._in_flight: Counter[str] = Counter()  # by version id
         self._busy: Counter[str] = Counter()  # by replica URL
         self._avoid_until: dict[str, float] = {}
-        self._versions_at = float("-inf")
+        self._read_at = self._versions_at = float("-inf")
         self._reported: object = None
         self._reported_at = float("-inf")
         self._refreshing = asyncio.Lock()
@@ -230,13 +230,15 @@ class InService:
 
     # --- following the store
 
-    async def refresh(self) -> None:
-        """Read aliases, versions and replicas anew, then report what this proxy may still send to."""
-        async with self._refreshing:
-            await self._read(anew=True)
+    async def refresh(self, *, anew: bool = True) -> None:
+        """Read aliases and replicas, then report what this proxy may still send to.
 
-    async def _read(self, *, anew: bool) -> None:
-        """Read the store. Versions, the longest of the three lists, only when an alias moved, or when it is time."""
+        Versions, the longest of the three lists, are read too if `anew`, when an alias moved, or when it is time.
+        """
+        async with self._refreshing:
+            await self._read(anew)
+
+    async def _read(self, anew: bool) -> None:
         aliases = {a.name: a for a in await get_aliases(self._store, self._project_id)}
         versions = self._snapshot.versions
         if anew or aliases != self._snapshot.aliases or time.monotonic() - self._versions_at > VERSIONS_EVERY_S:
@@ -245,6 +247,7 @@ class InService:
             self._versions_at = time.monotonic()
         known = await replicas.list_replicas(self._store, self._project_id)
         self._snapshot = Snapshot(aliases, versions, tuple(known))
+        self._read_at = time.monotonic()
         await self._report()
 
     def holding(self) -> dict[str, int]:
@@ -271,8 +274,8 @@ class InService:
         failing = False
         while not await passes(self._stopping, self._settings.poll_s):
             try:
-                async with self._refreshing:
-                    await self._read(anew=False)
+                if time.monotonic() - self._read_at >= self._settings.poll_s:  # else the controller has just done so
+                    await self.refresh(anew=False)
                 failing = False
             except StoreError as e:  # requests go on by the last snapshot
                 if not failing:

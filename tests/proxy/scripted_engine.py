@@ -7,6 +7,7 @@ from, as the new version would, or as the parent would when it is told to be sta
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ class ScriptedEngine:
         self.stale = False
         self.probe_status = 200
         self.die_on_load = False
+        self.load_gate = asyncio.Event()  # cleared: a load waits for it
+        self.load_gate.set()
         self.runtime_lora = True
         self.base_root = "/base"
         self.port = 0
@@ -88,6 +91,7 @@ class ScriptedEngine:
         body = await request.json()
         name, path = body["lora_name"], body["lora_path"]
         self.calls.append(("load", name))
+        await self.load_gate.wait()
         if self.die_on_load:
             assert request.transport is not None
             request.transport.abort()

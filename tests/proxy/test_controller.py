@@ -44,6 +44,7 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.fleet.WATCH_UP_S", 0.05)
     monkeypatch.setattr("proxy.fleet.WATCH_DOWN_S", 0.02)
     monkeypatch.setattr("proxy.controller.PINS_EVERY_S", 0.05)
+    monkeypatch.setattr("proxy.controller.RENEW_EVERY_S", 0.1)
 
 
 @dataclass
@@ -619,3 +620,31 @@ async def test_an_alias_that_is_new_in_the_settings_is_made(
         await until(lambda: set(world.versions.snapshot.aliases) == {"helpdesk", "older"})
         await until(lambda: up(world))
         assert world.versions.route(world.versions.snapshot.aliases["older"]).engine_model == "base"
+
+
+async def test_the_lease_is_kept_while_an_engine_takes_its_time(world: World) -> None:
+    (before,) = await leases.holders(world.store, "default", leases.CONTROLLER)
+    world.engine.load_gate.clear()
+    await world.write()
+    await until(lambda: bool(world.engine.loads()))
+
+    async def renewed() -> bool:
+        (now,) = await leases.holders(world.store, "default", leases.CONTROLLER)
+        return now.epoch == before.epoch and now.expires_at > before.expires_at
+
+    await until(renewed)
+    world.engine.load_gate.set()
+    await until(lambda: served(world) == "helpdesk@1")
+
+
+async def test_of_two_versions_written_at_once_the_newer_stays_live(make_world: Callable[..., Any]) -> None:
+    async with make_world() as world:
+        await world.engine.stop()
+        await until(lambda: up(world, 0))
+        one, two = await world.write(), await world.write()
+        await world.engine.start()
+        await world.becomes(two, VersionState.LIVE)
+        rounds = world.controller.rounds
+        await until(lambda: world.controller.rounds > rounds + 3)
+        assert await world.state(one) is VersionState.RETIRED
+        assert served(world) == two.name
