@@ -132,4 +132,4 @@ def trained_row(
 
 def random_ids(count: int, seed: int) -> list[int]:
     """Ids of the tiny base's vocabulary."""
-    return np.random.default_rng(seed).integers(3, 60, count).tolist()
+    return [int(id_) for id_ in np.random.default_rng(seed).integers(3, 60, count)]

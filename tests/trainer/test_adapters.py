@@ -31,10 +31,9 @@ def publish(folder: Path, tensors: dict[str, Tensor] | None = None, lora: LoraSh
     return adapters.publish(folder, ORIGIN, lora, tensors or state(), SHAPES, {"contexts": [], "separation": 0.0})
 
 
-def rewrite(folder: Path, **changes: Callable[[Path], None]) -> None:
-    """Change files and give the manifest their new hashes, so that only the change itself can be found."""
-    for change in changes.values():
-        change(folder)
+def rewrite(folder: Path, change: Callable[[Path], object]) -> None:
+    """Change a file and give the manifest its new hash, so that only the change itself can be found."""
+    change(folder)
     manifest = json.loads((folder / MANIFEST).read_text())
     manifest["files"] = {name: durable.sha256(folder / name) for name in (WEIGHTS, CONFIG, PROBE)}
     (folder / MANIFEST).write_text(json.dumps(manifest))
@@ -133,7 +132,7 @@ def test_a_file_changed_after_publication_is_found(tmp_path: Path, name: str) ->
 
 def test_a_directory_that_was_replaced_is_found(tmp_path: Path) -> None:
     published = publish(tmp_path)
-    rewrite(published.path, probe=lambda folder: (folder / PROBE).write_text("{}") and None)
+    rewrite(published.path, lambda folder: (folder / PROBE).write_text("{}"))
     adapters.check(published.path, SHAPES, 4)
     with pytest.raises(AdapterInvalid, match="not the one that the store knows"):
         adapters.read(published.path, published.manifest_sha256)
@@ -165,14 +164,14 @@ def test_what_engines_refuse_or_ignore_does_not_pass_the_check(tmp_path: Path, c
         config = json.loads((folder / CONFIG).read_text())
         (folder / CONFIG).write_text(json.dumps(config | change))
 
-    rewrite(published.path, config=configure)
+    rewrite(published.path, configure)
     with pytest.raises(AdapterInvalid, match=CONFIG):
         adapters.check(published.path, SHAPES, 4)
 
 
 def test_a_torn_weight_file_is_found(tmp_path: Path) -> None:
     published = publish(tmp_path)
-    rewrite(published.path, weights=lambda folder: (folder / WEIGHTS).write_bytes(b"torn") and None)
+    rewrite(published.path, lambda folder: (folder / WEIGHTS).write_bytes(b"torn"))
     with pytest.raises(AdapterInvalid, match="cannot be read"):
         adapters.check(published.path, SHAPES, 4)
 
@@ -185,7 +184,7 @@ def test_a_nan_that_came_in_later_is_found(tmp_path: Path) -> None:
         tensors[f"{NAME}.lora_A.weight"][0, 0] = float("nan")
         save_file(tensors, folder / WEIGHTS)
 
-    rewrite(published.path, weights=spoil)
+    rewrite(published.path, spoil)
     with pytest.raises(AdapterInvalid, match="not finite"):
         adapters.check(published.path, SHAPES, 4)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from trainer.rows import Basis
 BASIS = Basis("base", ["v3", "v2", "v1", "v0"], max_age=2, max_tokens=1000)
 
 
-def member(name: str, sampled: int = 2, **overrides: object) -> TrajectoryView:
+def member(name: str, sampled: int = 2, **overrides: Any) -> TrajectoryView:
     turn = call(1, [1, 2], choice(list(range(10, 10 + sampled))), id=f"call_{name}")
     return trajectory(turn, id=name, **overrides)
 
@@ -46,7 +47,7 @@ def test_every_row_of_a_trajectory_gets_its_one_advantage_and_every_trajectory_t
         ({"selection": "not_selected"}, LeftOut.NOT_SELECTED),
     ],
 )
-def test_who_is_not_a_usable_member_does_not_count_for_the_mean(overrides: dict[str, object], expected: str) -> None:
+def test_who_is_not_a_usable_member_does_not_count_for_the_mean(overrides: dict[str, Any], expected: str) -> None:
     members = (member("a"), member("b"), member("c", **overrides))
     found = group_rows(group(*members), {"a": 1.0, "b": 0.0, "c": 0.0}, BASIS)
     assert found.advantages == {"a": 0.5, "b": -0.5}
@@ -58,7 +59,7 @@ def test_who_is_not_a_usable_member_does_not_count_for_the_mean(overrides: dict[
 
 @pytest.mark.parametrize("reward", [None, math.nan, math.inf, "absent"])
 def test_a_member_without_a_reward_is_left_out_and_never_gets_zero(reward: float | str | None) -> None:
-    rewards = {"a": 1.0, "b": 0.0} | ({} if reward == "absent" else {"c": reward})
+    rewards: dict[str, Any] = {"a": 1.0, "b": 0.0} | ({} if reward == "absent" else {"c": reward})
     found = group_rows(group(member("a"), member("b"), member("c")), rewards, BASIS)
     assert found.advantages == {"a": 0.5, "b": -0.5}
     assert [(one.trajectory_id, one.code) for one in found.left] == [("c", NotTrained.REWARD_MISSING)]

@@ -25,6 +25,7 @@ from trainer.errors import AdapterInvalid, CheckpointInvalid, Interrupted, StepF
 from trainer.logprobs import full_logprobs
 from trainer.optim import learning_rate
 from trainer.packing import pack
+from trainer.rows import Row
 from trainer.settings import TrainerSettings
 from trainer.step import gather, pack_logprobs, plan
 
@@ -150,10 +151,10 @@ def test_a_step_makes_the_better_runs_likelier_and_the_worse_less(tiny_base: Pat
     given = rows(1)
 
     def mean_logprobs() -> dict[str, float]:
-        found = {}
+        found: dict[str, float] = {}
         for one in plan(trainer.policy, given, trainer._settings).packs:
             logprobs, _ = pack_logprobs(trainer.policy, one, gather(one, given, trainer.policy.device), 100)
-            parts = logprobs.detach().split([given[index].row.trained_tokens for index in one.rows])
+            parts = torch.split(logprobs.detach(), [given[index].row.trained_tokens for index in one.rows])
             found |= {given[i].row.trajectory_id: float(part.mean()) for i, part in zip(one.rows, parts, strict=True)}
         return found
 
@@ -168,7 +169,7 @@ def test_a_step_makes_the_better_runs_likelier_and_the_worse_less(tiny_base: Pat
     assert np.mean([change[f"t{i}"] for i in range(4)]) > 0 > np.mean([change[f"t{i}"] for i in range(4, 8)])
 
 
-def trained_row_like(one: WeightedRow, behaviour: float):  # type: ignore[no-untyped-def]
+def trained_row_like(one: WeightedRow, behaviour: float) -> Row:
     row = one.row
     return trained_row(
         row.token_ids.tolist(), np.flatnonzero(row.trained).tolist(), 0.9, row.trajectory_id, behaviour=behaviour

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.losses import LOSSES, kl_to_base
+from trainer.losses import LOSSES, TokenLoss, kl_to_base
 from trainer.settings import TrainerSettings
 
 SETTINGS = TrainerSettings()
@@ -19,7 +20,9 @@ TOKENS = st.lists(
 )  # logprob, behaviour, advantage
 
 
-def run(name: str, tokens: list[tuple[float, float, float]], settings: TrainerSettings = SETTINGS):
+def run(
+    name: str, tokens: list[tuple[float, float, float]], settings: TrainerSettings = SETTINGS
+) -> tuple[TokenLoss, np.ndarray[Any, Any]]:
     logprobs, behaviour, advantages = (
         torch.tensor(column, dtype=torch.float64) for column in zip(*tokens, strict=True)
     )

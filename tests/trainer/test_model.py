@@ -55,7 +55,7 @@ def in_packs(policy: Policy, rows: list[Row], **overrides: Any) -> list[torch.Te
     for one in plan(policy, weighted, chosen).packs:
         logprobs, _ = pack_logprobs(policy, one, gather(one, weighted, policy.device), chosen.logprob_chunk)
         counts = [rows[index].trained_tokens for index in one.rows]
-        found |= dict(zip(one.rows, logprobs.split(counts), strict=True))
+        found |= dict(zip(one.rows, torch.split(logprobs, counts), strict=True))
     return [found[index] for index in range(len(rows))]
 
 
@@ -240,7 +240,7 @@ def test_the_head_runs_on_a_chunk_at_a_time() -> None:
 
     hidden = torch.randn(10, 5, requires_grad=True)
     found, _ = token_logprobs(hidden, head, torch.zeros(10, dtype=torch.int64), torch.ones(10), chunk=4)
-    found.sum().backward()
+    torch.autograd.backward(found.sum())
     assert seen == [4, 4, 2, *seen[3:]]
     assert sorted(seen[3:]) == [2, 4, 4]  # once more in the backward pass
 

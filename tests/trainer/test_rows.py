@@ -22,7 +22,7 @@ BASIS = Basis("base", ["v3", "v2", "v1", "v0"], max_age=2, max_tokens=1000)
 
 
 def trained(row: Row) -> list[int]:
-    return row.token_ids[row.trained].tolist()
+    return [int(id_) for id_ in row.token_ids[row.trained]]
 
 
 def codes(view: TrajectoryView, basis: Basis = BASIS) -> list[str]:

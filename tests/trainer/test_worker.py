@@ -13,7 +13,7 @@ import pytest
 import torch
 from sqlalchemy import select, update
 
-import trainer.core
+import trainer.step
 from recorder import claims, leases, ledger, schema, steps, versions
 from recorder.claims import GroupClaim
 from recorder.errors import LeaseLost, StoreUnavailable
@@ -61,7 +61,7 @@ async def test_scored_groups_become_a_written_version(world: World) -> None:
     assert step is not None
     assert version is not None
     assert (version.name, version.state, version.parent_id) == ("org/helpdesk@1", VersionState.WRITTEN, before.id)
-    assert version.engine_name == f"org-helpdesk@1-{version.manifest_sha256[:12]}" == Path(str(version.path)).name
+    assert version.engine_name == f"org-helpdesk@1-{str(version.manifest_sha256)[:12]}" == Path(str(version.path)).name
     assert folders(world) == folders(world, "checkpoints") == [version.engine_name]
     adapters.read(Path(str(version.path)), version.manifest_sha256)
     assert (step.state, step.version_id, step.parent_version_id) == (StepState.DONE, version.id, before.id)
@@ -228,7 +228,7 @@ async def test_a_new_trainer_goes_on_with_the_same_numbers(tmp_path: Path, tiny_
                     await trainer.close()
                     trainer = await world.trainer(warmup_steps=4)
             await trainer.close()
-            found.append(adapters.read(Path(str(report.version.path)), None))
+            found.append(adapters.read(Path(str((await world.live()).path)), None))
     for name, tensor in found[0].items():
         torch.testing.assert_close(found[1][name], tensor, atol=1e-6, rtol=0)
 
@@ -237,7 +237,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(*args: Any) -> None:
         raise error
 
-    monkeypatch.setattr(trainer.core.step, "train", fail)
+    monkeypatch.setattr("trainer.step.train", fail)
 
 
 async def test_a_step_that_fails_gives_its_groups_back_and_leaves_them_out_in_the_end(
@@ -293,9 +293,9 @@ async def test_a_cancelled_step_ends_at_once_and_gives_everything_back(
 ) -> None:
     group_id = await world.group("g1", [1.0, 0.0])
     began = threading.Event()
-    genuine = trainer.core.step.train
+    genuine = trainer.step.train
 
-    def slow(policy: Any, optimizer: Any, planned: Any, settings: Any, stopped: Any) -> dict[str, float]:
+    def slow(policy: Any, optimizer: Any, planned: Any, settings: Any, stopped: Any) -> Any:
         began.set()
         while not stopped():
             threading.Event().wait(0.005)
@@ -304,7 +304,7 @@ async def test_a_cancelled_step_ends_at_once_and_gives_everything_back(
     async with await world.trainer() as worker:
         claimed = await world.claim(worker)
         with monkeypatch.context() as patched:
-            patched.setattr(trainer.core.step, "train", slow)
+            patched.setattr("trainer.step.train", slow)
             task = asyncio.create_task(worker.train_once(claimed))
             await asyncio.to_thread(began.wait)
             task.cancel()
