@@ -5,6 +5,8 @@ Owns: which parts a serving process has and in which order they open and close. 
 
 from __future__ import annotations
 
+import logging
+
 from proxy.app import Deps, create_app
 from proxy.controller import Controller
 from proxy.engine import engine_key
@@ -14,6 +16,8 @@ from proxy.settings import HoneSettings, base_name
 from proxy.versions import InService
 from recorder.migrate import open_store
 from recorder.recorder import Recorder
+
+log = logging.getLogger(__name__)
 
 
 async def run(settings: HoneSettings) -> None:
@@ -51,6 +55,7 @@ async def run(settings: HoneSettings) -> None:
                 background=(controller.running,),
             )
         )
+        log.info("proxy for %s at http://%s:%d/v1", ", ".join(aliases), host, port)
         await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s)
     finally:
         await store.close()
