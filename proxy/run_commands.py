@@ -133,6 +133,7 @@ def up(
     What dies is started again. Logs are in the data folder's logs/.
     """
     _override(context, engines, models, host, port)
+    logging.basicConfig(level=logging.ERROR)  # restarts are shown as states
     from rich.console import Console
 
     from proxy.up import Up

@@ -295,7 +295,7 @@ def _anchored(value: Any, key: str, model: type[BaseModel], folder: Path) -> Any
             name: _anchor(table, inner, folder) if isinstance(table, dict) else table for name, table in value.items()
         }
     if isinstance(value, str) and (_is_path(field.annotation) or (key == "base" and _names_folder(value, folder))):
-        return str(folder / Path(value).expanduser())
+        return str((folder / Path(value).expanduser()).resolve())
     return value
 
 
