@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from litestar import Request, Response, get, post
+from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import Parameter
+from litestar.params import FromQuery, JSONBody, PathParameter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from proxy.address import Named
@@ -32,7 +33,7 @@ from recorder.transcripts import find_trajectory, load_group, load_trajectory, t
 from recorder.turns import Address
 
 AnyRequest = Request[Any, Any, Any]
-Id = Annotated[str, Parameter(description="Hone's own id (`traj_…`), or the id that the caller gave.")]
+Id = Annotated[str, PathParameter(description="Hone's own id (`traj_…`), or the id that the caller gave.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,9 @@ class Hone:
     store: Store
     recorder: Recorder
     versions: InService
+
+
+Injected = NamedDependency[Hone]
 
 
 class _Body(BaseModel):
@@ -130,7 +134,7 @@ class Noted(BaseModel):
 
 
 @post("/hone/v1/trajectories")
-async def make_run(hone: Hone, request: AnyRequest, data: NewRun) -> Run:
+async def make_run(hone: Injected, request: AnyRequest, data: JSONBody[NewRun]) -> Run:
     """Make a run: its id, its address, and a key that stands for it."""
     caller = _caller(request)
     run = Named(
@@ -153,25 +157,25 @@ async def make_run(hone: Hone, request: AnyRequest, data: NewRun) -> Run:
 
 
 @post("/hone/v1/trajectories/{trajectory:str}/done", status_code=200)
-async def end_run(hone: Hone, request: AnyRequest, trajectory: Id, data: Done | None = None) -> Ended:
+async def end_run(hone: Injected, request: AnyRequest, trajectory: Id, data: JSONBody[Done | None] = None) -> Ended:
     """End a run. Ending it twice changes nothing."""
     return await _end(hone, await _own(hone, request, trajectory), data)
 
 
 @post("/hone/v1/done", status_code=200)
-async def end_addressed_run(hone: Hone, request: AnyRequest, data: Done | None = None) -> Ended:
+async def end_addressed_run(hone: Injected, request: AnyRequest, data: JSONBody[Done | None] = None) -> Ended:
     """End the run that the path, the key or a header names."""
     return await _end(hone, await _addressed(hone, request), data)
 
 
 @post("/hone/v1/trajectories/{trajectory:str}/feedback")
-async def note_feedback(hone: Hone, request: AnyRequest, trajectory: Id, data: NewFeedback) -> Noted:
+async def note_feedback(hone: Injected, request: AnyRequest, trajectory: Id, data: JSONBody[NewFeedback]) -> Noted:
     """Say how a run, or one call of it, went."""
     return await _note(hone, await _own(hone, request, trajectory), data)
 
 
 @post("/hone/v1/feedback")
-async def note_addressed_feedback(hone: Hone, request: AnyRequest, data: NewFeedback) -> Noted:
+async def note_addressed_feedback(hone: Injected, request: AnyRequest, data: JSONBody[NewFeedback]) -> Noted:
     """Say how the run that the body, the path, the key or a header names went."""
     call_id, named = data.call_id or data.inference_id, data.trajectory_id or data.episode_id
     if named is not None:
@@ -185,7 +189,7 @@ async def note_addressed_feedback(hone: Hone, request: AnyRequest, data: NewFeed
 
 
 @post("/hone/v1/groups/{group:str}/close", status_code=200)
-async def close_group(hone: Hone, request: AnyRequest, group: Id) -> Response[bytes]:
+async def close_group(hone: Injected, request: AnyRequest, group: Id) -> Response[bytes]:
     """Close a group: no more attempts come, it can be judged."""
     if _caller(request).run is not None:
         raise Forbidden("a key that was minted for a run can't close a group.")
@@ -197,7 +201,7 @@ async def close_group(hone: Hone, request: AnyRequest, group: Id) -> Response[by
 
 @get("/hone/v1/trajectories/{trajectory:str}")
 async def show_trajectory(
-    hone: Hone, trajectory: Id, group: str | None = None, tokens: bool = False
+    hone: Injected, trajectory: Id, group: FromQuery[str | None] = None, tokens: FromQuery[bool] = False
 ) -> Response[bytes]:
     """One run with its conversation and its calls; `tokens` adds the exact ids and logprobs."""
     found = await find_trajectory(hone.store, hone.project_id, trajectory, group)
@@ -205,20 +209,20 @@ async def show_trajectory(
 
 
 @get("/hone/v1/groups/{group:str}")
-async def show_group(hone: Hone, group: Id, tokens: bool = False) -> Response[bytes]:
+async def show_group(hone: Injected, group: Id, tokens: FromQuery[bool] = False) -> Response[bytes]:
     """A group with all its runs."""
     found = await groups.find_group(hone.store, hone.project_id, group)
     return _json(await load_group(hone.store, found, with_tokens=tokens))
 
 
 @get("/hone/v1/aliases")
-async def show_aliases(hone: Hone) -> Response[bytes]:
+async def show_aliases(hone: Injected) -> Response[bytes]:
     """The names that agents ask for, and where they point."""
     return _json(await get_aliases(hone.store, hone.project_id))
 
 
 @get("/hone/v1/versions")
-async def show_versions(hone: Hone, alias: str | None = None) -> Response[bytes]:
+async def show_versions(hone: Injected, alias: FromQuery[str | None] = None) -> Response[bytes]:
     """The versions of an alias, or of all, by number."""
     aliases = [a for a in await get_aliases(hone.store, hone.project_id) if alias in (None, a.name)]
     if not aliases:

@@ -64,7 +64,17 @@ async def serve(app: HoneApp, sock: socket.socket, *, stop_timeout_s: float = 30
     async with app.running():
         gc.collect()
         gc.freeze()  # what was imported is not walked again by every full collection
-        await _Server(config).serve(sockets=[sock])
+        await _until_stopped(_Server(config), sock)
+
+
+async def _until_stopped(server: uvicorn.Server, sock: socket.socket) -> None:
+    serving = asyncio.ensure_future(server.serve(sockets=[sock]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise
 
 
 class _Server(uvicorn.Server):
