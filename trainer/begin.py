@@ -18,6 +18,7 @@ from recorder import campaigns, leases
 from recorder.aliases import AliasView
 from recorder.campaigns import CampaignView, NewScenario, Split
 from recorder.errors import Conflict, RecorderError, StoreUnavailable
+from recorder.ids import check_external
 from recorder.migrate import open_store
 from recorder.settings import RecorderSettings
 from recorder.states import CampaignState
@@ -37,7 +38,7 @@ SHAPE = ("seed", "group_size", "scenarios_per_step", "val_attempts")
 class Plan:
     """A campaign to be run. `train` None: the scenarios are those in the store."""
 
-    name: str
+    name: str  # fit to name a folder
     settings: CampaignSettings
     train: Sequence[Scenario] | None
     val: Sequence[Scenario]
@@ -47,14 +48,15 @@ class Plan:
 def plan(settings: CampaignSettings, *, fresh: bool = False) -> Plan:
     """Check the settings and read the scenario files.
 
-    Raises `CampaignError` for what is missing, `ScenariosInvalid`.
+    Raises `CampaignError` for what is missing, `ScenariosInvalid`, `InvalidId` for the name.
     """
     if settings.scenarios is None:
         raise CampaignError("no scenarios: name a JSONL file with --scenarios or campaign.scenarios")
     _require_agent(settings)
     train = scenarios.read(settings.scenarios)
     val = scenarios.read(settings.val_scenarios) if settings.val_scenarios else []
-    return Plan(settings.name or settings.scenarios.stem, _anywhere(settings), train, val, fresh)
+    name = check_external(settings.name or settings.scenarios.stem, "the campaign's name (--name)")
+    return Plan(name, _anywhere(settings), train, val, fresh)
 
 
 def _anywhere(settings: CampaignSettings) -> CampaignSettings:

@@ -41,6 +41,8 @@ VALIDATION = "validation"
 # A proxy that has not seen the new version by then serves the old one a little longer: its samples are of age 1.
 _SEEN_TIMEOUT_S = 5.0
 
+_UNMEASURED: tuple[tuple[float | None, int], tuple[float | None, int]] = ((None, 0), (None, 0))
+
 E = TypeVar("E", StepDone, Validated)
 
 
@@ -341,7 +343,8 @@ def _event(kind: type[E], detail: Mapping[str, Any]) -> E:
 
 def summary(name: str, stop: Stop, history: History, live: str, seconds: float) -> Ended:
     """What a whole campaign came to."""
-    measured = [e.success for e in (history.validations or history.steps) if e.success is not None]
+    measured = [(e.success, e.attempts) for e in (history.validations or history.steps) if e.success is not None]
+    (before, attempts_before), (after, attempts_after) = (measured[0], measured[-1]) if measured else _UNMEASURED
     left_out: Counter[str] = Counter()
     for step in history.steps:
         left_out.update(step.left_out)
@@ -352,8 +355,10 @@ def summary(name: str, stop: Stop, history: History, live: str, seconds: float) 
         steps=history.steps_done,
         version=live,
         seconds=seconds,
-        success_before=measured[0] if measured else None,
-        success_after=measured[-1] if measured else None,
+        success_before=before,
+        success_after=after,
+        attempts_before=attempts_before,
+        attempts_after=attempts_after,
         versions=success_by_version(history.steps),
         trained=sum(step.trained for step in history.steps),
         left_out=dict(left_out),

@@ -107,7 +107,7 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
     url = proxy_url.rstrip("/").removesuffix("/v1") if proxy_url else None
     wanted = Wanted(settings.data, settings.project, settings.recorder, url, options)
     with progress(as_json=context.json) as shown:
-        shown.tell(await run(plan, settings, wanted, shown))
+        await run(plan, settings, wanted, shown)
 
 
 @click.command()

@@ -86,6 +86,8 @@ class Ended:
     seconds: float
     success_before: float | None = None
     success_after: float | None = None
+    attempts_before: int = 0  # over how many attempts these two were measured
+    attempts_after: int = 0
     versions: Mapping[str, float | None] = field(default_factory=dict)  # success of the attempts each version sampled
     trained: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -99,6 +101,18 @@ class Progress(Protocol):
 
     def tell(self, event: Event) -> None:
         """Show one event."""
+
+
+class Several:
+    """Tells each of several."""
+
+    def __init__(self, *all_of_them: Progress) -> None:
+        self._all = all_of_them
+
+    def tell(self, event: Event) -> None:
+        """Pass the event on."""
+        for each in self._all:
+            each.tell(event)
 
 
 class JsonLines:
@@ -223,7 +237,8 @@ def _validated(event: Validated) -> str:
 def _ended(event: Ended) -> str:
     lines = [f"{event.campaign} {event.reason}: {event.detail} ({event.steps} steps, {event.seconds:.0f} s)"]
     if event.success_before is not None and event.success_after is not None:
-        lines.append(f"success {_share(event.success_before)} → {_share(event.success_after)}")
+        before = f"{_share(event.success_before)} of {event.attempts_before}"
+        lines.append(f"success {before} → {_share(event.success_after)} of {event.attempts_after} attempts")
     if event.version:
         lines.append(f"in service: {event.version}")
     if event.left_out:

@@ -10,8 +10,8 @@ import asyncio
 import importlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ from trainer.begin import Plan, begin_or_find, hold, marked, still_ours
 from trainer.campaign import Campaign, StepTrainer
 from trainer.campaign_settings import CampaignSettings
 from trainer.measure import Measurer
-from trainer.progress import Ended, Progress, Said, Status
+from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
 from trainer.sampling import Sampler
 from trainer.services import Services, Wanted
 from trainer.settings import TrainerSettings
@@ -61,11 +61,15 @@ async def train(
 ) -> Ended:
     """Run a campaign to its end, with everything that it needs. `open_with` opens another trainer than the real one.
 
+    What is told is also appended to `campaigns/<name>/events.jsonl` in the data folder, whatever `progress` is.
+
     Raises the trainer's and recorder's errors; the campaign is then marked failed, or stopped where it was cancelled,
     and can be gone on with.
     """
     settings = plan.settings
     async with AsyncExitStack() as stack:
+        progress = Several(progress, stack.enter_context(event_log(everything.data, plan.name)))
+        _warn_of_blind_validation(plan, progress)
         services = await stack.enter_async_context(Services(wanted, lambda text: progress.tell(Said(text))))
         agent, *others = agents = await _start_agents(settings, everything.data, stack)
         progress.tell(Status(0, "starting"))
@@ -96,7 +100,27 @@ async def train(
             progress=progress,
             still_ours=lambda: still_ours(keeper, campaign),
         )
-        return await run.run()
+        ended = await run.run()
+        progress.tell(ended)
+        return ended
+
+
+def _warn_of_blind_validation(plan: Plan, progress: Progress) -> None:
+    if plan.val and plan.settings.success is None and plan.settings.val_attempts == 1:
+        text = (
+            "validation may measure nothing: a judge that compares needs two attempts at a scenario. Set "
+            "campaign.success, or campaign.val_attempts to 2 or more"
+        )
+        progress.tell(Said(text, warning=True))
+
+
+@contextmanager
+def event_log(data: Path, name: str) -> Iterator[JsonLines]:
+    """Where a campaign's events are kept; a campaign that is gone on with appends to them."""
+    path = data / "campaigns" / name / "events.jsonl"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        yield JsonLines(file)
 
 
 async def _start_agents(settings: CampaignSettings, data: Path, stack: AsyncExitStack) -> list[Agent]:

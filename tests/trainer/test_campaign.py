@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import textwrap
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -396,7 +398,7 @@ async def test_where_keys_are_asked_for_the_agent_gets_one_that_is_revoked_at_th
     assert secret.startswith("hone_")
     assert await keys.verify(ring.store, secret) is None
     (minted,) = [key for key in await keys.list_keys(ring.store, PROJECT) if key.name.startswith("campaign ")]
-    assert minted.scopes == ("infer",) or set(minted.scopes) == {"infer"}
+    assert minted.scopes == {keys.Scope.INFER}
 
 
 async def test_what_cannot_work_is_told_before_any_attempt(
@@ -423,3 +425,15 @@ async def test_every_step_is_in_the_ledger_as_it_was_told(
     entries = await ledger.of(ring.store, "campaign", campaign.id)
     assert [entry.code for entry in entries] == ["validation", "step", "step", "validation"]
     assert [e.detail["version"] for e in entries if e.code == "step" and e.detail] == [s.version for s in told.steps()]
+
+
+async def test_events_are_kept_in_the_data_folder_whatever_is_shown(
+    ring: Ring, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    for steps in (1, 2):
+        await run_campaign(data, ring.url, user | {"steps": steps, "name": "mine", "success": "checked"}, told)
+    lines = [json.loads(line) for line in (data / "campaigns/mine/events.jsonl").read_text().splitlines()]
+    kinds = [line["event"] for line in lines if line["event"] != "said"]
+    assert kinds == ["validated", "step", "validated", "ended", "validated", "step", "step", "validated", "ended"]
+    assert lines[-1] == {"event": "ended", **asdict(told.events[-1])}
+    assert (lines[-1]["attempts_before"], lines[-1]["attempts_after"]) == (3, 3)
