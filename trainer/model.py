@@ -112,8 +112,11 @@ class Policy:
 
     def _prepare(self) -> None:
         for module in self._causal.modules():
+            # logprobs must not be random
             if isinstance(module, nn.Dropout):
-                module.p = 0.0  # logprobs must not be random
+                module.p = 0.0
+            if hasattr(module, "attention_dropout"):
+                module.attention_dropout = 0.0
         if self._checkpointing:
             self._causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         # transformers checkpoints only in training mode; nothing else depends on it without dropout

@@ -156,7 +156,9 @@ class _Layout:
 
 
 def _common(a: Ids, b: Ids) -> int:
-    """Length of the common beginning."""
+    """Length of the common beginning; 0 soon where the first ids differ, which is what most comparisons find."""
+    if a[0] != b[0]:
+        return 0
     length = min(len(a), len(b))
     different = np.flatnonzero(a[:length] != b[:length])
     return int(different[0]) if len(different) else length

@@ -18,7 +18,7 @@ from pathlib import Path
 from recorder import aliases, leases, ledger, scores, steps, transcripts, versions
 from recorder.aliases import AliasView
 from recorder.claims import GroupClaim, give_back, put_back
-from recorder.errors import Conflict, LeaseLost
+from recorder.errors import Conflict, LeaseLost, RecorderError
 from recorder.fingerprint import base_fingerprint
 from recorder.ledger import LedgerRow
 from recorder.steps import StepView
@@ -28,7 +28,7 @@ from trainer import durable, report
 from trainer.adapters import Origin
 from trainer.batch import GroupRows, group_rows, weigh
 from trainer.core import Core, Folders, Seconds, Start, Written
-from trainer.errors import AdapterInvalid, AliasBusy, BaseMismatch, StepFailed, TrainerError
+from trainer.errors import AliasBusy, BaseMismatch, Interrupted, TrainerError
 from trainer.keeper import Keeper
 from trainer.model import dtype_name, resolve_base
 from trainer.report import StepReport
@@ -61,7 +61,7 @@ class AliasTrainer:
         self._store = store
         self._alias = alias
         self._settings = settings
-        self._folders = Folders.of(data)
+        self._folders = Folders.of(data.resolve())  # the engine finds a version by its path, from anywhere
         self._torch = TorchThread()
         self._resources = AsyncExitStack()
         self._fingerprint: str
@@ -102,12 +102,21 @@ class AliasTrainer:
         self._core = await self._torch.run(Core, base, self._settings, self._folders)
 
     async def _check_base(self, base: Path) -> None:
-        dtype = dtype_name(self._settings)
-        self._fingerprint = await asyncio.to_thread(base_fingerprint, base, dtype)
-        if self._alias.base_fingerprint not in (None, self._fingerprint):
+        self._fingerprint = await asyncio.to_thread(base_fingerprint, base, dtype_name(self._settings))
+        if self._alias.base_fingerprint is not None:  # else the engine is still starting: the first step looks again
+            self._require_same_base(self._alias)
+
+    def _require_same_base(self, alias: AliasView) -> None:
+        if alias.base_fingerprint is None:
             raise BaseMismatch(
-                f"the alias {self._alias.name!r} is served from another base than {base} in {dtype}: weights, dtype, "
-                "tokenizer or chat template differ. Give the trainer what the engine has: trainer.base, trainer.dtype."
+                f"nobody has said which base serves the alias {alias.name!r}, so none of its tokens may be "
+                "trained on: set engine.base to the engine's model and start the proxy again."
+            )
+        if alias.base_fingerprint != self._fingerprint:
+            raise BaseMismatch(
+                f"the alias {alias.name!r} is served from another base than {self._settings.base} in "
+                f"{dtype_name(self._settings)}: weights, dtype, tokenizer or chat template differ. Give the trainer "
+                "what the engine has: trainer.base, trainer.dtype."
             )
 
     async def __aenter__(self) -> AliasTrainer:
@@ -131,7 +140,7 @@ class AliasTrainer:
 
         The parent is the version live now. Groups that teach nothing are left out, with the reason in the ledger;
         where none is left no step begins (`version` is None). After a failed step the groups are given back, or
-        left out after `max_tries`, and the error is raised (`StepFailed` for a loss that is not finite). The leases
+        left out after `max_tries`, and the error is raised (`StepFailed` for a loss that is not finite). Leases
         of alias and groups are renewed meanwhile.
         """
         seconds = Seconds()
@@ -155,6 +164,7 @@ class AliasTrainer:
         if self._keeper.lost.is_set():
             raise AliasBusy(f"the alias {self._alias.name!r} was taken over by another trainer: open it again")
         alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
+        self._require_same_base(alias)
         if alias.live_version_id is None:
             raise TrainerError(f"the alias {alias.name!r} has no live version to train from")
         return await versions.get_version(self._store, alias.live_version_id)
@@ -241,7 +251,7 @@ class AliasTrainer:
             attempt.written.remove()
         for claim in attempt.claims:
             with suppress(LeaseLost):  # then it is another's already
-                await self._let_go(claim, reason, failed=isinstance(error, StepFailed | AdapterInvalid))
+                await self._let_go(claim, reason, failed=_may_be_the_groups_fault(error))
 
     async def _let_go(self, claim: GroupClaim, reason: str, *, failed: bool) -> None:
         """Give a group back, or leave it out when it has been in too many steps that failed."""
@@ -256,3 +266,8 @@ class AliasTrainer:
         async with self._store.write() as conn:
             await ledger.write(conn, [row])
             await put_back(conn, claim)
+
+
+def _may_be_the_groups_fault(error: BaseException) -> bool:
+    """Whether the same groups would fail again: then they must not be tried for ever."""
+    return isinstance(error, Exception) and not isinstance(error, RecorderError | Interrupted)

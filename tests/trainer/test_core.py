@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from tests.trainer.building import random_ids, trained_row
 from tests.trainer.training_child import core, one_step, rows, start
 from trainer import adapters, checkpoint, probe
 from trainer.adapters import Origin
+from trainer.advantages import group_advantages
 from trainer.batch import WeightedRow
 from trainer.checkpoint import STATE
 from trainer.core import Core, Folders, Seconds, Start, Written
@@ -190,6 +192,47 @@ def test_how_rows_are_packed_does_not_change_the_update(tiny_base: Path, tmp_pat
     assert first_metrics["forward_tokens"] > second_metrics["forward_tokens"]
     for name in ("loss", "kl_engine", "kl_engine_max", "entropy", "ratio_mean", "clip_fraction", "grad_norm"):
         assert second_metrics[name] == pytest.approx(first_metrics[name], rel=1e-4, abs=1e-6), name
+
+
+@pytest.mark.parametrize("loss", ["grpo", "cispo"])
+def test_the_policy_learns_what_is_rewarded(tiny_base: Path, tmp_path: Path, loss: str) -> None:
+    """Groups of eight say three tokens each; the reward is the share below 16. Chance is 1 in 4."""
+    trainer = core(tiny_base, tmp_path, lr=3e-2, warmup_steps=0, loss=loss, token_budget=512)
+    trainer.go_to(BASE)
+    prompts = [random_ids(20, seed) for seed in range(4)]
+    means = []
+    for step in range(15):
+        rewards: dict[str, float] = {}
+        made = []
+        for group, prompt in enumerate(prompts):
+            runs = [sample(trainer, prompt, 3) for _ in range(8)]
+            scores = {f"{group} {i}": float((row.token_ids[-3:] < 16).mean()) for i, row in enumerate(runs)}
+            rewards |= scores
+            advantages = group_advantages(scores) or {}
+            made += [
+                WeightedRow(replace(row, trajectory_id=name), advantages[name], 1 / (3 * 32))
+                for name, row in zip(scores, runs, strict=True)
+                if name in advantages
+            ]
+        means.append(np.mean(list(rewards.values())))
+        if made:
+            trainer.step(made, Origin("tiny", step + 1, "p", "b", None), lambda: False, Seconds())
+            trainer.became(f"v{step + 1}")
+    assert np.mean(means[:2]) < 0.4
+    assert np.mean(means[-4:]) > 0.65  # about as far as logits of so small a head can go
+
+
+@torch.no_grad()
+def sample(trainer: Core, prompt: list[int], length: int) -> Row:
+    ids, logprobs = list(prompt), []
+    for _ in range(length):
+        (one,) = pack([np.array(ids, np.int32)], 100)
+        distribution = full_logprobs(trainer.policy.hidden(one)[-1:], trainer.policy.head)[0]
+        ids.append(int(torch.multinomial(distribution.exp(), 1)))
+        logprobs.append(float(distribution[ids[-1]]))
+    row = trained_row(ids, list(range(len(prompt), len(ids))))
+    row.behaviour[row.trained] = logprobs
+    return row
 
 
 def test_masked_tokens_have_no_gradient(tiny_base: Path, tmp_path: Path) -> None:

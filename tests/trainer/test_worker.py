@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,9 @@ async def test_a_base_that_is_not_the_aliass_is_refused(world: World, tiny_base:
         await world.trainer(base=str(other))
     with pytest.raises(BaseMismatch, match="bfloat16"):
         await world.trainer(dtype="bfloat16")
+    world.alias = replace(world.alias, base_fingerprint=None)
+    with pytest.raises(BaseMismatch, match=r"nobody has said.*engine\.base"):
+        await world.trainer()
     assert await leases.holders(world.store, PROJECT, "trainer:") == []
 
 
@@ -276,16 +280,32 @@ async def test_after_a_failed_step_the_next_one_begins_at_the_live_version(
     assert report.metrics["kl_engine_max"] <= 1e-5
 
 
-async def test_an_error_that_is_nobodys_fault_costs_no_try(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_of_the_stores_costs_no_try(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    group_id = await world.group("g1", [1.0, 0.0])
+
+    async def away(*args: Any, **kwargs: Any) -> None:
+        raise StoreUnavailable("the store is away")
+
+    monkeypatch.setattr(steps, "finish_step", away)
+    async with await world.trainer(max_tries=1) as trainer:
+        with pytest.raises(StoreUnavailable):
+            await trainer.train_once(await world.claim(trainer))
+    assert (await group_state(world, group_id))[0] == GroupState.SCORED
+    assert await codes(world, "group", group_id) == []
+    (step,) = await steps.list_steps(world.store, world.alias.id)
+    assert (step.state, step.reason) == (StepState.ABANDONED, "StoreUnavailable: the store is away")
+    assert folders(world) == folders(world, "checkpoints") == []
+
+
+async def test_a_group_that_breaks_the_trainer_is_not_tried_for_ever(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     group_id = await world.group("g1", [1.0, 0.0])
     failing(monkeypatch, MemoryError("no memory"))
     async with await world.trainer(max_tries=1) as trainer:
         with pytest.raises(MemoryError):
             await trainer.train_once(await world.claim(trainer))
-    assert (await group_state(world, group_id))[0] == GroupState.SCORED
-    assert await codes(world, "group", group_id) == []
-    (step,) = await steps.list_steps(world.store, world.alias.id)
-    assert (step.state, step.reason) == (StepState.ABANDONED, "MemoryError: no memory")
+    assert await group_state(world, group_id) == (GroupState.LEFT_OUT, STEP_FAILED)
 
 
 async def test_a_cancelled_step_ends_at_once_and_gives_everything_back(
