@@ -69,8 +69,8 @@ async def ensure_alias(
         found = await _by_name(conn, project_id, name)
         if found is None:
             await _create(conn, project_id, name, base_model, base_fingerprint, recipe or {})
-        elif (base_model, base_fingerprint or found.base_fingerprint) != (found.base_model, found.base_fingerprint):
-            await _take_over_base(conn, found, base_model, base_fingerprint or found.base_fingerprint)
+        elif base_model != found.base_model or base_fingerprint not in (None, found.base_fingerprint):
+            await _take_over_base(conn, found, base_model, base_fingerprint)
         alias = await _by_name(conn, project_id, name)
     assert alias is not None
     return alias
@@ -117,11 +117,11 @@ async def _create(
 
 
 async def _take_over_base(conn: AsyncConnection, alias: AliasView, base_model: str, fingerprint: str | None) -> None:
-    known = alias.base_fingerprint is None or alias.base_fingerprint == fingerprint
-    if not known and await _has_adapters(conn, alias.id):
+    if not _same_base(alias, base_model, fingerprint) and await _has_adapters(conn, alias.id):
+        trained_on = _shown(alias.base_model, alias.base_fingerprint)
         raise Conflict(
-            f"alias {alias.name!r} has versions trained on another base ({_short(alias.base_fingerprint)}) than the "
-            f"one now given ({base_model}, {_short(fingerprint)}). Use another alias name, or another --data folder."
+            f"alias {alias.name!r} has versions trained on the base {trained_on}, "
+            f"not on {_shown(base_model, fingerprint)}. Use another alias name, or another --data folder."
         )
     await conn.execute(
         update(aliases)
@@ -142,6 +142,13 @@ async def _take_over_base(conn: AsyncConnection, alias: AliasView, base_model: s
     await ledger.write(conn, [LedgerRow(alias.project_id, "alias", alias.id, "base_changed", detail)])
 
 
+def _same_base(alias: AliasView, base_model: str, fingerprint: str | None) -> bool:
+    """Whether the bases are one: by their fingerprints where both are known, else by their name."""
+    if fingerprint is None or alias.base_fingerprint is None:
+        return base_model == alias.base_model
+    return fingerprint == alias.base_fingerprint
+
+
 async def _has_adapters(conn: AsyncConnection, alias_id: str) -> bool:
     query = select(func.count()).where(
         versions.c.alias_id == alias_id, versions.c.number > 0, versions.c.state.not_in(_SPOILT)
@@ -149,8 +156,8 @@ async def _has_adapters(conn: AsyncConnection, alias_id: str) -> bool:
     return bool((await conn.execute(query)).scalar_one())
 
 
-def _short(fingerprint: str | None) -> str:
-    return f"fingerprint {fingerprint[:12]}" if fingerprint else "fingerprint unknown"
+def _shown(base_model: str, fingerprint: str | None) -> str:
+    return f"{base_model} (fingerprint {fingerprint[:12] if fingerprint else 'unknown'})"
 
 
 async def get_aliases(store: Store, project_id: str) -> list[AliasView]:

@@ -20,10 +20,25 @@ from recorder.groups import close_trajectory
 from recorder.ids import check_external, new_id
 from recorder.ledger import LedgerRow
 from recorder.schema import attempts, calls, campaigns, groups, scenarios, trajectories
-from recorder.states import AttemptState, CallState, GroupState, Origin, Purpose, TrajectoryState, TurnKind
+from recorder.states import (
+    AttemptState,
+    CallState,
+    CampaignState,
+    GroupState,
+    Origin,
+    Purpose,
+    TrajectoryState,
+    TurnKind,
+)
 from recorder.store import Store, now
 from recorder.transitions import guarded, move
 
+_CLOSED: Final[dict[str, Any]] = {
+    "error": "group_closed",
+    "ended_at": now(),
+    "lease_owner": None,
+    "lease_expires_at": None,
+}
 _ENDS: Final = {
     AttemptState.DONE: TrajectoryState.COMPLETED,
     AttemptState.ERRORED: TrajectoryState.ERRORED,
@@ -118,9 +133,11 @@ async def claim_attempt(store: Store, campaign_id: str, owner: str, lease_s: flo
         .where(attempts.c.campaign_id == campaign_id, attempts.c.state == AttemptState.PENDING, group_is_open())
         .order_by(attempts.c.step_number, attempts.c.group_external_id, attempts.c.number)
         .limit(1)
-        .with_for_update(skip_locked=True, of=attempts)
-        .cte("picked")
     )
+    async with store.read() as conn:  # runners poll: nothing to claim must not cost SQLite's only write lock
+        if (await conn.execute(runnable)).first() is None:
+            return None
+    picked = runnable.with_for_update(skip_locked=True, of=attempts).cte("picked")
     lease: dict[str, Any] = {
         "lease_owner": owner,
         "lease_epoch": attempts.c.lease_epoch + 1,
@@ -128,7 +145,7 @@ async def claim_attempt(store: Store, campaign_id: str, owner: str, lease_s: flo
     }
     take = guarded(attempts, AttemptState.RUNNING, started_at=now(), **lease)
     async with store.write() as conn:
-        taken = take.where(attempts.c.id.in_(select(runnable.c.id))).returning(attempts)
+        taken = take.where(attempts.c.id.in_(select(picked.c.id))).returning(attempts)
         row = (await conn.execute(taken)).mappings().first()
         return await _open(conn, row) if row else None
 
@@ -143,7 +160,7 @@ def group_is_open() -> ColumnElement[bool]:
     )
 
 
-async def _open(conn: AsyncConnection, row: Any) -> AttemptView:
+async def _open(conn: AsyncConnection, row: Any) -> AttemptView | None:
     scenario = (await conn.execute(select(scenarios).where(scenarios.c.id == row["scenario_id"]))).one()
     joined = (
         update(groups)
@@ -156,7 +173,10 @@ async def _open(conn: AsyncConnection, row: Any) -> AttemptView:
         .values(joined_at=now(), last_call_at=now())
         .returning(groups.c.id, groups.c.alias_id)
     )
-    group = (await conn.execute(joined)).one()
+    group = (await conn.execute(joined)).first()
+    if group is None:  # it closed between the claim and now (PostgreSQL)
+        await conn.execute(guarded(attempts, AttemptState.ABANDONED, **_CLOSED).where(attempts.c.id == row["id"]))
+        return None
     trajectory_id = new_id("traj")
     await conn.execute(
         insert(trajectories).values(
@@ -239,16 +259,32 @@ async def abandon_running(store: Store, campaign_id: str) -> int:
 
 
 async def abandon_expired(store: Store, project_id: str) -> int:
-    """The same for every attempt whose lease ran out."""
-    ran_out = attempts.c.lease_expires_at <= now()
-    return await _abandon(store, (attempts.c.project_id == project_id) & ran_out, "lease_expired")
+    """The same for every attempt of a running campaign whose lease ran out."""
+    return await _abandon(store, and_(*expired(project_id)), "lease_expired")
 
 
 async def abandon_groupless(store: Store, project_id: str) -> int:
     """Abandon attempts that were never begun and whose group has closed without them; returns how many."""
-    gone = guarded(attempts, AttemptState.ABANDONED, expect=AttemptState.PENDING, error="group_closed", ended_at=now())
+    gone = guarded(attempts, AttemptState.ABANDONED, expect=AttemptState.PENDING, **_CLOSED)
     async with store.write() as conn:
-        return (await conn.execute(gone.where(attempts.c.project_id == project_id, ~group_is_open()))).rowcount
+        return (await conn.execute(gone.where(*groupless(project_id)))).rowcount
+
+
+def groupless(project_id: str) -> tuple[ColumnElement[bool], ...]:
+    """Attempts of running campaigns that wait though their group has closed."""
+    return _of_running(project_id), attempts.c.state == AttemptState.PENDING, ~group_is_open()
+
+
+def expired(project_id: str) -> tuple[ColumnElement[bool], ...]:
+    """Attempts of running campaigns whose lease ran out."""
+    return _of_running(project_id), attempts.c.state == AttemptState.RUNNING, attempts.c.lease_expires_at <= now()
+
+
+def _of_running(project_id: str) -> ColumnElement[bool]:
+    running = select(campaigns.c.id).where(
+        campaigns.c.project_id == project_id, campaigns.c.state == CampaignState.RUNNING
+    )
+    return attempts.c.campaign_id.in_(running)
 
 
 async def _abandon(store: Store, condition: ColumnElement[bool], why: str) -> int:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import CTE, ColumnElement, and_, exists, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, exists, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import LeaseLost
-from recorder.schema import groups, trajectories
+from recorder.schema import aliases, groups, trajectories
 from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store import Store, now
 from recorder.transitions import guarded
@@ -46,16 +46,16 @@ async def claim_for_judging(store: Store, project_id: str, owner: str, lease_s: 
         groups.c.state == GroupState.READY,
         and_(groups.c.state == GroupState.UNSCORED, groups.c.try_after <= now()),
     )
-    picked = _pick(and_(groups.c.project_id == project_id, due), 1)
-    took = await _take(store, picked, GroupState.JUDGING, (GroupState.READY, GroupState.UNSCORED), owner, lease_s)
+    wanted = and_(groups.c.project_id == project_id, due)
+    took = await _take(store, wanted, 1, GroupState.JUDGING, (GroupState.READY, GroupState.UNSCORED), owner, lease_s)
     return took[0] if took else None
 
 
 async def claim_one_for_judging(store: Store, group_id: str, owner: str, lease_s: float) -> GroupClaim | None:
     """Take a named group for judging, a scored one too (a new recipe judges it again). None: it is not free."""
     free = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED)
-    picked = _pick(and_(groups.c.id == group_id, groups.c.state.in_(free)), 1)
-    took = await _take(store, picked, GroupState.JUDGING, free, owner, lease_s)
+    wanted = and_(groups.c.id == group_id, groups.c.state.in_(free))
+    took = await _take(store, wanted, 1, GroupState.JUDGING, free, owner, lease_s)
     return took[0] if took else None
 
 
@@ -74,11 +74,12 @@ async def claim_for_training(
     Without `campaign_id` only groups that belong to no campaign; `group_ids` narrows to named groups.
     """
     mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
-    wanted = [groups.c.alias_id == alias_id, groups.c.state == GroupState.SCORED, mine, for_training()]
+    project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()  # for the index
+    scored = (groups.c.project_id == project, groups.c.state == GroupState.SCORED)
+    wanted = [*scored, groups.c.alias_id == alias_id, mine, for_training()]
     if group_ids is not None:
         wanted.append(groups.c.id.in_(list(group_ids)))
-    picked = _pick(and_(*wanted), limit)
-    return await _take(store, picked, GroupState.TRAINING, (GroupState.SCORED,), owner, lease_s)
+    return await _take(store, and_(*wanted), limit, GroupState.TRAINING, (GroupState.SCORED,), owner, lease_s)
 
 
 def for_training() -> ColumnElement[bool]:
@@ -96,16 +97,21 @@ def for_training() -> ColumnElement[bool]:
     return and_(judged(trajectories.c.purpose == Purpose.TRAIN), ~judged(foreign))
 
 
-def _pick(condition: ColumnElement[bool], limit: int) -> CTE:
+async def _take(
+    store: Store,
+    wanted: ColumnElement[bool],
+    limit: int,
+    to: GroupState,
+    expect: Sequence[GroupState],
+    owner: str,
+    lease_s: float,
+) -> list[GroupClaim]:
+    oldest = select(groups.c.id).where(wanted).order_by(groups.c.ready_at, groups.c.id).limit(limit)
+    if not await _any(store, oldest):  # workers poll: nothing to claim must not cost SQLite's only write lock
+        return []
     # A CTE, because PostgreSQL may run a locking sub-select with a limit more than once. SQLite ignores FOR UPDATE:
     # there BEGIN IMMEDIATE already excludes every other writer.
-    oldest = select(groups.c.id).where(condition).order_by(groups.c.ready_at, groups.c.id).limit(limit)
-    return oldest.with_for_update(skip_locked=True, of=groups).cte("picked")
-
-
-async def _take(
-    store: Store, picked: CTE, to: GroupState, expect: Sequence[GroupState], owner: str, lease_s: float
-) -> list[GroupClaim]:
+    picked = oldest.with_for_update(skip_locked=True, of=groups).cte("picked")
     lease: dict[str, Any] = {
         "lease_owner": owner,
         "lease_epoch": groups.c.lease_epoch + 1,
@@ -130,6 +136,11 @@ async def _take(
         )
         for row in rows
     ]
+
+
+async def _any(store: Store, query: Select[Any]) -> bool:
+    async with store.read() as conn:
+        return (await conn.execute(query.limit(1))).first() is not None
 
 
 async def renew(store: Store, claim: GroupClaim, lease_s: float) -> GroupClaim:

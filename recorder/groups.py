@@ -17,13 +17,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder import ledger, siblings, sql
 from recorder.errors import Conflict, NotFound
 from recorder.ledger import LedgerRow
-from recorder.schema import calls, groups, trajectories
+from recorder.schema import aliases, calls, groups, trajectories
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import Store, now
 from recorder.transitions import guarded, try_move
 
 MEASURED: Final = frozenset({Purpose.VAL, Purpose.EVAL})
+ON_THE_WAY: Final = tuple(state for state in GroupState if state not in (GroupState.TRAINED, GroupState.LEFT_OUT))
 
 
 class Verdict(StrEnum):
@@ -136,10 +137,15 @@ async def find_group(store: Store, project_id: str, group: str) -> str:
 
 
 async def counts(store: Store, alias_id: str, campaign_id: str | None = None) -> dict[GroupState, int]:
-    """How many groups an alias has in each state, of those that are for training; of a campaign, or of none."""
+    """How many groups an alias has in each state on the way to training; of a campaign, or of none. Fit for polling.
+
+    Groups that are done with (trained, left out) and those that are not for training do not count.
+    """
     foreign = exists().where(trajectories.c.group_id == groups.c.id, trajectories.c.purpose != Purpose.TRAIN)
     mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
-    query = select(groups.c.state, func.count()).where(groups.c.alias_id == alias_id, mine, ~foreign)
+    project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()
+    on_the_way = (groups.c.project_id == project, groups.c.state.in_(ON_THE_WAY), groups.c.alias_id == alias_id)
+    query = select(groups.c.state, func.count()).where(*on_the_way, mine, ~foreign)
     async with store.read() as conn:
         return {GroupState(state): int(n) for state, n in await conn.execute(query.group_by(groups.c.state))}
 
@@ -261,9 +267,33 @@ async def _close(conn: AsyncConnection, group_id: str, due: Readiness) -> None:
         await write_left_out(conn, group_id, due.code)
         return
     await try_move(conn, groups, group_id, GroupState.READY, ready_at=now())
+    await _write_unusable(conn, group_id)
     purposes = {m.purpose for m in await _members(conn, group_id) if usable(m.state, m.purpose, m.selection)}
     if len(purposes) > 1 and Purpose.TRAIN in purposes:
         await write_left_out(conn, group_id, GroupCode.MIXED_PURPOSE, {"purposes": sorted(purposes)})
+
+
+async def _write_unusable(conn: AsyncConnection, group_id: str) -> None:
+    """Write to the ledger why members of a group that is judged are not judged with it."""
+    t = trajectories.c
+    columns = (t.id, t.project_id, t.state, t.purpose, t.selection, t.end_reason)
+    found = await conn.execute(select(*columns).where(t.group_id == group_id))
+    await ledger.write(
+        conn,
+        [
+            LedgerRow(row.project_id, "trajectory", row.id, code, {"group": group_id, "end_reason": row.end_reason})
+            for row in found
+            if (code := _unusable_code(row)) is not None
+        ],
+    )
+
+
+def _unusable_code(row: Any) -> str | None:
+    if row.end_reason == GroupCode.NO_COMPLETE_CALL:  # written when the trajectory ended
+        return None
+    if row.state != TrajectoryState.COMPLETED:
+        return str(row.state)
+    return row.selection or (GroupCode.PURPOSE_NONE if row.purpose == Purpose.NONE else None)
 
 
 async def write_left_out(conn: AsyncConnection, group_id: str, code: str, detail: dict[str, Any] | None = None) -> None:

@@ -38,6 +38,10 @@ def trainer(alias_name: str) -> str:
 async def acquire(store: Store, project_id: str, name: str, owner: str, lease_s: float) -> Lease | None:
     """Take a lease that is free, ran out, or is the owner's own already (a new epoch all the same). None: held."""
     free = or_(leases.c.lease_owner.is_(None), leases.c.lease_expires_at <= now(), leases.c.lease_owner == owner)
+    others = (leases.c.project_id == project_id, leases.c.name == name, ~free)
+    async with store.read() as conn:  # who waits for a lease polls: that must not cost the write lock
+        if (await conn.execute(select(leases.c.name).where(*others))).first():
+            return None
     async with store.write() as conn:
         statement = sql.insert(conn, leases).values(
             project_id=project_id, name=name, lease_owner=owner, lease_epoch=1, lease_expires_at=now() + lease_s

@@ -22,7 +22,7 @@ from recorder.groups import Verdict, close_trajectory, settle
 from recorder.ledger import LedgerRow
 from recorder.schema import attempts, calls, groups, trajectories
 from recorder.settings import RecorderSettings
-from recorder.states import AttemptState, CallState, GroupState, Origin, TrajectoryState
+from recorder.states import CallState, GroupState, Origin, TrajectoryState
 from recorder.store import Store, now
 from recorder.transitions import guarded
 
@@ -147,12 +147,9 @@ async def _expire_claims(store: Store, project_id: str, state: GroupState) -> in
 
 
 async def _abandon_attempts(store: Store, project_id: str) -> int:
-    mine = attempts.c.project_id == project_id
-    ran_out = and_(mine, attempts.c.state == AttemptState.RUNNING, attempts.c.lease_expires_at <= now())
-    groupless = and_(mine, attempts.c.state == AttemptState.PENDING, ~attempt_rows.group_is_open())
     abandoned = 0
-    if await _any(store, select(attempts.c.id).where(ran_out)):
+    if await _any(store, select(attempts.c.id).where(*attempt_rows.expired(project_id))):
         abandoned += await attempt_rows.abandon_expired(store, project_id)
-    if await _any(store, select(attempts.c.id).where(groupless)):
+    if await _any(store, select(attempts.c.id).where(*attempt_rows.groupless(project_id))):
         abandoned += await attempt_rows.abandon_groupless(store, project_id)
     return abandoned

@@ -77,6 +77,14 @@ async def test_a_base_that_adapters_were_trained_on_stays(rows: Rows) -> None:
     assert (await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "m", "fingerprint-2")).base_model == "m"
 
 
+async def test_a_base_of_another_name_and_unknown_fingerprint_is_another(rows: Rows) -> None:
+    await gated(rows.store, await rows.alias())
+    with pytest.raises(Conflict, match=r"trained on the base base-model .*, not on other \(fingerprint unknown\)"):
+        await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "other", None)
+    renamed = await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "moved/base", "fingerprint-1")
+    assert (renamed.base_model, renamed.base_fingerprint) == ("moved/base", "fingerprint-1")
+
+
 async def test_a_fingerprint_that_was_unknown_is_learnt(store: Store) -> None:
     alias = await aliases.ensure_alias(store, PROJECT, "helpdesk", "base", None)
     await gated(store, alias)

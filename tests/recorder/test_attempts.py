@@ -70,6 +70,13 @@ async def test_attempts_go_out_group_by_group_and_once(rows: Rows) -> None:
     assert await attempts.claim_attempt(rows.store, campaign.id, "runner", 60) is None
 
 
+async def test_polling_for_attempts_does_not_need_the_write_lock(rows: Rows) -> None:
+    campaign = await plan(rows, size=1)
+    await claim(rows, campaign)
+    async with rows.store.write():
+        assert await attempts.claim_attempt(rows.store, campaign.id, "runner", 60) is None
+
+
 async def test_the_last_attempts_end_readies_its_group(rows: Rows) -> None:
     campaign = await plan(rows)
     for _ in range(2):

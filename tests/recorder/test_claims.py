@@ -96,6 +96,14 @@ async def test_an_unscored_group_is_tried_again_when_its_time_has_come(rows: Row
     assert (again.group_id, again.tries, again.epoch) == (group, 1, 2)
 
 
+async def test_polling_for_work_does_not_need_the_write_lock(rows: Rows) -> None:
+    alias = await rows.alias()
+    async with rows.store.write():  # held: another writer would wait for it until it fails
+        assert await judge(rows.store) is None
+        assert await claims.claim_for_training(rows.store, alias.id, "t", 60, limit=1) == []
+        assert await claims.claim_one_for_judging(rows.store, "nothing", "j", 60) is None
+
+
 async def test_a_group_of_another_project_is_never_claimed(rows: Rows) -> None:
     await rows.ready_group()
     assert await claims.claim_for_judging(rows.store, "other", "j", 60) is None

@@ -257,6 +257,25 @@ async def test_a_group_of_mixed_purpose_is_judged_and_its_ledger_says_that_it_ca
     assert (entry.code, entry.detail) == ("mixed_purpose", {"purposes": ["train", "val"]})
 
 
+async def test_members_that_are_not_judged_with_their_group_say_why_in_the_ledger(rows: Rows) -> None:
+    group = await rows.group(declared_size=6)
+    judged = [await rows.trajectory(group) for _ in range(2)]
+    failed, replaced = await rows.trajectory(group), await rows.trajectory(group)
+    empty, silent = await rows.trajectory(group, answered=False), await rows.trajectory(group, purpose="none")
+    late = await rows.trajectory(group, origin="campaign")
+    await end(rows, failed, ERRORED)
+    await end(rows, replaced, ABANDONED)
+    for trajectory in (empty, silent, *judged):
+        await end(rows, trajectory)
+    assert await rows.state(group_table, group) == "open"
+    assert (await close_group(rows.store, PROJECT, group)).state is GroupState.READY
+    codes = [
+        [e.code for e in await ledger.of(rows.store, "trajectory", t)] for t in (failed, replaced, empty, silent, late)
+    ]
+    assert codes == [["errored"], ["abandoned"], ["no_complete_call"], ["purpose_none"], ["sealed-late"]]
+    assert [await ledger.of(rows.store, "trajectory", t) for t in judged] == [[], []]
+
+
 async def test_settling_by_the_clock_uses_the_databases_clock(rows: Rows) -> None:
     group = await rows.group(joined_at=now() - 301)
     for _ in range(2):
@@ -273,6 +292,7 @@ async def test_counts_tell_groups_for_training_from_others(rows: Rows) -> None:
     await rows.ready_group(alias_id=alias.id, purpose="val")
     await rows.scored_group(alias_id=alias.id)
     await rows.ready_group(alias_id=alias.id, campaign_id="c")
+    await rows.group(alias_id=alias.id, state="trained")
     assert await groups.counts(rows.store, alias.id) == {GroupState.READY: 1, GroupState.SCORED: 1}
     assert await groups.counts(rows.store, alias.id, "c") == {GroupState.READY: 1}
 

@@ -34,6 +34,12 @@ async def test_a_held_lease_is_refused_to_others(store: Store) -> None:
     assert (await held(store, "b", "trainer:helpdesk")).epoch == 1
 
 
+async def test_waiting_for_a_lease_does_not_need_the_write_lock(store: Store) -> None:
+    await held(store, "a")
+    async with store.write():
+        assert await acquire(store, "b") is None
+
+
 async def test_projects_do_not_share_leases(store: Store) -> None:
     await held(store, "a")
     async with store.write() as conn:

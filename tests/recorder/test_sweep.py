@@ -37,6 +37,12 @@ async def test_an_empty_store_is_left_alone(rows: Rows) -> None:
     assert await swept(rows) == SweepReport()
 
 
+async def test_looking_for_what_is_due_does_not_need_the_write_lock(rows: Rows) -> None:
+    await rows.trajectory(await rows.group())
+    async with rows.store.write():
+        assert await sweep(rows.store, PROJECT, SETTINGS) == SweepReport()
+
+
 async def test_idle_live_runs_are_completed(rows: Rows) -> None:
     group = await rows.group()
     quiet, busy = await idle(rows, group), await rows.trajectory(group, last_call_at=now() - 99)
