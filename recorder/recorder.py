@@ -17,7 +17,7 @@ from recorder import statements as sql
 from recorder.checkpoint import Checkpointer
 from recorder.errors import NotFound, RecorderError, StoreUnavailable
 from recorder.ids import new_id
-from recorder.lanes import lane_for
+from recorder.lanes import Lane, lane_for
 from recorder.memory import Fresh, Memory
 from recorder.placing import Place
 from recorder.remember import remember_attempt, remember_ref
@@ -57,11 +57,14 @@ class RecorderStats:
 
 
 class Recorder:
-    """One a proxy process. `start()` before the first call, `stop()` drains."""
+    """One a proxy process. `start()` before the first call, `stop()` drains.
 
-    def __init__(self, store: Store, settings: RecorderSettings) -> None:
+    `lane` is how the store is reached; without it, the fastest that the database allows.
+    """
+
+    def __init__(self, store: Store, settings: RecorderSettings, lane: Lane | None = None) -> None:
         self._memory = Memory()
-        self._lane = lane_for(store, settings.durability)
+        self._lane = lane if lane is not None else lane_for(store, settings.durability)
         self._writer = Writer(self._lane, settings, self._memory)
         self._running = Running(settings.open_row_after_s, self._show)
         database = store.url.database if store.is_sqlite else None

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from recorder import migrate
+from recorder.lanes import StoreLane
 from recorder.recorder import Recorder
 from recorder.schema import metadata
 from recorder.settings import RecorderSettings
@@ -48,9 +49,9 @@ def rows(store: Store) -> Rows:
     return Rows(store)
 
 
-@pytest.fixture
-async def recorder(store: Store) -> AsyncIterator[Recorder]:
-    started = Recorder(store, RecorderSettings())
+@pytest.fixture(params=["fastest lane", "store lane"])
+async def recorder(store: Store, request: pytest.FixtureRequest) -> AsyncIterator[Recorder]:
+    started = Recorder(store, RecorderSettings(), StoreLane(store) if request.param == "store lane" else None)
     await started.start()
     yield started
     await started.stop()
