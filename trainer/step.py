@@ -50,7 +50,7 @@ class Sums:
     ratio_max: float = 0.0
     clipped: int = 0
     entropy: float = 0.0
-    kl_base: float = 0.0
+    kl_base: float | None = None  # None: not computed
     fresh: int = 0
     engine_gap: float = 0.0  # |Δlogprob| between engine and trainer, over fresh tokens
     engine_gap_max: float = 0.0
@@ -64,10 +64,11 @@ class Sums:
             "ratio_max": self.ratio_max,
             "clip_fraction": self.clipped / n,
             "entropy": self.entropy / n,
-            "kl_base": self.kl_base / n,
             "trained_tokens": float(self.trained_tokens),
             "forward_tokens": float(self.forward_tokens),
         }
+        if self.kl_base is not None:
+            metrics["kl_base"] = self.kl_base / n
         if self.fresh:  # without fresh tokens a gap would be drift, not a difference of engines
             metrics |= {"kl_engine": self.engine_gap / self.fresh, "kl_engine_max": self.engine_gap_max}
         return metrics
@@ -144,7 +145,7 @@ def _accumulate(policy: Policy, one: Pack, rows: Sequence[WeightedRow], settings
             base, _ = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
         divergence = kl_to_base(logprobs, base)
         losses = losses + settings.kl_coef * divergence
-        sums.kl_base += float(divergence.detach().sum())
+        sums.kl_base = (sums.kl_base or 0.0) + float(divergence.detach().sum())
     loss = (losses * tokens.weights).sum()
     if not torch.isfinite(loss):
         raise StepFailed(_blame(one, rows, losses.detach()))

@@ -314,7 +314,7 @@ def test_kl_to_the_base_holds_the_policy_back(tiny_base: Path, tmp_path: Path) -
             metrics, _ = one_step(trainer, 1)
         trainer._settings.kl_coef = 1e-9
         distances.append(one_step(trainer, 1)[0]["kl_base"])
-        assert (metrics["kl_base"] > 0) == (coefficient > 0)
+        assert ("kl_base" in metrics) == (coefficient > 0)
     assert distances[1] < distances[0] / 2
 
 
