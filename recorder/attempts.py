@@ -33,7 +33,7 @@ from recorder.states import (
 from recorder.store import Store, now
 from recorder.transitions import guarded, move
 
-_CLOSED: Final[dict[str, Any]] = {
+_CLOSED: Final[Mapping[str, Any]] = {
     "error": "group_closed",
     "ended_at": now(),
     "lease_owner": None,

@@ -42,12 +42,10 @@ class GroupClaim:
 
 async def claim_for_judging(store: Store, project_id: str, owner: str, lease_s: float) -> GroupClaim | None:
     """Take the oldest group that waits for a judge: ready, or unscored whose time to try again has come."""
-    due = or_(
-        groups.c.state == GroupState.READY,
-        and_(groups.c.state == GroupState.UNSCORED, groups.c.try_after <= now()),
-    )
-    wanted = and_(groups.c.project_id == project_id, due)
-    took = await _take(store, wanted, 1, GroupState.JUDGING, (GroupState.READY, GroupState.UNSCORED), owner, lease_s)
+    waiting = (GroupState.READY, GroupState.UNSCORED)
+    due = or_(groups.c.state == GroupState.READY, groups.c.try_after <= now())
+    wanted = and_(groups.c.project_id == project_id, groups.c.state.in_(waiting), due)
+    took = await _take(store, wanted, 1, GroupState.JUDGING, waiting, owner, lease_s)
     return took[0] if took else None
 
 

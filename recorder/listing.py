@@ -87,7 +87,7 @@ async def list_trajectories(
         .outerjoin(versions, versions.c.id == func.coalesce(t.version_id, groups.c.version_id))
         .outerjoin(score_parts, and_(_is_reward(), score_parts.c.trajectory_id == t.id))
         .where(t.project_id == project_id)
-        .order_by(t.started_at.desc(), t.id.desc())
+        .order_by(t.id.desc())  # ids begin with the time: their index spares a sort
         .limit(limit)
     )
     query = _narrowed(query, t.state, states, alias)
