@@ -6,6 +6,7 @@ Refuses: importing vLLM (it runs in a process of its own), and what is loaded in
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import secrets
@@ -191,22 +192,29 @@ def _cached_snapshot(hub_id: str) -> Path | None:
 
 
 def engine_key(engine: EngineSettings, data: Path) -> str | None:
-    """The engine's key: as set; for an engine that Hone starts, a random one that is kept in the data folder (0600).
+    """The engine's key: as set, else the random one that is kept in the data folder (0600).
 
-    None for engines given by URL without a key.
+    It is made for an engine that Hone starts; for engines given by URL without a key it is None.
     """
     if engine.api_key is not None:
         return engine.api_key.get_secret_value()
-    if engine.urls:
-        return None
     path = data / KEY_FILE
-    data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
-            f.write(secrets.token_urlsafe(32))
-    except FileExistsError:
-        pass
-    return path.read_text().strip()
+    if not engine.urls:
+        _make_key(path)
+    return path.read_text().strip() if path.exists() else None
+
+
+def _make_key(path: Path) -> None:
+    """Make the key unless there is one; a second process that does so at the same moment sees a whole one."""
+    if path.exists():
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f"{KEY_FILE}.{os.getpid()}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
+        f.write(secrets.token_urlsafe(32))
+    with contextlib.suppress(FileExistsError):
+        os.link(draft, path)
+    draft.unlink()
 
 
 def engine_urls(engine: EngineSettings) -> list[str]:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from proxy.sections import AliasSettings
 from recorder.migrate import open_store
 from recorder.settings import RecorderSettings
 from recorder.store import Store
+from tests.proxy.controlled import World, controlled, hurry, up
+from tests.proxy.scripted_engine import ScriptedEngine
+from tests.proxy.until import until
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +40,34 @@ async def store(tmp_path: Path, migrated_file: Path) -> AsyncIterator[Store]:
     opened = await open_store(data, RecorderSettings(), migrate=False)
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[ScriptedEngine]:
+    """An engine to the letter of what the controller asks of one."""
+    engine = ScriptedEngine(key="engine-key")
+    await engine.start()
+    yield engine
+    await engine.stop()
+
+
+@pytest.fixture
+def make_world(
+    store: Store, tmp_path: Path, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """A controller with its engine up, looking more often than a real engine would like to be asked."""
+    hurry(monkeypatch)
+
+    @asynccontextmanager
+    async def make(policy: AliasSettings | None = None, **fields: Any) -> AsyncIterator[World]:
+        async with controlled(store, tmp_path, engine, policy=policy, **fields) as world:
+            await until(lambda: up(world))
+            yield world
+
+    return make
+
+
+@pytest.fixture
+async def world(make_world: Callable[..., Any]) -> AsyncIterator[World]:
+    async with make_world() as made:
+        yield made

@@ -1,0 +1,129 @@
+"""One proxy's controller beside a scripted engine, with a real store: what the controller's tests stand on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.controller import Controller
+from proxy.sections import AliasSettings, EngineSettings, ProxySettings
+from proxy.versions import InService
+from recorder.aliases import AliasView, get_alias
+from recorder.recorder import Recorder
+from recorder.settings import RecorderSettings
+from recorder.states import VersionState
+from recorder.store import Store
+from recorder.turns import Address, Request, Sampling
+from recorder.versions import VersionView, allocate, get_version, mark
+from tests.proxy.adapters import Made, make_adapter
+from tests.proxy.scripted_engine import ScriptedEngine
+from tests.proxy.until import until
+
+POLL = ProxySettings(poll_s=0.02)
+
+
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look more often than a real engine would like to be asked."""
+    monkeypatch.setattr("proxy.fleet.WATCH_UP_S", 0.05)
+    monkeypatch.setattr("proxy.fleet.WATCH_DOWN_S", 0.02)
+    monkeypatch.setattr("proxy.controller.PINS_EVERY_S", 0.05)
+    monkeypatch.setattr("proxy.controller.RENEW_EVERY_S", 0.1)
+
+
+@dataclass
+class World:
+    """A store, an engine, and one proxy's controller beside it."""
+
+    store: Store
+    folder: Path
+    engine: ScriptedEngine
+    versions: InService
+    controller: Controller
+    made: list[VersionView] = field(default_factory=list)
+
+    async def alias(self) -> AliasView:
+        return await get_alias(self.store, "default", "helpdesk")
+
+    async def write(self, made: Made | None = None, *, parent: VersionView | None = None) -> VersionView:
+        """A written version from the live one, as a trainer leaves it."""
+        alias = await self.alias()
+        assert alias.live_version_id is not None
+        version = await allocate(self.store, alias.id, parent.id if parent else alias.live_version_id)
+        made = made or make_adapter(self.folder, f"helpdesk@{version.number}")
+        version = await mark(
+            self.store,
+            version.id,
+            VersionState.WRITTEN,
+            path=str(made.path),
+            engine_name=made.engine_name,
+            manifest_sha256=made.manifest_sha256,
+        )
+        self.made.append(version)
+        return version
+
+    async def state(self, version: VersionView) -> VersionState:
+        return (await get_version(self.store, version.id)).state
+
+    async def becomes(self, version: VersionView, state: VersionState) -> VersionView:
+        """Wait until a version is in a state, and return it."""
+
+        async def there() -> bool:
+            now = await self.state(version)
+            assert now not in {VersionState.REJECTED, state} or now is state, await get_version(self.store, version.id)
+            return now is state
+
+        await until(there)
+        return await get_version(self.store, version.id)
+
+    async def live(self) -> VersionView:
+        """A new version, in service."""
+        return await self.becomes(await self.write(), VersionState.LIVE)
+
+    async def run_pinned_to(self, version: VersionView) -> str:
+        """An open trajectory on a version; its id."""
+        recorder = Recorder(self.store, RecorderSettings())
+        await recorder.start()
+        request = Request("chat", "/v1/chat/completions", "helpdesk", False, [], None, None, {}, b"0" * 16, Sampling())
+        address = Address(trajectory=f"run-{version.number}")
+        run = await recorder.trajectory_at("default", version.alias_id, address, request, version.id)
+        await recorder.stop()
+        return run.id
+
+
+@asynccontextmanager
+async def controlled(
+    store: Store, folder: Path, *engines: ScriptedEngine, policy: AliasSettings | None = None, **engine_fields: Any
+) -> AsyncIterator[World]:
+    """A proxy's two parts, the one that follows the store and the one that leads, running."""
+    versions = InService(store, "default", POLL)
+    controller = Controller(
+        store,
+        "default",
+        versions,
+        engine=EngineSettings(urls=[e.url for e in engines], dtype="float32", **engine_fields),
+        proxy=POLL,
+        aliases={"helpdesk": policy or AliasSettings(base_model="base")},
+        default_base=None,
+        engine_key=engines[0].key,
+    )
+    async with controller.running():
+        await versions.start()
+        try:
+            yield World(store, folder / "adapters", engines[0], versions, controller)
+        finally:
+            await versions.stop()
+
+
+def up(world: World, count: int = 1) -> bool:
+    """Whether so many engines take requests, as a request sees it."""
+    return len(world.versions.snapshot.up()) == count
+
+
+def served(world: World) -> str:
+    alias = world.versions.snapshot.aliases["helpdesk"]
+    return world.versions.route(alias).version.name
