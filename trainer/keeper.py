@@ -65,8 +65,14 @@ class Keeper:
                 continue  # busy or away for a moment: the next renewal may still be in time
 
     async def renew_now(self) -> None:
-        """Renew everything once. Raises LeaseLost."""
+        """Renew everything once. Raises LeaseLost where the alias is another's.
+
+        A claim that is lost is only dropped: it may have been let go this very moment, and a step that still counts
+        on it is refused when it is to be finished.
+        """
         self.lease = await leases.renew(self._store, self.lease, self._lease_s)
         for claim in self._claims:
-            if claim in self._claims:  # may be dropped while the one before is renewed
+            try:
                 await claims.renew(self._store, claim, self._lease_s)
+            except LeaseLost:
+                self.drop(claim)

@@ -18,7 +18,7 @@ from pathlib import Path
 from recorder import aliases, leases, ledger, scores, steps, transcripts, versions
 from recorder.aliases import AliasView
 from recorder.claims import GroupClaim, give_back, put_back
-from recorder.errors import Conflict, LeaseLost, RecorderError
+from recorder.errors import Conflict, LeaseLost, RecorderError, StoreUnavailable
 from recorder.fingerprint import base_fingerprint
 from recorder.ledger import LedgerRow
 from recorder.steps import StepView
@@ -143,22 +143,34 @@ class AliasTrainer:
         left out after `max_tries`, and the error is raised (`StepFailed` for a loss that is not finite). Leases
         of alias and groups are renewed meanwhile.
         """
-        seconds = Seconds()
         with self._keeper.keeping(claims):
-            parent = await self._live()
-            groups = await self._read(claims, parent, seconds)
-            teaching = await self._leave_out(groups, claims)
-            metrics, left, masked = report.reward_metrics(groups), report.left_out(groups), report.masked(teaching)
-            if not teaching:
-                reason = "no group teaches anything" + (f": {left}" if left else "")
-                return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase)
-            used = {group.group_id for group in teaching}
-            attempt = _Attempt(
-                parent, teaching, [claim for claim in claims if claim.group_id in used], metrics, seconds
-            )
-            step, version = await self._step(attempt, campaign_id)
+            try:
+                return await self._train(claims, campaign_id)
+            except BaseException:  # cancellation included: no group may stay claimed
+                await asyncio.shield(self._give_back(claims))
+                raise
+
+    async def _train(self, claims: Sequence[GroupClaim], campaign_id: str | None) -> StepReport:
+        seconds = Seconds()
+        parent = await self._live()
+        groups = await self._read(claims, parent, seconds)
+        teaching = await self._leave_out(groups, claims)
+        metrics, left, masked = report.reward_metrics(groups), report.left_out(groups), report.masked(teaching)
+        if not teaching:
+            reason = "no group teaches anything" + (f": {left}" if left else "")
+            return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase)
+        taught = {group.group_id for group in teaching}
+        used = [claim for claim in claims if claim.group_id in taught]
+        attempt = _Attempt(parent, teaching, used, metrics, seconds)
+        step, version = await self._step(attempt, campaign_id)
         trained = sum(len(group.trained) for group in teaching)
         return StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
+
+    async def _give_back(self, claims: Sequence[GroupClaim]) -> None:
+        """Give back what is still held; where the store is away, the leases run out by themselves."""
+        for claim in claims:
+            with suppress(LeaseLost, StoreUnavailable):
+                await give_back(self._store, claim)
 
     async def _live(self) -> VersionView:
         if self._keeper.lost.is_set():
@@ -249,15 +261,14 @@ class AliasTrainer:
                 return
         if attempt.written is not None:
             attempt.written.remove()
+        if not _may_be_the_groups_fault(error):
+            return
         for claim in attempt.claims:
             with suppress(LeaseLost):  # then it is another's already
-                await self._let_go(claim, reason, failed=_may_be_the_groups_fault(error))
+                await self._count_failure(claim, reason)
 
-    async def _let_go(self, claim: GroupClaim, reason: str, *, failed: bool) -> None:
+    async def _count_failure(self, claim: GroupClaim, reason: str) -> None:
         """Give a group back, or leave it out when it has been in too many steps that failed."""
-        if not failed:
-            await give_back(self._store, claim)
-            return
         earlier = [row for row in await ledger.of(self._store, "group", claim.group_id) if row.code == STEP_FAILED]
         if len(earlier) + 1 >= self._settings.max_tries:
             await scores.leave_out(self._store, claim, STEP_FAILED, {"reason": reason})

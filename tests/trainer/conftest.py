@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 VOCABULARY = 64
+
+settings.register_profile("trainer", deadline=None)  # a busy machine is no failure
+settings.load_profile("trainer")
 
 
 @pytest.fixture(scope="session")
@@ -45,10 +49,10 @@ def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_policy(tiny_base: Path) -> Callable[..., Any]:
     """Loads the tiny base with the given settings."""
 
-    def load(**settings: Any) -> Any:
+    def load(**changes: Any) -> Any:
         from trainer.model import load_policy
         from trainer.settings import TrainerSettings
 
-        return load_policy(tiny_base, TrainerSettings(**{"rank": 4, "alpha": 8.0, "token_budget": 512, **settings}))
+        return load_policy(tiny_base, TrainerSettings(**{"rank": 4, "alpha": 8.0, "token_budget": 512, **changes}))
 
     return load

@@ -196,10 +196,27 @@ async def test_a_base_that_is_not_the_aliass_is_refused(world: World, tiny_base:
         await world.trainer(base=str(other))
     with pytest.raises(BaseMismatch, match="bfloat16"):
         await world.trainer(dtype="bfloat16")
-    world.alias = replace(world.alias, base_fingerprint=None)
-    with pytest.raises(BaseMismatch, match=r"nobody has said.*engine\.base"):
-        await world.trainer()
     assert await leases.holders(world.store, PROJECT, "trainer:") == []
+
+
+async def test_a_base_that_nobody_vouches_for_may_still_start_but_nothing_is_trained_on_it(world: World) -> None:
+    group_id = await world.group("g1", [1.0, 0.0])
+    known = world.alias.base_fingerprint
+
+    async def vouch(fingerprint: str | None) -> None:
+        async with world.store.write() as conn:
+            await conn.execute(update(schema.aliases).values(base_fingerprint=fingerprint))
+
+    await vouch(None)
+    world.alias = replace(world.alias, base_fingerprint=None)
+    async with await world.trainer() as trainer:
+        for unknown, message in ((None, r"nobody has said.*engine\.base"), ("other", "another base")):
+            await vouch(unknown)
+            with pytest.raises(BaseMismatch, match=message):
+                await trainer.train_once(await world.claim(trainer))
+            assert (await group_state(world, group_id))[0] == GroupState.SCORED
+        await vouch(known)
+        assert (await trainer.train_once(await world.claim(trainer))).version is not None
 
 
 async def test_a_base_must_be_known(world: World) -> None:
@@ -415,6 +432,16 @@ async def test_leases_are_renewed_while_a_step_runs(world: World) -> None:
                 assert (await conn.execute(query)).scalar_one() > claim.expires_at
         assert not keeper.lost.is_set()
     assert await leases.holders(world.store, PROJECT, "trainer:x") == []
+
+
+async def test_a_claim_that_was_let_go_is_no_reason_to_give_up_the_alias(world: World) -> None:
+    await world.group("g1", [1.0, 0.0])
+    async with await world.trainer() as trainer:
+        (claim,) = await world.claim(trainer)
+        with trainer._keeper.keeping([claim]):
+            await claims.give_back(world.store, claim)
+            await trainer._keeper.renew_now()
+        assert (await trainer.train_once(await world.claim(trainer))).version is not None
 
 
 async def test_a_lost_lease_is_noticed(world: World) -> None:
