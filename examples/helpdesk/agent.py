@@ -81,6 +81,7 @@ class Desk:
     models: Iterator[AsyncOpenAI]
     mcp: Client
     tools: list[Json]
+    holder: asyncio.Task[None] | None  # a loop holds its tasks weakly
 
     async def answer(self, question: str, task: Task) -> str:
         """The agent's loop: ask the model, call what it wants called, until it only talks."""
@@ -141,7 +142,7 @@ def _desk(loop: asyncio.AbstractEventLoop, mcp_url: str) -> asyncio.Future[Desk]
     """
     opened: asyncio.Future[Desk] = loop.create_future()
     holder = loop.create_task(_hold(mcp_url, opened))
-    opened.add_done_callback(lambda _: holder)  # keeps a reference: the loop itself holds tasks weakly
+    opened.add_done_callback(lambda _: holder)  # keeps a reference until the desk has one
     return opened
 
 
@@ -151,12 +152,12 @@ async def _hold(mcp_url: str, opened: asyncio.Future[Desk]) -> None:
             mcp = await stack.enter_async_context(Client(mcp_url))
             models = [await stack.enter_async_context(client) for client in _models()]
             tools = [as_openai(tool) for tool in (await mcp.list_tools()).tools]
-            opened.set_result(Desk(itertools.cycle(models), mcp, tools))
+            opened.set_result(Desk(itertools.cycle(models), mcp, tools, asyncio.current_task()))
             await asyncio.Event().wait()
     except Exception as error:  # boundary: whatever stopped the opening belongs to the runs that wait for it
+        _desk.cache_clear()  # the next run opens another
         if opened.done():
             raise
-        _desk.cache_clear()
         where = f"no tools at {mcp_url}: start examples.helpdesk.tools_server, or set HELPDESK_MCP_URL"
         opened.set_exception(ConnectionError(f"{where} ({error!r})"))
 

@@ -19,6 +19,9 @@ from starlette.applications import Starlette
 from examples.helpdesk.orders import Order
 from examples.helpdesk.wording import found, tracked
 
+# An MCP client's session ends with the first reused connection that turns out closed, and agents pause while a step
+# trains: idle connections are kept for longer than any pause.
+KEEP_ALIVE_S = 3600
 _SELECT = "SELECT order_id, status, tracking, day FROM orders WHERE {column} = ?"
 
 
@@ -58,7 +61,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8100, help="loopback port (8100)")
     given = parser.parse_args()
     app = tools_app(given.database)
-    uvicorn.run(app, host="127.0.0.1", port=given.port, log_level="warning", access_log=False)
+    uvicorn.run(
+        app, host="127.0.0.1", port=given.port, timeout_keep_alive=KEEP_ALIVE_S, log_level="warning", access_log=False
+    )
 
 
 if __name__ == "__main__":

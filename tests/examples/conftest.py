@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -21,15 +22,21 @@ def files(tmp_path: Path) -> DemoFiles:
     return write_demo(tmp_path)
 
 
-@pytest.fixture
-async def mcp_url(files: DemoFiles) -> AsyncIterator[str]:
+@asynccontextmanager
+async def tools_served(files: DemoFiles, port: int = 0) -> AsyncIterator[int]:
     # The socket listens before the server runs, so whoever connects early waits instead of failing.
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.create_server(("127.0.0.1", port)) as listening:
         server = uvicorn.Server(uvicorn.Config(tools_app(files.database), log_level="warning", ws="none"))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        yield int(listening.getsockname()[1])
         server.should_exit = True
         await serving
+
+
+@pytest.fixture
+async def mcp_url(files: DemoFiles) -> AsyncIterator[str]:
+    async with tools_served(files) as port:
+        yield f"http://127.0.0.1:{port}/mcp"
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ import pytest
 from examples.helpdesk.agent import MAX_TURNS, SYSTEM, run
 from examples.helpdesk.orders import Order, read_database
 from examples.helpdesk.scenarios import DemoFiles
+from tests.examples.conftest import tools_served
 
 Json = dict[str, Any]
 Model = Callable[[list[Json]], Json]
@@ -185,6 +186,21 @@ async def test_a_cancelled_first_run_does_not_take_the_connections_with_it(order
         first.cancel()
         assert await second == f"Your order {order.order_id} arrives on {order.day}."
     assert first.cancelled()
+
+
+async def test_tools_that_went_away_and_came_back_are_found_again(
+    files: DemoFiles, order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = f"Your order {order.order_id} arrives on {order.day}."
+    with played(ideal) as (url, _):
+        task = Task(f"Where is my order {order.order_id}?", f"{url}/v1")
+        async with tools_served(files) as port:
+            monkeypatch.setenv("HELPDESK_MCP_URL", f"http://127.0.0.1:{port}/mcp")
+            assert await run(task) == answer
+        with pytest.raises((openai.APIConnectionError, ConnectionError)):
+            await run(task)
+        async with tools_served(files, port):
+            assert await run(task) == answer
 
 
 async def test_a_person_can_ask_it(order: Order, tmp_path: Path) -> None:
