@@ -98,6 +98,8 @@ class Controller:
                     await self.tick()
             except (StoreError, Conflict) as e:  # the next round sees the store as it is then
                 log.warning("the controller could not finish its round: %s", e)
+            except Exception:  # a bug in one round must not end swaps for good while requests are served
+                log.exception("the controller's round failed")
             await passes(self._stopping, self._proxy.poll_s)
 
     async def _hold_lease(self) -> None:
@@ -137,23 +139,29 @@ class Controller:
     # --- engines
 
     async def _identify(self) -> None:
-        """Learn the base's fingerprint from a replica that has come up, and hold the aliases to it."""
+        """Learn the base's fingerprint, at once from local files or else from an engine; hold the aliases to it."""
+        if self._base_shapes is None:
+            self._base_shapes = await self._read_local_base()
         for member in self._fleet.members:
             if member.served is None or (member.state == "up" and member.fingerprint is not None):
                 continue
             try:
-                member.fingerprint = await self._fingerprint(member)
+                member.fingerprint = await self._local_fingerprint() or await member.replica.fingerprint()
                 await self._declare(member.fingerprint)
             except (EngineError, Conflict) as e:
                 member.went_down(str(e))
 
-    async def _fingerprint(self, member: Member) -> str:
+    async def _read_local_base(self) -> Mapping[str, tuple[int, ...]] | None:
+        """Shapes of a local base's weights, once it is there; aliases are told their base before an engine is up."""
         folder = base_folder(self._engine)
         if folder is None:
-            return await member.replica.fingerprint()
-        if self._base_shapes is None:
-            self._base_shapes = await asyncio.to_thread(adapter_files.base_shapes, folder)
-        return await asyncio.to_thread(base_fingerprint, folder, dtype_of(self._engine))
+            return None
+        await self._declare(await self._local_fingerprint())
+        return await asyncio.to_thread(adapter_files.base_shapes, folder)
+
+    async def _local_fingerprint(self) -> str | None:
+        folder = base_folder(self._engine)
+        return await asyncio.to_thread(base_fingerprint, folder, dtype_of(self._engine)) if folder else None
 
     async def _declare(self, fingerprint: str | None) -> None:
         """Make the declared aliases, or tell them their base. Raises Conflict where they were trained on another."""

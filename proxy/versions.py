@@ -281,6 +281,8 @@ class InService:
                 if not failing:
                     log.warning("the versions in service can't be read, the last known ones stay: %s", e)
                 failing = True
+            except Exception:  # a bug in one look must not leave this proxy blind for good
+                log.exception("the versions in service can't be read")
 
 
 async def passes(event: asyncio.Event, within_s: float) -> bool:
