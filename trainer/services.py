@@ -118,7 +118,7 @@ class Services:
 
     async def ready(self) -> str:
         """Wait until proxy, engine and judge are there; the proxy's URL."""
-        url = await self._until(self._proxy, "a proxy")
+        url = await self._until(self._proxy, "a proxy that serves this store")
         await self._until(self._engine, "an engine behind the proxy")
         if not await self._judge() and not self._children:
             self._say("no judge runs: starting one")
@@ -150,8 +150,8 @@ class Services:
         while (found := await look()) is None:
             if time.monotonic() > deadline:
                 raise ServiceUnavailable(
-                    f"{what} is not there for the store in {self.wanted.data} (project {self.wanted.project!r}). "
-                    f"Look at `hone status` and {self.wanted.data / 'logs'}."
+                    f"{what} is not there; the store is in {self.wanted.data}, the project is "
+                    f"{self.wanted.project!r}. Look at `hone status` and {self.wanted.data / 'logs'}."
                 )
             await self._wait()
         return found

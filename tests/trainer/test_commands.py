@@ -1,0 +1,123 @@
+"""`hone train` and `hone learn` as people and scripts start them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recorder import campaigns
+from recorder.states import CampaignState
+from tests.trainer.ring import PROJECT, Ring, Script, write_user_folder
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+async def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+async def ring(tmp_path: Path, script: Script) -> AsyncIterator[Ring]:
+    async with Ring.running(tmp_path / "data", script) as running:
+        yield running
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> dict[str, Any]:
+    return write_user_folder(tmp_path / "user")
+
+
+def hone(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    env = {name: value for name, value in os.environ.items() if not name.upper().startswith("HONE_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "proxy.cli", *arguments, "--data", str(folder / "data")],
+        cwd=folder,
+        env={**env, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def train(ring: Ring, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    given = ("--scenarios", "user/train.jsonl", "--val-scenarios", "user/val.jsonl", "--cwd", "user")
+    return hone(folder, "train", *given, "--agent", "my_agent:run", "--proxy", ring.url + "/v1", *arguments)
+
+
+async def test_ctrl_c_stops_a_campaign_so_that_it_can_be_gone_on_with(
+    ring: Ring, script: Script, user: dict[str, Any], tmp_path: Path
+) -> None:
+    script.hold, script.hold_after = asyncio.Event(), 2
+    process = train(ring, tmp_path, "--name", "mine")
+    await ring.reached_hold.wait()
+    process.send_signal(signal.SIGINT)
+    out, err = await asyncio.to_thread(process.communicate)
+    assert process.returncode == 130, out + err
+    assert err.endswith("stopped; the same command goes on from here\n")
+    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    assert (campaign.name, campaign.state, campaign.reason) == ("mine", CampaignState.STOPPED, "interrupted")
+
+
+async def test_what_goes_wrong_is_one_line_and_the_campaign_says_it_too(
+    ring: Ring, user: dict[str, Any], tmp_path: Path
+) -> None:
+    process = train(ring, tmp_path, "--json")
+    out, err = await asyncio.to_thread(process.communicate)
+    assert process.returncode == 1, out + err
+    assert err == "hone: no base model is known: set trainer.base (or engine.base) to its folder or hub id\n"
+    events = [json.loads(line)["event"] for line in out.splitlines()]
+    assert events == ["said", "validated"]
+    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    assert campaign.state is CampaignState.FAILED
+    assert err == f"hone: {campaign.reason}\n"
+
+
+async def test_a_campaign_by_flags_remembers_them(ring: Ring, user: dict[str, Any], tmp_path: Path) -> None:
+    flags = ("--steps", "7", "--group-size", "3", "--target", "0.9", "--plateau", "4", "--attempt-timeout", "5")
+    process = train(ring, tmp_path, *flags)
+    await asyncio.to_thread(process.communicate)
+    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    expected = {"steps": 7, "group_size": 3, "target": 0.9, "plateau_steps": 4, "attempt_timeout_s": 5.0}
+    assert {name: campaign.settings[name] for name in expected} == expected
+    assert campaign.settings["cwd"] == str(tmp_path / "user")
+    assert campaign.name == "train"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "no scenarios: name a JSONL file with --scenarios"),
+        (("--scenarios", "nowhere.jsonl", "--agent", "a:b"), "nowhere.jsonl cannot be read: No such file"),
+        (("--scenarios", "s.jsonl"), "no agent: give `module:function` or a shell command"),
+        (("--scenarios", "s.jsonl", "--agent", "a:b"), 's.jsonl is not usable:\nline 1: "input" is missing'),
+        (("--scenarios", "s.jsonl", "--agent", "a:b", "--group-size", "1"), "campaign.group_size"),
+        (("--resume", "mine"), "there is no store in"),
+    ],
+)
+def test_what_is_missing_is_told_at_once(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    (tmp_path / "s.jsonl").write_text('{"id": "a"}\n')
+    process = hone(tmp_path, "train", *arguments)
+    _, err = process.communicate()
+    assert process.returncode in (1, 2)
+    assert said in err
+    assert "Traceback" not in err
+
+
+async def test_the_learner_says_what_it_waits_for_and_stops_when_told(ring: Ring, tmp_path: Path) -> None:
+    process = hone(tmp_path, "learn", "--alias", "other")
+    assert process.stdout is not None
+    said = await asyncio.to_thread(process.stdout.readline)
+    assert said == "waiting: for the proxy to declare other\n"
+    process.terminate()
+    _, err = await asyncio.to_thread(process.communicate)
+    assert (process.returncode, err) == (130, "stopped; the same command goes on from here\n")

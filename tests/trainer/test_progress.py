@@ -1,0 +1,103 @@
+"""What is shown: JSON lines, plain lines, a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from trainer.progress import (
+    Ended,
+    Event,
+    JsonLines,
+    Lines,
+    Said,
+    Several,
+    Status,
+    StepDone,
+    Terminal,
+    Validated,
+    progress,
+    shown,
+)
+
+STEP = StepDone(
+    step=3, version="helpdesk@3", sampled_by="helpdesk@2", success=0.5, reward=0.25, kl=8e-8, kl_base=None,
+    tokens_per_s=4321.0, attempts=64, errored=2, trained=40, left_out={"zero_variance": 3},
+    seconds={"sampling": 2.04, "judging": 0.3, "training": 1.0, "swapping": 0.1}, note="a note",
+)  # fmt: skip
+EVENTS: list[Event] = [
+    Said("hello"),
+    Status(1, "sampling", 3, 64),
+    STEP,
+    Validated(4, "helpdesk@4", None, 0.5, 200, 1, 5.0),
+    Ended("helpdesk", "target", "0.95 reached the target 0.95", 4, "helpdesk@4", 60.0, 0.4, 0.98, 200, 199,
+          {"helpdesk@0": 0.4}, 100, {"zero_variance": 3}),
+]  # fmt: skip
+
+
+def test_json_lines_name_their_event_and_leave_out_the_status() -> None:
+    out = io.StringIO()
+    for event in EVENTS:
+        JsonLines(out).tell(event)
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["said", "step", "validated", "ended"]
+    assert lines[1]["seconds"]["sampling"] == 2.04
+    assert lines[3]["versions"] == {"helpdesk@0": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (STEP, "   3  helpdesk@3        50.0 %   0.250  8.0e-08        –    4321      40    2.0s   0.3s   1.0s   0.1s  "
+               "2 of 64 attempts errored; a note"),
+        (EVENTS[1], "step 1 · sampling 3/64"),
+        (EVENTS[3], "validation of helpdesk@4: reward 0.500 over 200 attempts, 1 errored (5.0 s)"),
+        (EVENTS[4], "helpdesk target: 0.95 reached the target 0.95 (4 steps, 60 s)\n"
+                    "success 40.0 % of 200 → 98.0 % of 199 attempts\nin service: helpdesk@4\n"
+                    "trained on 100 trajectories; left out: zero_variance 3"),
+    ],
+)  # fmt: skip
+def test_each_event_reads_in_one_glance(event: Event, text: str) -> None:
+    assert shown(event).plain == text
+
+
+def test_plain_lines_head_the_steps_once_and_skip_counts() -> None:
+    out = io.StringIO()
+    lines = Lines(Console(file=out, soft_wrap=True))
+    for event in (STEP, STEP, Status(4, "sampling", 1, 64), Status(4, "training", detail="3 groups"), Said("end")):
+        lines.tell(event)
+    text = out.getvalue().splitlines()
+    assert [line.split()[0] for line in text] == ["step", "3", "3", "step", "end"]
+    assert text[3] == "step 4 · training: 3 groups"
+
+
+def test_the_form_suits_where_it_is_shown() -> None:
+    with progress(as_json=True, out=io.StringIO()) as shown_as:
+        assert isinstance(shown_as, JsonLines)
+    with progress(as_json=False, out=io.StringIO()) as shown_as:
+        assert isinstance(shown_as, Lines)
+
+
+def test_a_terminal_shows_the_status_below_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    out = io.StringIO()
+    with progress(as_json=False, out=out) as terminal:
+        assert isinstance(terminal, Terminal)
+        for event in EVENTS:
+            terminal.tell(event)
+    assert "helpdesk@3" in out.getvalue()
+
+
+def test_text_of_others_is_no_markup() -> None:
+    out = io.StringIO()
+    Lines(Console(file=out, soft_wrap=True)).tell(Said("[bold]not markup[/] [/nor this]"))
+    assert out.getvalue() == "[bold]not markup[/] [/nor this]\n"
+
+
+def test_several_are_told_alike() -> None:
+    first, second = io.StringIO(), io.StringIO()
+    Several(JsonLines(first), JsonLines(second)).tell(Said("x"))
+    assert first.getvalue() == second.getvalue() == '{"event": "said", "text": "x", "warning": false}\n'
