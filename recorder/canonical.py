@@ -49,6 +49,8 @@ def canonical_message(message: Message) -> dict[str, Any]:
     None, "" and an absent content are equal; a list with one text part equals its text; arguments of tool calls are
     compared as JSON where they parse; ids are kept; what only echoes add (`ECHO_EXTRAS`, nulls) is dropped.
     """
+    if len(message) == 2 and message.get("content").__class__ is str and message["content"] and "role" in message:
+        return dict(message)  # nearly all messages
     form = {k: v for k, v in message.items() if v is not None and k not in ECHO_EXTRAS}
     content = form.get("content")
     if isinstance(content, list):

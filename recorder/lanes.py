@@ -31,7 +31,7 @@ from recorder.store import BUSY_TIMEOUT_S, Store
 R = TypeVar("R")
 Row = Sequence[Any]
 
-SLOW_S = 0.02  # a commit that takes longer makes the next ones run in a thread: the event loop must not stand still
+SLOW_S = 0.05  # a commit that takes longer makes the next ones run in a thread: the event loop must not stand still
 SLOW_FOR_S = 10.0
 _RETRY_S = 0.001
 _DIALECT = sqlite.dialect(paramstyle="qmark")

@@ -225,7 +225,7 @@ class Recorder:
         await done
 
     async def _job(self, turn: Turn, done: asyncio.Future[None] | None) -> TurnJob:
-        key = await self._key(turn.project_id)
+        key = self._keys.get(turn.project_id) or await self._key(turn.project_id)
         fresh = self._memory.fresh.get(turn.attribution.trajectory.id)
         place = None
         if fresh is not None:

@@ -37,9 +37,10 @@ def remember_ref(memory: Memory, project_id: str, ref: TrajectoryRef) -> None:
 def remember_attempt(memory: Memory, turn: Turn, ref: TrajectoryRef) -> None:
     """A request with this body was made: its retry belongs where it belongs."""
     key = (turn.project_id, turn.request.body_hash)
-    others = [e for e in memory.attempts.get(key) or () if e.call_id != turn.call_id]
     complete = turn.state is CallState.COMPLETE
     attempt = Earlier(turn.call_id, ref, turn.attribution.parent, turn.request.retry_count, complete)
+    known = memory.attempts.get(key)
+    others = [e for e in known if e.call_id != turn.call_id] if known else ()
     memory.attempts.put(key, (*others, attempt)[-KEPT_ATTEMPTS:])
 
 
@@ -59,7 +60,8 @@ def _remember_turn(memory: Memory, w: Written, outcome: Outcome) -> None:
     for issued_id, _, choice in turn.issued_ids:
         _remember_issued(memory, turn.project_id, issued_id, (Parent(turn.call_id, choice), ref.id))
     memory.fresh.drop(asked.id)
-    remember_ref(memory, turn.project_id, ref)
+    if ref.id not in memory.refs:  # a known one may have been pinned anew since this call began
+        remember_ref(memory, turn.project_id, ref)
     remember_attempt(memory, turn, ref)
     if turn.request.retry_count > 0:
         memory.retried.put((ref.id, turn.request.body_hash), True)

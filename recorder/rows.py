@@ -7,7 +7,7 @@ its trajectory may turn out to be sealed, so the row of the call itself is made 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -105,7 +105,7 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         prompt=prompt,
         prompt_hashes=hashes,
         response_meta=_response_meta(turn),
-        size_bytes=_size([*writing.nodes, *writing.blobs, *choices]) + len(prompt or b"") + 1024,
+        size_bytes=writing.size_bytes + 2 * len(prompt or b"") + sum(_size(row) for row in choices) + 1024,
     )
 
 
@@ -118,6 +118,7 @@ class _Writing:
         self._memory = memory
         self.nodes: list[Row] = []
         self.blobs: list[Row] = []
+        self.size_bytes = 0
 
     def messages(self, messages: Sequence[Message]) -> bytes | None:
         chain = self._memory.chain(self._key, messages)
@@ -146,11 +147,13 @@ class _Writing:
         bare, taken = media.take_out(self._key, message)
         for blob, content in taken.items():
             self._blob("media", blob, content)
-        role = str(message.get("role", ""))
-        self.nodes.append((node, self._project_id, parent, depth, role, json_text(bare), False))
+        text = json_text(bare)
+        self.size_bytes += len(text)
+        self.nodes.append((node, self._project_id, parent, depth, str(message.get("role", "")), text, False))
 
     def _blob(self, kind: str, blob: bytes, content: bytes) -> bytes:
         if blob not in self._memory.blobs:
+            self.size_bytes += len(content)
             self.blobs.append((blob, self._project_id, kind, content))
         return blob
 
@@ -182,8 +185,8 @@ def _response_meta(turn: Turn) -> str | None:
     return json_text(meta) if meta else None
 
 
-def _size(rows: Iterable[Row]) -> int:
-    return sum(len(value) for row in rows for value in row if isinstance(value, (bytes, str)))
+def _size(choice: Row) -> int:
+    return len(choice[3] or b"") + len(choice[4] or b"")
 
 
 def call_row(prepared: Prepared, trajectory_id: str, parent_hashes: bytes) -> Row:

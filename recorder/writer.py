@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -26,7 +27,7 @@ from recorder.remember import remember, remember_ref
 from recorder.rows import Prepared
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, TrajectoryState
-from recorder.turns import TrajectoryRef
+from recorder.turns import Parent, TrajectoryRef
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +177,8 @@ class Writer:
         turns = [j for j in transaction.jobs if isinstance(j, TurnJob) and not self._overtaken(j)]
         places = [j for j in transaction.jobs if isinstance(j, PlaceJob)]
         closing = [j for j in transaction.jobs if isinstance(j, CloseJob)]
-        written = [await self._written(job) for job in turns]
+        hashes = await self._parent_hashes(turns)
+        written = [self._written(job, hashes) for job in turns]
         batch = Batch(
             turns=written,
             places=[j.place for j in places],
@@ -210,21 +212,28 @@ class Writer:
         turn = job.prepared.turn
         return turn.state is CallState.OPEN and (turn.call_id in self._ended or turn.call_id in self._shown)
 
-    async def _written(self, job: TurnJob) -> Written:
+    async def _parent_hashes(self, turns: Sequence[TurnJob]) -> dict[Parent, bytes]:
+        """The block hashes of the choices that calls go on from, for their prompts to be stored as differences."""
+        hashes: dict[Parent, bytes] = {}
+        for job in turns:
+            parent = job.prepared.turn.attribution.parent
+            if parent is not None and job.prepared.prompt_hashes:
+                known = self._memory.hashes.get(parent)
+                hashes[parent] = (
+                    known if known is not None else await self._lane.read(partial(hashes_of, parent=parent))
+                )
+        return hashes
+
+    def _written(self, job: TurnJob, hashes: Mapping[Parent, bytes]) -> Written:
         turn = job.prepared.turn
-        parent = turn.attribution.parent
-        hashes = b""
-        if parent is not None and job.prepared.prompt_hashes:
-            known = self._memory.hashes.get(parent)
-            hashes = known if known is not None else await self._lane.read(lambda ex: hashes_of(ex, parent))
-        body = turn.request.body_hash
-        ref = self._memory.moved.get(turn.attribution.trajectory.id) or turn.attribution.trajectory
+        asked, parent = turn.attribution.trajectory, turn.attribution.parent
+        home = self._memory.moved.get(asked.id) or asked
         return Written(
             prepared=job.prepared,
-            parent_hashes=hashes,
-            place=job.place if turn.attribution.trajectory.id in self._memory.fresh else None,
+            parent_hashes=hashes.get(parent, b"") if parent is not None else b"",
+            place=job.place if asked.id in self._memory.fresh else None,
             was_open=turn.call_id in self._shown,
-            retried=turn.request.retry_count > 0 or (ref.id, body) in self._memory.retried,
+            retried=turn.request.retry_count > 0 or (home.id, turn.request.body_hash) in self._memory.retried,
         )
 
     def _note_shown(self, turns: Sequence[TurnJob]) -> None:

@@ -1,0 +1,189 @@
+"""What recording a call costs: microseconds of one process, through the recorder, into a SQLite file.
+
+    python -m benchmarks.recorder --save        writes benchmarks/results/recorder.json
+
+Each case commits turns of known trajectories (an agent's second and later calls), `at_once` of them together, as
+proxies do under load; the time is that of `Recorder.commit` from call to acknowledgement, divided by the turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import resource
+import sqlite3
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from recorder.ids import new_id
+from recorder.lanes import Lane, StoreLane, lane_for
+from recorder.migrate import open_store
+from recorder.recorder import Recorder
+from recorder.settings import RecorderSettings
+from recorder.states import CallState, Confidence
+from recorder.store import Store
+from recorder.turns import Address, Attribution, Request, SampledChoice, Sampling, TrajectoryRef, Turn
+
+RESULTS = Path(__file__).parent / "results" / "recorder.json"
+PROJECT = "default"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement."""
+
+    name: str
+    at_once: int  # turns committed together
+    rounds: int
+    prompt_ids: int = 60
+    sampled_ids: int = 30
+    tools_bytes: int = 0
+    lane: str = "fastest"
+    durability: str = "process"
+
+
+CASES = (
+    Case("short, one at a time", 1, 2000),
+    Case("short, batches of 8", 8, 400),
+    Case("short, batches of 32", 32, 200),
+    Case("short, batches of 64", 64, 100),
+    Case("4,000 prompt ids, 300 sampled, 4 KB of tools, batches of 32", 32, 60, 4000, 300, 4096),
+    Case("short, batches of 32, through SQLAlchemy", 32, 100, lane="store"),
+    Case("short, one at a time, through SQLAlchemy", 1, 400, lane="store"),
+    Case("short, batches of 32, power durability", 32, 60, durability="power"),
+)
+
+
+def turns_of(case: Case, refs: list[TrajectoryRef], round_number: int) -> list[Turn]:
+    """The turns of one round: each trajectory's next call."""
+    tools = [{"type": "function", "function": {"name": "f", "description": "x" * case.tools_bytes}}]
+    return [turn(case, ref, f"{round_number}.{n}", tools if case.tools_bytes else None) for n, ref in enumerate(refs)]
+
+
+def turn(case: Case, ref: TrajectoryRef, name: str, tools: Any) -> Turn:
+    """One call with a history of two turns."""
+    messages = [
+        {"role": "system", "content": "You are a helpful agent that answers questions about orders."},
+        {"role": "user", "content": f"Where is my order {name}? I have been waiting for a week."},
+    ]
+    now = time.time()
+    return Turn(
+        call_id=new_id("call"),
+        project_id=PROJECT,
+        address=Address(trajectory=ref.external_id),
+        attribution=Attribution("path", Confidence.STATED, ref),
+        request=Request(
+            dialect="chat",
+            endpoint="/v1/chat/completions",
+            model="helpdesk",
+            stream=False,
+            messages=messages,
+            tools=tools,
+            response_format=None,
+            rest={"temperature": 1.0, "max_tokens": 64},
+            body_hash=blake2b(name.encode(), digest_size=16).digest(),
+            sampling=Sampling(),
+        ),
+        state=CallState.COMPLETE,
+        alias_id=None,
+        version_id=None,
+        base_fingerprint="0" * 64,
+        prompt_token_ids=list(range(case.prompt_ids)),
+        choices=[
+            SampledChoice(
+                index=0,
+                message={"role": "assistant", "content": f"Your order {name} arrives on Tuesday."},
+                token_ids=list(range(case.sampled_ids)),
+                logprobs=[-0.25] * case.sampled_ids,
+                finish_reason="stop",
+            )
+        ],
+        usage={"prompt_tokens": case.prompt_ids, "completion_tokens": case.sampled_ids},
+        response_meta=None,
+        http_status=200,
+        error=None,
+        started_at=now,
+        first_token_at=now,
+        finished_at=now,
+    )
+
+
+def lane_of(case: Case, store: Store) -> Lane:
+    """How the case reaches the store."""
+    return (
+        StoreLane(store)
+        if case.lane == "store"
+        else lane_for(store, "power" if case.durability == "power" else "process")
+    )
+
+
+async def measure(case: Case, folder: Path) -> dict[str, Any]:
+    """Commit the case's turns; medians over its rounds."""
+    settings = RecorderSettings.model_validate({"durability": case.durability})
+    store = await open_store(folder, settings, migrate=True)
+    recorder = Recorder(store, settings, lane_of(case, store))
+    await recorder.start()
+    first = turn(case, TrajectoryRef("", None), "first", None)
+    refs = [
+        await recorder.trajectory_at(PROJECT, None, Address(trajectory=f"t{n}"), first.request, None)
+        for n in range(case.at_once)
+    ]
+    times, cpu = [], []
+    for number in range(case.rounds):
+        turns = turns_of(case, refs, number)
+        began, cpu_began = time.perf_counter(), time.process_time()
+        if case.at_once == 1:
+            await recorder.commit(turns[0])
+        else:
+            await asyncio.gather(*(recorder.commit(t) for t in turns))
+        times.append((time.perf_counter() - began) / case.at_once)
+        cpu.append((time.process_time() - cpu_began) / case.at_once)
+    stats = recorder.stats()
+    assert stats.unrecorded_turns == 0
+    await recorder.stop()
+    await store.close()
+    size_bytes = await asyncio.to_thread(lambda: (folder / "hone.db").stat().st_size)
+    return {
+        "case": case.name,
+        "us_a_call_p50": round(statistics.median(times) * 1e6, 1),
+        "us_a_call_p90": round(statistics.quantiles(times, n=10)[-1] * 1e6, 1),
+        "cpu_us_a_call": round(statistics.mean(cpu) * 1e6, 1),
+        "turns": case.at_once * case.rounds,
+        "turns_a_commit": round(stats.committed_turns / (stats.commits - case.at_once or 1), 1),
+        "bytes_a_call": round(size_bytes / (case.at_once * case.rounds)),
+    }
+
+
+async def main() -> None:
+    """Measure all cases, print them, save them where asked to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
+    parser.add_argument("--only", default="", help="cases whose name holds this")
+    asked = parser.parse_args()
+    rows = []
+    for case in CASES:
+        if asked.only in case.name:
+            with tempfile.TemporaryDirectory() as folder:
+                rows.append(await measure(case, Path(folder)))
+            print(
+                "{case:60} {us_a_call_p50:8.1f} us  p90 {us_a_call_p90:8.1f}  cpu {cpu_us_a_call:8.1f}".format(
+                    **rows[-1]
+                )
+            )
+    if asked.save:
+        machine = {"cores": os.cpu_count(), "python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
+        machine["max_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps({"machine": machine, "cases": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
