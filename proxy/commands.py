@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from recorder.store import Store
     from recorder.versions import VersionView
 
-_METRICS = ("reward_mean", "kl_engine", "loss", "tokens")  # shown where a version has them
+_METRICS = {"reward": "reward_mean", "kl": "kl_engine", "tokens": "tokens"}  # column → the trainer's name of it
+_PIPE_WIDTH = 200  # lines for a program or a file are not folded at 80
 
 
 @asynccontextmanager
@@ -55,7 +57,8 @@ def versions(context: Context, alias: str | None) -> None:
         names = {v.id: v.name for v in its_versions}
         for v in its_versions:
             parent = names.get(v.parent_id or "", "")
-            table.add_row(v.name, _state(one, v), parent, v.verified, _when(v.state_at), _metrics(v), v.reason)
+            figures = [_figure(v.metrics.get(name)) for name in _METRICS.values()]
+            table.add_row(v.name, _state(one, v), parent, v.verified, _when(v.state_at), *figures, v.reason)
         _print(table)
 
 
@@ -248,18 +251,20 @@ def _state(alias: AliasView, version: VersionView) -> str:
     return f"[{colour}]{version.state}{share}[/]"
 
 
-def _metrics(version: VersionView) -> str:
-    numbers = {name: version.metrics.get(name) for name in _METRICS}
-    return "  ".join(f"{name} {value:.4g}" for name, value in numbers.items() if isinstance(value, int | float))
+def _figure(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else ""
 
 
 def _when(unix_s: float) -> str:
-    from datetime import datetime
-
-    return datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    """The time of day for what happened today, else the date too."""
+    then = datetime.fromtimestamp(unix_s).astimezone()
+    return then.strftime("%H:%M:%S" if then.date() == datetime.now().astimezone().date() else "%Y-%m-%d %H:%M:%S")
 
 
 def _print(table: Any) -> None:
     from rich.console import Console
 
-    Console(soft_wrap=False).print(table)
+    console = Console()
+    if not console.is_terminal:
+        console.width = _PIPE_WIDTH
+    console.print(table)

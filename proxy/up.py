@@ -154,7 +154,15 @@ class Up:
         ready: Callable[[], Awaitable[bool]] | None = None,
         grace_s: float = 15.0,
     ) -> Program:
-        argv = [sys.executable, "-m", "proxy.cli", command, "--data", str(self._settings.data)]
+        argv = [
+            sys.executable,
+            "-P",
+            "-m",
+            "proxy.cli",
+            command,
+            "--data",
+            str(self._settings.data),
+        ]  # -P: no module of cwd
         if self._config is not None:
             argv += ["--config", str(self._config)]
         return Program(
