@@ -51,9 +51,8 @@ def versions(context: Context, alias: str | None) -> None:
     from rich.table import Table
 
     for one, its_versions in found:
-        table = Table(
-            "version", "state", "parent", "verified", "since", "metrics", "reason", box=None, header_style="dim"
-        )
+        columns = ("version", "state", "parent", "verified", "since", *_METRICS, "reason")
+        table = Table(*columns, box=None, header_style="dim")
         names = {v.id: v.name for v in its_versions}
         for v in its_versions:
             parent = names.get(v.parent_id or "", "")

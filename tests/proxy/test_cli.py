@@ -181,9 +181,10 @@ def test_versions_lists_names_states_and_the_live_one(tmp_path: Path) -> None:
         ("helpdesk@1", "gated", False),
         ("helpdesk@0", "live", True),
     ]
-    out = hone("versions", "helpdesk", *data)[1]
-    assert "helpdesk@1" in out
-    assert "gated" in out
+    header, one, base = hone("versions", "helpdesk", *data)[1].splitlines()
+    assert header.split() == ["version", "state", "parent", "verified", "since", "reward", "kl", "tokens", "reason"]
+    assert one.split()[:3] == ["helpdesk@1", "gated", "helpdesk@0"]
+    assert base.split()[:2] == ["helpdesk@0", "live"]
 
 
 def test_status_says_what_is_in_service(tmp_path: Path) -> None:
