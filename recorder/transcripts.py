@@ -36,6 +36,7 @@ __all__ = [
     "TrajectoryView",
     "find_trajectory",
     "load_group",
+    "load_groups",
     "load_trajectories",
     "load_trajectory",
     "trajectory_of_call",
@@ -56,24 +57,35 @@ async def load_trajectory(store: Store, trajectory_id: str, *, with_tokens: bool
 async def load_trajectories(store: Store, ids: Sequence[str], *, with_tokens: bool = False) -> list[TrajectoryView]:
     """Some trajectories, in the order of their ids; those that do not exist are left out."""
     rows = await _rows(store, ids, lambda keys: select(trajectories).where(trajectories.c.id.in_(keys)))
-    material = await _material(store, rows, with_tokens)
+    material = await _material(store, rows, with_tokens, {row.group_id for row in rows if row.group_id is not None})
     by_id = {row.id: row for row in rows}
     return [trajectory_view(by_id[id_], material) for id_ in ids if id_ in by_id]
 
 
 async def load_group(store: Store, group_id: str, *, with_tokens: bool = False) -> GroupView:
     """A group with all its members. Raises NotFound."""
-    async with store.read() as conn:
-        row = (await conn.execute(select(groups).where(groups.c.id == group_id))).first()
-        if row is None:
+    return (await load_groups(store, [group_id], with_tokens=with_tokens))[0]
+
+
+async def load_groups(store: Store, group_ids: Sequence[str], *, with_tokens: bool = False) -> list[GroupView]:
+    """Groups with all their members, in the order of the ids; a fixed number of SELECTs a page. Raises NotFound."""
+    of_groups = await _rows(store, group_ids, lambda keys: select(groups).where(groups.c.id.in_(keys)))
+    found = {row.id: row for row in of_groups}
+    for group_id in group_ids:
+        if group_id not in found:
             raise NotFound(f"no group {group_id!r}")
-        members = select(trajectories.c.id).where(trajectories.c.group_id == group_id)
-        ordered = members.order_by(trajectories.c.started_at, trajectories.c.id)
-        ids = list((await conn.execute(ordered)).scalars())
-    views = await load_trajectories(store, ids, with_tokens=with_tokens)
-    scenario = next((v.scenario for v in views), None)
-    if scenario is None and row.scenario_id is not None:
-        scenario = (await _scenarios(store, {row.id})).get(row.id)
+    rows = await _rows(store, group_ids, lambda keys: select(trajectories).where(trajectories.c.group_id.in_(keys)))
+    rows.sort(key=lambda row: (row.started_at, row.id))
+    material = await _material(store, rows, with_tokens, {id_ for id_, g in found.items() if g.scenario_id is not None})
+    members: dict[str, list[TrajectoryView]] = {}
+    for row in rows:
+        members.setdefault(row.group_id, []).append(trajectory_view(row, material))
+    return [
+        _group_view(found[id_], members.get(id_, []), material.scenarios.get(id_)) for id_ in dict.fromkeys(group_ids)
+    ]
+
+
+def _group_view(row: Row, members: Sequence[TrajectoryView], scenario: ScenarioView | None) -> GroupView:
     return GroupView(
         id=row.id,
         project_id=row.project_id,
@@ -86,7 +98,7 @@ async def load_group(store: Store, group_id: str, *, with_tokens: bool = False) 
         declared_size=row.declared_size,
         current_score_id=row.current_score_id,
         scenario=scenario,
-        members=views,
+        members=members,
     )
 
 
@@ -129,7 +141,8 @@ async def _rows(store: Store, keys: Iterable[Any], query: Callable[[Sequence[Any
     return found
 
 
-async def _material(store: Store, rows: Sequence[Row], with_tokens: bool) -> Material:
+async def _material(store: Store, rows: Sequence[Row], with_tokens: bool, group_ids: Collection[str]) -> Material:
+    """All rows that the views of some trajectories need; scenarios of `group_ids` only."""
     material = Material(with_tokens=with_tokens)
     ids = [row.id for row in rows]
     await _add_calls(store, material, calls.c.trajectory_id, ids)
@@ -149,7 +162,7 @@ async def _material(store: Store, rows: Sequence[Row], with_tokens: bool) -> Mat
     for row in sorted(said, key=lambda r: (r.created_at, r.id)):
         view = FeedbackView(row.name, row.value, row.call_id, row.comment, row.tags, row.created_at)
         material.feedback.setdefault(row.trajectory_id, []).append(view)
-    material.scenarios = await _scenarios(store, {row.group_id for row in rows if row.group_id is not None})
+    material.scenarios = await _scenarios(store, group_ids)
     return material
 
 

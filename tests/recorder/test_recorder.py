@@ -182,6 +182,20 @@ async def test_a_group_is_read_with_its_members(store: Store, talk: Talk) -> Non
     assert [(m.external_id, m.answer) for m in group.members] == [(r, f"answer {r}") for r in ("1", "2", "3")]
 
 
+async def test_many_groups_are_read_at_once(store: Store, talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcripts, "PAGE", 3)  # several pages
+    for name in "cab":
+        for run in range(3):
+            await talk.call([user(f"task {name}")], f"{name}{run}", Address(group=name, trajectory=str(run)))
+    ids = [row.id for row in await rows_of(store, groups)]
+    loaded = await transcripts.load_groups(store, ids, with_tokens=True)
+    assert [group.id for group in loaded] == ids
+    assert loaded == [await transcripts.load_group(store, id_, with_tokens=True) for id_ in ids]
+    for group in loaded:
+        assert {m.answer for m in group.members} == {f"{group.external_id}{run}" for run in range(3)}
+    assert await transcripts.load_groups(store, []) == []
+
+
 async def test_trajectories_are_found_by_either_id(store: Store, talk: Talk) -> None:
     a = await talk.call([user("?")], "!", Address(group="a", trajectory="1"))
     b = await talk.call([user("?")], "!", Address(group="b", trajectory="1"))
