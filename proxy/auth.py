@@ -27,6 +27,7 @@ from recorder.store import Store
 
 REMEMBER_S = 1.0  # how long a verified key, or the absence of keys, is believed without asking the store
 REMEMBERED_KEYS = 10_000
+REMEMBERED_PEERS = 256
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 # Longest prefix first. A path that is not here needs admin: a new route that forgot its line is closed, not open.
@@ -92,12 +93,13 @@ class Guard:
         self._guarded = True
         self._guarded_until = float("-inf")
         self._asking = asyncio.Lock()
+        self._local: Lru[tuple[str | None, bytes], bool] = Lru(REMEMBERED_PEERS)  # (peer, Host) that were let in
 
     async def admit(self, method: str, path: str, headers: Mapping[bytes, bytes], peer: str | None) -> Caller:
         """Who this is. Raises Unauthorized, Forbidden, WrongMediaType, and Unavailable where the store can't tell."""
         secret = _secret(headers)
         if not await self._is_guarded():
-            _require_local(headers, peer)
+            self._require_local(headers, peer)
             if method not in SAFE_METHODS:
                 _require_json(headers)
             # a key that Hone minted still says whose run this is; any other string is a placeholder
@@ -113,6 +115,13 @@ class Guard:
         caller = await self._verified(secret)
         caller.require(needed, f"{method} {path}")
         return caller
+
+    def _require_local(self, headers: Mapping[bytes, bytes], peer: str | None) -> None:
+        place = (peer, headers.get(b"host", b""))
+        if place not in self._local:
+            _require_loopback(peer, place[1].decode("latin-1"))
+            self._local.put(place, True)
+        _require_own_origin(headers)
 
     async def _is_guarded(self) -> bool:
         if time.monotonic() >= self._guarded_until:
@@ -168,18 +177,22 @@ def is_loopback(host: str | None) -> bool:
     return bool((mapped or address).is_loopback)
 
 
-def _require_local(headers: Mapping[bytes, bytes], peer: str | None) -> None:
-    advice = "Without keys Hone serves its own machine alone; make one with `hone keys create`."
+_ADVICE = "Without keys Hone serves its own machine alone; make one with `hone keys create`."
+
+
+def _require_loopback(peer: str | None, host: str) -> None:
     if not is_loopback(peer):
-        raise Forbidden(f"a request from {peer or 'an unknown peer'} was refused. {advice}")
-    if b"x-forwarded-for" in headers or b"forwarded" in headers:
-        raise Forbidden(f"a request that another proxy forwarded was refused. {advice}")
-    host = headers.get(b"host", b"").decode("latin-1")
+        raise Forbidden(f"a request from {peer or 'an unknown peer'} was refused. {_ADVICE}")
     if not is_loopback(_hostname(host)):
-        raise Forbidden(f"the Host {host[:200]!r} is not this machine's own name. {advice}")
+        raise Forbidden(f"the Host {host[:200]!r} is not this machine's own name. {_ADVICE}")
+
+
+def _require_own_origin(headers: Mapping[bytes, bytes]) -> None:
+    if b"x-forwarded-for" in headers or b"forwarded" in headers:
+        raise Forbidden(f"a request that another proxy forwarded was refused. {_ADVICE}")
     origin = headers.get(b"origin")
-    if origin is not None and origin.decode("latin-1").lower() != f"http://{host.lower()}":
-        raise Forbidden(f"a page of {origin.decode('latin-1')[:200]!r} may not call Hone. {advice}")
+    if origin is not None and origin.lower() != b"http://" + headers.get(b"host", b"").lower():
+        raise Forbidden(f"a page of {origin.decode('latin-1')[:200]!r} may not call Hone. {_ADVICE}")
 
 
 def _hostname(host: str) -> str | None:
@@ -190,6 +203,6 @@ def _hostname(host: str) -> str | None:
 
 
 def _require_json(headers: Mapping[bytes, bytes]) -> None:
-    sent = headers.get(b"content-type", b"").decode("latin-1")
-    if sent.partition(";")[0].strip().lower() != "application/json":
-        raise WrongMediaType(f"the content type is {sent[:80]!r}: send application/json.")
+    sent = headers.get(b"content-type", b"")
+    if sent.partition(b";")[0].strip().lower() != b"application/json":
+        raise WrongMediaType(f"the content type is {sent[:80].decode('latin-1')!r}: send application/json.")

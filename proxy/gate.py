@@ -40,8 +40,9 @@ class Gate:
         raw_path = scope.get("raw_path") or scope["path"].encode()
         scope["hone.path"] = _unaddressed(raw_path)
         named, rest = split_path(raw_path)
+        scope["hone.path"] = rest.decode("latin-1")
         if named is not None:
-            scope["path"], scope["raw_path"] = rest.decode("latin-1"), rest
+            scope["path"], scope["raw_path"] = scope["hone.path"], rest
         path: str = scope["path"]
         peer = scope["client"][0] if scope.get("client") else None
         caller = await self._guard.admit(scope["method"], path, headers, peer)
@@ -53,5 +54,5 @@ class Gate:
 
 def _unaddressed(raw_path: bytes) -> str:
     """The path behind an address that may be malformed: only to choose the format of an error."""
-    at = max(raw_path.find(b"/v1/"), raw_path.find(b"/hone/"))
-    return raw_path[max(at, 0) :].decode("latin-1")
+    at = max(raw_path.find(b"/hone/v1/"), 0) or max(raw_path.find(b"/v1/"), 0)
+    return raw_path[at:].decode("latin-1")

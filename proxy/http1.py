@@ -303,6 +303,7 @@ class Client:
         for origin in self._origins.values():
             while origin.idle:
                 origin.idle.pop().abort()
+        await asyncio.sleep(0)  # an aborted transport closes its socket in the loop's next turn
 
 
 async def _send(connection: Connection, request: bytes) -> Reply:

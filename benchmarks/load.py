@@ -1,0 +1,276 @@
+"""Parts that the benchmarks share: a static upstream, a load generator, and child processes whose CPU time is read.
+
+Owns: raw-socket HTTP/1.1 that costs as little as Python allows, so that what stands in between is what is measured.
+Refuses: knowing what is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any, cast
+
+import orjson
+import psutil
+import uvloop
+
+REQUEST = orjson.dumps(
+    {
+        "model": "bench",
+        "messages": [
+            {"role": "system", "content": "You answer questions about orders. " * 40},
+            {"role": "user", "content": "Where is my order 4821? " * 20},
+        ],
+        "temperature": 1.0,
+    }
+)
+STREAM_REQUEST = REQUEST[:-1] + b',"stream":true}'
+SAMPLED = 24  # tokens of a plain answer
+STREAMED = 200  # events of a streamed one
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+def _logprobs(count: int) -> dict[str, Any]:
+    entry = {"token": " order", "logprob": -0.25, "bytes": [32, 111, 114, 100, 101, 114], "top_logprobs": []}
+    return {"content": [entry] * count}
+
+
+def plain_answer() -> bytes:
+    """A body in vLLM's shape, with prompt ids, sampled ids and logprobs."""
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": " order" * SAMPLED, "reasoning": None},
+        "logprobs": _logprobs(SAMPLED),
+        "finish_reason": "stop",
+        "stop_reason": None,
+        "token_ids": [2000 + i for i in range(SAMPLED)],
+    }
+    return orjson.dumps(
+        {
+            "id": "chatcmpl-bench",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "bench",
+            "choices": [choice],
+            "usage": {"prompt_tokens": 300, "completion_tokens": SAMPLED, "total_tokens": 300 + SAMPLED},
+            "prompt_token_ids": list(range(1000, 1300)),
+        }
+    )
+
+
+def stream_events() -> list[bytes]:
+    """The events of a streamed answer in vLLM's shape: role, one token each, finish, usage, [DONE]."""
+
+    def event(**fields: Any) -> bytes:
+        head = {"id": "chatcmpl-bench", "object": "chat.completion.chunk", "created": 1, "model": "bench"}
+        return b"data: " + orjson.dumps(head | fields) + b"\n\n"
+
+    def choice(delta: dict[str, Any], finish: str | None, ids: list[int]) -> list[dict[str, Any]]:
+        return [
+            {"index": 0, "delta": delta, "logprobs": _logprobs(len(ids)), "finish_reason": finish, "token_ids": ids}
+        ]
+
+    first = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
+    usage = {"prompt_tokens": 300, "completion_tokens": STREAMED, "total_tokens": 300 + STREAMED}
+    return [
+        event(choices=[first], prompt_token_ids=list(range(1000, 1300)), prompt_text=None),
+        *[event(choices=choice({"content": " order"}, None, [2000 + i])) for i in range(STREAMED - 1)],
+        event(choices=choice({"content": "."}, "stop", [13])),
+        event(choices=[], usage=usage),
+        b"data: [DONE]\n\n",
+    ]
+
+
+class _StaticUpstream(asyncio.Protocol):
+    """Answers every POST with the same bytes; a body with `"stream":true` gets its events one write at a time."""
+
+    def __init__(self, plain: bytes, events: list[bytes]) -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: "
+        self._plain = head + b"application/json\r\ncontent-length: %d\r\n\r\n" % len(plain) + plain
+        self._head = head + b"text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+        self._chunks = [b"%x\r\n" % len(e) + e + b"\r\n" for e in events] + [b"0\r\n\r\n"]
+        self._buffer = b""
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from asyncio's
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        head = self._buffer[:end].lower()
+        at = head.find(b"content-length:")
+        length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+        if len(self._buffer) < end + 4 + length:
+            return
+        body, self._buffer = self._buffer[end + 4 : end + 4 + length], self._buffer[end + 4 + length :]
+        if b'"stream":true' in body:
+            self._transport.write(self._head)
+            self._pump(0)
+        else:
+            self._transport.write(self._plain)
+
+    def _pump(self, at: int) -> None:
+        if at < len(self._chunks) and not self._transport.is_closing():
+            self._transport.write(self._chunks[at])
+            asyncio.get_running_loop().call_soon(self._pump, at + 1)
+
+
+def run_upstream(port: int) -> None:
+    """Serve the static upstream until killed (the target of a child process)."""
+
+    async def main() -> None:
+        plain, events = plain_answer(), stream_events()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: _StaticUpstream(plain, events), "127.0.0.1", port, backlog=1024
+        )
+        await server.serve_forever()
+
+    uvloop.run(main())
+
+
+class _Client(asyncio.Protocol):
+    """One keep-alive connection that sends the request again as soon as the answer is whole."""
+
+    def __init__(self, request: bytes, until: float, latencies_s: list[float], failures: list[bytes]) -> None:
+        self._request = request
+        self._until = until
+        self._latencies_s = latencies_s
+        self._failures = failures
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport
+        self.events = 0
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from asyncio's
+        self._send()
+
+    def _send(self) -> None:
+        self._started = time.perf_counter()
+        self._transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if not self._whole():
+            return
+        if not self._buffer.startswith(b"HTTP/1.1 200"):
+            self._failures.append(bytes(self._buffer[:300]))
+        self._latencies_s.append(time.perf_counter() - self._started)
+        self.events += self._buffer.count(b"data: ")
+        self._buffer.clear()
+        if time.perf_counter() < self._until:
+            self._send()
+        else:
+            self._transport.close()
+
+    def _whole(self) -> bool:
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return False
+        head = bytes(self._buffer[:end]).lower()
+        at = head.find(b"content-length:")
+        if at < 0:
+            return self._buffer.endswith(b"0\r\n\r\n")
+        return len(self._buffer) >= end + 4 + int(head[at + 15 :].split(b"\r\n", 1)[0])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the clients saw."""
+
+    requests: int
+    events: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    failures: int
+    first_failure: str
+
+
+def drive(port: int, path: str, body: bytes, connections: int, seconds: float) -> Load:
+    """Send `body` to 127.0.0.1:`port` from `connections` keep-alive connections for `seconds`."""
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
+    request = head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
+
+    async def main() -> Load:
+        loop = asyncio.get_running_loop()
+        latencies_s: list[float] = []
+        failures: list[bytes] = []
+        began = time.perf_counter()
+        clients = []
+        for _ in range(connections):
+            _, client = await loop.create_connection(
+                lambda: _Client(request, began + seconds, latencies_s, failures), "127.0.0.1", port
+            )
+            clients.append(client)
+        await asyncio.gather(*(client.done for client in clients))
+        took_s = time.perf_counter() - began
+        latencies_s.sort()
+        return Load(
+            requests=len(latencies_s),
+            events=sum(client.events for client in clients),
+            seconds=took_s,
+            p50_ms=1000 * latencies_s[len(latencies_s) // 2],
+            p99_ms=1000 * latencies_s[int(len(latencies_s) * 0.99)],
+            failures=len(failures),
+            first_failure=failures[0].decode(errors="replace") if failures else "",
+        )
+
+    return uvloop.run(main())
+
+
+@contextlib.contextmanager
+def child(target: Any, *args: Any) -> Iterator[psutil.Process]:
+    """Run `target(*args)` in a process of its own, wait until it listens on its port (the first argument), stop it."""
+    process = get_context("spawn").Process(target=target, args=args, daemon=True)
+    process.start()
+    try:
+        _wait_for_port(int(args[0]), process)
+        assert process.pid is not None
+        yield psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.join(10)
+
+
+def _wait_for_port(port: int, process: Any) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if not process.is_alive():
+            raise RuntimeError(f"the process for port {port} died while starting")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"nothing listens on port {port} after 60 s")
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """CPU seconds that the process has used."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to place the figures."""
+    return {"cores": os.cpu_count(), "python": sys.version.split()[0], "load_before": round(os.getloadavg()[0], 1)}
