@@ -7,6 +7,7 @@ Refuses to look at how the answer was found: that is for the judge.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _DAY = re.compile("Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday")
@@ -24,7 +25,7 @@ def solved(trajectory: Any) -> float:
     if not trajectory.scenario:
         raise ValueError("solved() compares with a scenario's reference, and this attempt has no scenario")
     reference = trajectory.scenario["reference"]
-    return float(is_right(_last_words(trajectory.messages), reference["order_id"], reference["day"]))
+    return float(is_right(last_words(trajectory.messages), reference["order_id"], reference["day"]))
 
 
 def is_right(answer: str, order_id: str, day: str) -> bool:
@@ -32,7 +33,8 @@ def is_right(answer: str, order_id: str, day: str) -> bool:
     return set(_DAY.findall(answer)) == {day} and set(_ORDER.findall(answer)) <= {order_id}
 
 
-def _last_words(messages: list[dict[str, Any]]) -> str:
+def last_words(messages: Sequence[Mapping[str, Any]]) -> str:
+    """What a conversation ends in, if the agent's model said it; else nothing."""
     last = messages[-1] if messages else {}
     content = last.get("content") if last.get("role") == "assistant" and not last.get("tool_calls") else None
     return content if isinstance(content, str) else ""

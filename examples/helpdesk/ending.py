@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from examples.helpdesk.checks import solved
+from examples.helpdesk.checks import is_right, last_words
 from examples.helpdesk.scenarios import DemoFiles
 from recorder import campaigns
 from recorder.migrate import open_store
@@ -81,18 +81,18 @@ def wilson(share: float, attempts: int, z: float = 1.96) -> tuple[float, float]:
 async def read_ending(data: Path, seconds: float) -> Ending:
     """Read the campaign's events and its first and last validation."""
     events = read_events(data)
-    validated = [_measured(e) for e in events if e["event"] == "validated"]
+    validated = [e for e in events if e["event"] == "validated"]
     steps = [e for e in events if e["event"] == "step"]
     ended = next(e for e in reversed(events) if e["event"] == "ended")
     store = await open_store(data, RecorderSettings(), migrate=False)
     try:
-        conversation = await _before_and_after(store)
+        conversation = await _before_and_after(store, validated[0]["step"], validated[-1]["step"])
     finally:
         await store.close()
     return Ending(
         seconds=seconds,
-        before=validated[0],
-        after=validated[-1],
+        before=_measured(validated[0]),
+        after=_measured(validated[-1]),
         steps=[Step(e["step"], e["sampled_by"], e["success"], e["reward"], e["seconds"]) for e in steps],
         trained=ended["trained"],
         left_out=ended["left_out"],
@@ -112,17 +112,25 @@ def _measured(event: dict[str, Any]) -> Measured:
     return Measured(event["version"], event["success"], event["attempts"], low, high)
 
 
-async def _before_and_after(store: Store) -> tuple[TrajectoryView, TrajectoryView] | None:
+async def _before_and_after(
+    store: Store, first_step: int, last_step: int
+) -> tuple[TrajectoryView, TrajectoryView] | None:
     """One held-out order that the first version got wrong and the last one right, or None."""
     campaign = await campaigns.find(store, PROJECT, "helpdesk")
     assert campaign is not None
-    last = await _validation(store, campaign.id, campaign.steps_done)
-    first = await _validation(store, campaign.id, 0)
+    first = await _validation(store, campaign.id, first_step)
+    last = await _validation(store, campaign.id, last_step)
     for scenario in sorted(first.keys() & last.keys()):
         before, after = await _only_member(store, first[scenario]), await _only_member(store, last[scenario])
-        if before and after and solved(before) < solved(after):
+        if before and after and not _solved(before) and _solved(after):
             return before, after
     return None
+
+
+def _solved(trajectory: TrajectoryView) -> bool:
+    assert trajectory.scenario is not None
+    reference = trajectory.scenario.reference
+    return is_right(last_words(trajectory.messages), reference["order_id"], reference["day"])
 
 
 async def _validation(store: Store, campaign_id: str, step: int) -> dict[str, str]:
@@ -145,7 +153,7 @@ def write_summary(ending: Ending, data: Path) -> Path:
         "before": asdict(ending.before),
         "after": asdict(ending.after),
         "steps": len(ending.steps),
-        "versions": [ending.before.version, *(step.sampled_by for step in ending.steps[1:]), ending.after.version],
+        "versions": list(dict.fromkeys([*(step.sampled_by for step in ending.steps), ending.after.version])),
         "success_by_step": [asdict(step) for step in ending.steps],
         "trained_trajectories": ending.trained,
         "left_out_trajectories": ending.left_out,

@@ -7,12 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 VOCABULARY = 64
-
-settings.register_profile("trainer", deadline=None)  # a busy machine is no failure
-settings.load_profile("trainer")
 
 
 @pytest.fixture(scope="session")

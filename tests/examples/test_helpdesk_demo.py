@@ -1,0 +1,41 @@
+"""The demo's own arithmetic and folders. The demo as a whole runs in `tests/e2e/test_ring.py`, by its parts."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from examples.helpdesk.demo import free_ports, new_run
+from examples.helpdesk.ending import wilson
+
+
+@given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_the_interval_holds_the_share_and_stays_within_0_and_1(counted: tuple[int, int]) -> None:
+    right, attempts = counted
+    low, high = wilson(right / attempts, attempts)
+    assert 0 <= low <= right / attempts <= high <= 1
+    assert low < high
+
+
+def test_the_interval_is_wilsons() -> None:
+    # Newcombe 1998, table I, method 3: 81 of 263
+    low, high = wilson(81 / 263, 263)
+    assert (round(low, 4), round(high, 4)) == (0.2553, 0.3662)
+
+
+def test_every_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    for number in ("1", "2", "3"):
+        run = new_run(tmp_path)
+        assert run == tmp_path / number
+        run.mkdir()
+
+
+def test_free_ports_are_free_and_different() -> None:
+    ports = free_ports(5)
+    assert len(set(ports)) == 5
+    for port in ports:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
