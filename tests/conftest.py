@@ -1,4 +1,4 @@
-"""What every test needs: property tests without a deadline, because CI's two cores are shared and tests assert no time."""
+"""What every test needs: property tests without a deadline, as two shared cores are slow and no test asserts a time."""
 
 from __future__ import annotations
 
