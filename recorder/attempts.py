@@ -6,39 +6,59 @@ proxy knows its purpose). Refuses: running the agent (trainer), what a failed ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Update, and_, bindparam, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import ledger, sql
-from recorder.campaigns import Scenario
-from recorder.errors import Conflict, NotFound
-from recorder.groups import close_trajectory
+from recorder.attempt_rows import (
+    GROUP_CLOSED,
+    AttemptView,
+    group_is_open,
+    open_trajectories,
+    plan_again,
+    trajectories_of,
+)
+from recorder.errors import Conflict, LeaseLost, NotFound
+from recorder.groups import Closing, close_trajectories
 from recorder.ids import check_external, new_id
 from recorder.ledger import LedgerRow
-from recorder.schema import attempts, calls, campaigns, groups, scenarios, trajectories
+from recorder.schema import attempts, calls, campaigns
 from recorder.states import (
     AttemptState,
     CallState,
     CampaignState,
-    GroupState,
-    Origin,
     Purpose,
     TrajectoryState,
     TurnKind,
 )
 from recorder.store import Store, now
-from recorder.transitions import guarded, move
+from recorder.transitions import guarded
 
-_CLOSED: Final[Mapping[str, Any]] = {
-    "error": "group_closed",
-    "ended_at": now(),
-    "lease_owner": None,
-    "lease_expires_at": None,
-}
+__all__ = [
+    "AttemptView",
+    "Ending",
+    "LastCall",
+    "NewAttempt",
+    "abandon_expired",
+    "abandon_groupless",
+    "abandon_running",
+    "claim_attempt",
+    "claim_attempts",
+    "expired",
+    "finish_attempt",
+    "finish_attempts",
+    "groupless",
+    "last_call",
+    "last_calls",
+    "new_attempts",
+    "progress",
+    "renew_attempts",
+]
+
 _ENDS: Final = {
     AttemptState.DONE: TrajectoryState.COMPLETED,
     AttemptState.ERRORED: TrajectoryState.ERRORED,
@@ -59,24 +79,19 @@ class NewAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptView:
-    """A claimed attempt: all that a runner needs. Held by `owner` until `expires_at` (unix seconds)."""
+class Ending:
+    """How a claimed attempt ended. Its trajectory ends likewise unless `trajectory_state` says otherwise.
 
-    id: str
-    project_id: str
-    campaign_id: str
-    scenario: Scenario
-    step_number: int
-    purpose: Purpose
-    number: int
-    try_number: int
-    group_id: str
-    group_external_id: str
-    trajectory_id: str
-    trajectory_external_id: str
-    owner: str
-    epoch: int
-    expires_at: float
+    `retry`: the trajectory is abandoned and the attempt is made again.
+    """
+
+    attempt: AttemptView
+    state: AttemptState
+    answer: Any = None
+    error: str | None = None
+    trajectory_state: TrajectoryState | None = None
+    reason: str | None = None
+    retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +139,13 @@ async def _require_all(conn: AsyncConnection, campaign_id: str, rows: Sequence[M
 
 
 async def claim_attempt(store: Store, campaign_id: str, owner: str, lease_s: float) -> AttemptView | None:
-    """Take the next attempt (group by group, so that the first groups are ready early) and open its trajectory.
+    """`claim_attempts` for one."""
+    claimed = await claim_attempts(store, campaign_id, owner, lease_s, limit=1)
+    return claimed[0] if claimed else None
+
+
+async def claim_attempts(store: Store, campaign_id: str, owner: str, lease_s: float, limit: int) -> list[AttemptView]:
+    """Take the next attempts (group by group, so that the first groups are ready early) and open their trajectories.
 
     Attempts whose group has closed meanwhile are never handed out; the sweep abandons them.
     """
@@ -132,11 +153,11 @@ async def claim_attempt(store: Store, campaign_id: str, owner: str, lease_s: flo
         select(attempts.c.id)
         .where(attempts.c.campaign_id == campaign_id, attempts.c.state == AttemptState.PENDING, group_is_open())
         .order_by(attempts.c.step_number, attempts.c.group_external_id, attempts.c.number)
-        .limit(1)
+        .limit(limit)
     )
     async with store.read() as conn:  # runners poll: nothing to claim must not cost SQLite's only write lock
-        if (await conn.execute(runnable)).first() is None:
-            return None
+        if (await conn.execute(runnable.limit(1))).first() is None:
+            return []
     picked = runnable.with_for_update(skip_locked=True, of=attempts).cte("picked")
     lease: dict[str, Any] = {
         "lease_owner": owner,
@@ -146,71 +167,10 @@ async def claim_attempt(store: Store, campaign_id: str, owner: str, lease_s: flo
     take = guarded(attempts, AttemptState.RUNNING, started_at=now(), **lease)
     async with store.write() as conn:
         taken = take.where(attempts.c.id.in_(select(picked.c.id))).returning(attempts)
-        row = (await conn.execute(taken)).mappings().first()
-        return await _open(conn, row) if row else None
-
-
-def group_is_open() -> ColumnElement[bool]:
-    """Whether an attempt's group still takes members."""
-    return exists().where(
-        groups.c.project_id == attempts.c.project_id,
-        groups.c.external_id == attempts.c.group_external_id,
-        groups.c.campaign_id == attempts.c.campaign_id,
-        groups.c.state == GroupState.OPEN,
-    )
-
-
-async def _open(conn: AsyncConnection, row: Any) -> AttemptView | None:
-    scenario = (await conn.execute(select(scenarios).where(scenarios.c.id == row["scenario_id"]))).one()
-    joined = (
-        update(groups)
-        .where(
-            groups.c.project_id == row["project_id"],
-            groups.c.external_id == row["group_external_id"],
-            groups.c.campaign_id == row["campaign_id"],
-            groups.c.state == GroupState.OPEN,
+        rows = (await conn.execute(taken)).all()
+        return await open_trajectories(
+            conn, sorted(rows, key=lambda row: (row.step_number, row.group_external_id, row.number))
         )
-        .values(joined_at=now(), last_call_at=now())
-        .returning(groups.c.id, groups.c.alias_id)
-    )
-    group = (await conn.execute(joined)).first()
-    if group is None:  # it closed between the claim and now (PostgreSQL)
-        await conn.execute(guarded(attempts, AttemptState.ABANDONED, **_CLOSED).where(attempts.c.id == row["id"]))
-        return None
-    trajectory_id = new_id("traj")
-    await conn.execute(
-        insert(trajectories).values(
-            id=trajectory_id,
-            project_id=row["project_id"],
-            group_id=group.id,
-            alias_id=group.alias_id,
-            address_group=row["group_external_id"],
-            external_id=row["trajectory_external_id"],
-            state=TrajectoryState.OPEN,
-            purpose=row["purpose"],
-            origin=Origin.CAMPAIGN,
-            tags={},
-            started_at=now(),
-            last_call_at=now(),
-        )
-    )
-    return AttemptView(
-        id=row["id"],
-        project_id=row["project_id"],
-        campaign_id=row["campaign_id"],
-        scenario=sql.view(Scenario, scenario),
-        step_number=row["step_number"],
-        purpose=Purpose(row["purpose"]),
-        number=row["number"],
-        try_number=row["try"],
-        group_id=group.id,
-        group_external_id=row["group_external_id"],
-        trajectory_id=trajectory_id,
-        trajectory_external_id=row["trajectory_external_id"],
-        owner=row["lease_owner"],
-        epoch=row["lease_epoch"],
-        expires_at=row["lease_expires_at"],
-    )
 
 
 async def renew_attempts(store: Store, campaign_id: str, owner: str, lease_s: float) -> int:
@@ -239,18 +199,61 @@ async def finish_attempt(
     reason: str | None = None,
     retry: bool = False,
 ) -> None:
-    """End an attempt, and with it its trajectory (by default as the attempt ended), in one transaction.
+    """`finish_attempts` for one. Raises LeaseLost."""
+    ending = Ending(attempt, state, answer, error, trajectory_state, reason, retry)
+    if await finish_attempts(store, [ending]):
+        raise LeaseLost(
+            f"attempt {attempt.id} is no longer held by {attempt.owner} (epoch {attempt.epoch}): its lease ran out. "
+            "Drop its result: it is made again."
+        )
 
-    `retry`: the trajectory is abandoned and the attempt is made again. Raises LeaseLost.
+
+async def finish_attempts(store: Store, endings: Sequence[Ending]) -> list[AttemptView]:
+    """End attempts, and with them their trajectories, in one transaction. Returns those whose lease was lost.
+
+    The number of statements does not grow with the number of attempts.
     """
-    ended: dict[str, Any] = {"answer": answer, "error": error, "ended_at": now()}
     async with store.write() as conn:
-        await move(conn, attempts, attempt.id, state, owner=attempt.owner, epoch=attempt.epoch, **ended)
-        if retry:
-            await close_trajectory(conn, attempt.trajectory_id, TrajectoryState.ABANDONED, reason or error)
-            await _plan_again(conn, attempt.id)
-        else:
-            await close_trajectory(conn, attempt.trajectory_id, trajectory_state or _ENDS[state], reason)
+        held = await _held(conn, [ending.attempt for ending in endings])
+        ours = [ending for ending in endings if ending.attempt.id in held]
+        for state in sorted({ending.state for ending in ours}):
+            of_state = [_ended_row(ending) for ending in ours if ending.state == state]
+            await conn.execute(_end_attempt(state), of_state)
+        await close_trajectories(conn, [_closing(ending) for ending in ours])
+        await plan_again(conn, [ending.attempt.id for ending in ours if ending.retry])
+    return [ending.attempt for ending in endings if ending.attempt.id not in held]
+
+
+async def _held(conn: AsyncConnection, claimed: Sequence[AttemptView]) -> set[str]:
+    """The attempts that are still their claimers', locked."""
+    columns = (attempts.c.id, attempts.c.lease_owner, attempts.c.lease_epoch)
+    query = select(*columns).where(
+        attempts.c.id.in_([attempt.id for attempt in claimed]), attempts.c.state == AttemptState.RUNNING
+    )
+    holders = {row.id: (row.lease_owner, row.lease_epoch) for row in await conn.execute(query.with_for_update())}
+    return {attempt.id for attempt in claimed if holders.get(attempt.id) == (attempt.owner, attempt.epoch)}
+
+
+def _end_attempt(state: AttemptState) -> Update:
+    values: dict[str, Any] = {
+        "answer": bindparam("new_answer", type_=attempts.c.answer.type),
+        "error": bindparam("new_error"),
+        "ended_at": now(),
+        "lease_owner": None,
+        "lease_expires_at": None,
+    }
+    return guarded(attempts, state, **values).where(attempts.c.id == bindparam("attempt_id"))
+
+
+def _ended_row(ending: Ending) -> dict[str, Any]:
+    return {"attempt_id": ending.attempt.id, "new_answer": ending.answer, "new_error": ending.error}
+
+
+def _closing(ending: Ending) -> Closing:
+    if ending.retry:
+        return Closing(ending.attempt.trajectory_id, TrajectoryState.ABANDONED, ending.reason or ending.error)
+    state = ending.trajectory_state or _ENDS[ending.state]
+    return Closing(ending.attempt.trajectory_id, state, ending.reason)
 
 
 async def abandon_running(store: Store, campaign_id: str) -> int:
@@ -265,7 +268,7 @@ async def abandon_expired(store: Store, project_id: str) -> int:
 
 async def abandon_groupless(store: Store, project_id: str) -> int:
     """Abandon attempts that were never begun and whose group has closed without them; returns how many."""
-    gone = guarded(attempts, AttemptState.ABANDONED, expect=AttemptState.PENDING, **_CLOSED)
+    gone = guarded(attempts, AttemptState.ABANDONED, expect=AttemptState.PENDING, **GROUP_CLOSED)
     async with store.write() as conn:
         return (await conn.execute(gone.where(*groupless(project_id)))).rowcount
 
@@ -288,54 +291,23 @@ def _of_running(project_id: str) -> ColumnElement[bool]:
 
 
 async def _abandon(store: Store, condition: ColumnElement[bool], why: str) -> int:
-    statement = (
-        guarded(
-            attempts,
-            AttemptState.ABANDONED,
-            expect=AttemptState.RUNNING,
-            error=why,
-            ended_at=now(),
-            lease_owner=None,
-            lease_expires_at=None,
-        )
-        .where(condition)
-        .returning(attempts.c.id)
-    )
+    """Abandon running attempts with their trajectories, and plan them again.
+
+    One whose trajectory had ended by itself is not made again: its group has it.
+    """
+    dead = guarded(attempts, AttemptState.ABANDONED, expect=AttemptState.RUNNING, **{**GROUP_CLOSED, "error": why})
     async with store.write() as conn:
-        dead = list((await conn.execute(statement)).scalars())
-        for attempt_id in dead:
-            await _rerun(conn, attempt_id, why)
-    return len(dead)
-
-
-async def _rerun(conn: AsyncConnection, attempt_id: str, why: str) -> None:
-    """Abandon the trajectory and plan the attempt again, unless the trajectory ended by itself: its group has it."""
-    row = (await conn.execute(select(attempts).where(attempts.c.id == attempt_id))).one()
-    query = select(trajectories.c.id).where(
-        trajectories.c.project_id == row.project_id,
-        trajectories.c.address_group == row.group_external_id,
-        trajectories.c.external_id == row.trajectory_external_id,
-        trajectories.c.sequence == 0,
-    )
-    trajectory_id = (await conn.execute(query)).scalar_one()
-    again = await close_trajectory(conn, trajectory_id, TrajectoryState.ABANDONED, why)
-    if again:
-        await _plan_again(conn, attempt_id)
-    await ledger.write(conn, [LedgerRow(row.project_id, "attempt", attempt_id, why, {"planned_again": again})])
-
-
-async def _plan_again(conn: AsyncConnection, attempt_id: str) -> None:
-    row = dict((await conn.execute(select(attempts).where(attempts.c.id == attempt_id))).mappings().one())
-    kept = ("project_id", "campaign_id", "scenario_id", "step_number", "purpose", "number", "group_external_id")
-    external, tries = row["trajectory_external_id"], row["try"] + 1
-    base = external.rsplit("~", 1)[0] if row["try"] else external
-    own = {
-        "id": new_id("att"),
-        "try": tries,
-        "state": AttemptState.PENDING,
-        "trajectory_external_id": f"{base}~{tries}",
-    }
-    await conn.execute(insert(attempts), [{**{name: row[name] for name in kept}, **own}])
+        rows = (await conn.execute(dead.where(condition).returning(attempts))).all()
+        runs = await trajectories_of(conn, rows)
+        closings = [Closing(id_, TrajectoryState.ABANDONED, why) for id_ in runs.values()]
+        ended = await close_trajectories(conn, closings)
+        again = [row.id for row in rows if runs[row.group_external_id, row.trajectory_external_id] in ended]
+        await plan_again(conn, again)
+        await ledger.write(
+            conn,
+            [LedgerRow(row.project_id, "attempt", row.id, why, {"planned_again": row.id in again}) for row in rows],
+        )
+    return len(rows)
 
 
 async def progress(
@@ -352,10 +324,20 @@ async def progress(
 
 
 async def last_call(store: Store, trajectory_id: str) -> LastCall | None:
-    """The newest main call of a trajectory, which tells an engine's fault from the agent's. None: no such call."""
-    of_it = and_(calls.c.trajectory_id == trajectory_id, calls.c.turn_kind == TurnKind.MAIN)
-    complete = select(func.count()).where(of_it, calls.c.state == CallState.COMPLETE).scalar_subquery()
-    query = select(calls.c.state, calls.c.http_status, calls.c.error, complete).where(of_it)
+    """`last_calls` for one. None: no such call."""
+    return (await last_calls(store, [trajectory_id])).get(trajectory_id)
+
+
+async def last_calls(store: Store, trajectory_ids: Collection[str]) -> dict[str, LastCall]:
+    """The newest main call of each trajectory that has one, which tells an engine's fault from the agent's."""
+    c = calls.c
+    query = select(c.trajectory_id, c.state, c.http_status, c.error).where(
+        c.trajectory_id.in_(trajectory_ids), c.turn_kind == TurnKind.MAIN
+    )
+    found: dict[str, LastCall] = {}
     async with store.read() as conn:
-        row = (await conn.execute(query.order_by(calls.c.started_at.desc()).limit(1))).first()
-    return LastCall(CallState(row[0]), *row[1:]) if row else None
+        for trajectory_id, state, status, error in await conn.execute(query.order_by(c.started_at, c.id)):
+            before = found[trajectory_id].complete if trajectory_id in found else 0
+            complete = before + (state == CallState.COMPLETE)
+            found[trajectory_id] = LastCall(CallState(state), status, error, complete)
+    return found

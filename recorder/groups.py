@@ -1,14 +1,14 @@
-"""Groups: when one is ready to be judged, and closing groups and trajectories.
+"""Groups and the end of trajectories: what closes, and what that makes of a group.
 
-Owns: readiness as a pure function (contracts.md, 6), the transaction that readies a group or leaves it out.
-Refuses: which group a call joins (`recorder.recorder`), judging.
+Owns: ending trajectories, readying groups or leaving them out, for many at once. Refuses: the rule
+(`recorder.readiness`), which group a call joins (`recorder.placing`), judging.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlalchemy import exists, func, or_, select, update
@@ -17,97 +17,62 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder import ledger, siblings, sql
 from recorder.errors import Conflict, NotFound
 from recorder.ledger import LedgerRow
+from recorder.readiness import (
+    MEASURED,
+    WAIT,
+    GroupCode,
+    GroupFacts,
+    Member,
+    Readiness,
+    Verdict,
+    complete,
+    outcome,
+    readiness,
+    usable,
+)
 from recorder.schema import aliases, calls, groups, trajectories
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import Store, now
 from recorder.transitions import guarded, try_move
 
-MEASURED: Final = frozenset({Purpose.VAL, Purpose.EVAL})
+__all__ = [
+    "MEASURED",
+    "ON_THE_WAY",
+    "Closing",
+    "GroupCode",
+    "GroupOutcome",
+    "close_group",
+    "close_trajectories",
+    "close_trajectory",
+    "counts",
+    "declare",
+    "find_group",
+    "settle",
+    "usable",
+    "write_left_out",
+]
+
 ON_THE_WAY: Final = tuple(state for state in GroupState if state not in (GroupState.TRAINED, GroupState.LEFT_OUT))
 
 
-class Verdict(StrEnum):
-    """What should become of an open group."""
-
-    WAIT = "wait"
-    READY = "ready"
-    LEFT_OUT = "left_out"
-
-
-class GroupCode(StrEnum):
-    """Why a group is left out, or what else the ledger says about it."""
-
-    TOO_FEW = "too_few"  # fewer than two members that can be compared
-    NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model ever answered it
-    PURPOSE_NONE = "purpose_none"  # recorded, but its caller wanted it neither measured nor trained
-    MIXED_PURPOSE = "mixed_purpose"  # judged, but never trained: not every member is there for training
-
-
 @dataclass(frozen=True, slots=True)
-class GroupFacts:
-    """What readiness needs to know of a group. Times are unix seconds."""
+class Closing:
+    """A trajectory that is to end, and how."""
 
-    declared_size: int | None
-    joined_at: float
-    last_call_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """What readiness needs to know of a trajectory."""
-
+    trajectory_id: str
     state: TrajectoryState
-    purpose: Purpose = Purpose.TRAIN
-    selection: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Readiness:
-    """The verdict; `code` says why a group is left out."""
+class _Seat:
+    """A member of a group, with what the ledger needs to know of it."""
 
-    verdict: Verdict
-    code: GroupCode | None = None
-
-
-WAIT: Final = Readiness(Verdict.WAIT)
-
-
-def usable(state: str, purpose: str, selection: str | None) -> bool:
-    """Whether a member can be judged: it ended by itself, nobody chose another in its place, and it may be measured."""
-    return state == TrajectoryState.COMPLETED and selection is None and purpose != Purpose.NONE
-
-
-def counts_toward_size(member: Member) -> bool:
-    """A re-run replaces an abandoned attempt, and an unchosen sibling was never an attempt of its own."""
-    return member.state != TrajectoryState.ABANDONED and member.selection is None
-
-
-def outcome(members: Sequence[Member]) -> Readiness:
-    """What a group that waits for nobody becomes: two can be compared, one that is only measured can be scored."""
-    able = [m for m in members if usable(m.state, m.purpose, m.selection)]
-    needed = 1 if able and all(m.purpose in MEASURED for m in able) else 2
-    if len(able) >= needed:
-        return Readiness(Verdict.READY)
-    unmeasured = any(m.purpose == Purpose.NONE for m in members)
-    return Readiness(Verdict.LEFT_OUT, GroupCode.PURPOSE_NONE if unmeasured else GroupCode.TOO_FEW)
-
-
-def complete(group: GroupFacts, members: Sequence[Member]) -> bool:
-    """Rule (a): the declared size is reached and every member has ended."""
-    if group.declared_size is None or any(m.state == TrajectoryState.OPEN for m in members):
-        return False
-    return sum(map(counts_toward_size, members)) >= group.declared_size
-
-
-def readiness(group: GroupFacts, members: Sequence[Member], at: float, settings: RecorderSettings) -> Readiness:
-    """What an open group becomes at time `at` (unix seconds), by contracts.md, 6 (a), (c) and the timeout."""
-    if complete(group, members):
-        return outcome(members)
-    if group.declared_size is not None:
-        return outcome(members) if at - group.last_call_at >= settings.group_timeout_s else WAIT
-    running = any(m.state == TrajectoryState.OPEN for m in members)
-    return WAIT if running or at - group.joined_at < settings.group_window_s else outcome(members)
+    id: str
+    project_id: str
+    end_reason: str | None
+    member: Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +91,11 @@ async def declare(conn: AsyncConnection, group_id: str, size: int) -> None:
     same = or_(groups.c.declared_size.is_(None), groups.c.declared_size == size)
     statement = update(groups).where(groups.c.id == group_id, same).values(declared_size=size)
     if (await conn.execute(statement)).rowcount == 0:
-        found = await _facts(conn, group_id)
-        raise Conflict(f"group {group_id} was declared with size {found.declared_size}, not {size}: keep to one size")
+        query = select(groups.c.declared_size).where(groups.c.id == group_id)
+        declared = (await conn.execute(query)).scalar_one_or_none()
+        if declared is None:
+            raise NotFound(f"no group {group_id}")
+        raise Conflict(f"group {group_id} was declared with size {declared}, not {size}: keep to one size")
 
 
 async def find_group(store: Store, project_id: str, group: str) -> str:
@@ -159,9 +127,10 @@ async def close_group(store: Store, project_id: str, group: str) -> GroupOutcome
     async with store.write() as conn:
         row = await _find(conn, project_id, group)
         if row.state == GroupState.OPEN:
-            for member in await _quiet_members(conn, row.id):
-                await _end(conn, member, TrajectoryState.COMPLETED, "group_closed")
-            await _close(conn, row.id, outcome(await _members(conn, row.id)))
+            quiet = await _quiet_members(conn, row.id)
+            await _end(conn, [Closing(id_, TrajectoryState.COMPLETED, "group_closed") for id_ in quiet])
+            seats = (await _seats(conn, [row.id]))[row.id]
+            await _close(conn, row.id, outcome([seat.member for seat in seats]), seats)
         closed = (await conn.execute(select(groups).where(groups.c.id == row.id))).one()
         return GroupOutcome(closed.id, GroupState(closed.state), closed.reason)
 
@@ -189,111 +158,140 @@ async def _quiet_members(conn: AsyncConnection, group_id: str) -> list[str]:
 async def close_trajectory(
     conn: AsyncConnection, trajectory_id: str, state: TrajectoryState, reason: str | None = None
 ) -> bool:
-    """End an open trajectory, and ready its group if that filled a declared size. False: it had ended before.
+    """`close_trajectories` for one. False: it had ended before."""
+    return bool(await close_trajectories(conn, [Closing(trajectory_id, state, reason)]))
+
+
+async def close_trajectories(conn: AsyncConnection, closings: Sequence[Closing]) -> set[str]:
+    """End trajectories, and ready the groups whose declared size they fill. Returns those that were open.
 
     One that no model ever answered is errored, not completed: there is nothing to judge. A first call with n>1 that
-    was never continued becomes as many trajectories as it has choices (contracts.md, 5).
+    was never continued becomes as many trajectories as it has choices (contracts.md, 5). The number of statements
+    does not grow with the number of trajectories.
     """
-    group_id = await _lock_group_of(conn, trajectory_id)
-    if not await _end(conn, trajectory_id, state, reason):
-        return False
-    if group_id is not None:
-        await settle(conn, group_id)
-    return True
+    group_ids = await _lock_groups_of(conn, [closing.trajectory_id for closing in closings])
+    ended = await _end(conn, closings)
+    if ended:
+        await settle(conn, group_ids)
+    return ended
 
 
-async def _end(conn: AsyncConnection, trajectory_id: str, state: TrajectoryState, reason: str | None) -> bool:
-    if state != TrajectoryState.COMPLETED:
-        return await try_move(conn, trajectories, trajectory_id, state, ended_at=now(), end_reason=reason)
-    if not await siblings.has_answer(conn, trajectory_id):
-        return await _error_unanswered(conn, trajectory_id)
-    if not await try_move(conn, trajectories, trajectory_id, state, ended_at=now(), end_reason=reason):
-        return False
-    await siblings.split(conn, trajectory_id)
-    return True
+async def _lock_groups_of(conn: AsyncConnection, trajectory_ids: Collection[str]) -> list[str]:
+    """The groups, locked (PostgreSQL): else two last members that end at once each see the other as running."""
+    of = select(trajectories.c.group_id).where(trajectories.c.id.in_(trajectory_ids))
+    query = select(groups.c.id).where(groups.c.id.in_(of), groups.c.state == GroupState.OPEN)
+    return list((await conn.execute(query.order_by(groups.c.id).with_for_update())).scalars())
 
 
-async def _error_unanswered(conn: AsyncConnection, trajectory_id: str) -> bool:
+async def _end(conn: AsyncConnection, closings: Sequence[Closing]) -> set[str]:
+    completing = [c.trajectory_id for c in closings if c.state == TrajectoryState.COMPLETED]
+    answered = await siblings.answered(conn, completing)
+    unanswered = set(completing) - answered
+    by_end: dict[tuple[TrajectoryState, str | None], list[str]] = defaultdict(list)
+    for closing in closings:
+        errored = (TrajectoryState.ERRORED, GroupCode.NO_COMPLETE_CALL)
+        empty = closing.trajectory_id in unanswered
+        by_end[errored if empty else (closing.state, closing.reason)].append(closing.trajectory_id)
+    project_of: dict[str, str] = {}
+    for (state, reason), ids in by_end.items():
+        end = guarded(trajectories, state, ended_at=now(), end_reason=reason).where(trajectories.c.id.in_(ids))
+        rows = await conn.execute(end.returning(trajectories.c.id, trajectories.c.project_id))
+        project_of |= {row.id: row.project_id for row in rows}
+    empty_ones = sorted(unanswered & project_of.keys())
     code = GroupCode.NO_COMPLETE_CALL
-    if not await try_move(conn, trajectories, trajectory_id, TrajectoryState.ERRORED, ended_at=now(), end_reason=code):
-        return False
-    project = select(trajectories.c.project_id).where(trajectories.c.id == trajectory_id)
-    project_id = (await conn.execute(project)).scalar_one()
-    await ledger.write(conn, [LedgerRow(project_id, "trajectory", trajectory_id, code)])
-    return True
+    await ledger.write(conn, [LedgerRow(project_of[id_], "trajectory", id_, code) for id_ in empty_ones])
+    await siblings.split(conn, answered & project_of.keys())
+    return set(project_of)
 
 
-async def _lock_group_of(conn: AsyncConnection, trajectory_id: str) -> str | None:
-    """The trajectory's group, locked (PostgreSQL), or two last members would each see the other as running."""
-    of = select(trajectories.c.group_id).where(trajectories.c.id == trajectory_id).scalar_subquery()
-    return (await conn.execute(select(groups.c.id).where(groups.c.id == of).with_for_update())).scalar_one_or_none()
+async def settle(
+    conn: AsyncConnection, group_ids: Collection[str], settings: RecorderSettings | None = None
+) -> list[Readiness]:
+    """Ready those open groups that are due, or leave them out. Returns the verdicts on them.
+
+    Without `settings` only the rule that needs no clock counts: the declared size is filled.
+    """
+    facts = await _facts(conn, group_ids, declared=settings is None)
+    seats = await _seats(conn, facts)
+    at = await sql.clock(conn) if facts and settings is not None else 0.0
+    verdicts = []
+    for group_id, group in facts.items():
+        members = [seat.member for seat in seats[group_id]]
+        if settings is not None:
+            due = readiness(group, members, at, settings)
+        else:
+            due = outcome(members) if complete(group, members) else WAIT
+        if due != WAIT:
+            await _close(conn, group_id, due, seats[group_id])
+            verdicts.append(due)
+    return verdicts
 
 
-async def settle(conn: AsyncConnection, group_id: str, settings: RecorderSettings | None = None) -> Readiness:
-    """Ready an open group, or leave it out, if it is due. Without `settings` only the clockless rule counts."""
-    state = (await conn.execute(select(groups.c.state).where(groups.c.id == group_id).with_for_update())).scalar_one()
-    if state != GroupState.OPEN:
-        return WAIT
-    facts, members = await _facts(conn, group_id), await _members(conn, group_id)
-    if settings is not None:
-        due = readiness(facts, members, await sql.clock(conn), settings)
-    else:
-        due = outcome(members) if complete(facts, members) else WAIT
-    if due.verdict != Verdict.WAIT:
-        await _close(conn, group_id, due)
-    return due
+async def _facts(conn: AsyncConnection, group_ids: Collection[str], *, declared: bool) -> dict[str, GroupFacts]:
+    if not group_ids:
+        return {}
+    columns = (groups.c.id, groups.c.declared_size, groups.c.joined_at, groups.c.last_call_at)
+    query = select(*columns).where(groups.c.id.in_(group_ids), groups.c.state == GroupState.OPEN)
+    if declared:
+        query = query.where(groups.c.declared_size.is_not(None))
+    rows = await conn.execute(query.order_by(groups.c.id).with_for_update())
+    return {row.id: GroupFacts(row.declared_size, row.joined_at, row.last_call_at) for row in rows}
 
 
-async def _facts(conn: AsyncConnection, group_id: str) -> GroupFacts:
-    query = select(groups.c.declared_size, groups.c.joined_at, groups.c.last_call_at).where(groups.c.id == group_id)
-    row = (await conn.execute(query)).first()
-    if row is None:
-        raise NotFound(f"no group {group_id}")
-    return GroupFacts(*row)
+async def _seats(conn: AsyncConnection, group_ids: Collection[str]) -> dict[str, list[_Seat]]:
+    found: dict[str, list[_Seat]] = {group_id: [] for group_id in group_ids}
+    if not found:
+        return found
+    t = trajectories.c
+    columns = (t.id, t.group_id, t.project_id, t.end_reason, t.state, t.purpose, t.selection)
+    for row in await conn.execute(select(*columns).where(t.group_id.in_(found)).order_by(t.id)):
+        member = Member(TrajectoryState(row.state), Purpose(row.purpose), row.selection)
+        found[row.group_id].append(_Seat(row.id, row.project_id, row.end_reason, member))
+    return found
 
 
-async def _members(conn: AsyncConnection, group_id: str) -> list[Member]:
-    columns = (trajectories.c.state, trajectories.c.purpose, trajectories.c.selection)
-    rows = await conn.execute(select(*columns).where(trajectories.c.group_id == group_id))
-    return [Member(TrajectoryState(state), Purpose(purpose), selection) for state, purpose, selection in rows]
-
-
-async def _close(conn: AsyncConnection, group_id: str, due: Readiness) -> None:
-    seal = guarded(trajectories, TrajectoryState.SEALED_LATE, ended_at=now(), end_reason="group_closed")
-    await conn.execute(seal.where(trajectories.c.group_id == group_id))
+async def _close(conn: AsyncConnection, group_id: str, due: Readiness, seats: Sequence[_Seat]) -> None:
+    seats = await _seal(conn, group_id, seats)
     if due.verdict == Verdict.LEFT_OUT:
         assert due.code is not None
         await try_move(conn, groups, group_id, GroupState.LEFT_OUT, reason=due.code, ready_at=now())
         await write_left_out(conn, group_id, due.code)
         return
     await try_move(conn, groups, group_id, GroupState.READY, ready_at=now())
-    await _write_unusable(conn, group_id)
-    purposes = {m.purpose for m in await _members(conn, group_id) if usable(m.state, m.purpose, m.selection)}
+    await ledger.write(conn, _unjudged(group_id, seats))
+    purposes = {m.purpose for m in (seat.member for seat in seats) if usable(m.state, m.purpose, m.selection)}
     if len(purposes) > 1 and Purpose.TRAIN in purposes:
         await write_left_out(conn, group_id, GroupCode.MIXED_PURPOSE, {"purposes": sorted(purposes)})
 
 
-async def _write_unusable(conn: AsyncConnection, group_id: str) -> None:
-    """Write to the ledger why members of a group that is judged are not judged with it."""
-    t = trajectories.c
-    columns = (t.id, t.project_id, t.state, t.purpose, t.selection, t.end_reason)
-    found = await conn.execute(select(*columns).where(t.group_id == group_id))
-    await ledger.write(
-        conn,
-        [
-            LedgerRow(row.project_id, "trajectory", row.id, code, {"group": group_id, "end_reason": row.end_reason})
-            for row in found
-            if (code := _unusable_code(row)) is not None
-        ],
-    )
+async def _seal(conn: AsyncConnection, group_id: str, seats: Sequence[_Seat]) -> list[_Seat]:
+    """Seal the members that still run: their group closes without them."""
+    late = {seat.id for seat in seats if seat.member.state == TrajectoryState.OPEN}
+    if late:
+        seal = guarded(trajectories, TrajectoryState.SEALED_LATE, ended_at=now(), end_reason="group_closed")
+        await conn.execute(seal.where(trajectories.c.group_id == group_id))
+    return [
+        replace(seat, member=replace(seat.member, state=TrajectoryState.SEALED_LATE)) if seat.id in late else seat
+        for seat in seats
+    ]
 
 
-def _unusable_code(row: Any) -> str | None:
-    if row.end_reason == GroupCode.NO_COMPLETE_CALL:  # written when the trajectory ended
+def _unjudged(group_id: str, seats: Iterable[_Seat]) -> list[LedgerRow]:
+    """Why members of a group that is judged are not judged with it."""
+    detail = {"group": group_id}
+    return [
+        LedgerRow(seat.project_id, "trajectory", seat.id, code, {**detail, "end_reason": seat.end_reason})
+        for seat in seats
+        if (code := _unjudged_code(seat)) is not None
+    ]
+
+
+def _unjudged_code(seat: _Seat) -> str | None:
+    if seat.end_reason == GroupCode.NO_COMPLETE_CALL:  # written when the trajectory ended
         return None
-    if row.state != TrajectoryState.COMPLETED:
-        return str(row.state)
-    return row.selection or (GroupCode.PURPOSE_NONE if row.purpose == Purpose.NONE else None)
+    if seat.member.state != TrajectoryState.COMPLETED:
+        return str(seat.member.state)
+    return seat.member.selection or (GroupCode.PURPOSE_NONE if seat.member.purpose == Purpose.NONE else None)
 
 
 async def write_left_out(conn: AsyncConnection, group_id: str, code: str, detail: dict[str, Any] | None = None) -> None:

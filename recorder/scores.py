@@ -42,7 +42,6 @@ class NewScore:
     """A judgement of a group, to be written. `prompt_hash` None: nothing was asked (checks alone)."""
 
     recipe_hash: str
-    parts: Sequence[NewPart]
     judge_model: str | None = None
     judge_version: str | None = None
     prompt_hash: str | None = None
@@ -52,6 +51,7 @@ class NewScore:
     tokens_out: int = 0
     cost_usd: float | None = None
     latency_s: float | None = None
+    parts: Sequence[NewPart] = ()
 
 
 @dataclass(frozen=True, slots=True)

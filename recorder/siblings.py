@@ -6,6 +6,7 @@ Owns: the rows of the siblings. Refuses: the rule (`recorder.lineage.split_choic
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from sqlalchemy import func, insert, select, update
@@ -36,24 +37,31 @@ _SHARED: Final = (
 )
 
 
-async def has_answer(conn: AsyncConnection, trajectory_id: str) -> bool:
-    """Whether a model answered the trajectory at least once on its main path."""
-    query = select(calls.c.id).where(
-        calls.c.trajectory_id == trajectory_id,
+async def answered(conn: AsyncConnection, trajectory_ids: Collection[str]) -> set[str]:
+    """Those of some trajectories that a model answered at least once on their main path."""
+    if not trajectory_ids:
+        return set()
+    query = select(calls.c.trajectory_id).where(
+        calls.c.trajectory_id.in_(trajectory_ids),
         calls.c.state == CallState.COMPLETE,
         calls.c.turn_kind == TurnKind.MAIN,
         calls.c.superseded_by.is_(None),
     )
-    return (await conn.execute(query.limit(1))).first() is not None
+    return set((await conn.execute(query.distinct())).scalars())
 
 
-async def split(conn: AsyncConnection, trajectory_id: str) -> list[str]:
-    """Make siblings of an ended trajectory where the rule asks for it; returns their ids.
+async def split(conn: AsyncConnection, trajectory_ids: Collection[str]) -> list[str]:
+    """Make siblings of ended trajectories where the rule asks for it; returns their ids.
 
     The shared call stays where it is: a sibling has no call of its own, but names it as its leaf with its own choice.
     """
-    if not await _began_with_several(conn, trajectory_id):
-        return []
+    made: list[str] = []
+    for trajectory_id in await _began_with_several(conn, trajectory_ids):
+        made += await _split(conn, trajectory_id)
+    return made
+
+
+async def _split(conn: AsyncConnection, trajectory_id: str) -> list[str]:
     nodes = await _nodes(conn, trajectory_id)
     others = lineage.split_choices(nodes)
     if not others:
@@ -75,13 +83,15 @@ def _sibling(row: Any, call_id: str, choice: int) -> dict[str, Any]:
     return {**{name: getattr(row, name) for name in _SHARED}, **own}
 
 
-async def _began_with_several(conn: AsyncConnection, trajectory_id: str) -> bool:
+async def _began_with_several(conn: AsyncConnection, trajectory_ids: Collection[str]) -> list[str]:
+    if not trajectory_ids:
+        return []
     query = (
-        select(choices.c.call_id)
-        .join(calls, calls.c.id == choices.c.call_id)
-        .where(calls.c.trajectory_id == trajectory_id, calls.c.parent_call_id.is_(None), choices.c.index == 1)
+        select(calls.c.trajectory_id)
+        .join(choices, choices.c.call_id == calls.c.id)
+        .where(calls.c.trajectory_id.in_(trajectory_ids), calls.c.parent_call_id.is_(None), choices.c.index == 1)
     )
-    return (await conn.execute(query.limit(1))).first() is not None
+    return sorted(set((await conn.execute(query)).scalars()))
 
 
 async def _nodes(conn: AsyncConnection, trajectory_id: str) -> list[CallNode]:

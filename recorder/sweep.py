@@ -1,7 +1,7 @@
 """The sweep: what time alone changes. Any worker may run it, at any moment, as often as it likes.
 
 Owns: idle runs, groups that are due, leases that ran out, calls of proxies that died. Refuses: deciding (the rules are
-in `recorder.groups`, `recorder.attempts`); working (judge and trainer do).
+in `recorder.readiness`, `recorder.attempts`); working (judge and trainer do).
 
 It first only reads, and takes the store's write lock for what is really due, a few objects a transaction: a long writer
 would stop every proxy.
@@ -9,7 +9,7 @@ would stop every proxy.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,8 +18,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import attempts as attempt_rows
 from recorder import ledger
-from recorder.groups import Verdict, close_trajectory, settle
+from recorder.groups import Closing, close_trajectories, settle
 from recorder.ledger import LedgerRow
+from recorder.readiness import Verdict
 from recorder.schema import attempts, calls, groups, trajectories
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState, Origin, TrajectoryState
@@ -55,9 +56,10 @@ async def sweep(store: Store, project_id: str, settings: RecorderSettings) -> Sw
     expired = [await _expire_claims(store, project_id, state) for state in _EXPIRES]
     verdicts: list[Verdict] = []
 
-    async def decide(conn: AsyncConnection, group_id: str) -> bool:
-        verdicts.append((await settle(conn, group_id, settings)).verdict)
-        return verdicts[-1] != Verdict.WAIT
+    async def decide(conn: AsyncConnection, group_ids: Sequence[str]) -> int:
+        due = await settle(conn, group_ids, settings)
+        verdicts.extend(one.verdict for one in due)
+        return len(due)
 
     await _in_batches(store, _due_groups(project_id, settings), decide)
     return SweepReport(
@@ -70,15 +72,17 @@ async def sweep(store: Store, project_id: str, settings: RecorderSettings) -> Sw
     )
 
 
-async def _in_batches(store: Store, due: Select[Any], act: Callable[[AsyncConnection, str], Awaitable[bool]]) -> int:
-    """Act on every object that `due` finds, and that it still finds under the write lock; returns how many changed."""
+async def _in_batches(
+    store: Store, due: Select[Any], act: Callable[[AsyncConnection, Sequence[str]], Awaitable[int]]
+) -> int:
+    """Act on the objects that `due` finds, and that it still finds under the write lock; returns how many changed."""
     changed = 0
     while await _any(store, due):
         async with store.write() as conn:
             ids = list((await conn.execute(due.limit(BATCH).with_for_update(skip_locked=True))).scalars())
-            acted = [await act(conn, object_id) for object_id in ids]
-        changed += sum(acted)
-        if not any(acted):  # another sweep was faster, or holds them
+            acted = await act(conn, ids)
+        changed += acted
+        if not acted:  # another sweep was faster, or holds them
             break
     return changed
 
@@ -99,8 +103,9 @@ def _idle(project_id: str, settings: RecorderSettings) -> Select[Any]:
     )
 
 
-async def _end_idle(conn: AsyncConnection, trajectory_id: str) -> bool:
-    return await close_trajectory(conn, trajectory_id, TrajectoryState.COMPLETED, "idle")
+async def _end_idle(conn: AsyncConnection, trajectory_ids: Sequence[str]) -> int:
+    closings = [Closing(id_, TrajectoryState.COMPLETED, "idle") for id_ in trajectory_ids]
+    return len(await close_trajectories(conn, closings))
 
 
 def _due_groups(project_id: str, settings: RecorderSettings) -> Select[Any]:

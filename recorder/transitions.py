@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, NoReturn
 
-from sqlalchemy import Table, Update, select, update
+from sqlalchemy import Table, Update, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import states
@@ -45,7 +45,8 @@ def guarded(table: Table, to: StrEnum, *, expect: StrEnum | Collection[StrEnum] 
     if not asked or not asked <= allowed:
         raise ValueError(f"{table.name} may not become {to} from {sorted(asked - allowed) or 'any state'}")
     stamp = {"state_at": now()} if "state_at" in table.c else {}
-    return update(table).where(table.c.state.in_(sorted(asked))).values(state=to, **stamp, **values)
+    comes_from = or_(*(table.c.state == state for state in sorted(asked)))  # `in_` could not be executed for many rows
+    return update(table).where(comes_from).values(state=to, **stamp, **values)
 
 
 async def move(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from sqlalchemy import RowMapping, Table, insert, select, update
+from sqlalchemy import RowMapping, Table, event, insert, select, update
 
 from recorder import aliases, claims, scores
 from recorder.aliases import AliasView
@@ -125,6 +126,19 @@ class Rows:
     async def set(self, table: Table, object_id: str, **values: Any) -> None:
         async with self.store.write() as conn:
             await conn.execute(update(table).where(table.c.id == object_id).values(**values))
+
+    @contextmanager
+    def statements(self) -> Iterator[list[str]]:
+        """The statements of writing transactions meanwhile."""
+        seen: list[str] = []
+        engine = self.store._writer.sync_engine
+
+        def note(conn: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
+            seen.append(statement)
+
+        event.listen(engine, "before_cursor_execute", note)
+        yield seen
+        event.remove(engine, "before_cursor_execute", note)
 
     async def insert(self, table: Table, row: Mapping[str, Any]) -> None:
         async with self.store.write() as conn:

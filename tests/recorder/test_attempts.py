@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from recorder import attempts, campaigns
-from recorder.attempts import AttemptView, NewAttempt
+from recorder.attempts import AttemptView, Ending, NewAttempt
 from recorder.campaigns import CampaignView, NewScenario
 from recorder.errors import Conflict, InvalidId, LeaseLost, NotFound
 from recorder.groups import close_group, close_trajectory
@@ -119,6 +119,63 @@ async def test_a_retried_attempt_is_a_new_trajectory_and_the_group_waits_for_it(
     assert await rows.state(groups, first.group_id) == "ready"
 
 
+async def test_many_attempts_are_claimed_and_finished_at_once(rows: Rows) -> None:
+    campaign = await plan(rows, size=3, scenarios=2)
+    claimed = await attempts.claim_attempts(rows.store, campaign.id, "runner", 60, 4)
+    assert [a.trajectory_external_id for a in claimed] == ["g-order-0-0", "g-order-0-1", "g-order-0-2", "g-order-1-0"]
+    assert len({a.trajectory_id for a in claimed}) == 4
+    for attempt in claimed:
+        await rows.call(attempt.trajectory_id)
+    first, second, third, fourth = claimed
+    lost = await attempts.finish_attempts(
+        rows.store,
+        [
+            Ending(first, DONE, answer="Monday"),
+            Ending(second, DONE, answer={"day": 2}),
+            Ending(third, ERRORED, error="boom", trajectory_state=TrajectoryState.COMPLETED, reason="agent_error"),
+            Ending(fourth, ERRORED, error="engine down", retry=True),
+        ],
+    )
+    assert lost == []
+    assert [(await rows.get(table, a.id))["answer"] for a in claimed] == ["Monday", {"day": 2}, None, None]
+    assert [await rows.state(trajectories, a.trajectory_id) for a in claimed] == [*["completed"] * 3, "abandoned"]
+    assert await rows.state(groups, first.group_id) == "ready"
+    assert await pending(rows) == [(1, "g-order-1-0~1"), (0, "g-order-1-1"), (0, "g-order-1-2")]
+
+
+async def test_an_attempt_that_was_lost_does_not_keep_the_others_from_ending(rows: Rows) -> None:
+    campaign = await plan(rows)
+    lost, kept = await attempts.claim_attempts(rows.store, campaign.id, "runner", 60, 9)
+    for attempt in (lost, kept):
+        await rows.call(attempt.trajectory_id)
+    await rows.set(table, lost.id, lease_owner="other")
+    endings = [Ending(lost, DONE), Ending(kept, DONE)]
+    assert await attempts.finish_attempts(rows.store, endings) == [lost]
+    assert [await rows.state(table, a.id) for a in (lost, kept)] == ["running", "done"]
+    assert await rows.state(trajectories, lost.trajectory_id) == "open"
+    assert await attempts.finish_attempts(rows.store, endings) == [lost, kept]  # it has ended: nobody holds it
+    assert await attempts.finish_attempts(rows.store, []) == []
+
+
+async def test_claiming_and_finishing_many_takes_no_more_statements_than_two(rows: Rows) -> None:
+    async def run(size: int) -> int:
+        campaign = await plan(rows, size=size + 1)
+        with rows.statements() as counted:
+            claimed = await attempts.claim_attempts(rows.store, campaign.id, "runner", 60, size)
+        for attempt in claimed:
+            await rows.call(attempt.trajectory_id)
+        with rows.statements() as finished:
+            await attempts.finish_attempts(rows.store, [Ending(a, DONE) for a in claimed])
+        await attempts.abandon_running(rows.store, campaign.id)
+        await close_group(rows.store, PROJECT, "g-order-0")
+        await rows.set(groups, claimed[0].group_id, external_id=f"done-{size}")
+        for attempt in claimed:
+            await rows.set(trajectories, attempt.trajectory_id, external_id=f"{size}-{attempt.number}")
+        return len(counted) + len(finished)
+
+    assert await run(20) == await run(2)
+
+
 async def test_a_runner_that_lost_its_lease_changes_nothing(rows: Rows) -> None:
     campaign = await plan(rows)
     attempt = await claim(rows, campaign, lease_s=-1)
@@ -192,3 +249,6 @@ async def test_the_last_call_tells_whose_fault_it_was(rows: Rows) -> None:
     await rows.call(trajectory, turn_kind="aux")
     last = await attempts.last_call(rows.store, trajectory)
     assert last == attempts.LastCall(CallState.ERRORED, 503, "engine down", complete=1)
+    other = await rows.trajectory(await rows.group())
+    fine = attempts.LastCall(CallState.COMPLETE, None, None, complete=1)
+    assert await attempts.last_calls(rows.store, [trajectory, other, "nothing"]) == {trajectory: last, other: fine}

@@ -90,7 +90,7 @@ async def two_runs(store: Store) -> None:
         NewPart(first, "reward", 0.25, explanation=f"a detour {HOSTILE}"),
         NewPart(second, "reward", 0.75, explanation="straight"),
     ]
-    await scores.record_score(store, claim, NewScore("recipe", parts, judge_model="judge-1"))
+    await scores.record_score(store, claim, NewScore("recipe", judge_model="judge-1", parts=parts))
 
 
 def test_runs_are_listed_newest_first(hone: Hone) -> None:

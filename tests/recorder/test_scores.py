@@ -30,7 +30,7 @@ async def test_a_score_and_its_group_change_together(rows: Rows) -> None:
         NewPart(second, "reward", None, explanation="the check timed out"),
     ]
     score = NewScore(
-        "recipe", parts, judge_model="m", judge_version="m-1", prompt_hash="p", order_seed=7, reply="{}",
+        "recipe", parts=parts, judge_model="m", judge_version="m-1", prompt_hash="p", order_seed=7, reply="{}",
         tokens_in=10, tokens_out=2, cost_usd=0.01, latency_s=1.5,
     )  # fmt: skip
     score_id = await scores.record_score(rows.store, claim, score)
@@ -68,7 +68,7 @@ async def test_a_score_about_the_wrong_trajectories_is_refused_whole(rows: Rows,
     other = await rows.trajectory(await rows.group())
     parts = [NewPart(first, "reward", 1.0), NewPart(other if fault == "stranger" else first, "reward", 0.0)]
     with pytest.raises(Conflict, match="nothing was scored"):
-        await scores.record_score(rows.store, claim, NewScore("r", parts))
+        await scores.record_score(rows.store, claim, NewScore("r", parts=parts))
     assert await rows.all(table) == []
     assert await rows.state(groups, claim.group_id) == "judging"
 

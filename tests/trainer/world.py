@@ -101,7 +101,7 @@ class World:
         claim = await claims.claim_for_judging(self.store, PROJECT, "judge", 60)
         assert claim is not None
         parts = [NewPart(id_, scores.REWARD, reward) for id_, reward in zip(ids, rewards, strict=True)]
-        await scores.record_score(self.store, claim, NewScore("recipe", parts))
+        await scores.record_score(self.store, claim, NewScore("recipe", parts=parts))
         return claim.group_id
 
     async def _run(self, group: str, number: int, size: int, seed: int, purpose: Purpose, turns: int) -> str:
