@@ -5,7 +5,8 @@ Owns: score rows and their parts, the cache by prompt hash, scored / unscored / 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from recorder.states import GroupState
 from recorder.store import Store, now
 from recorder.transitions import move
 
+PAGE: Final = 200  # scores a SELECT: a long read would keep SQLite's log from being reused
 REWARD: Final = "reward"  # the part that is the combination of the others, and what is trained on
 
 
@@ -155,11 +157,21 @@ async def cached(store: Store, project_id: str, recipe_hash: str, prompt_hash: s
 
 async def get_score(store: Store, score_id: str) -> StoredScore:
     """One score by its id. Raises NotFound."""
-    async with store.read() as conn:
-        found = await _with_parts(conn, list(await conn.execute(select(scores).where(scores.c.id == score_id))))
+    found = await get_scores(store, [score_id])
     if not found:
         raise NotFound(f"no score {score_id}")
-    return found[0]
+    return found[score_id]
+
+
+async def get_scores(store: Store, score_ids: Collection[str]) -> dict[str, StoredScore]:
+    """Scores by their ids, in two SELECTs a page; those that are not there are left out."""
+    found: dict[str, StoredScore] = {}
+    ids = list(score_ids)
+    for page in (ids[at : at + PAGE] for at in range(0, len(ids), PAGE)):
+        async with store.read() as conn:
+            rows = list(await conn.execute(select(scores).where(scores.c.id.in_(page))))
+            found |= {score.id: score for score in await _with_parts(conn, rows)}
+    return found
 
 
 async def of_group(store: Store, group_id: str) -> list[StoredScore]:
@@ -181,8 +193,7 @@ async def rewards(store: Store, score_id: str) -> dict[str, float | None]:
 async def _with_parts(conn: AsyncConnection, rows: Sequence[Any]) -> list[StoredScore]:
     query = select(score_parts).where(score_parts.c.score_id.in_([row.id for row in rows]))
     parts = list(await conn.execute(query.order_by(score_parts.c.trajectory_id, score_parts.c.part))) if rows else []
-    return [_stored(row, [p for p in parts if p.score_id == row.id]) for row in rows]
-
-
-def _stored(row: Any, parts: Iterable[Any]) -> StoredScore:
-    return sql.view(StoredScore, row, parts=tuple(sql.views(NewPart, parts)))
+    of_score: dict[str, list[NewPart]] = defaultdict(list)
+    for part in parts:
+        of_score[part.score_id].append(sql.view(NewPart, part))
+    return [sql.view(StoredScore, row, parts=tuple(of_score[row.id])) for row in rows]

@@ -105,6 +105,20 @@ async def test_leaving_out_writes_the_reason_for_the_group_and_each_member(rows:
     assert await ledger.counts(rows.store, PROJECT, "trajectory") == {"unjudgeable": 3}
 
 
+async def test_many_scores_are_read_at_once(rows: Rows) -> None:
+    ids = [await rows.score(await rows.ready_group()) for _ in range(3)]
+    found = await scores.get_scores(rows.store, [*ids, "nothing"])
+    assert found == {id_: await scores.get_score(rows.store, id_) for id_ in ids}
+    assert [len(score.parts) for score in found.values()] == [2, 2, 2]
+    assert await scores.get_scores(rows.store, []) == {}
+
+
+async def test_scores_beyond_a_page_are_read_too(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scores, "PAGE", 2)
+    ids = [await rows.score(await rows.ready_group()) for _ in range(5)]
+    assert set(await scores.get_scores(rows.store, ids)) == set(ids)
+
+
 async def test_a_score_that_is_not_there_is_not_found(rows: Rows) -> None:
     with pytest.raises(NotFound, match="no score nothing"):
         await scores.get_score(rows.store, "nothing")
