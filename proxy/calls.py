@@ -21,7 +21,7 @@ from proxy.asgi import Connected, RawHeaders, Receive, Scope, Send, begin_stream
 from proxy.attribution import Attributor
 from proxy.auth import Caller
 from proxy.dialects.base import NOTHING_SAMPLED, Answer, Dialect, Reading, Rules, Sampled
-from proxy.engine_errors import engine_said, unknown_model
+from proxy.engine_errors import engine_said, in_stream, unknown_model
 from proxy.errors import (
     BadGateway,
     CallerError,
@@ -210,11 +210,11 @@ class Calls:
                 if call.reading.request.stream:
                     await begin_stream(send, call.headers())
                     call.streaming = True
-                    await self._pass_on(call, reply, send)
+                    await self._pass_on(call, route, reply, send)
                 else:
                     call.body = call.answer.body(await reply.body())
 
-    async def _pass_on(self, call: Call, reply: Reply, send: Send) -> None:
+    async def _pass_on(self, call: Call, route: Route, reply: Reply, send: Send) -> None:
         """Give the client the events as they come, up to the one that carries the last finish."""
         parser, answer = sse.Parser(), call.answer
         with Pulse(send) as pulse:
@@ -226,15 +226,15 @@ class Calls:
                     await pulse.send(events)
                 if call.first_token_at is None and answer.begun:
                     call.first_token_at = time.time()
+                if answer.error is not None:
+                    raise in_stream(answer.error, route, call.reading.request.model)
         # All that is left is the usage and the end. The turn is complete whether or not they come.
         with contextlib.suppress(TimeoutError, EngineBroke):
             async with asyncio.timeout(AFTER_FINISH_S):
                 while chunk := await reply.chunk():
                     for data in parser.feed(chunk):
                         answer.event(data)
-        if answer.error is not None:
-            call.error = answer.error
-        elif not answer.finished:
+        if not answer.finished:
             raise EngineBroke("the engine ended its answer before it was finished")
 
     # --- after the engine
@@ -243,7 +243,7 @@ class Calls:
         if call.answer.finished:
             call.error = call.failure = None  # whatever broke then, the turn is whole
             return CallState.COMPLETE
-        return CallState.ABORTED if call.failure is None and not call.answer.error else CallState.ERRORED
+        return CallState.ABORTED if call.failure is None else CallState.ERRORED
 
     async def _record(self, call: Call, state: CallState, sampled: Sampled) -> CallerError | None:
         """Commit the turn, or give up waiting for it. Returns what the client is told if that is to be refused."""

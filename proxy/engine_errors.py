@@ -35,6 +35,11 @@ def engine_said(status: int, body: bytes, route: Route, asked: str) -> CallerErr
     return EngineSaid(message, status=status, kind=kind, param=param, code="engine_error" if status >= 500 else None)
 
 
+def in_stream(message: str, route: Route, asked: str) -> CallerError:
+    """What an engine said was wrong inside a stream that it had begun."""
+    return BadGateway(message.replace(route.engine_model, asked), code="engine_error")
+
+
 def _fault(body: bytes) -> tuple[str, str, str | None]:
     """Message, type and param of an engine's error body."""
     try:

@@ -46,7 +46,7 @@ class Answer(Protocol):
     finished: bool  # the engine finished every choice
     over: bool  # the engine said that nothing more follows
     begun: bool  # something was sampled
-    error: str | None  # the engine reported an error inside its answer
+    error: str | None  # what the engine said was wrong, inside its answer: not passed on, the serving path tells it
 
     def body(self, data: bytes) -> bytes:
         """A whole answer without streaming: what the client gets. Raises EngineBroke for what is no answer."""

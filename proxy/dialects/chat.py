@@ -248,7 +248,7 @@ class ChatAnswer:
         if "error" in chunk:
             fault = chunk["error"]
             self.error = str(fault.get("message") if isinstance(fault, dict) else fault)
-            return True
+            return False
         self._usage = chunk.get("usage") or self._usage
         if self._want_usage:
             return True
