@@ -121,7 +121,7 @@ def _touch(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
 def _touch_row(written: Written, outcome: Outcome) -> tuple[float, str | None, int | None, int, str | None, str]:
     prepared = written.prepared
     turn = prepared.turn
-    leaf = (turn.call_id, prepared.leaves[0].parent.choice) if prepared.is_leaf else (None, None)
+    leaf = (turn.call_id, min(leaf.parent.choice for leaf in prepared.leaves)) if prepared.is_leaf else (None, None)
     counted = 0 if turn.state is CallState.OPEN else 1
     return outcome.at, *leaf, counted, turn.version_id, outcome.ref(turn.attribution.trajectory).id
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 1.0
-RESTART_PAGES = 16_384  # 64 MiB
+EVERY_S = 0.5  # at 3,000 calls/s the log grows by 75 MB a second
+RESTART_PAGES = 8_192  # 32 MiB
 RESTART_WAIT_MS = 50  # at most this long may readers keep a restart, and with it the writers, waiting
 
 
@@ -48,7 +48,7 @@ class Checkpointer:
                     await self._stop.wait()
             try:
                 await asyncio.to_thread(self._if_written)
-            except sqlite3.Error as e:
+            except (sqlite3.Error, OSError) as e:
                 log.warning("a checkpoint of %s failed (%s); trying again in %s s", self._path, e, self._every_s)
 
     def _if_written(self) -> None:

@@ -25,7 +25,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from recorder.errors import StoreUnavailable
+from recorder.errors import StoreError, StoreUnavailable
 from recorder.store import BUSY_TIMEOUT_S, Store
 
 R = TypeVar("R")
@@ -174,8 +174,11 @@ class SqliteLane:
         """Open both connections."""
         await self._through_store.start()
         synchronous = "FULL" if self._durability == "power" else "NORMAL"
-        self._writer = self._connect(f"synchronous={synchronous}", "foreign_keys=ON", "wal_autocheckpoint=0")
-        self._reader = self._connect("query_only=ON")
+        try:
+            self._writer = self._connect(f"synchronous={synchronous}", "foreign_keys=ON", "wal_autocheckpoint=0")
+            self._reader = self._connect("query_only=ON")
+        except sqlite3.Error as e:
+            raise StoreError(f"cannot open the store {self._path}: {e}") from e
 
     async def stop(self) -> None:
         """Close both connections."""
