@@ -10,18 +10,18 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any
 
-from recorder import attempts as store_attempts
-from recorder.attempts import AttemptView, LastCall
-from recorder.errors import LeaseLost
+from recorder.attempts import AttemptView, LastCall, claim_attempts, finish_attempts, last_calls
+from recorder.attempts import Ending as StoredEnding
 from recorder.states import AttemptState, CallState, TrajectoryState
 from recorder.store import Store
 from trainer.agents import Agent, Ending, Outcome
+from trainer.batcher import Batcher
 from trainer.campaign_settings import CampaignSettings
 
 log = logging.getLogger(__name__)
@@ -88,29 +88,36 @@ class AttemptRunner:
         self._owner = owner
         self._recovered = recovered  # returns when proxy and engine are there (again)
         self._faults: Counter[tuple[str, int]] = Counter()  # of the services, by attempt
+        # The store's cost is per transaction: attempts that end together are ended together.
+        self._endings = Batcher(self._end)
 
     async def run_all(self, campaign_id: str, on_end: Callable[[Ended], None]) -> None:
         """Run every attempt of a campaign that waits, at most `concurrency` at a time, until none is left.
 
         Raises `AgentUnusable` if the agent cannot be run at all, `ServiceUnavailable` if the services stay away.
         """
+        running: set[asyncio.Task[Ended]] = set()
+        more = True
         try:
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(self._settings.concurrency):
-                    first = await self._claim(campaign_id)
-                    if first is None:
-                        break
-                    workers.create_task(self._work(first, on_end))
-        except ExceptionGroup as several:
-            raise several.exceptions[0] from several  # what stops one attempt in this way stops all
-
-    async def _work(self, attempt: AttemptView | None, on_end: Callable[[Ended], None]) -> None:
-        while attempt is not None:
-            on_end(await self._attempt(attempt))
-            attempt = await self._claim(attempt.campaign_id)
-
-    async def _claim(self, campaign_id: str) -> AttemptView | None:
-        return await store_attempts.claim_attempt(self._store, campaign_id, self._owner, self._settings.lease_s)
+            while more or running:
+                if more and (room := self._settings.concurrency - len(running)):
+                    claimed = await claim_attempts(
+                        self._store, campaign_id, self._owner, self._settings.lease_s, limit=room
+                    )
+                    more = len(claimed) == room
+                    running |= {asyncio.create_task(self._attempt(attempt)) for attempt in claimed}
+                if running:
+                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    for ended in await asyncio.gather(*done, return_exceptions=True):
+                        if isinstance(ended, BaseException):
+                            raise ended  # what stops one attempt in this way stops all
+                        on_end(ended)
+                        more = more or ended.again
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            await self._endings.idle()
 
     async def _attempt(self, attempt: AttemptView) -> Ended:
         if faults := self._faults[attempt.group_external_id, attempt.number]:
@@ -119,43 +126,50 @@ class AttemptRunner:
         outcome = await self._agent.run(
             task(attempt, self._endpoint), environment(attempt, self._endpoint), self._settings.attempt_timeout_s
         )
-        reason, error = await self._whose_fault(attempt, outcome)
-        again = reason is EndReason.HARNESS_FAULT and attempt.try_number < self._settings.harness_retries
-        await self._finish(attempt, outcome, reason, error, again=again)
-        return Ended(attempt, reason, error, again)
+        return await self._endings.do((attempt, outcome))
 
-    async def _whose_fault(self, attempt: AttemptView, outcome: Outcome) -> tuple[EndReason | None, str | None]:
-        if outcome.ending is Ending.LOST:
-            return EndReason.HARNESS_FAULT, outcome.error
-        last = await store_attempts.last_call(self._store, attempt.trajectory_id)
-        fault = engine_fault(last) or (outcome.error if outcome.network else None)
-        if fault is not None:
-            self._faults[attempt.group_external_id, attempt.number] += 1
-            return EndReason.HARNESS_FAULT, fault
-        if outcome.ending is Ending.TIMEOUT:
-            return EndReason.AGENT_TIMEOUT, outcome.error or f"no end within {self._settings.attempt_timeout_s:g} s"
-        if outcome.ending is Ending.ERROR:
-            return EndReason.AGENT_ERROR, outcome.error
-        return (EndReason.NO_CALL, NO_CALL) if last is None else (None, None)
-
-    async def _finish(
-        self, attempt: AttemptView, outcome: Outcome, reason: EndReason | None, error: str | None, *, again: bool
-    ) -> None:
-        judged = reason in {EndReason.AGENT_ERROR, EndReason.AGENT_TIMEOUT} and self._settings.on_agent_error == "judge"
-        try:
-            await store_attempts.finish_attempt(
-                self._store,
-                attempt,
-                AttemptState.ERRORED if reason else AttemptState.DONE,
-                outcome.answer,
-                error,
-                trajectory_state=TrajectoryState.COMPLETED if judged else None,
-                reason=reason,
-                retry=again,
-            )
-        except LeaseLost:
+    async def _end(self, batch: Sequence[tuple[AttemptView, Outcome]]) -> list[Ended]:
+        last = await last_calls(self._store, [attempt.trajectory_id for attempt, _ in batch])
+        over = [self._judged(attempt, outcome, last.get(attempt.trajectory_id)) for attempt, outcome in batch]
+        endings = [self._ending(ended, outcome) for ended, (_, outcome) in zip(over, batch, strict=True)]
+        for attempt in await finish_attempts(self._store, endings):
             # This program stood still for longer than its lease: the attempt was planned anew, and this one is nothing.
             log.warning("attempt %s was taken over while it ran", attempt.id)
+        return over
+
+    def _judged(self, attempt: AttemptView, outcome: Outcome, last: LastCall | None) -> Ended:
+        reason, error = whose_fault(outcome, last)
+        if reason is EndReason.HARNESS_FAULT and outcome.ending is not Ending.LOST:
+            self._faults[attempt.group_external_id, attempt.number] += 1
+        again = reason is EndReason.HARNESS_FAULT and attempt.try_number < self._settings.harness_retries
+        return Ended(attempt, reason, error, again)
+
+    def _ending(self, ended: Ended, outcome: Outcome) -> StoredEnding:
+        agents = ended.reason in {EndReason.AGENT_ERROR, EndReason.AGENT_TIMEOUT}
+        judged = agents and self._settings.on_agent_error == "judge"
+        return StoredEnding(
+            ended.attempt,
+            AttemptState.ERRORED if ended.reason else AttemptState.DONE,
+            outcome.answer,
+            ended.error,
+            trajectory_state=TrajectoryState.COMPLETED if judged else None,
+            reason=ended.reason,
+            retry=ended.again,
+        )
+
+
+def whose_fault(outcome: Outcome, last: LastCall | None) -> tuple[EndReason | None, str | None]:
+    """Why an attempt is not simply complete, if so, from how its host saw it end and from its last recorded call."""
+    if outcome.ending is Ending.LOST:
+        return EndReason.HARNESS_FAULT, outcome.error
+    fault = engine_fault(last) or (outcome.error if outcome.network else None)
+    if fault is not None:
+        return EndReason.HARNESS_FAULT, fault
+    if outcome.ending is Ending.TIMEOUT:
+        return EndReason.AGENT_TIMEOUT, outcome.error or "it took longer than campaign.attempt_timeout_s"
+    if outcome.ending is Ending.ERROR:
+        return EndReason.AGENT_ERROR, outcome.error
+    return (EndReason.NO_CALL, NO_CALL) if last is None else (None, None)
 
 
 def engine_fault(last: LastCall | None) -> str | None:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from recorder import aliases, campaigns, claims, ledger, replicas, steps, versions
 from recorder.aliases import AliasView
@@ -29,12 +29,10 @@ from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError, StepFailed
 from trainer.measure import Measured, Measurer
 from trainer.progress import PHASES, Ended, Progress, Said, Status, StepDone, Validated
+from trainer.report import StepReport
 from trainer.sampling import Sampler, Tally
 from trainer.scenarios import draw
 from trainer.stop import Measure, Rules, Stop, decide
-
-if TYPE_CHECKING:  # it imports torch, which takes seconds that the services can use to start
-    from trainer.worker import StepReport
 
 STEP = "step"  # codes of the ledger's rows about a campaign; their detail is the event that was shown
 VALIDATION = "validation"

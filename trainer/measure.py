@@ -18,7 +18,7 @@ from recorder.groups import usable
 from recorder.scores import REWARD, StoredScore
 from recorder.states import TrajectoryState
 from recorder.store import Store
-from recorder.views import TrajectoryView
+from recorder.views import GroupView, TrajectoryView
 from trainer.agents import Agent, Ending
 from trainer.attempts import AGENTS_OWN
 from trainer.campaign_settings import CampaignSettings
@@ -60,19 +60,18 @@ class Measurer:
 
     async def measure(self, groups: Sequence[GroupStatus]) -> Measured:
         """Measure a round by its groups."""
-        rewards: list[float] = []
+        by_group = {group.group_id: group.current_score_id for group in groups}
+        found = await scores.get_scores(self._store, [id_ for id_ in by_group.values() if id_ is not None])
+        rewards = [value for score in found.values() for value in _values(score, REWARD).values()]
         successes: list[bool] = []
-        for group in groups:
-            score = await scores.get_score(self._store, group.current_score_id) if group.current_score_id else None
-            rewards += _values(score, REWARD).values()
-            if self._function is not None or self._part is not None:
-                successes += await self._successes(group.group_id, score)
+        if self._function is not None or self._part is not None:
+            for view in await transcripts.load_groups(self._store, list(by_group)):
+                successes += await self._successes(view, found.get(by_group[view.id] or ""))
         success = statistics.fmean(successes) if successes else None
         reward = statistics.fmean(rewards) if rewards else None
         return Measured(success, reward, len(successes or rewards))
 
-    async def _successes(self, group_id: str, score: StoredScore | None) -> list[bool]:
-        view = await transcripts.load_group(self._store, group_id)
+    async def _successes(self, view: GroupView, score: StoredScore | None) -> list[bool]:
         parts = _values(score, self._part) if self._part is not None else {}
         found: list[bool] = []
         for member in view.members:

@@ -23,8 +23,8 @@ from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, ScriptedTrainer, To
 from trainer.errors import StepFailed
 from trainer.learner import Learner, waits_for
 from trainer.progress import Status
+from trainer.report import StepReport
 from trainer.settings import TrainerSettings
-from trainer.worker import StepReport
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def score(ring: Ring, claim: GroupClaim, rewards: dict[str, float]) -> Non
     from recorder.scores import NewPart, NewScore, record_score
 
     parts = [NewPart(member, "reward", value) for member, value in rewards.items()]
-    await record_score(ring.store, claim, NewScore("recipe", parts))
+    await record_score(ring.store, claim, NewScore("recipe", parts=parts))
 
 
 @asynccontextmanager
