@@ -72,7 +72,7 @@ class Caller:
         """Raise Forbidden unless the caller has `scope`."""
         if not self.may(scope):
             has = ", ".join(sorted(self.scopes))
-            raise Forbidden(f"{what} needs a key with the scope {scope!r}; this key has: {has}.")
+            raise Forbidden(f"{what} needs a key with the scope '{scope.value}'; this key has: {has}.")
 
     def require_version(self, model: str) -> None:
         """Asking for a version by name is for evaluation: `name@3` needs eval or admin where there are keys."""
