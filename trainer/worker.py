@@ -38,6 +38,7 @@ from trainer.torch_thread import TorchThread
 
 __all__ = ["STEP_FAILED", "AliasTrainer", "StepReport"]
 
+TRAINED = "trained"  # the ledger's code of a trajectory that a version was trained on
 STEP_FAILED = "step_failed"  # the ledger's code of a group whose step was given up
 
 
@@ -248,7 +249,7 @@ class AliasTrainer:
             metrics=attempt.metrics,
             checkpoint_path=str(attempt.written.checkpoint),
             groups=attempt.claims,
-            ledger_rows=[row for group in attempt.groups for row in group.ledger_rows()],
+            ledger_rows=[*_trained(attempt.groups, version), *(r for g in attempt.groups for r in g.ledger_rows())],
             lease=self._keeper.lease,
         )
 
@@ -277,6 +278,15 @@ class AliasTrainer:
         async with self._store.write() as conn:
             await ledger.write(conn, [row])
             await put_back(conn, claim)
+
+
+def _trained(groups: Sequence[GroupRows], version: VersionView) -> list[LedgerRow]:
+    """What the ledger says of the trajectories that were trained on, so that it explains every one."""
+    return [
+        LedgerRow(group.project_id, "trajectory", trajectory_id, TRAINED, {"version": version.name})
+        for group in groups
+        for trajectory_id in sorted(group.trained)
+    ]
 
 
 def _may_be_the_groups_fault(error: BaseException) -> bool:

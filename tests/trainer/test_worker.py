@@ -27,7 +27,7 @@ from trainer.errors import AliasBusy, BaseMismatch, StepFailed, TrainerError
 from trainer.keeper import Keeper
 from trainer.model import resolve_base
 from trainer.settings import TrainerSettings
-from trainer.worker import STEP_FAILED, AliasTrainer
+from trainer.worker import STEP_FAILED, TRAINED, AliasTrainer
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ async def test_scored_groups_become_a_written_version(world: World) -> None:
     assert report.metrics["tokens_per_s"] > 0
     assert set(report.seconds) == {"read", "rows", "load", "probe", "train", "publish", "commit"}
     counted = await ledger.counts(world.store, PROJECT, "trajectory")
-    assert counted == {NotTrained.REWARD_MISSING: 1, NotTrained.ZERO_VARIANCE: 2}
+    assert counted == {TRAINED: 3, NotTrained.REWARD_MISSING: 1, NotTrained.ZERO_VARIANCE: 2}
 
 
 async def test_engine_and_trainer_agree_on_every_token_with_and_without_an_adapter(world: World) -> None:
