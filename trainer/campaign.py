@@ -276,6 +276,7 @@ class Campaign:
         due = last or step == 0 or (every is not None and step % every == 0)
         if not due or not scenarios or any(v.step == step for v in history.validations):
             return
+        self._raise_early()
         began, version = time.monotonic(), await self._live()
         tally = await self._sampler.sample(step, Purpose.VAL, scenarios, self._settings.val_attempts)
         self._refuse_broken_agent(step, tally)

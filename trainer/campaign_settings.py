@@ -52,8 +52,8 @@ class CampaignSettings(BaseModel):
     steps: int = Field(20, ge=1)
     """Steps after which the campaign ends at the latest."""
     target: float | None = None
-    """The campaign ends once the measure (success, else the mean reward; of the validation where there is one, else of
-    the step's own attempts) reaches this."""
+    """The campaign ends once the measure reaches this. The measure is the share of successes, else the mean reward: of
+    the validations where `val_every` is set, else of the steps' own attempts."""
     target_steps: int = Field(1, ge=1)
     """How many measurements in a row must reach the target."""
     plateau_steps: int | None = Field(None, ge=1)
@@ -61,8 +61,8 @@ class CampaignSettings(BaseModel):
     plateau_delta: float = Field(0.01, ge=0)
     """A rise smaller than this is none."""
     max_rejected: int = Field(3, ge=1)
-    """The campaign fails when this many versions in a row were rejected, or steps in a row trained on nothing at all
-    though attempts differed."""
+    """The campaign gives up when this many steps in a row failed: the version was rejected, training failed, or no
+    group got a score. A step in which there was nothing to learn has not failed."""
 
     val_every: int | None = Field(None, ge=1)
     """Steps between validations. Unset: one before the first step and one after the last."""
@@ -83,5 +83,5 @@ class CampaignSettings(BaseModel):
     poll_s: float = Field(0.05, gt=0, le=5)
     """How often scores and versions are looked for while a step waits for them."""
     lease_s: float = Field(15.0, gt=1)
-    """How long this program's hold on the campaign lasts unless renewed; one that was killed can be gone on with after
-    that (at once, on the same machine)."""
+    """How long this program's hold on the campaign and its attempts lasts unless renewed. A campaign whose program was
+    killed can be gone on with at once on the same machine, elsewhere after this time."""

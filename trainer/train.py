@@ -26,6 +26,7 @@ from trainer.attempts import AttemptRunner, Endpoint
 from trainer.begin import Plan, begin_or_find, hold, marked, still_ours
 from trainer.campaign import Campaign, StepTrainer
 from trainer.campaign_settings import CampaignSettings
+from trainer.errors import AliasBusy
 from trainer.measure import Measurer
 from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
 from trainer.sampling import Sampler
@@ -160,7 +161,10 @@ async def open_trainer(store: Store, alias: AliasView, everything: Settings) -> 
     """Load the base that the engine serves, and hold the alias."""
     worker = await asyncio.to_thread(_import_worker)
     await holders.release_dead(store, alias.project_id, leases.trainer(alias.name))
-    opened: Trainer = await worker.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
+    try:
+        opened: Trainer = await worker.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
+    except AliasBusy as e:
+        raise AliasBusy(f"{e} It may be the learner of `hone up`: beside a campaign, run `hone up --no-learn`.") from e
     return opened
 
 
