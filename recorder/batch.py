@@ -15,7 +15,7 @@ from recorder.lineage import Attempt, settle
 from recorder.placing import Place, continue_sealed, place
 from recorder.rows import Prepared, call_row, json_text
 from recorder.states import CallState, TrajectoryState
-from recorder.turns import TrajectoryRef, Turn
+from recorder.turns import TrajectoryRef
 
 GROUP_TOUCH_S = 1.0  # how exact `groups.last_call_at` is
 
@@ -64,7 +64,7 @@ class Outcome:
 def write(ex: Executor, batch: Batch) -> Outcome:
     """Write a batch."""
     at = float(ex.all(sql.NOW)[0][0])
-    wanted = {w.prepared.turn.attribution.trajectory.id: w.place for w in batch.turns if w.place is not None}
+    wanted = {w.prepared.trajectory.id: w.place for w in batch.turns if w.place is not None}
     refs = place(ex, at, [*batch.places, *(p for p in wanted.values() if p is not None)])
     made = dict(zip(wanted, refs[len(batch.places) :], strict=True))
     outcome = Outcome(at, refs[: len(batch.places)], {**batch.moves, **made}, {})
@@ -75,13 +75,13 @@ def write(ex: Executor, batch: Batch) -> Outcome:
     return outcome
 
 
-def place_of(turn: Turn, implicit_key: str | None, continues: str | None = None) -> Place:
+def place_of(prepared: Prepared, implicit_key: str | None, continues: str | None = None) -> Place:
     """The row of a trajectory that was made without one, from its first turn."""
-    address, ref = turn.address, turn.attribution.trajectory
+    address, ref = prepared.address, prepared.trajectory
     return Place(
         trajectory_id=ref.id,
-        project_id=turn.project_id,
-        alias_id=turn.alias_id,
+        project_id=prepared.project_id,
+        alias_id=prepared.alias_id,
         address_group=address.group or "",
         external_id=ref.external_id,
         implicit_key=implicit_key,
@@ -89,8 +89,8 @@ def place_of(turn: Turn, implicit_key: str | None, continues: str | None = None)
         purpose=address.purpose.value,
         origin=address.origin.value,
         tags=json_text(dict(address.tags)),
-        offered_version=ref.version_id or turn.version_id,
-        started_at=turn.started_at,
+        offered_version=ref.version_id or prepared.version_id,
+        started_at=prepared.started_at,
         continues=continues,
     )
 
@@ -109,8 +109,8 @@ def _touch(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
         ex,
         outcome.at,
         sealed,
-        unknown=lambda id_: place_of(asked[id_].prepared.turn, None),
-        version_of=lambda id_: asked[id_].prepared.turn.version_id,
+        unknown=lambda id_: place_of(asked[id_].prepared, None),
+        version_of=lambda id_: asked[id_].prepared.version_id,
     )
     ex.many(
         sql.TOUCH_TRAJECTORIES,
@@ -120,15 +120,15 @@ def _touch(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
 
 def _touch_row(written: Written, outcome: Outcome) -> tuple[float, str | None, int | None, int, str | None, str]:
     prepared = written.prepared
-    turn = prepared.turn
-    leaf = (turn.call_id, min(leaf.parent.choice for leaf in prepared.leaves)) if prepared.is_leaf else (None, None)
-    counted = 0 if turn.state is CallState.OPEN else 1
-    return outcome.at, *leaf, counted, turn.version_id, outcome.ref(turn.attribution.trajectory).id
+    leaf = prepared.call_id if prepared.leaf_choice is not None else None
+    counted = 0 if prepared.state is CallState.OPEN else 1
+    home = outcome.ref(prepared.trajectory).id
+    return outcome.at, leaf, prepared.leaf_choice, counted, prepared.version_id, home
 
 
 def _touch_groups(ex: Executor, batch: Batch, outcome: Outcome, joined: Set[str | None]) -> None:
     # Their timeouts are minutes: a row that all members share is not written for every call of each.
-    ids = {outcome.ref(w.prepared.turn.attribution.trajectory).group_id for w in batch.turns} - joined
+    ids = {outcome.ref(w.prepared.trajectory).group_id for w in batch.turns} - joined
     outcome.touched = sorted(
         id_ for id_ in ids if id_ is not None and outcome.at - batch.touched.get(id_, 0.0) >= GROUP_TOUCH_S
     )
@@ -138,15 +138,14 @@ def _touch_groups(ex: Executor, batch: Batch, outcome: Outcome, joined: Set[str 
 def _insert(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
     ex.many(sql.INSERT_NODES, [row for w in turns for row in w.prepared.nodes])
     ex.many(sql.INSERT_BLOBS, [row for w in turns for row in w.prepared.blobs])
-    ex.many(sql.DELETE_OPEN_CALLS, [(w.prepared.turn.call_id,) for w in turns if w.was_open])
-    homes = [(w, outcome.ref(w.prepared.turn.attribution.trajectory).id) for w in turns]
+    ex.many(sql.DELETE_OPEN_CALLS, [(w.prepared.call_id,) for w in turns if w.was_open])
+    homes = [(w, outcome.ref(w.prepared.trajectory).id) for w in turns]
     ex.many(sql.INSERT_CALLS, [call_row(w.prepared, home, w.parent_hashes) for w, home in homes])
     ex.many(sql.INSERT_CHOICES, [row for w in turns for row in w.prepared.choices])
     issued = [
-        (turn.project_id, issued_id, kind, turn.call_id, choice, home)
+        (w.prepared.project_id, issued_id, kind, w.prepared.call_id, choice, home)
         for w, home in homes
-        if (turn := w.prepared.turn).issued_ids
-        for issued_id, kind, choice in turn.issued_ids
+        for issued_id, kind, choice in w.prepared.issued_ids
     ]
     ex.many(sql.INSERT_ISSUED, issued)
 
@@ -156,8 +155,7 @@ def _settle(ex: Executor, batch: Batch, outcome: Outcome) -> dict[str, AttemptKe
     keys = set(batch.resettle)
     for w in batch.turns:
         if w.retried:
-            turn = w.prepared.turn
-            keys.add((outcome.ref(turn.attribution.trajectory).id, turn.request.body_hash))
+            keys.add((outcome.ref(w.prepared.trajectory).id, w.prepared.body_hash))
     superseded: dict[str, AttemptKey] = {}
     for trajectory_id, body in sorted(keys):
         rows = ex.all(sql.ATTEMPTS, trajectory=trajectory_id, body=body)

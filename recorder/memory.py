@@ -94,17 +94,22 @@ class Memory:
     superseded: Lru[str, tuple[str, bytes]] = field(default_factory=lambda: Lru(_ATTEMPTS))  # call → its attempt
     claimed: Lru[Parent, bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # went to a call that still runs
     touched: Lru[str, float] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # group → last_call_at as written
-    _chains: Lru[int, tuple[bytes, Sequence[Message], list[bytes]]] = field(default_factory=lambda: Lru(256))
+    _chains: Lru[int, tuple[bytes, Sequence[Message], list[bytes]]] = field(default_factory=lambda: Lru(64))
 
     def chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
-        """`canonical.chain`, once for the same list: attribution and the writer both ask."""
-        known = self._chains.get(id(messages))
-        # the entry holds the list, so its id is not another's
-        if known is not None and known[1] is messages and known[0] == key and len(known[2]) == len(messages):
-            return known[2]
+        """`canonical.chain`, remembered for the writer, who will ask for the same list."""
         chain = canonical.chain(key, messages)
         self._chains.put(id(messages), (key, messages, chain))
         return chain
+
+    def take_chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
+        """What `chain` said of this very list, which is then forgotten: it holds a whole request."""
+        known = self._chains.get(id(messages))
+        self._chains.drop(id(messages))
+        # the entry holds the list, so its id is not another's
+        if known is not None and known[1] is messages and known[0] == key and len(known[2]) == len(messages):
+            return known[2]
+        return canonical.chain(key, messages)
 
     def forget_address(self, project_id: str, ref: TrajectoryRef) -> None:
         """A trajectory was closed: whoever uses its address next gets a continuation."""

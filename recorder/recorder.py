@@ -18,7 +18,7 @@ from recorder.checkpoint import Checkpointer
 from recorder.errors import NotFound, RecorderError, StoreUnavailable
 from recorder.ids import new_id
 from recorder.lanes import Lane, lane_for
-from recorder.memory import Fresh, Memory
+from recorder.memory import Earlier, Fresh, Memory
 from recorder.placing import Place
 from recorder.remember import remember_attempt, remember_ref
 from recorder.running import Running
@@ -184,7 +184,9 @@ class Recorder:
     def begin(self, turn: Turn) -> None:
         """Note a call (state OPEN) that runs now. It is written where it still runs after `open_row_after_s`."""
         self._running.begin(turn)
-        remember_attempt(self._memory, turn, turn.attribution.trajectory)
+        body, where = turn.request.body_hash, turn.attribution
+        attempt = Earlier(turn.call_id, where.trajectory, where.parent, turn.request.retry_count, complete=False)
+        remember_attempt(self._memory, turn.project_id, body, attempt)
 
     async def commit(self, turn: Turn) -> None:
         """Write an ended call; returns when it is durable, raises StoreUnavailable where it is not.
@@ -226,12 +228,13 @@ class Recorder:
 
     async def _job(self, turn: Turn, done: asyncio.Future[None] | None) -> TurnJob:
         key = self._keys.get(turn.project_id) or await self._key(turn.project_id)
-        fresh = self._memory.fresh.get(turn.attribution.trajectory.id)
+        prepared = rows.prepare(turn, key, self._memory)
+        fresh = self._memory.fresh.get(prepared.trajectory.id)
         place = None
         if fresh is not None:
             implicit = _implicit_key(key, turn.alias_id, turn.address, turn.request)
-            place = batches.place_of(turn, implicit, fresh.continues)
-        return TurnJob(rows.prepare(turn, key, self._memory), place, done)
+            place = batches.place_of(prepared, implicit, fresh.continues)
+        return TurnJob(prepared, place, done)
 
     async def _show(self, turn: Turn) -> None:
         try:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from recorder.batch import Outcome, Written
 from recorder.memory import Earlier, Memory
+from recorder.rows import Prepared
 from recorder.states import CallState
-from recorder.turns import Parent, TrajectoryRef, Turn
+from recorder.turns import Parent, TrajectoryRef
 
 KEPT_ATTEMPTS = 8  # equal requests that are told apart when a retry of one comes
 
@@ -18,7 +19,7 @@ KEPT_ATTEMPTS = 8  # equal requests that are told apart when a retry of one come
 def remember(memory: Memory, written: Sequence[Written], outcome: Outcome) -> None:
     """Note what a committed batch says."""
     for w in written:
-        _remember_turn(memory, w, outcome)
+        _remember_turn(memory, w.prepared, outcome)
     for sealed, ref in outcome.moved.items():
         memory.moved.put(sealed, ref)
     for call_id, key in outcome.superseded.items():
@@ -34,20 +35,15 @@ def remember_ref(memory: Memory, project_id: str, ref: TrajectoryRef) -> None:
         memory.addresses.put((project_id, ref.group_external_id or "", ref.external_id), ref)
 
 
-def remember_attempt(memory: Memory, turn: Turn, ref: TrajectoryRef) -> None:
+def remember_attempt(memory: Memory, project_id: str, body_hash: bytes, attempt: Earlier) -> None:
     """A request with this body was made: its retry belongs where it belongs."""
-    key = (turn.project_id, turn.request.body_hash)
-    complete = turn.state is CallState.COMPLETE
-    attempt = Earlier(turn.call_id, ref, turn.attribution.parent, turn.request.retry_count, complete)
-    known = memory.attempts.get(key)
-    others = [e for e in known if e.call_id != turn.call_id] if known else ()
-    memory.attempts.put(key, (*others, attempt)[-KEPT_ATTEMPTS:])
+    known = memory.attempts.get((project_id, body_hash))
+    others = [e for e in known if e.call_id != attempt.call_id] if known else ()
+    memory.attempts.put((project_id, body_hash), (*others, attempt)[-KEPT_ATTEMPTS:])
 
 
-def _remember_turn(memory: Memory, w: Written, outcome: Outcome) -> None:
-    prepared, turn = w.prepared, w.prepared.turn
-    asked = turn.attribution.trajectory
-    ref = outcome.ref(asked)
+def _remember_turn(memory: Memory, prepared: Prepared, outcome: Outcome) -> None:
+    ref = outcome.ref(prepared.trajectory)
     for row in prepared.nodes:
         memory.nodes.put(row[0], True)
     for row in prepared.blobs:
@@ -57,14 +53,16 @@ def _remember_turn(memory: Memory, w: Written, outcome: Outcome) -> None:
             memory.leaves.put((ref.id, leaf.node), leaf.parent)
         if prepared.prompt is not None:
             memory.hashes.put(leaf.parent, prepared.prompt_hashes + leaf.hashes)
-    for issued_id, _, choice in turn.issued_ids:
-        _remember_issued(memory, turn.project_id, issued_id, (Parent(turn.call_id, choice), ref.id))
-    memory.fresh.drop(asked.id)
+    for issued_id, _, choice in prepared.issued_ids:
+        _remember_issued(memory, prepared.project_id, issued_id, (Parent(prepared.call_id, choice), ref.id))
+    memory.fresh.drop(prepared.trajectory.id)
     if ref.id not in memory.refs:  # a known one may have been pinned anew since this call began
-        remember_ref(memory, turn.project_id, ref)
-    remember_attempt(memory, turn, ref)
-    if turn.request.retry_count > 0:
-        memory.retried.put((ref.id, turn.request.body_hash), True)
+        remember_ref(memory, prepared.project_id, ref)
+    complete = prepared.state is CallState.COMPLETE
+    attempt = Earlier(prepared.call_id, ref, prepared.parent, prepared.retry_count, complete)
+    remember_attempt(memory, prepared.project_id, prepared.body_hash, attempt)
+    if prepared.retry_count > 0:
+        memory.retried.put((ref.id, prepared.body_hash), True)
 
 
 def _remember_issued(memory: Memory, project_id: str, issued_id: str, what: tuple[Parent, str]) -> None:

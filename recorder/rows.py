@@ -18,9 +18,10 @@ from recorder.errors import RecorderError
 from recorder.memory import Memory
 from recorder.states import CallState, TurnKind
 from recorder.trainable import untrainable_reason
-from recorder.turns import Message, Parent, SampledChoice, Turn
+from recorder.turns import Address, Message, Parent, SampledChoice, TrajectoryRef, Turn
 
 Row = tuple[Any, ...]
+ROW_BYTES = 2048  # of a prepared turn's ids, numbers and objects, roughly
 CHOICE_EXTRAS = "choice_extras"  # in response_meta: what each choice said beside its message (reasoning …)
 
 
@@ -33,29 +34,32 @@ class Leaf:
     hashes: bytes  # of the blocks that end inside the sampled ids
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prepared:
-    """A turn, ready to be written."""
+    """A turn, ready to be written. It holds rows, not the request: what waits in the queue is bounded in bytes."""
 
-    turn: Turn
+    call_id: str
+    project_id: str
+    state: CallState
+    alias_id: str | None
+    version_id: str | None
+    address: Address
+    trajectory: TrajectoryRef  # as attributed; it may turn out to be sealed
+    parent: Parent | None
+    body_hash: bytes
+    retry_count: int
+    started_at: float
+    issued_ids: Sequence[tuple[str, str, int]]
+    leaf_choice: int | None  # None: the call does not end the main path
     nodes: Sequence[Row]
     blobs: Sequence[Row]
     choices: Sequence[Row]
     leaves: Sequence[Leaf]
-    prompt_node: bytes | None
-    tools_blob: bytes | None
-    format_blob: bytes | None
-    request_blob: bytes | None
     prompt: bytes | None  # packed ids
     prompt_hashes: bytes
-    response_meta: str | None
+    row_middle: Row  # the call's columns between trajectory and prompt
+    row_end: Row  # and those behind the prompt
     size_bytes: int
-
-    @property
-    def is_leaf(self) -> bool:
-        """Whether the call ends the main path, until another does."""
-        turn = self.turn
-        return turn.state is CallState.COMPLETE and turn.address.turn_kind is TurnKind.MAIN and bool(turn.choices)
 
 
 def json_text(value: object) -> str:
@@ -79,8 +83,8 @@ def prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
 
 
 def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
+    request, attribution = turn.request, turn.attribution
     writing = _Writing(turn.project_id, key, memory)
-    request = turn.request
     prompt_node = writing.messages(request.messages)
     prompt = tokens.pack_ids(turn.prompt_token_ids) if turn.prompt_token_ids is not None else None
     seed = tokens.chain_seed(key)
@@ -91,21 +95,65 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         row, leaf = _choice(turn, choice, node, prompt, hashes, seed)
         choices.append(row)
         leaves.append(leaf)
-    form = request.response_format
+    middle = _row_middle(turn, prompt_node, writing)
     return Prepared(
-        turn=turn,
+        call_id=turn.call_id,
+        project_id=turn.project_id,
+        state=turn.state,
+        alias_id=turn.alias_id,
+        version_id=turn.version_id,
+        address=turn.address,
+        trajectory=attribution.trajectory,
+        parent=attribution.parent,
+        body_hash=request.body_hash,
+        retry_count=request.retry_count,
+        started_at=turn.started_at,
+        issued_ids=turn.issued_ids,
+        leaf_choice=_leaf_choice(turn),
         nodes=writing.nodes,
         blobs=writing.blobs,
         choices=choices,
         leaves=leaves,
-        prompt_node=prompt_node,
-        tools_blob=writing.blob("tools", request.tools) if request.tools else None,
-        format_blob=writing.blob("response_format", form) if form is not None else None,
-        request_blob=writing.blob("request", request.rest) if request.rest else None,
         prompt=prompt,
         prompt_hashes=hashes,
-        response_meta=_response_meta(turn),
-        size_bytes=writing.size_bytes + 2 * len(prompt or b"") + sum(_size(row) for row in choices) + 1024,
+        row_middle=middle,
+        row_end=(turn.http_status, turn.error, turn.started_at, turn.first_token_at, turn.finished_at),
+        size_bytes=writing.size_bytes + 2 * len(prompt or b"") + sum(_size(row) for row in choices) + ROW_BYTES,
+    )
+
+
+def _leaf_choice(turn: Turn) -> int | None:
+    if turn.state is not CallState.COMPLETE or turn.address.turn_kind is not TurnKind.MAIN:
+        return None
+    return min((choice.index for choice in turn.choices), default=None)
+
+
+def _row_middle(turn: Turn, prompt_node: bytes | None, writing: _Writing) -> Row:
+    request, parent, form = turn.request, turn.attribution.parent, turn.request.response_format
+    return (
+        parent.call_id if parent else None,
+        parent.choice if parent else None,
+        turn.alias_id,
+        turn.version_id,
+        turn.base_fingerprint,
+        request.model,
+        request.dialect,
+        request.endpoint,
+        request.stream,
+        turn.state.value,
+        None,  # superseded_by
+        turn.address.turn_kind.value,
+        turn.attribution.source,
+        turn.attribution.confidence.value,
+        prompt_node,
+        writing.blob("tools", request.tools) if request.tools else None,
+        writing.blob("response_format", form) if form is not None else None,
+        writing.blob("request", request.rest) if request.rest else None,
+        request.body_hash,
+        request.retry_count,
+        json_text(request.sampling),
+        json_text(turn.usage) if turn.usage is not None else None,
+        _response_meta(turn),
     )
 
 
@@ -121,7 +169,7 @@ class _Writing:
         self.size_bytes = 0
 
     def messages(self, messages: Sequence[Message]) -> bytes | None:
-        chain = self._memory.chain(self._key, messages)
+        chain = self._memory.take_chain(self._key, messages)
         known = len(chain)
         # a node is written with all above it, so the last known one ends the search
         while known and chain[known - 1] not in self._memory.nodes:
@@ -195,47 +243,11 @@ def call_row(prepared: Prepared, trajectory_id: str, parent_hashes: bytes) -> Ro
     `parent_hashes` are the block hashes of the parent's prompt and sampled ids: what the prompt shares with these is
     not stored again.
     """
-    turn, request, parent = prepared.turn, prepared.turn.request, prepared.turn.attribution.parent
     length = shared = delta = hashes = None
     if prepared.prompt is not None:
         length = len(prepared.prompt) // tokens.ID_BYTES
         shared = tokens.shared_prefix(prepared.prompt_hashes, parent_hashes) if parent_hashes else 0
         delta = prepared.prompt[shared * tokens.ID_BYTES :]
         hashes = prepared.prompt_hashes[shared // tokens.BLOCK * tokens.HASH_BYTES :]
-    return (
-        turn.call_id,
-        turn.project_id,
-        trajectory_id,
-        parent.call_id if parent else None,
-        parent.choice if parent else None,
-        turn.alias_id,
-        turn.version_id,
-        turn.base_fingerprint,
-        request.model,
-        request.dialect,
-        request.endpoint,
-        request.stream,
-        turn.state.value,
-        None,  # superseded_by
-        turn.address.turn_kind.value,
-        turn.attribution.source,
-        turn.attribution.confidence.value,
-        prepared.prompt_node,
-        prepared.tools_blob,
-        prepared.format_blob,
-        prepared.request_blob,
-        request.body_hash,
-        request.retry_count,
-        json_text(request.sampling),
-        json_text(turn.usage) if turn.usage is not None else None,
-        prepared.response_meta,
-        length,
-        shared,
-        delta,
-        hashes,
-        turn.http_status,
-        turn.error,
-        turn.started_at,
-        turn.first_token_at,
-        turn.finished_at,
-    )
+    head = (prepared.call_id, prepared.project_id, trajectory_id)
+    return (*head, *prepared.row_middle, length, shared, delta, hashes, *prepared.row_end)

@@ -221,7 +221,7 @@ calls = Table(
     Column("prompt_len", Integer),  # null: the ids are not known
     Column("prompt_shared", Integer),  # leading ids that equal the parent's prompt + sampled ids (whole blocks)
     Column("prompt_delta", LargeBinary),  # int32: the ids from prompt_shared on
-    Column("prompt_hashes", LargeBinary),  # chained hash per whole block
+    Column("prompt_hashes", LargeBinary),  # chained hash per whole block, from prompt_shared on
     Column("http_status", Integer),
     Column("error", Text),
     Column("started_at", Double, nullable=False),

@@ -121,8 +121,8 @@ class Writer:
         self.counts.queued_bytes += job.size_bytes
         if isinstance(job, TurnJob):
             self.counts.queued_turns += 1
-            if job.prepared.turn.state is not CallState.OPEN:
-                self._ended.add(job.prepared.turn.call_id)
+            if job.prepared.state is not CallState.OPEN:
+                self._ended.add(job.prepared.call_id)
         self._wake.set()
 
     async def _run(self) -> None:
@@ -161,7 +161,7 @@ class Writer:
 
     def _fail(self, job: Job, error: Exception) -> None:
         if isinstance(job, TurnJob):
-            turn = job.prepared.turn
+            turn = job.prepared
             self._ended.discard(turn.call_id)
             self.counts.unrecorded_turns += turn.state is not CallState.OPEN
             log.error("call %s of project %s is not recorded: %s", turn.call_id, turn.project_id, error)
@@ -193,30 +193,29 @@ class Writer:
 
         async def close(conn: AsyncConnection, outcome: Outcome) -> None:
             for w in written:
-                turn = w.prepared.turn
-                if turn.address.done and turn.state is not CallState.OPEN:
-                    ref = outcome.ref(turn.attribution.trajectory)
+                if w.prepared.address.done and w.prepared.state is not CallState.OPEN:
+                    ref = outcome.ref(w.prepared.trajectory)
                     await close_trajectory(conn, ref.id, TrajectoryState.COMPLETED, "done")
             for job in closing:
                 await close_trajectory(conn, job.ref.id, job.state, job.reason)
 
-        ends = bool(closing) or any(w.prepared.turn.address.done for w in written)
+        ends = bool(closing) or any(w.prepared.address.done for w in written)
         outcome = await self._lane.write(work, close if ends else None)
         remember(self._memory, written, outcome)
-        self._ended.difference_update(j.prepared.turn.call_id for j in turns)
+        self._ended.difference_update(j.prepared.call_id for j in turns)
         self._note_shown(turns)
         self._answer(turns, places, closing, outcome)
 
     def _overtaken(self, job: TurnJob) -> bool:
         """Whether a call that was to be shown as open has ended meanwhile."""
-        turn = job.prepared.turn
+        turn = job.prepared
         return turn.state is CallState.OPEN and (turn.call_id in self._ended or turn.call_id in self._shown)
 
     async def _parent_hashes(self, turns: Sequence[TurnJob]) -> dict[Parent, bytes]:
         """The block hashes of the choices that calls go on from, for their prompts to be stored as differences."""
         hashes: dict[Parent, bytes] = {}
         for job in turns:
-            parent = job.prepared.turn.attribution.parent
+            parent = job.prepared.parent
             if parent is not None and job.prepared.prompt_hashes:
                 known = self._memory.hashes.get(parent)
                 hashes[parent] = (
@@ -225,34 +224,34 @@ class Writer:
         return hashes
 
     def _written(self, job: TurnJob, hashes: Mapping[Parent, bytes]) -> Written:
-        turn = job.prepared.turn
-        asked, parent = turn.attribution.trajectory, turn.attribution.parent
+        turn = job.prepared
+        asked, parent = turn.trajectory, turn.parent
         home = self._memory.moved.get(asked.id) or asked
         return Written(
-            prepared=job.prepared,
+            prepared=turn,
             parent_hashes=hashes.get(parent, b"") if parent is not None else b"",
             place=job.place if asked.id in self._memory.fresh else None,
             was_open=turn.call_id in self._shown,
-            retried=turn.request.retry_count > 0 or (home.id, turn.request.body_hash) in self._memory.retried,
+            retried=turn.retry_count > 0 or (home.id, turn.body_hash) in self._memory.retried,
         )
 
     def _note_shown(self, turns: Sequence[TurnJob]) -> None:
-        for turn in (j.prepared.turn for j in turns):
+        for turn in (j.prepared for j in turns):
             if turn.state is CallState.OPEN:
                 self._shown.add(turn.call_id)
             else:
                 self._shown.discard(turn.call_id)
 
     def _moves(self, turns: Sequence[TurnJob]) -> dict[str, TrajectoryRef]:
-        asked = {j.prepared.turn.attribution.trajectory.id for j in turns}
+        asked = {j.prepared.trajectory.id for j in turns}
         return {id_: ref for id_ in asked if (ref := self._memory.moved.get(id_)) is not None}
 
     def _touched(self, turns: Sequence[TurnJob]) -> dict[str, float]:
-        ids = {j.prepared.turn.attribution.trajectory.group_id for j in turns}
+        ids = {j.prepared.trajectory.group_id for j in turns}
         return {id_: at for id_ in ids if id_ is not None and (at := self._memory.touched.get(id_)) is not None}
 
     def _resettle(self, turns: Sequence[TurnJob]) -> set[tuple[str, bytes]]:
-        parents = (j.prepared.turn.attribution.parent for j in turns)
+        parents = (j.prepared.parent for j in turns)
         keys = (self._memory.superseded.get(p.call_id) for p in parents if p is not None)
         return {key for key in keys if key is not None}
 
@@ -260,15 +259,15 @@ class Writer:
         self, turns: Sequence[TurnJob], places: Sequence[PlaceJob], closing: Sequence[CloseJob], outcome: Outcome
     ) -> None:
         self.counts.commits += 1
-        self.counts.committed_turns += sum(j.prepared.turn.state is not CallState.OPEN for j in turns)
+        self.counts.committed_turns += sum(j.prepared.state is not CallState.OPEN for j in turns)
         for place, ref in zip(places, outcome.placed, strict=True):
             remember_ref(self._memory, place.place.project_id, ref)
             if not place.done.done():
                 place.done.set_result(ref)
         for job in turns:
-            turn = job.prepared.turn
+            turn = job.prepared
             if turn.address.done and turn.state is not CallState.OPEN:
-                self._memory.forget_address(turn.project_id, outcome.ref(turn.attribution.trajectory))
+                self._memory.forget_address(turn.project_id, outcome.ref(turn.trajectory))
         for close in closing:
             self._memory.forget_address(close.project_id, close.ref)
         for job in turns:

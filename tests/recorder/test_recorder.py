@@ -333,6 +333,20 @@ async def test_a_long_call_is_shown_as_open_and_then_ends(store: Store) -> None:
     assert row.call_count == 1
 
 
+async def test_a_call_whose_process_ends_stays_open(store: Store) -> None:
+    recorder = Recorder(store, RecorderSettings(open_row_after_s=0.0))
+    await recorder.start()
+    made = await Talk(recorder).attributed([user("?")], [choice(assistant("!"))], Address())
+    recorder.begin(replace(made, state=CallState.OPEN, choices=()))
+    async with asyncio.timeout(10):
+        while not await rows_of(store, calls):
+            await asyncio.sleep(0.001)
+    await recorder.stop()
+    (row,) = await rows_of(store, calls)
+    (home,) = await rows_of(store, trajectories)
+    assert (row.state, home.state, home.call_count, home.leaf_call_id) == (CallState.OPEN, "open", 0, None)
+
+
 async def test_a_call_that_ends_soon_is_written_once(store: Store, talk: Talk) -> None:
     made = await talk.attributed([user("?")], [choice(assistant("!"))], Address())
     talk.recorder.begin(replace(made, state=CallState.OPEN, choices=()))
