@@ -179,7 +179,8 @@ async def test_a_group_is_read_with_its_members(store: Store, talk: Talk) -> Non
     (row,) = await rows_of(store, groups)
     group = await transcripts.load_group(store, row.id)
     assert (group.external_id, group.declared_size, group.state) == ("g", 3, "open")
-    assert [(m.external_id, m.answer) for m in group.members] == [(r, f"answer {r}") for r in ("1", "2", "3")]
+    assert {(m.external_id, m.answer) for m in group.members} == {(r, f"answer {r}") for r in ("1", "2", "3")}
+    assert [m.started_at for m in group.members] == sorted(m.started_at for m in group.members)
 
 
 async def test_many_groups_are_read_at_once(store: Store, talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
