@@ -33,20 +33,19 @@ LossFunction = Callable[[Tensor, Tensor, Tensor, TrainerSettings], TokenLoss]
 
 
 def grpo(logprobs: Tensor, behaviour: Tensor, advantages: Tensor, settings: TrainerSettings) -> TokenLoss:
-    """Token-clipped policy gradient: −min(r̄·A, clip(r, 1 − ε_low, 1 + ε_high)·A).
+    """Token-clipped policy gradient: −min(r, 1 + ε_high)·A where A > 0, −min(max(r, 1 − ε_low), c)·A where A < 0.
 
-    The clipped surrogate of PPO (arXiv 1707.06347, eq. 7) with GRPO's advantage (arXiv 2402.03300, eq. 3) and a
-    higher upper bound (DAPO, arXiv 2503.14476, section 3.1). It leaves r unbounded where A < 0, so r̄ is r truncated
-    at `importance_cap` (truncated importance sampling, Ionides 2008): the value stops there, the gradient stays
-    `importance_cap`·A·∇logprob.
+    The clipped surrogate min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A) of PPO (arXiv 1707.06347, eq. 7) with GRPO's
+    advantage (arXiv 2402.03300, eq. 3) and a higher upper bound (DAPO, arXiv 2503.14476, section 3.1), written by the
+    sign of A. It leaves r unbounded where A < 0, so r is truncated there at c = `importance_cap` (truncated importance
+    sampling, Ionides 2008): the value stops there, the gradient stays c·A·∇logprob.
     """
     ratio = _ratio(logprobs, behaviour)
-    cap = settings.importance_cap
-    unbounded = (ratio > cap) & (advantages < 0)
-    truncated = torch.where(unbounded, cap * torch.exp(logprobs - logprobs.detach()), ratio)
-    bounded = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
-    free, clip = truncated * advantages, bounded * advantages
-    return TokenLoss(-torch.minimum(free, clip), ratio.detach(), ((clip < free) & (bounded != ratio)).detach())
+    cap, lowest, highest = settings.importance_cap, 1 - settings.clip_low, 1 + settings.clip_high
+    truncated = torch.where(ratio > cap, cap * torch.exp(logprobs - logprobs.detach()), ratio)
+    bounded = torch.where(advantages > 0, ratio.clamp(max=highest), truncated.clamp(min=lowest))
+    clipped = torch.where(advantages > 0, ratio > highest, (ratio < lowest) & (advantages < 0))
+    return TokenLoss(-bounded * advantages, ratio.detach(), clipped.detach())
 
 
 def cispo(logprobs: Tensor, behaviour: Tensor, advantages: Tensor, settings: TrainerSettings) -> TokenLoss:

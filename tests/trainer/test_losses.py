@@ -108,6 +108,18 @@ def test_the_gradient_is_linear_in_the_advantage(
     np.testing.assert_allclose(after, before * factor, atol=1e-9, rtol=1e-9)
 
 
+@given(tokens=TOKENS, cap=st.floats(1, 4), low=st.floats(0.05, 0.9), high=st.floats(0.05, 3))
+def test_a_bad_token_that_grew_likelier_is_pushed_down_by_its_ratio_up_to_the_cap_whatever_the_clipping(
+    tokens: list[tuple[float, float, float]], cap: float, low: float, high: float
+) -> None:
+    chosen = TrainerSettings(importance_cap=cap, clip_low=low, clip_high=high)
+    grown = [(max(logprob, behaviour), behaviour, -abs(advantage)) for logprob, behaviour, advantage in tokens]
+    found, gradient = run("grpo", grown, chosen)
+    expected = [min(np.exp(logprob - behaviour), cap) * -advantage for logprob, behaviour, advantage in grown]
+    np.testing.assert_allclose(gradient, expected, atol=1e-9, rtol=1e-9)
+    assert not found.clipped.any()
+
+
 def test_clipping_is_told() -> None:
     up, down = np.log(1.5), np.log(0.5)
     found, _ = run(
