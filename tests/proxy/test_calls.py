@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from proxy.sections import ProxySettings
@@ -140,18 +141,46 @@ class Held:
 async def test_the_last_event_waits_for_the_commit_and_the_others_do_not(store: Store, engine: FakeEngine) -> None:
     async with serving(store, engine, recording=RecorderSettings(commit_timeout_s=30)) as proxy:
         await proxy.chat(path="/t/warm")  # so that placing the next call writes nothing
-        held, seen = Held(store), [""]
+        held = Held(store)
         await held.take()
         async with proxy.http.stream("POST", "/t/warm/v1/chat/completions", json=say(stream=True)) as answer:
-            lines = answer.aiter_lines()
-            while '" Monday"' not in seen[-1]:
-                seen.append(await anext(lines))
+            seen: list[str] = []
+            reading = asyncio.ensure_future(_read(answer, seen))
+            await engine_done(proxy)
+            assert any('" Monday"' in line for line in seen)
             assert not any('"finish_reason":"stop"' in line for line in seen)
             assert len(await proxy.calls()) == 1
             await held.release()
-            rest = [line async for line in lines]
-        assert any('"finish_reason":"stop"' in line for line in rest)
+            await reading
+        assert any('"finish_reason":"stop"' in line for line in seen)
         assert len(await proxy.calls()) == 2
+
+
+async def engine_done(proxy: Proxy) -> None:
+    """Wait until the engine's part of every call is over, and what was sent to clients by then has arrived."""
+    async with asyncio.timeout(10):
+        while any(proxy.versions.holding().values()):
+            await asyncio.sleep(0)
+    for _ in range(3):  # a round trip brings whatever was sent before
+        await proxy.http.get("/healthz")
+
+
+async def _read(answer: httpx.Response, seen: list[str]) -> None:
+    async for line in answer.aiter_lines():
+        seen.append(line)
+
+
+async def test_a_plain_answer_waits_for_the_commit(store: Store, engine: FakeEngine) -> None:
+    async with serving(store, engine, recording=RecorderSettings(commit_timeout_s=30)) as proxy:
+        await proxy.chat(path="/t/warm")
+        held = Held(store)
+        await held.take()
+        asking = asyncio.ensure_future(proxy.chat(path="/t/warm"))
+        await engine.until(lambda e: len(e.requests) == 2)
+        await engine_done(proxy)
+        assert not asking.done()
+        await held.release()
+        assert (await asking).status_code == 200
 
 
 async def test_a_store_that_can_not_commit_in_time_is_not_waited_for(store: Store, engine: FakeEngine) -> None:
