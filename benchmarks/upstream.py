@@ -1,7 +1,7 @@
 """Which HTTP client and which server stand in the hot path: all of them in one run, before the same static upstream.
 
 Each row is a Litestar app with one raw ASGI route that passes a chat completion on. Writes results/upstream.json.
-Wall-clock figures shake with whatever else the machine does; `cpu_us_per_*` (CPU time of the proxy's process) does not.
+Wall-clock figures shake with whatever else the machine does; `cpu_us_per_*` (CPU time of the proxy's process) less so.
 
     python benchmarks/upstream.py [--seconds 3] [--connections 32]
 """
@@ -9,12 +9,16 @@ Wall-clock figures shake with whatever else the machine does; `cpu_us_per_*` (CP
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import gc
 import importlib.util
 import sys
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +183,40 @@ def _granian(app: Any, port: int) -> None:
 SERVERS: dict[str, Callable[[Any, int], None]] = {"uvicorn": _uvicorn, "granian": _granian}
 
 
+async def aborts(client: Any) -> bool:
+    """Whether a request that is given up before its answer began is given up at the engine too, within a second."""
+    arrived, closed = asyncio.Event(), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        arrived.set()
+        while await reader.read(4096):
+            pass
+        closed.set()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    await client.open()
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/chat/completions"
+    asking = asyncio.ensure_future(client.post(url, load.REQUEST))
+    await arrived.wait()
+    asking.cancel()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(closed.wait(), 1.0)
+    server.close()
+    return closed.is_set()
+
+
+def run_aborts(name: str) -> bool:
+    """`aborts` for one client, in a process that ends with it: connections that it left open end too."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_aborts, name).result()
+
+
+def _aborts(name: str) -> bool:
+    return asyncio.run(aborts(CLIENTS[name][1]()))
+
+
 def measure(process: Any, port: int, connections: int, seconds: float) -> dict[str, Any]:
     """Requests/s without streaming, events/s with, and the CPU time of each in `process`."""
     load.drive(port, "/v1/chat/completions", load.REQUEST, connections, 0.5)
@@ -216,7 +254,7 @@ def main() -> None:
                 port = load.free_port()
                 with load.child(run_proxy, port, server, name, upstream_port) as proxy:
                     figures = measure(proxy, port, args.connections, args.seconds)
-                rows.append({"what": f"{server} + {name}"} | figures)
+                rows.append({"what": f"{server} + {name}"} | figures | {"aborts_when_given_up": run_aborts(name)})
     for row in rows:
         print("  ".join(f"{key} {value}" for key, value in row.items()))
     setup = load.machine() | {"connections": args.connections, "request_bytes": len(load.REQUEST)}
