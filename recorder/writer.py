@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder import batch as batches
 from recorder.batch import Batch, Outcome, Written
 from recorder.errors import StoreUnavailable
-from recorder.groups import close_trajectory
+from recorder.groups import Closing, close_trajectories
 from recorder.lanes import Executor, Lane
 from recorder.lookup import hashes_of
 from recorder.memory import Memory
@@ -192,14 +192,12 @@ class Writer:
             return batches.write(ex, batch)
 
         async def close(conn: AsyncConnection, outcome: Outcome) -> None:
-            for w in written:
-                if w.prepared.address.done and w.prepared.state is not CallState.OPEN:
-                    ref = outcome.ref(w.prepared.trajectory)
-                    await close_trajectory(conn, ref.id, TrajectoryState.COMPLETED, "done")
-            for job in closing:
-                await close_trajectory(conn, job.ref.id, job.state, job.reason)
+            done = [outcome.ref(w.prepared.trajectory).id for w in written if _ends(w.prepared)]
+            asked = {job.ref.id: Closing(job.ref.id, job.state, job.reason) for job in reversed(closing)}
+            ended = {id_: Closing(id_, TrajectoryState.COMPLETED, "done") for id_ in done}
+            await close_trajectories(conn, list((asked | ended).values()))
 
-        ends = bool(closing) or any(w.prepared.address.done for w in written)
+        ends = bool(closing) or any(_ends(w.prepared) for w in written)
         outcome = await self._lane.write(work, close if ends else None)
         remember(self._memory, written, outcome)
         self._ended.difference_update(j.prepared.call_id for j in turns)
@@ -265,15 +263,19 @@ class Writer:
             if not place.done.done():
                 place.done.set_result(ref)
         for job in turns:
-            turn = job.prepared
-            if turn.address.done and turn.state is not CallState.OPEN:
-                self._memory.forget_address(turn.project_id, outcome.ref(turn.trajectory))
+            if _ends(job.prepared):
+                self._memory.forget_address(job.prepared.project_id, outcome.ref(job.prepared.trajectory))
         for close in closing:
             self._memory.forget_address(close.project_id, close.ref)
         for job in turns:
             _resolve(job.done)
         for close in closing:
             _resolve(close.done)
+
+
+def _ends(prepared: Prepared) -> bool:
+    """Whether the call's caller said that it ends the trajectory."""
+    return prepared.address.done and prepared.state is not CallState.OPEN
 
 
 def _resolve(done: asyncio.Future[None] | None) -> None:
