@@ -43,9 +43,10 @@ def issued(ex: Executor, project_id: str, ids: Sequence[str]) -> dict[str, tuple
 def sampled(ex: Executor, project_id: str, nodes: Sequence[bytes]) -> dict[bytes, list[Match]]:
     """The sampled choices at each of some nodes."""
     matches: dict[bytes, list[Match]] = {}
-    for row in ex.all(sql.SAMPLED_LEAVES, project=project_id, nodes=list(nodes)) if nodes else ():
-        match = Match(row[1], row[2], row[3], row[4] == TrajectoryState.OPEN, bool(row[5]), row[6])
-        matches.setdefault(bytes(row[0]), []).append(match)
+    for row in ex.all(sql.SAMPLED_LEAVES, nodes=list(nodes)) if nodes else ():
+        if row[7] == project_id:
+            match = Match(row[1], row[2], row[3], row[4] == TrajectoryState.OPEN, bool(row[5]), row[6])
+            matches.setdefault(bytes(row[0]), []).append(match)
     return matches
 
 

@@ -249,6 +249,7 @@ ISSUED: Final = Statement(
 _continued = exists().where(
     and_(_child.c.parent_call_id == choices.c.call_id, _child.c.parent_choice == choices.c["index"])
 )
+# The project is told and not asked for: node ids are its own, and SQLite would walk its calls instead of the nodes.
 SAMPLED_LEAVES: Final = Statement(
     select(
         choices.c.node_id,
@@ -258,12 +259,12 @@ SAMPLED_LEAVES: Final = Statement(
         trajectories.c.state,
         _continued.label("continued"),
         calls.c.started_at,
+        calls.c.project_id,
     )
     .join(calls, calls.c.id == choices.c.call_id)
     .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
-    .where(choices.c.node_id.in_(bindparam("nodes", expanding=True)), calls.c.project_id == bindparam("project"))
+    .where(choices.c.node_id.in_(bindparam("nodes", expanding=True)))
 )
-
 CONTINUES: Final = Statement(select(trajectories.c.continues).where(trajectories.c.id == bindparam("trajectory")))
 
 # A call's block hashes and those of the calls they continue, nearest first.

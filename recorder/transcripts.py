@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Select, or_, select
+from sqlalchemy import Select, select
 
 from recorder import media
 from recorder.assemble import Material, Row, message_of, trajectory_view
@@ -105,17 +105,19 @@ def _group_view(row: Row, members: Sequence[TrajectoryView], scenario: ScenarioV
 async def find_trajectory(store: Store, project_id: str, id_or_external: str, group: str | None = None) -> str:
     """The internal id of a trajectory, given that or its external id (its newest continuation).
 
-    `group` is the group part of its address; without it an external id may stand in any group, the newest counts.
+    `group` is the group part of its address ("": it has none); without it an external id may stand in any group, and
+    the newest counts.
     Raises NotFound.
     """
-    named = [trajectories.c.external_id == id_or_external]
+    here = select(trajectories.c.id).where(trajectories.c.project_id == project_id)
+    named = here.where(trajectories.c.external_id == id_or_external)
     if group is not None:
-        named.append(trajectories.c.address_group == group)
-    found = or_(trajectories.c.id == id_or_external, named[0] if group is None else named[0] & named[1])
-    query = select(trajectories.c.id).where(trajectories.c.project_id == project_id, found)
-    newest = query.order_by(trajectories.c.started_at.desc(), trajectories.c.sequence.desc()).limit(1)
+        named = named.where(trajectories.c.address_group == group)
+    newest = named.order_by(trajectories.c.started_at.desc(), trajectories.c.sequence.desc()).limit(1)
     async with store.read() as conn:
-        id_ = (await conn.execute(newest)).scalar_one_or_none()
+        id_ = (await conn.execute(here.where(trajectories.c.id == id_or_external))).scalar_one_or_none()
+        if id_ is None:
+            id_ = (await conn.execute(newest)).scalar_one_or_none()
     if id_ is None:
         where = f" in group {group!r}" if group is not None else ""
         raise NotFound(f"no trajectory {id_or_external!r}{where} in project {project_id!r}")

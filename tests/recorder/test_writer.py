@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import event, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder import statements
 from recorder.checkpoint import Checkpointer, checkpoint
 from recorder.errors import StoreUnavailable
 from recorder.lanes import Executor, Lane, SqliteLane, Statement, StoreLane, lane_for
@@ -253,6 +254,19 @@ def test_rows_have_the_order_of_the_schema() -> None:
         table = statement.text.split()[2].strip('"')
         columns = trajectories.metadata.tables[table].c.keys()
         assert list(statement.names) == columns
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, value in vars(statements).items() if isinstance(value, Statement) and name.isupper()]
+)
+def test_no_statement_of_the_hot_path_walks_a_table(empty_database: Path, name: str) -> None:
+    statement: Statement = getattr(statements, name)
+    values = {n: ["a", "b"] if f"POSTCOMPILE_{n}]" in statement.text else "a" for n in statement.names}
+    text, flat = statement.spelled(values)
+    with contextlib.closing(sqlite3.connect(empty_database)) as connection:
+        plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + text, flat)]
+    assert [step for step in plan if step.startswith("SCAN") and step not in ("SCAN CONSTANT ROW", "SCAN up")] == []
+    assert [step for step in plan if step.endswith("(project_id=?)")] == []  # as good as all rows
 
 
 def test_lists_are_spelled_out() -> None:
