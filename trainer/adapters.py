@@ -118,6 +118,11 @@ def read(folder: Path, manifest_sha256: str | None) -> dict[str, Tensor]:
     return _read_tensors(folder)
 
 
+def alpha(folder: Path) -> float:
+    """The LoRA's scale times its rank, as a published adapter's configuration has it."""
+    return float(_read_json(folder / CONFIG)["lora_alpha"])
+
+
 def _config(origin: Origin, lora: LoraShape) -> dict[str, Any]:
     return {
         "peft_type": "LORA",

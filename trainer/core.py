@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
 from trainer import adapters, checkpoint, durable, probe, step
 from trainer.adapters import LoraShape, Origin, Published
 from trainer.batch import WeightedRow
+from trainer.errors import AdapterInvalid, VersionNotWritten
 from trainer.model import Policy, load_policy
 from trainer.optim import Optimizer
 from trainer.settings import TrainerSettings
@@ -87,7 +89,7 @@ class Core:
     def go_to(self, start: Start) -> bool:
         """Be at a version. Returns whether its optimizer state was there (True for version 0, which has none).
 
-        Raises `AdapterInvalid` or `CheckpointInvalid` where the files are damaged or of another shape.
+        Raises `AdapterInvalid` or `CheckpointInvalid` where the files are damaged, or of another shape or scale.
         """
         if self._at == start.version_id:
             return True
@@ -99,6 +101,7 @@ class Core:
             known = True
         else:
             self.policy.load_state(adapters.read(start.path, start.manifest_sha256))
+            self._require_scale(start.path)
             folder = self._folders.checkpoints / start.path.name
             known = folder.exists()
             if known:
@@ -112,7 +115,7 @@ class Core:
         """Make one update from the version in memory and write the result. Returns metrics and what was written.
 
         Afterwards nobody knows which version is in memory until `became` says it. Raises `StepFailed`,
-        `Interrupted`, `AdapterInvalid`.
+        `Interrupted`, `AdapterInvalid`, `VersionNotWritten`.
         """
         self._at = None
         given = probe.candidates([one.row for one in rows])
@@ -125,12 +128,26 @@ class Core:
             after = probe.distributions(self.policy, given, self._settings.token_budget)
             contexts = probe.choose(given, after, before)
         with seconds.phase("publish"):
-            written = self._write(origin, contexts)
+            try:
+                written = self._write(origin, contexts)
+            except (OSError, RuntimeError, SafetensorError) as e:  # torch's and safetensors' words for a full disk
+                where = self._folders.adapters.parent
+                raise VersionNotWritten(
+                    f"version {origin.number} could not be written into {where}: {e}. Is there room on the disk?"
+                ) from e
         return metrics | {"probe_separation": contexts["separation"]}, written
 
     def became(self, version_id: str) -> None:
         """The weights and optimizer state in memory are this version's."""
         self._at = version_id
+
+    def _require_scale(self, folder: Path) -> None:
+        alpha = adapters.alpha(folder)
+        if alpha != self._settings.alpha:
+            raise AdapterInvalid(
+                f"{folder} was trained with alpha {alpha:g}, and trainer.alpha is {self._settings.alpha:g}: its "
+                "weights would mean another model. A version's descendants keep its alpha: set trainer.alpha back."
+            )
 
     def _write(self, origin: Origin, contexts: dict[str, object]) -> Written:
         settings, policy = self._settings, self.policy

@@ -7,6 +7,7 @@ TrainerError
 ├── AdapterInvalid        an adapter that must not be served: not finite, wrong shape, missing file, unknown module
 ├── CheckpointInvalid     a saved optimizer state that is missing, torn or of other parameters
 ├── StepFailed            an optimizer step that was given up (loss not finite, lease lost)
+├── VersionNotWritten     a step's version or checkpoint could not be written: a full disk, a folder that is not ours
 ├── Interrupted           the step was asked to stop between two packs
 ├── ScenariosInvalid      a scenario file that cannot be read, with the lines at fault
 ├── AgentUnusable         an agent or success function that cannot be imported, started or called
@@ -44,6 +45,10 @@ class CheckpointInvalid(TrainerError):
 
 class StepFailed(TrainerError):
     """A step was given up; its groups were given back or left out."""
+
+
+class VersionNotWritten(TrainerError):
+    """What a step made could not be written to disk; nothing of it is left there."""
 
 
 class Interrupted(TrainerError):

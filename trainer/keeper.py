@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from recorder import claims, leases
 from recorder.claims import GroupClaim
@@ -38,8 +38,11 @@ class Keeper:
             yield self
         finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await leases.release(self._store, self.lease)
+            try:
+                with suppress(asyncio.CancelledError, LeaseLost):
+                    await task
+            finally:
+                await leases.release(self._store, self.lease)
 
     @contextmanager
     def keeping(self, held: Sequence[GroupClaim]) -> Iterator[None]:
@@ -55,14 +58,13 @@ class Keeper:
         self._claims = [claim for claim in self._claims if claim is not given_up]
 
     async def _renew(self) -> None:
-        while not self.lost.is_set():
-            await asyncio.sleep(self._lease_s / _RENEWALS_A_LEASE)
-            try:
-                await self.renew_now()
-            except LeaseLost:
-                self.lost.set()
-            except StoreUnavailable:
-                continue  # busy or away for a moment: the next renewal may still be in time
+        try:
+            while True:
+                await asyncio.sleep(self._lease_s / _RENEWALS_A_LEASE)
+                with suppress(StoreUnavailable):  # away for a moment: the next renewal may still be in time
+                    await self.renew_now()
+        finally:  # whatever ended this, nobody renews any more
+            self.lost.set()
 
     async def renew_now(self) -> None:
         """Renew everything once. Raises LeaseLost where the alias is another's.

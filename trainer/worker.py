@@ -7,9 +7,6 @@ to train (campaign and learner do) and serving what it publishes (the proxy does
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
-import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -28,7 +25,8 @@ from trainer import durable, report
 from trainer.adapters import Origin
 from trainer.batch import GroupRows, group_rows, weigh
 from trainer.core import Core, Folders, Seconds, Start, Written
-from trainer.errors import AliasBusy, BaseMismatch, Interrupted, TrainerError
+from trainer.errors import AliasBusy, BaseMismatch, Interrupted, StepFailed, TrainerError, VersionNotWritten
+from trainer.holders import holder_name
 from trainer.keeper import Keeper
 from trainer.model import dtype_name, resolve_base
 from trainer.report import StepReport
@@ -51,6 +49,7 @@ class _Attempt:
     claims: Sequence[GroupClaim]
     metrics: dict[str, float]
     seconds: Seconds
+    at_parent: bool = False  # the parent is in memory: from here on a failure may be the groups' doing
     version_id: str | None = None
     written: Written | None = None
 
@@ -89,14 +88,14 @@ class AliasTrainer:
             raise TrainerError("no base model is known: set trainer.base (or engine.base) to its folder or hub id")
         base = await asyncio.to_thread(resolve_base, self._settings.base)
         await self._check_base(base)
-        name, owner = leases.trainer(self._alias.name), f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        lease = await leases.acquire(self._store, self._alias.project_id, name, owner, self._settings.lease_s)
+        name, lease_s = leases.trainer(self._alias.name), self._settings.lease_s
+        lease = await leases.acquire(self._store, self._alias.project_id, name, holder_name(), lease_s)
         if lease is None:
             raise AliasBusy(
                 f"another trainer holds the alias {self._alias.name!r} (lease {name!r}). Stop it, or wait up to "
-                f"{self._settings.lease_s:.0f} s if it died."
+                f"{lease_s:.0f} s if it died."
             )
-        self._keeper = Keeper(self._store, lease, self._settings.lease_s)
+        self._keeper = Keeper(self._store, lease, lease_s)
         await self._resources.enter_async_context(self._keeper.running())
         for folder in (self._folders.adapters, self._folders.checkpoints):
             durable.remove_unfinished(folder, slug(self._alias.name))
@@ -140,15 +139,21 @@ class AliasTrainer:
         """Train one step on the claimed groups and publish the new version.
 
         The parent is the version live now. Groups that teach nothing are left out, with the reason in the ledger;
-        where none is left no step begins (`version` is None). After a failed step the groups are given back, or
-        left out after `max_tries`, and the error is raised (`StepFailed` for a loss that is not finite). Leases
-        of alias and groups are renewed meanwhile.
+        where none is left no step begins (`version` is None). Leases of alias and groups are renewed meanwhile.
+
+        After a failed step the groups are given back, or left out after `max_tries`, and the error is raised:
+        `StepFailed` for a loss that is not finite and for a lease that ran out, `AliasBusy` where another trainer took
+        the alias, `VersionNotWritten` for a full disk.
         """
         with self._keeper.keeping(claims):
             try:
                 return await self._train(claims, campaign_id)
-            except BaseException:  # cancellation included: no group may stay claimed
+            except BaseException as e:  # cancellation included: no group may stay claimed
                 await asyncio.shield(self._give_back(claims))
+                if isinstance(e, LeaseLost | Interrupted) and self._keeper.lost.is_set():
+                    raise self._taken_over() from e
+                if isinstance(e, LeaseLost):
+                    raise StepFailed(f"a lease ran out during the step: {e}") from e
                 raise
 
     async def _train(self, claims: Sequence[GroupClaim], campaign_id: str | None) -> StepReport:
@@ -173,9 +178,15 @@ class AliasTrainer:
             with suppress(LeaseLost, StoreUnavailable):
                 await give_back(self._store, claim)
 
+    def _taken_over(self) -> AliasBusy:
+        return AliasBusy(
+            f"the alias {self._alias.name!r} was taken over by another trainer, or its lease could not be renewed: "
+            "open it again"
+        )
+
     async def _live(self) -> VersionView:
         if self._keeper.lost.is_set():
-            raise AliasBusy(f"the alias {self._alias.name!r} was taken over by another trainer: open it again")
+            raise self._taken_over()
         alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
         self._require_same_base(alias)
         if alias.live_version_id is None:
@@ -229,6 +240,7 @@ class AliasTrainer:
         with seconds.phase("load"):
             path = Path(parent.path) if parent.path else None
             known = self._core.go_to(Start(parent.id, path, parent.manifest_sha256))
+        attempt.at_parent = True
         measured, attempt.written = self._core.step(rows, origin, self._stopped, seconds)
         attempt.metrics |= measured | report.row_metrics(rows, seconds.by_phase["train"])
         attempt.metrics["optimizer_fresh"] = 0.0 if known else 1.0
@@ -262,7 +274,7 @@ class AliasTrainer:
                 return
         if attempt.written is not None:
             attempt.written.remove()
-        if not _may_be_the_groups_fault(error):
+        if not (attempt.at_parent and _may_be_the_groups_fault(error)):
             return
         for claim in attempt.claims:
             with suppress(LeaseLost):  # then it is another's already
@@ -291,4 +303,4 @@ def _trained(groups: Sequence[GroupRows], version: VersionView) -> list[LedgerRo
 
 def _may_be_the_groups_fault(error: BaseException) -> bool:
     """Whether the same groups would fail again: then they must not be tried for ever."""
-    return isinstance(error, Exception) and not isinstance(error, RecorderError | Interrupted)
+    return isinstance(error, Exception) and not isinstance(error, RecorderError | Interrupted | VersionNotWritten)

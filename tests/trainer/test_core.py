@@ -23,7 +23,7 @@ from trainer.advantages import group_advantages
 from trainer.batch import WeightedRow
 from trainer.checkpoint import STATE
 from trainer.core import Core, Folders, Seconds, Start, Written
-from trainer.errors import AdapterInvalid, CheckpointInvalid, Interrupted, StepFailed
+from trainer.errors import AdapterInvalid, CheckpointInvalid, Interrupted, StepFailed, VersionNotWritten
 from trainer.logprobs import full_logprobs
 from trainer.optim import learning_rate
 from trainer.packing import pack
@@ -134,6 +134,15 @@ def test_a_checkpoint_of_other_parameters_is_refused(tiny_base: Path, tmp_path: 
         other.go_to(start(first, 1))
     with pytest.raises(CheckpointInvalid, match="other parameters"):
         checkpoint.load(first.checkpoint, other._optimizer)
+
+
+def test_a_version_of_another_scale_is_not_gone_on_from(tiny_base: Path, tmp_path: Path) -> None:
+    """Its weights fit, and would mean another model than the one that the engine serves."""
+    trainer = core(tiny_base, tmp_path)
+    trainer.go_to(BASE)
+    _, first = one_step(trainer, 1)
+    with pytest.raises(AdapterInvalid, match=r"with alpha 8, and trainer\.alpha is 16"):
+        core(tiny_base, tmp_path, alpha=16.0).go_to(start(first, 1))
 
 
 def test_random_numbers_go_on_where_they_were(tiny_base: Path, tmp_path: Path) -> None:
@@ -353,7 +362,7 @@ def test_a_version_that_cannot_be_checkpointed_is_not_published(
     trainer = Core(tiny_base, TrainerSettings(rank=4), Folders(tmp_path / "adapters", tmp_path / "file" / "under"))
     (tmp_path / "file").write_text("in the way")
     trainer.go_to(BASE)
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(VersionNotWritten, match=r"version 1 .*file"):
         one_step(trainer, 1)
     assert list((tmp_path / "adapters").iterdir()) == []
 

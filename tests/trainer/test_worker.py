@@ -17,13 +17,13 @@ from sqlalchemy import select, update
 import trainer.step
 from recorder import claims, leases, ledger, schema, steps, versions
 from recorder.claims import GroupClaim
-from recorder.errors import LeaseLost, StoreUnavailable
+from recorder.errors import StoreUnavailable
 from recorder.states import GroupState, Purpose, StepState, VersionState
 from recorder.trainable import LeftOut
 from tests.trainer.world import PROJECT, World
 from trainer import adapters
 from trainer.batch import NotTrained
-from trainer.errors import AliasBusy, BaseMismatch, StepFailed, TrainerError
+from trainer.errors import AdapterInvalid, AliasBusy, BaseMismatch, StepFailed, TrainerError, VersionNotWritten
 from trainer.keeper import Keeper
 from trainer.model import resolve_base
 from trainer.settings import TrainerSettings
@@ -325,6 +325,49 @@ async def test_a_group_that_breaks_the_trainer_is_not_tried_for_ever(
     assert await group_state(world, group_id) == (GroupState.LEFT_OUT, STEP_FAILED)
 
 
+async def test_a_disk_that_refuses_a_version_costs_no_try(world: World) -> None:
+    group_id = await world.group("g1", [1.0, 0.0])
+    async with await world.trainer(max_tries=1) as trainer:
+        (world.data / "adapters").write_text("in the way")
+        with pytest.raises(VersionNotWritten, match=r"version 1 .*room on the disk"):
+            await trainer.train_once(await world.claim(trainer))
+        assert (await group_state(world, group_id))[0] == GroupState.SCORED
+        (world.data / "adapters").unlink()
+        assert (await trainer.train_once(await world.claim(trainer))).version is not None
+
+
+async def test_a_damaged_parent_costs_the_groups_no_try(world: World) -> None:
+    await world.group("g1", [1.0, 0.0], seed=1)
+    async with await world.trainer(max_tries=1) as trainer:
+        first = (await trainer.train_once(await world.claim(trainer))).version
+    assert first is not None
+    await world.promote(first)
+    group_id = await world.group("g2", [1.0, 0.0], seed=2)
+    (Path(str(first.path)) / adapters.WEIGHTS).write_bytes(b"torn")
+    async with await world.trainer(max_tries=1) as trainer:
+        with pytest.raises(AdapterInvalid, match="sha256 differs"):
+            await trainer.train_once(await world.claim(trainer))
+    assert await group_state(world, group_id) == (GroupState.SCORED, None)
+
+
+async def test_a_step_whose_alias_is_taken_over_ends_between_two_packs_and_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group_id = await world.group("g1", [1.0, 0.0])
+    genuine = trainer.step.train
+    async with await world.trainer() as worker:
+
+        def taken_meanwhile(*args: Any) -> Any:
+            worker._keeper.lost.set()
+            return genuine(*args)
+
+        monkeypatch.setattr("trainer.step.train", taken_meanwhile)
+        with pytest.raises(AliasBusy, match="taken over"):
+            await worker.train_once(await world.claim(worker))
+    assert await group_state(world, group_id) == (GroupState.SCORED, None)
+    assert folders(world) == []
+
+
 async def test_a_cancelled_step_ends_at_once_and_gives_everything_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,7 +431,7 @@ async def test_a_group_that_was_taken_over_meanwhile_makes_nothing_visible(
 
     monkeypatch.setattr(steps, "finish_step", too_late)
     async with await world.trainer() as trainer:
-        with pytest.raises(LeaseLost):
+        with pytest.raises(StepFailed, match="a lease ran out"):
             await trainer.train_once(await world.claim(trainer))
     assert folders(world) == folders(world, "checkpoints") == []
     assert (await group_state(world, lost))[0] == GroupState.TRAINING
@@ -453,6 +496,23 @@ async def test_a_lost_lease_is_noticed(world: World) -> None:
     async with keeper.running():
         await asyncio.to_thread(keeper.lost.wait)
     assert [held.owner for held in await leases.holders(world.store, PROJECT, "trainer:x")] == ["other"]
+
+
+async def test_a_keeper_that_fails_keeps_nothing_and_does_not_hide_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = await leases.acquire(world.store, PROJECT, "trainer:x", "me", 0.1)
+    assert lease is not None
+    keeper = Keeper(world.store, lease, 0.1)
+
+    async def broken() -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(keeper, "renew_now", broken)
+    with pytest.raises(ZeroDivisionError):
+        async with keeper.running():
+            await asyncio.to_thread(keeper.lost.wait)
+    assert await leases.holders(world.store, PROJECT, "trainer:x") == []
 
 
 async def test_a_trainer_that_lost_its_alias_trains_no_more(world: World) -> None:
