@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import select
 
 from recorder import scores
+from recorder.assemble import Row
 from recorder.canonical import ECHO_EXTRAS
 from recorder.schema import aliases, groups, trajectories, versions
 from recorder.states import TrajectoryState
@@ -21,6 +22,7 @@ from recorder.turns import Message
 from recorder.views import CallView, TrajectoryView
 
 PAGE = 20  # trajectories held in memory at a time, tokens included
+ID_PAGE = 500
 
 
 async def raw_lines(
@@ -53,20 +55,33 @@ async def openai_lines(
 async def _pages(
     store: Store, project_id: str, trajectory_id: str | None, since: float | None, *, with_tokens: bool
 ) -> AsyncIterator[list[TrajectoryView]]:
+    wanted: list[str] = []
+    async for row in _trajectories(store, trajectory_id):
+        if row.project_id == project_id and (since is None or row.started_at >= since):
+            wanted.append(row.id)
+        if len(wanted) == PAGE:
+            yield await load_trajectories(store, wanted, with_tokens=with_tokens)
+            wanted = []
+    if wanted:
+        yield await load_trajectories(store, wanted, with_tokens=with_tokens)
+
+
+async def _trajectories(store: Store, trajectory_id: str | None) -> AsyncIterator[Row]:
+    """All trajectories of the store, or one, by id: ids sort by time, and a page costs the same however many there are.
+
+    Asking for one project in order would have SQLite sort all of it for each page.
+    """
     t = trajectories.c
-    query = select(t.id, t.started_at).where(t.project_id == project_id).order_by(t.started_at, t.id).limit(PAGE)
-    if trajectory_id is not None:
-        query = query.where(t.id == trajectory_id)
-    if since is not None:
-        query = query.where(t.started_at >= since)
-    page = query
+    query = select(t.id, t.project_id, t.started_at).order_by(t.id).limit(ID_PAGE)
+    page = query.where(t.id == trajectory_id) if trajectory_id is not None else query
     while True:
         async with store.read() as conn:
             rows = (await conn.execute(page)).all()
-        if not rows:
+        for row in rows:
+            yield row
+        if len(rows) < ID_PAGE:
             return
-        yield await load_trajectories(store, [row.id for row in rows], with_tokens=with_tokens)
-        page = query.where(tuple_(t.started_at, t.id) > (rows[-1].started_at, rows[-1].id))
+        page = query.where(t.id > rows[-1].id)
 
 
 async def _add_names(store: Store, names: dict[str, str], ids: Iterable[str]) -> None:

@@ -153,14 +153,13 @@ async def test_many_trajectories_come_in_pages_and_in_order(
     store: Store, talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export, "PAGE", 3)
-    made = [await talk.call([user(f"{n}")], "!", started_at=1000.0 + n // 2) for n in range(10)]
-    lines = await raw(store)
-    assert sorted(line["call_id"] for line in lines) == sorted(m.call_id for m in made)
-    starts = [line["started_at"] for line in lines]
-    assert starts == sorted(starts)
-    assert len(await raw(store, since=1004.0)) == 2
-    one = made[4].attribution.trajectory.id
-    assert [line["trajectory_id"] for line in await raw(store, trajectory_id=one)] == [one]
+    monkeypatch.setattr(export, "ID_PAGE", 5)
+    made = [await talk.call([user(f"{n}")], "!", started_at=1000.0 + n) for n in range(10)]
+    homes = sorted(m.attribution.trajectory.id for m in made)
+    assert [line["trajectory_id"] for line in await raw(store)] == homes
+    assert {line["started_at"] for line in await raw(store, since=1008.0)} == {1008.0, 1009.0}
+    assert [line["trajectory_id"] for line in await raw(store, trajectory_id=homes[4])] == [homes[4]]
+    assert [line async for line in export.raw_lines(store, "other")] == []
 
 
 async def test_fine_tuning_lines_are_completed_conversations(store: Store, talk: Talk) -> None:
