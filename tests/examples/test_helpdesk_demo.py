@@ -8,6 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples.helpdesk import curve
 from examples.helpdesk.demo import free_ports, new_run
 from examples.helpdesk.ending import wilson
 
@@ -31,6 +32,21 @@ def test_every_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
         run = new_run(tmp_path)
         assert run == tmp_path / number
         run.mkdir()
+
+
+def test_the_same_numbers_give_the_same_picture(tmp_path: Path) -> None:
+    summary = {
+        "success_by_step": [{"step": 1, "success": 0.25}, {"step": 2, "success": 1.0}],
+        "before": {"success": 0.3, "low": 0.24, "high": 0.37, "attempts": 200},
+        "after": {"success": 0.97, "low": 0.94, "high": 0.99, "attempts": 200},
+        "seconds": 100.0,
+    }
+    for name in ("a.svg", "b.svg"):
+        curve.save(curve.draw(summary), tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    summary["after"] = {"success": 0.5, "low": 0.43, "high": 0.57, "attempts": 200}
+    curve.save(curve.draw(summary), tmp_path / "c.svg")
+    assert (tmp_path / "c.svg").read_bytes() != (tmp_path / "a.svg").read_bytes()
 
 
 def test_free_ports_are_free_and_different() -> None:
