@@ -120,22 +120,23 @@ class JudgeModel:
 
     async def _complete(self, messages: Messages) -> Any:
         """One request; where structured output may be why it was refused, one more without it."""
+        structured = self._structured  # another request may find out meanwhile
         try:
-            return await self._send(messages)
+            return await self._send(messages, structured)
         except _Refused as e:
-            if not self._structured or e.hopeless:
+            if not structured or e.hopeless:
                 raise JudgeDown("judge_refused", self._told(f"refused the request: {e}")) from None
-        self._structured = False
         try:
-            return await self._send(messages)
-        except _Refused as e:
-            self._structured = True  # that was not it
+            response = await self._send(messages, structured=False)
+        except _Refused as e:  # so that was not it
             raise JudgeDown("judge_refused", self._told(f"refused the request: {e}")) from None
+        self._structured = False
+        return response
 
-    async def _send(self, messages: Messages) -> Any:
+    async def _send(self, messages: Messages, structured: bool) -> Any:
         litellm = await asyncio.to_thread(_litellm)
         settings = self._settings
-        format_ = {"response_format": REPLY_FORMAT} if self._structured else {}
+        format_ = {"response_format": REPLY_FORMAT} if structured else {}
         try:
             return await litellm.acompletion(
                 model=settings.model,

@@ -1,5 +1,6 @@
 """The judge over HTTP: what is sent, what comes back, how it fails, and that no key leaks."""
 
+import asyncio
 import logging
 import socket
 import subprocess
@@ -56,6 +57,15 @@ async def test_goes_on_without_structured_output_where_there_is_none(server: Jud
     assert (await judge.ask(ASKED)).text == "hi"
     assert (await judge.ask(ASKED)).text == "hi"
     assert ["response_format" in body for body in server.requests] == [True, False, False]
+
+
+async def test_requests_that_find_out_side_by_side_all_go_on_without_structured_output(
+    server: JudgeServer, model: Make
+) -> None:
+    server.behave(without_formats(says("hi")))
+    judge = model()
+    answers = await asyncio.gather(*(judge.ask(ASKED) for _ in range(6)))
+    assert [answer.text for answer in answers] == ["hi"] * 6
 
 
 async def test_a_request_refused_for_another_reason_does_not_cost_the_schema(server: JudgeServer, model: Make) -> None:
