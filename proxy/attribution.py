@@ -7,11 +7,11 @@ identical by design.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 from proxy.address import Stated
 from proxy.versions import InService, Route, Target
-from recorder.ids import new_id
 from recorder.recorder import Recorder
 from recorder.states import Confidence
 from recorder.turns import Attribution, Request, TrajectoryRef
@@ -54,7 +54,7 @@ class Attributor:
             return Attribution(found.source, found.confidence, found.trajectory, found.parent)
         if address.group is not None and stated.source is not None:
             return Attribution(stated.source, Confidence.STATED, await self._at(target, stated, request))
-        ref = self._recorder.new_trajectory(address, self._offer(target, new_id("run")))
+        ref = self._recorder.new_trajectory(address, self._offer(target, str(random.random())))
         # What looks like several runs at once is recorded in one of its own, and stays marked as what it is.
         confidence = found.confidence if found.source != "none" else Confidence.NEW
         return Attribution(found.source if found.source != "none" else "new", confidence, ref)

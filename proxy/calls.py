@@ -311,16 +311,10 @@ class Calls:
     def _count(self, call: Call, state: CallState, sampled: Sampled) -> None:
         assert call.route is not None
         first_s = call.first_token_at - call.started_at if call.first_token_at is not None else None
+        elapsed_s = time.time() - call.started_at
+        self._metrics.call(self._dialect.name, call.route.version.name, state.value, elapsed_s, first_s)
         usage = sampled.usage or {}
-        self._metrics.call(
-            self._dialect.name,
-            call.route.version.name,
-            state.value,
-            time.time() - call.started_at,
-            first_s,
-            usage.get("prompt_tokens") or 0,
-            usage.get("completion_tokens") or 0,
-        )
+        self._metrics.tokens(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
 
     async def _finish(self, call: Call, send: Send, refused: CallerError | None) -> None:
         """Tell the client how it ended. To one that is gone this says nothing, and costs nothing."""

@@ -6,7 +6,7 @@ fields. Refuses: messages and answers (the dialects), and anything about other e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -50,17 +50,46 @@ NEUTRAL: Final[Mapping[str, float | int]] = {
     "frequency_penalty": 0.0,
     "repetition_penalty": 1.0,
 }
-_PENALTIES: Final = ("presence_penalty", "frequency_penalty", "repetition_penalty")
-_LISTS_THAT_BEND: Final = ("logit_bias", "allowed_token_ids", "bad_words", "logits_processors", "min_tokens")
-_FORMATS: Final = (
-    "structured_outputs",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "guided_decoding",
+# What bends the distribution when it is there and says something, in a way that the logprobs do not show.
+_BENDING: Final = frozenset(
+    {
+        "logit_bias",
+        "allowed_token_ids",
+        "bad_words",
+        "logits_processors",
+        "min_tokens",
+        "structured_outputs",
+        "guided_json",
+        "guided_regex",
+        "guided_choice",
+        "guided_grammar",
+        "guided_decoding",
+        "thinking_token_budget",
+        "watermarking",
+    }
 )
-_OTHERS_THAT_BEND: Final = ("thinking_token_budget", "watermarking")
+_PENALTIES: Final = frozenset({"presence_penalty", "frequency_penalty", "repetition_penalty"})
+_NUMBERS: Final = _PENALTIES | {"temperature", "top_p", "min_p"}
+_INTEGERS: Final[Mapping[str, tuple[int, int]]] = {  # field → least, most
+    "n": (1, MAX_CHOICES),
+    "max_tokens": (0, MAX_TOKENS),
+    "max_completion_tokens": (0, MAX_TOKENS),
+    "min_tokens": (0, MAX_TOKENS),
+    "top_logprobs": (0, MAX_TOP_LOGPROBS),
+    "top_k": (-1, MAX_TOKENS),
+    "seed": (-(2**63), 2**63 - 1),
+}
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "model": (str,),
+    "stream": (bool,),
+    "stream_options": (dict,),
+    "stop": (str, list),
+    "tools": (list,),
+    "tool_choice": (str, dict),
+    "response_format": (dict,),
+    "logprobs": (bool,),
+}
+_TYPE_NAMES: Final = {str: "a string", bool: "true or false", dict: "an object", list: "a list"}
 _EMBEDDED_MEDIA: Final = ("image_embeds", "audio_embeds", "prompt_embeds", "video_embeds")
 
 
@@ -77,75 +106,50 @@ def load(body: bytes) -> Body:
 
 def refuse(body: Body) -> None:
     """Raise BadRequest, naming the field, for what must not reach the engine, also one level down."""
-    for where, fields in _levels(body):
-        for name in REFUSED.keys() & fields.keys():
-            if fields[name] is not None and fields[name] is not False:
-                raise BadRequest(
-                    f"the field {where}{name!r} is not accepted: {REFUSED[name]}. Leave it out.",
-                    param=where.replace("'", "") + name,
-                    code="unsupported_parameter",
-                )
+    for name, value in body.items():
+        if name in REFUSED:
+            _refuse_field(name, value, "")
+        elif name in NESTED and isinstance(value, dict):
+            for inner in value.keys() & REFUSED.keys():
+                _refuse_field(inner, value[inner], f"{name}.")
 
 
-def _levels(body: Body) -> Iterator[tuple[str, Body]]:
-    yield "", body
-    for name in NESTED:
-        nested = body.get(name)
-        if isinstance(nested, dict):
-            yield f"{name}.", nested
+def _refuse_field(name: str, value: object, where: str) -> None:
+    if value is not None and value is not False:
+        raise BadRequest(
+            f"the field '{where}{name}' is not accepted: {REFUSED[name]}. Leave it out.",
+            param=where + name,
+            code="unsupported_parameter",
+        )
 
 
-_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
-    "model": (str,),
-    "stream": (bool,),
-    "stream_options": (dict,),
-    "stop": (str, list),
-    "tools": (list,),
-    "tool_choice": (str, dict),
-    "response_format": (dict,),
-    "logprobs": (bool,),
-}
-_TYPE_NAMES: Final = {str: "a string", bool: "true or false", dict: "an object", list: "a list"}
-
-
-def check_types(body: Body, types: Mapping[str, tuple[type, ...]] = _TYPES) -> None:
+def check_types(body: Body) -> None:
     """Raise BadRequest for a field that we read and that has another type than it must."""
-    for name, allowed in types.items():
-        value = body.get(name)
-        if value is not None and not isinstance(value, allowed):
+    for name, value in body.items():
+        allowed = _TYPES.get(name)
+        if allowed is not None and value is not None and not isinstance(value, allowed):
             wanted = " or ".join(_TYPE_NAMES[t] for t in allowed)
             raise BadRequest(f"the field {name!r} is {value!r:.60}: give {wanted}.", param=name, code="invalid_type")
 
 
 def check_bounds(body: Body) -> None:
     """Raise BadRequest for numbers that are none, or that the engine could not bear."""
-    _integer(body, "n", 1, MAX_CHOICES)
-    _integer(body, "max_tokens", 0, MAX_TOKENS)
-    _integer(body, "max_completion_tokens", 0, MAX_TOKENS)
-    _integer(body, "min_tokens", 0, MAX_TOKENS)
-    _integer(body, "top_logprobs", 0, MAX_TOP_LOGPROBS)
-    _integer(body, "top_k", -1, MAX_TOKENS)
-    _integer(body, "seed", -(2**63), 2**63 - 1)
-    for name in ("temperature", "top_p", "min_p", *_PENALTIES):
-        _number(body, name)
-
-
-def _integer(body: Body, name: str, least: int, most: int) -> None:
-    value = body.get(name)
-    if value is None:
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise BadRequest(
-            f"the field {name!r} is {value!r:.60}: give a whole number from {least} to {most}.",
-            param=name,
-            code="invalid_value",
-        )
-
-
-def _number(body: Body, name: str) -> None:
-    value = body.get(name)
-    if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
-        raise BadRequest(f"the field {name!r} is {value!r:.60}: give a number.", param=name, code="invalid_type")
+    for name, value in body.items():
+        if value is None:
+            continue
+        if name in _NUMBERS:
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise BadRequest(
+                    f"the field {name!r} is {value!r:.60}: give a number.", param=name, code="invalid_type"
+                )
+        elif name in _INTEGERS:
+            least, most = _INTEGERS[name]
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+                raise BadRequest(
+                    f"the field {name!r} is {value!r:.60}: give a whole number from {least} to {most}.",
+                    param=name,
+                    code="invalid_value",
+                )
 
 
 def add_neutral(body: Body, rules: Rules) -> None:
@@ -158,24 +162,27 @@ def add_neutral(body: Body, rules: Rules) -> None:
 
 def sampling(body: Body, rules: Rules, forced: tuple[str, ...] = ()) -> Sampling:
     """The parameters in force for a checked body. `forced` are further names that bend the distribution."""
-    read: Callable[[str], Any] = lambda name: NEUTRAL[name] if body.get(name) is None else body[name]  # noqa: E731
-    stop = body.get("stop")
+    in_force = {**NEUTRAL, "n": 1} | {name: value for name, value in body.items() if value is not None}
+    stop = in_force.get("stop", ())
     return Sampling(
-        temperature=float(read("temperature")),
-        top_p=float(read("top_p")),
-        top_k=body["top_k"] if (body.get("top_k") or 0) > 0 else None,
-        min_p=float(read("min_p")),
-        seed=body.get("seed"),
-        max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
-        n=body.get("n") or 1,
-        stop=(stop,) if isinstance(stop, str) else tuple(map(str, stop or ())),
+        temperature=float(in_force["temperature"]),
+        top_p=float(in_force["top_p"]),
+        top_k=in_force["top_k"] if in_force["top_k"] > 0 else None,
+        min_p=float(in_force["min_p"]),
+        seed=in_force.get("seed"),
+        max_tokens=in_force.get("max_completion_tokens", in_force.get("max_tokens")),
+        n=in_force["n"],
+        stop=(stop,) if isinstance(stop, str) else tuple(map(str, stop)),
         distorting=(*_distorting(body, rules), *forced),
     )
 
 
 def _distorting(body: Body, rules: Rules) -> list[str]:
-    bends = [name for name in _PENALTIES if body.get(name) not in (None, NEUTRAL[name])]
-    bends += [name for name in (*_LISTS_THAT_BEND, *_FORMATS, *_OTHERS_THAT_BEND) if body.get(name)]
+    bends = [
+        name
+        for name, value in body.items()
+        if value and (name in _BENDING or (name in _PENALTIES and value != NEUTRAL[name]))
+    ]
     if rules.defaults == "engine" and any(body.get(name) is None for name in NEUTRAL):
         bends.append("engine_defaults")  # whatever they are: nobody told us
     return bends
