@@ -19,7 +19,7 @@ MAX_REPLY_CHARS = 400_000
 MAX_EXPLANATION_CHARS = 4_000
 _MAX_STARTS = 2_000  # places in a reply where a document is looked for: bounds the work on hostile text
 
-_THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_THOUGHTS = re.compile(r"\A(?:\s*<think>.*?</think>)+", re.DOTALL)
 _SCORE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:\s*/\s*(\d+(?:\.\d+)?)|\s*(%|percent))?", re.IGNORECASE | re.ASCII)
 
 
@@ -55,8 +55,11 @@ def _entries(reply: str) -> list[Any]:
         raise ReplyRefused(f"the reply is {len(reply)} characters long; at most {MAX_REPLY_CHARS} are read")
     if not reply.strip():
         raise ReplyRefused("the reply is empty")
+    said = _THOUGHTS.sub("", reply)
+    if said.lstrip().startswith("<think>"):  # a verdict in there is one that it may have dropped again
+        raise ReplyRefused("the reply ends in the middle of its thoughts")
     found: list[list[Any]] = []
-    for document in _documents(_THOUGHTS.sub("", reply)):
+    for document in _documents(said):
         entries = _verdicts_in(document)
         if entries is not None and not any(_same(entries, other) for other in found):
             found.append(entries)
