@@ -95,7 +95,7 @@ class _Child:
             await self.kill()
             raise
         if "error" in reply:
-            return Result(None, str(reply["error"]))
+            return Result(None, without_secrets(str(reply["error"])))
         return Result(reply["score"], reply["explanation"], reply["extra"])
 
     async def _start(self) -> None:
@@ -128,7 +128,8 @@ class _Child:
             raise FunctionsDown(
                 "functions_down",
                 f"the reward functions {', '.join(self._functions)} cannot be imported by {python} in "
-                f"{self._settings.folder.absolute()}: {why} ({end}). See judge.rewards, judge.python and judge.folder.",
+                f"{self._settings.folder.absolute()}: {without_secrets(why)} ({end}). See judge.rewards, judge.python "
+                "and judge.folder.",
             )
 
     async def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:

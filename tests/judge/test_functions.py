@@ -30,6 +30,7 @@ def score(t):
         "none": lambda: None, "text": lambda: "0.5", "nan": lambda: float("nan"), "inf": lambda: -float("inf"),
         "complex": lambda: 1j, "list": lambda: [1], "no score": lambda: {"value": 1},
         "bad extra": lambda: {"score": 1, "x": "y"},
+        "leaks": lambda: int(os.environ["SOME_API_KEY"]),
         "raises": lambda: 1 / 0, "exits": lambda: sys.exit(3), "dies": lambda: os._exit(7),
         "hangs": lambda: time.sleep(600), "pid": lambda: LOADED, "noise": lambda: os.write(1, b"not json\\n") and 1,
         "stdin": lambda: len(sys.stdin.read()), "recursion": lambda: score(t),
@@ -204,3 +205,14 @@ async def test_several_processes_work_side_by_side(pool: Make) -> None:
     functions = pool(function_processes=2)
     pids = await asyncio.gather(*(functions.call("checks:score", trajectory("pid")) for _ in range(6)))
     assert len({pid.score for pid in pids}) == 2
+
+
+async def test_keys_stand_in_no_reason(pool: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "key-of-the-environment")
+    result = await pool().call("checks:score", trajectory("leaks"))
+    assert result.explanation is not None
+    assert result.explanation.startswith("ValueError: invalid literal for int() with base 10: '***'")
+    (tmp_path / "leaky.py").write_text("import os\nint(os.environ['SOME_API_KEY'])\n")
+    with pytest.raises(FunctionsDown, match=r"'\*\*\*'") as caught:
+        await pool("leaky:f").call("leaky:f", trajectory(""))
+    assert "key-of-the-environment" not in str(caught.value)
