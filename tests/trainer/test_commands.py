@@ -54,6 +54,7 @@ def train(ring: Ring, folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return hone(folder, "train", *given, "--agent", "my_agent:run", "--proxy", ring.url + "/v1", *arguments)
 
 
+@pytest.mark.slow
 async def test_ctrl_c_stops_a_campaign_so_that_it_can_be_gone_on_with(
     ring: Ring, script: Script, user: dict[str, Any], tmp_path: Path, tiny_base: Path
 ) -> None:
@@ -69,10 +70,12 @@ async def test_ctrl_c_stops_a_campaign_so_that_it_can_be_gone_on_with(
     assert (campaign.name, campaign.state, campaign.reason) == ("mine", CampaignState.STOPPED, "interrupted")
 
 
-async def test_what_goes_wrong_is_one_line_and_the_campaign_says_it_too(
+@pytest.mark.slow
+async def test_what_goes_wrong_is_one_line_and_the_campaign_remembers_it_and_its_flags(
     ring: Ring, user: dict[str, Any], tmp_path: Path
 ) -> None:
-    process = train(ring, tmp_path, "--json")
+    flags = ("--steps", "7", "--group-size", "3", "--target", "0.9", "--plateau", "4", "--attempt-timeout", "5")
+    process = train(ring, tmp_path, "--json", *flags)
     out, err = await asyncio.to_thread(process.communicate)
     assert process.returncode == 1, out + err
     assert err == "hone: no base model is known: set trainer.base (or engine.base) to its folder or hub id\n"
@@ -82,17 +85,9 @@ async def test_what_goes_wrong_is_one_line_and_the_campaign_says_it_too(
     (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
     assert campaign.state is CampaignState.FAILED
     assert err == f"hone: {campaign.reason}\n"
-
-
-async def test_a_campaign_by_flags_remembers_them(ring: Ring, user: dict[str, Any], tmp_path: Path) -> None:
-    flags = ("--steps", "7", "--group-size", "3", "--target", "0.9", "--plateau", "4", "--attempt-timeout", "5")
-    process = train(ring, tmp_path, *flags)
-    await asyncio.to_thread(process.communicate)
-    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
     expected = {"steps": 7, "group_size": 3, "target": 0.9, "plateau_steps": 4, "attempt_timeout_s": 5.0}
     assert {name: campaign.settings[name] for name in expected} == expected
-    assert campaign.settings["cwd"] == str(tmp_path / "user")
-    assert campaign.name == "train"
+    assert (campaign.name, campaign.settings["cwd"]) == ("train", str(tmp_path / "user"))
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ async def all_gone(processes: list[psutil.Process]) -> None:
     assert all(p.status() == psutil.STATUS_ZOMBIE for p in alive)
 
 
+@pytest.mark.slow
 async def test_what_is_missing_is_started_then_used_then_stopped(tmp_path: Path, engine: ScriptedEngine) -> None:
     asked = wanted(tmp_path, engine)
     said: list[str] = []
@@ -77,6 +78,7 @@ async def test_what_is_missing_is_started_then_used_then_stopped(tmp_path: Path,
     assert "starting engine, proxy and judge" in said[0]
 
 
+@pytest.mark.slow
 async def test_when_hone_train_is_killed_what_it_started_ends(tmp_path: Path, engine: ScriptedEngine) -> None:
     asked = wanted(tmp_path, engine)
     program = f"""
