@@ -376,7 +376,7 @@ async def test_long_tool_outputs_are_shortened_and_the_prompt_says_so(
 
     group_id, _ = await recorded.group("g", [reads(50_000, "worth 0.2"), reads(10, "worth 0.9")])
     assert rewards(await judged(store, judging, group_id, max_context_chars=8000)) == [0.2, 0.9]
-    assert "characters left out by Hone" in server.requests[0]["messages"][1]["content"]
+    assert "characters left out, " in server.requests[0]["messages"][1]["content"]
     assert len(json.dumps(server.requests[0]["messages"], ensure_ascii=False)) < 9000
 
 
