@@ -44,8 +44,16 @@ def run_proxy(port: int, upstream_port: int, data: str) -> None:
         store = await open_store(Path(data), recording, migrate=True)
         await ensure_alias(store, "default", "bench", "bench", "f")
         url = f"http://127.0.0.1:{upstream_port}"
-        up = {"base_model": "bench", "base_fingerprint": "f", "state": "up", "detail": None, "loaded": ["bench"]}
-        await report_replica(store, "default", url, **up)
+        await report_replica(
+            store,
+            "default",
+            url,
+            base_model="bench",
+            base_fingerprint="f",
+            state="up",
+            detail=None,
+            loaded=["bench"],
+        )
         versions = InService(store, "default", settings)
         app = create_app(Deps("default", settings, recording, store, Recorder(store, recording), versions))
         await serve(app, listen("127.0.0.1", port))

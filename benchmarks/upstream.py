@@ -70,29 +70,6 @@ class _PyreqwestClient:
                 yield bytes(chunk)
 
 
-class _Http1Client:
-    """Hone's own: proxy/http1.py."""
-
-    async def open(self) -> None:
-        from proxy.http1 import Client
-
-        self._client = Client(connect_timeout_s=5, read_timeout_s=600)
-
-    def _where(self, url: str) -> tuple[str, str]:
-        scheme, _, rest = url.partition("://")
-        host, _, path = rest.partition("/")
-        return f"{scheme}://{host}", f"/{path}"
-
-    async def post(self, url: str, body: bytes) -> bytes:
-        async with await self._client.send(*self._where(url), body) as reply:
-            return await reply.body()
-
-    async def stream(self, url: str, body: bytes) -> AsyncIterator[bytes]:
-        async with await self._client.send(*self._where(url), body) as reply:
-            while chunk := await reply.chunk():
-                yield chunk
-
-
 class _HttpxClient:
     """httpx with its default transport."""
 
@@ -111,21 +88,10 @@ class _HttpxClient:
                 yield chunk
 
 
-class _HttpxAiohttpClient(_HttpxClient):
-    """httpx with aiohttp as its transport."""
-
-    async def open(self) -> None:
-        from httpx_aiohttp import HttpxAiohttpClient as Client
-
-        self._client = Client()
-
-
 CLIENTS: dict[str, tuple[str, Callable[[], Any]]] = {
-    "http1": ("httptools", _Http1Client),
     "aiohttp": ("aiohttp", _AiohttpClient),
     "pyreqwest": ("pyreqwest", _PyreqwestClient),
     "httpx": ("httpx", _HttpxClient),
-    "httpx + aiohttp transport": ("httpx_aiohttp", _HttpxAiohttpClient),
 }
 
 

@@ -30,11 +30,11 @@ from proxy.dialects import DIALECTS
 from proxy.errors import CallerError, ConfigError
 from proxy.gate import Gate
 from proxy.hone_routes import HANDLERS, Hone
-from proxy.http1 import Client
 from proxy.metrics import Metrics
 from proxy.model_routes import GENERATING, PASSED, ModelRoutes
 from proxy.replies import advice, error_of, rendered, send_json
 from proxy.sections import ProxySettings
+from proxy.upstream import Client
 from proxy.versions import InService
 from recorder.errors import RecorderError
 from recorder.keys import any_keys

@@ -32,11 +32,11 @@ from proxy.errors import (
     Unavailable,
     WrongMethod,
 )
-from proxy.http1 import Client, Reply
 from proxy.keep_alive import Pulse
 from proxy.metrics import Metrics
 from proxy.replies import say
 from proxy.sections import ProxySettings
+from proxy.upstream import Client, Reply
 from proxy.versions import InService, Route, Target
 from recorder.errors import StoreError
 from recorder.ids import new_id

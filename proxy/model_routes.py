@@ -30,9 +30,9 @@ from proxy.errors import (
     Unrecorded,
     WrongMethod,
 )
-from proxy.http1 import Client, Reply
 from proxy.replies import no_route, say, send_json
 from proxy.sections import ProxySettings
+from proxy.upstream import Client, Reply
 from proxy.versions import InService, Route, Target
 
 # Route → its method. These generate nothing that could be trained on.
@@ -142,7 +142,7 @@ class ModelRoutes:
         asked = fields.get("model")
         if reply.status != 200:
             raise engine_said(reply.status, await reply.body(), route, str(asked or route.version.name))
-        if reply.headers.get(b"content-type", b"").startswith(b"text/event-stream"):
+        if reply.headers.get("content-type", "").startswith("text/event-stream"):
             await begin_stream(send)
             while chunk := await reply.chunk():
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})

@@ -118,7 +118,8 @@ async def serving(
 async def _answers(http: httpx.AsyncClient, running: asyncio.Future[None]) -> None:
     """The socket listens already, so the first request waits until it is served, or until serving failed."""
     asked = asyncio.ensure_future(http.get("/healthz"))
-    await asyncio.wait({asked, running}, return_when=asyncio.FIRST_COMPLETED)
+    either: set[asyncio.Future[Any]] = {asked, running}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if running.done():
         asked.cancel()
         running.result()
