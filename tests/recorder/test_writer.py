@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import ClauseElement, event, select
+from sqlalchemy.dialects import registry
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import statements
@@ -256,9 +257,21 @@ def test_rows_have_the_order_of_the_schema() -> None:
         assert list(statement.names) == columns
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, value in vars(statements).items() if isinstance(value, Statement) and name.isupper()]
+every_statement = pytest.mark.parametrize(
+    "name", [name for name, value in vars(statements).items() if isinstance(value, Statement)]
 )
+
+
+@every_statement
+def test_every_statement_is_one_for_postgresql_too(name: str) -> None:
+    statement: Statement = getattr(statements, name)
+    elsewhere = statement.core("postgresql")
+    assert isinstance(elsewhere, ClauseElement)
+    compiled = elsewhere.compile(dialect=registry.load("postgresql")())
+    assert set(compiled.params) == set(statement.names)
+
+
+@every_statement
 def test_no_statement_of_the_hot_path_walks_a_table(empty_database: Path, name: str) -> None:
     statement: Statement = getattr(statements, name)
     values = {n: ["a", "b"] if f"POSTCOMPILE_{n}]" in statement.text else "a" for n in statement.names}
