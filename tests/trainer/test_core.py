@@ -156,6 +156,16 @@ def test_random_numbers_go_on_where_they_were(tiny_base: Path, tmp_path: Path) -
     assert torch.equal(torch.rand(3), expected)
 
 
+def test_random_numbers_of_the_base_are_those_of_the_seed(tiny_base: Path, tmp_path: Path) -> None:
+    drawn = []
+    for before in (1, 2):
+        trainer = core(tiny_base, tmp_path)
+        torch.manual_seed(before)
+        trainer.go_to(BASE)
+        drawn.append(torch.rand(3))
+    assert torch.equal(*drawn)
+
+
 def test_a_step_makes_the_better_runs_likelier_and_the_worse_less(tiny_base: Path, tmp_path: Path) -> None:
     trainer = core(tiny_base, tmp_path, lr=1e-3, warmup_steps=0)
     trainer.go_to(BASE)

@@ -163,6 +163,13 @@ def test_a_trajectory_that_was_not_selected_is_not_trained() -> None:
     assert codes(trajectory(call(1, [1], choice([2])), selection="not_selected")) == [LeftOut.NOT_SELECTED]
 
 
+def test_a_sample_is_trained_up_to_the_age_that_is_allowed() -> None:
+    turns = [call(age, [age + 1], choice([9]), version_id=f"v{3 - age}") for age in range(4)]
+    rows, skipped = trajectory_rows(trajectory(*turns), BASIS)
+    assert [int(row.age[row.trained][0]) for row in rows] == [0, 1, 2]
+    assert [(one.call_id, one.code) for one in skipped] == [("call_3", LeftOut.OVER_AGE)]
+
+
 def test_a_mixed_trajectory_trains_only_the_version_it_ended_on() -> None:
     calls = (call(1, [1], choice([2]), version_id="v2"), call(2, [1, 2, 3], choice([4]), version_id="v3"))
     (row,), skipped = trajectory_rows(trajectory(*calls, mixed=True, version_id="v3"), BASIS)

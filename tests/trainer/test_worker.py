@@ -386,7 +386,7 @@ async def test_a_cancelled_step_ends_at_once_and_gives_everything_back(
         with monkeypatch.context() as patched:
             patched.setattr("trainer.step.train", slow)
             task = asyncio.create_task(worker.train_once(claimed))
-            await asyncio.to_thread(began.wait)
+            assert await asyncio.to_thread(began.wait, 60)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -442,6 +442,26 @@ async def test_a_group_that_was_taken_over_meanwhile_makes_nothing_visible(
     ]
 
 
+async def test_a_step_that_ends_after_its_alias_was_taken_makes_nothing_visible(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group_id = await world.group("g1", [1.0, 0.0])
+    genuine = steps.finish_step
+
+    async def taken_unnoticed(*args: Any, **kwargs: Any) -> Any:
+        async with world.store.write() as conn:
+            await conn.execute(update(schema.leases).values(lease_owner="another", lease_epoch=7))
+        return await genuine(*args, **kwargs)
+
+    monkeypatch.setattr(steps, "finish_step", taken_unnoticed)
+    async with await world.trainer() as trainer:
+        with pytest.raises(StepFailed, match="a lease ran out"):
+            await trainer.train_once(await world.claim(trainer))
+    assert folders(world) == folders(world, "checkpoints") == []
+    assert (await group_state(world, group_id))[0] == GroupState.SCORED
+    assert (await versions.list_versions(world.store, world.alias.id))[0].state == VersionState.ABANDONED
+
+
 async def test_a_commit_whose_answer_was_lost_keeps_its_version(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     group_id = await world.group("g1", [1.0, 0.0])
     genuine = steps.finish_step
@@ -494,7 +514,7 @@ async def test_a_lost_lease_is_noticed(world: World) -> None:
     await leases.release(world.store, lease)
     assert await leases.acquire(world.store, PROJECT, "trainer:x", "other", 60) is not None
     async with keeper.running():
-        await asyncio.to_thread(keeper.lost.wait)
+        assert await asyncio.to_thread(keeper.lost.wait, 60)
     assert [held.owner for held in await leases.holders(world.store, PROJECT, "trainer:x")] == ["other"]
 
 
@@ -511,7 +531,7 @@ async def test_a_keeper_that_fails_keeps_nothing_and_does_not_hide_it(
     monkeypatch.setattr(keeper, "renew_now", broken)
     with pytest.raises(ZeroDivisionError):
         async with keeper.running():
-            await asyncio.to_thread(keeper.lost.wait)
+            assert await asyncio.to_thread(keeper.lost.wait, 60)
     assert await leases.holders(world.store, PROJECT, "trainer:x") == []
 
 
