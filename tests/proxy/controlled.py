@@ -81,8 +81,10 @@ class World:
         return await get_version(self.store, version.id)
 
     async def live(self) -> VersionView:
-        """A new version, in service."""
-        return await self.becomes(await self.write(), VersionState.LIVE)
+        """A new version, in service, and known to the proxy, which follows the store by polling."""
+        version = await self.becomes(await self.write(), VersionState.LIVE)
+        await until(lambda: served(self) == version.name)
+        return version
 
     async def run_pinned_to(self, version: VersionView) -> str:
         """An open trajectory on a version; its id."""
