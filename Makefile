@@ -4,6 +4,8 @@ SHELL := /bin/bash
 BIN := .venv/bin
 # One thread a process: the engine, the trainer and the agents share the cores.
 export OMP_NUM_THREADS ?= 1
+# A test worker a core; the end-to-end tests start engines, which share the cores as it is.
+PARALLEL := --numprocesses auto --dist loadscope
 
 .PHONY: help setup demo test check lint e2e bench model clean
 
@@ -17,10 +19,11 @@ demo: setup ## a real engine, a real agent, a judge, training and hot swaps on t
 	$(BIN)/python -m examples.helpdesk.demo
 
 test: lint ## everything: lint, types, all tests (end to end against a real vLLM included)
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL) -m "not e2e"
+	$(BIN)/pytest -m e2e
 
 check: lint ## lint, types and the tests that take under two minutes
-	$(BIN)/pytest -m "not e2e and not slow"
+	$(BIN)/pytest $(PARALLEL) -m "not e2e and not slow"
 
 e2e: setup ## only the tests against a real vLLM
 	$(BIN)/pytest -m e2e
