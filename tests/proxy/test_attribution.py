@@ -125,7 +125,7 @@ async def test_identical_runs_stay_two_and_what_could_be_either_is_not_trained(p
 
 
 async def test_a_retry_of_an_sdk_is_the_same_turn(proxy: Proxy, engine: FakeEngine) -> None:
-    engine.next = [Script(hang_up=True)]
+    engine.next = [Script(hang_up=True)] * 2  # the proxy itself asks a second time
     assert (await proxy.chat("Where?")).status_code == 502
     assert (await proxy.chat("Where?", headers={"x-stainless-retry-count": "1"})).status_code == 200
     first, second = await proxy.calls()
