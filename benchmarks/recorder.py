@@ -190,8 +190,14 @@ async def main() -> None:
                 rows.append(await measure(case, Path(folder)))
             figures = "p10 {us_a_call_p10:7} p50 {us_a_call_p50:7} p90 {us_a_call_p90:7} cpu {cpu_us_a_call:7} us"
             print(f"{case.name:60} {figures.format_map(rows[-1])}")
+    load_1min = os.getloadavg()[0]  # of others too: a busy machine shows here
     if asked.save:
-        machine = {"cores": os.cpu_count(), "python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
+        machine = {
+            "cores": os.cpu_count(),
+            "load_1min": load_1min,
+            "python": platform.python_version(),
+            "sqlite": sqlite3.sqlite_version,
+        }
         machine["max_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps({"machine": machine, "cases": rows}, indent=1) + "\n")
