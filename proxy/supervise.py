@@ -10,12 +10,15 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+
+import psutil
 
 from proxy import watch
 from proxy.errors import StartError
@@ -158,7 +161,7 @@ class Supervisor:
                 stdout=out,
                 stderr=out,
                 env={**env, "PYTHONUNBUFFERED": "1", **self.program.env},
-                start_new_session=True,  # Ctrl-C is ours to pass on
+                start_new_session=True,  # Ctrl-C is ours to pass on; and the session tells who belongs to the program
             )
 
     async def _until_up(self) -> str | None:
@@ -204,7 +207,16 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
         await process.wait()
+        _kill_session(process.pid)
         self._process = None
+
+
+def _kill_session(leader: int) -> None:
+    """Kill what is left of a watcher's session: where the watcher itself was killed, nobody ended its grandchildren."""
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getsid(pid) == leader:
+                os.kill(pid, signal.SIGKILL)
 
 
 def tail(path: Path, start: int, count: int) -> str:

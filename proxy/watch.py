@@ -6,7 +6,8 @@ Owns: the process group of one child. Run as a file with any Python (standard li
 
 Standard input is the lifeline: the parent keeps its other end open and never writes. At end of file, or on SIGTERM or
 SIGINT, the group is asked to end, and killed after GRACE_S seconds. If this program is killed itself, the kernel ends
-the child (Linux). The exit status is the child's, 128 + N where signal N ended it. Refuses: restarting.
+the child (Linux), and whoever started us can end what the child left behind: it stays in our session, if we lead one.
+The exit status is the child's, 128 + N where signal N ended it. Refuses: restarting.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def main(grace_s: float, argv: list[str]) -> int:
         # the process has one thread yet, so that code may run between fork and exec
         die = functools.partial(_die_with, os.getpid())
         child = subprocess.Popen(  # noqa: S603 - running what we are told is this program's purpose
-            argv, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die
+            argv, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=die
         )
     except OSError as e:
         sys.stderr.write(f"cannot run {argv[0]}: {e}\n")

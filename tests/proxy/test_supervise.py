@@ -200,13 +200,16 @@ asyncio.run(main())
     await until(lambda: gone(server) and gone(grandchild))
 
 
-async def test_the_program_ends_when_its_watcher_is_killed(program: Callable[..., Program], url: str) -> None:
-    async with running(program()) as supervisor:
-        pid = await pid_at(url)
+async def test_the_program_and_what_it_started_end_when_their_watcher_is_killed(
+    program: Callable[..., Program], url: str, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    async with running(program("--spawn", str(note))) as supervisor:
+        pid, grandchild = await pid_at(url), int(note.read_text())
         watcher = supervisor.pid
         assert watcher is not None
         os.kill(watcher, signal.SIGKILL)
-        await until(lambda: gone(pid))
+        await until(lambda: gone(pid) and gone(grandchild))
         await until(lambda: supervisor.restarts == 1 and supervisor.state is ProgramState.UP)
 
 
