@@ -90,12 +90,15 @@ def group_rows(
         code = NotTrained.ZERO_VARIANCE if len(scored) > 1 else NotTrained.TOO_FEW
         return GroupRows(group.id, group.project_id, (), scored, {}, left, (), code)
     rows, skipped = [], []
+    leaves = {member.main_path[-1] for member in group.members if member.main_path}
     for member in counted:
         own, without = trajectory_rows(member, basis)
+        # A choice that is a sibling's leaf is the sibling's: trained there, or told there.
+        without = [s for s in without if s.code != LeftOut.NOT_SELECTED or (s.call_id, s.choice) not in leaves]
         rows += own
         skipped += without
         if not own:
-            left.append(LeftTrajectory(member.id, _commonest(s.code for s in without) or NotTrained.NOTHING_SAMPLED))
+            left.append(LeftTrajectory(member.id, _why_untrained(without)))
     code = None if rows else _commonest(one.code for one in left)
     return GroupRows(group.id, group.project_id, rows, scored, advantages, left, skipped, code)
 
@@ -128,6 +131,12 @@ def _excluded(member: TrajectoryView, rewards: Mapping[str, float | None]) -> st
         return LeftOut.NOT_SELECTED
     reward = rewards.get(member.id)
     return None if reward is not None and math.isfinite(reward) else NotTrained.REWARD_MISSING
+
+
+def _why_untrained(skipped: Sequence[Skipped]) -> str:
+    """The code that stands for a whole trajectory: what happened to the choices that its agent went on with."""
+    chosen = [one.code for one in skipped if one.code != LeftOut.NOT_SELECTED]
+    return _commonest(chosen) or _commonest(one.code for one in skipped) or NotTrained.NOTHING_SAMPLED
 
 
 def _commonest(codes: Iterable[str]) -> str | None:

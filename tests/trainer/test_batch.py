@@ -101,6 +101,31 @@ def test_a_group_all_of_whose_tokens_are_too_old_says_so() -> None:
     assert (found.code, list(found.rows)) == (LeftOut.OVER_AGE, [])
 
 
+def test_choices_that_became_siblings_are_each_trained_once_and_told_by_their_own_trajectory_alone() -> None:
+    """One call with three choices, never continued: every sibling sees the call, and its own choice as its leaf."""
+
+    def sibling(own: int, reason: str | None = None) -> TrajectoryView:
+        reasons = [LeftOut.NOT_SELECTED if index != own else reason for index in range(3)]
+        shared = call(1, [1, 2], *(choice([10 + i], i, why) for i, why in enumerate(reasons)))
+        return trajectory(shared, id=f"t{own}", main_path=[("call_1", own)])
+
+    rewards = {"t0": 1.0, "t1": 0.0, "t2": 0.5}
+    found = group_rows(group(sibling(0), sibling(1), sibling(2)), rewards, BASIS)
+    assert [row.calls for row in found.rows] == [(("call_1", 0),), (("call_1", 1),), (("call_1", 2),)]
+    assert (list(found.left), list(found.skipped), found.ledger_rows()) == ([], [], [])
+    found = group_rows(group(sibling(0), sibling(1), sibling(2, LeftOut.TRUNCATED)), rewards, BASIS)
+    assert [(row.object_kind, row.object_id, row.code) for row in found.ledger_rows()] == [
+        ("trajectory", "t2", LeftOut.TRUNCATED)
+    ]
+
+
+def test_a_run_whose_chosen_turn_was_cut_off_says_so_not_that_others_were_not_chosen() -> None:
+    choices = [choice([10 + i], i, LeftOut.NOT_SELECTED) for i in range(3)] + [choice([9], 3, LeftOut.TRUNCATED)]
+    cut = trajectory(call(1, [1, 2], *choices), id="c", main_path=[("call_1", 3)])
+    found = group_rows(group(member("a"), member("b"), cut), {"a": 1.0, "b": 0.0, "c": 0.5}, BASIS)
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", LeftOut.TRUNCATED)]
+
+
 def test_a_run_without_a_call_is_told() -> None:
     found = group_rows(group(member("a"), member("b"), trajectory(id="c")), {"a": 1.0, "b": 0.0, "c": 0.0}, BASIS)
     assert [(one.trajectory_id, one.code) for one in found.left] == [("c", NotTrained.NOTHING_SAMPLED)]
