@@ -63,6 +63,12 @@ def test_a_prompt_shorter_than_the_row_begins_a_new_row() -> None:
     assert [trained(row) for row in rows] == [[3, 4], [5]]
 
 
+def test_of_two_rows_that_a_prompt_begins_with_the_longer_one_goes_on() -> None:
+    turns = (call(1, [1, 2], choice([3])), call(2, [1, 2], choice([3, 4])), call(3, [1, 2, 3, 4, 5], choice([6])))
+    rows, _ = trajectory_rows(trajectory(*turns), BASIS)
+    assert [row.calls for row in rows] == [(("call_1", 0),), (("call_2", 0), ("call_3", 0))]
+
+
 def test_a_branch_is_trained_in_a_row_of_its_own_and_the_shared_turn_once() -> None:
     rows, _ = trajectory_rows(
         trajectory(
