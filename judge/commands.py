@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import signal
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -85,12 +86,13 @@ def score(context: Context, group: str, debug: bool, save: bool) -> None:
     Changes nothing in the store without --save.
     """
     from judge.errors import JudgeUnanswered
+    from recorder.terminal import clean
 
     try:
         found, scored = asyncio.run(run_score(context.settings(), group, save=save))
     except JudgeUnanswered as e:
         if debug:
-            click.echo(plain("\n\n".join(f"{m['role']}\n{m['content']}" for m in e.exchange)), err=context.json)
+            click.echo(clean("\n\n".join(f"{m['role']}\n{m['content']}" for m in e.exchange)), err=context.json)
         raise
     if context.json:
         click.echo(json.dumps(as_json(found, scored, debug=debug), ensure_ascii=False, indent=2))
@@ -139,6 +141,8 @@ async def _save(store: Store, settings: Settings, group: GroupView, scored: Grou
 
 def as_json(group: GroupView, scored: GroupScore, *, debug: bool) -> dict[str, Any]:
     """A score for a program; with `debug`, prompt and reply too."""
+    from recorder.scores import REWARD
+
     out: dict[str, Any] = {
         "group_id": group.id,
         "group_external_id": group.external_id,
@@ -150,7 +154,7 @@ def as_json(group: GroupView, scored: GroupScore, *, debug: bool) -> dict[str, A
                 "external_id": external_id,
                 "reward": part.value,
                 "explanation": part.explanation,
-                "parts": [asdict(row) for row in scored.new.parts if row.trajectory_id == id_ and row.part != "reward"],
+                "parts": [asdict(row) for row in scored.new.parts if row.trajectory_id == id_ and row.part != REWARD],
             }
             for (id_, part), external_id in zip(scored.rewards.items(), _names(group, scored), strict=True)
         ],
@@ -168,37 +172,31 @@ def _names(group: GroupView, scored: GroupScore) -> list[str | None]:
 
 
 def _show(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     from judge.worker import summary
+    from recorder.terminal import clean, console, line, table
 
-    def escaped(text: str | None) -> str:
-        return escape(plain(text or ""))
-
-    console = Console(soft_wrap=True, highlight=False)
+    out = console()
     if debug and scored.prompt:
-        for message in scored.prompt.messages:
-            console.print(f"[bold]{message['role']}[/]\n{escaped(message['content'])}\n")
-        console.print(f"[bold]reply[/]\n{escaped(scored.new.reply)}\n")
-        for shown, ids in scored.prompt.ids.items():
-            console.print(f"{shown} = {', '.join(ids)}")
-    table = Table("trajectory", "reward", "part", "value", "weight", "why")
-    for (id_, reward), name in zip(scored.rewards.items(), _names(group, scored), strict=True):
-        table.add_row(name or id_, _figure(reward.value), "", "", "", escaped(reward.explanation))
-        for row in scored.new.parts:
-            if row.trajectory_id == id_ and row.part != "reward":
-                table.add_row("", "", row.part, _figure(row.value), _figure(row.weight), escaped(row.explanation))
-    console.print(table)
+        shown = [(m["role"], m["content"]) for m in scored.prompt.messages]
+        for title, text in (*shown, ("reply", scored.new.reply or "")):
+            out.print(line(title, "bold"))
+            out.print(clean(text), "", sep="\n", soft_wrap=True)
+        for name, ids in scored.prompt.ids.items():
+            out.print(f"{name} = {', '.join(ids)}", soft_wrap=True)
+    columns = ("trajectory", "reward", "part", "value", "weight", "why")
+    out.print(table(columns, _table_rows(group, scored), right=("reward", "value", "weight")))
     shortened = "; long texts were shortened" if scored.prompt and scored.prompt.shortened else ""
-    console.print(f"group {group.id}: {escape(summary(scored))}{shortened}")
+    out.print(line(f"group {group.id}: {summary(scored)}{shortened}"))
 
 
-def plain(text: str) -> str:
-    """Text that may be printed: the control characters of a judge's reply are nothing for a terminal to obey."""
-    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+def _table_rows(group: GroupView, scored: GroupScore) -> Iterator[Sequence[object]]:
+    """A line for each trajectory, and under it one for each part of its reward."""
+    from recorder.scores import REWARD
+    from recorder.terminal import number
 
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    for (id_, reward), name in zip(scored.rewards.items(), _names(group, scored), strict=True):
+        yield name or id_, number(reward.value), "", "", "", reward.explanation
+        for row in scored.new.parts:
+            if row.trajectory_id == id_ and row.part != REWARD:
+                weight = "" if row.weight is None else number(row.weight)
+                yield "", "", row.part, number(row.value), weight, row.explanation

@@ -60,8 +60,10 @@ async def test_score_shows_rewards_and_reasons_and_changes_nothing(
     before = await load_group(store, group_id)
     result = await score("order-4821")
     assert result.exit_code == 0
-    assert "0.200" in result.output
-    assert "said worth 0.9" in result.output
+    lines = [line.split() for line in result.output.splitlines()]
+    assert ["0", "0.2"] in lines
+    assert ["ruler", "0.2", "1", "said", "worth", "0.2"] in lines
+    assert ["1", "0.9"] in lines
     assert await scores.of_group(store, group_id) == []
     assert (await load_group(store, group_id)).state == before.state
 
@@ -82,7 +84,7 @@ async def test_score_debug_shows_what_could_not_be_read(
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     result = await score(group_id, "--debug")
     assert isinstance(result.exception, JudgeUnanswered)
-    for shown in ("<<<HONE-DATA", "Both were \ufffd[31mfine.", "cannot be used", "Really."):
+    for shown in ("<<<HONE-DATA", "Both were ␛[31mfine.", "cannot be used", "Really."):
         assert shown in result.output
 
 
