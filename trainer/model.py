@@ -25,7 +25,7 @@ from trainer.errors import AdapterInvalid, TrainerError, UnsupportedModel
 from trainer.packing import Pack, pack
 from trainer.settings import TrainerSettings
 
-_STOCK = "sdpa"
+_OWN = "eager"  # the model's own attention: slow, and the one that leaves nothing out
 _ADAPTER = ".default."  # peft puts its adapter's name into the parameters' names; files have none
 # Largest difference between packed and separate rows, relative to the largest hidden state: rounding is far below,
 # a row that sees another is far above.
@@ -48,12 +48,12 @@ class Policy:
             if parameter.requires_grad
         }
         self._initial = self.state()
-        self.alone = not _all_attend_fully(self._causal.config)
+        self.alone = True  # one row a pass, until packed rows are seen to be computed like rows alone
         self.device = self._causal.device
         self.config: LoraConfig = model.peft_config["default"]
         self._checkpointing = _wants_checkpointing(settings, self.device)
         self._prepare()
-        self._verify()
+        self._choose_attention()
 
     @property
     def parameters(self) -> Mapping[str, nn.Parameter]:
@@ -121,38 +121,37 @@ class Policy:
             self._causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         # transformers checkpoints only in training mode; nothing else depends on it without dropout
         self._model.train(self._checkpointing)
-        self._attend(_STOCK if self.alone else attention.NAME)
 
     def _attend(self, implementation: str) -> None:
         self._causal.set_attn_implementation(implementation)
 
     @torch.no_grad()
-    def _verify(self) -> None:
-        """Compare with the model's own forward pass, on rows that share a beginning; fall back to rows alone."""
+    def _choose_attention(self) -> None:
+        """Take the fastest attention whose logits are the model's own, on rows that share a beginning."""
         rows = _trial_rows(self._causal.config.get_text_config().vocab_size)
-        self._attend(_STOCK)
+        self._attend(_OWN)
         expected = [self._causal(input_ids=torch.from_numpy(row)[None].to(self.device)) for row in rows]
         expected = [output.logits[0].float() for output in expected]
-        self._attend(_STOCK if self.alone else attention.NAME)
-        if not self.alone and not self._packs_well(rows, expected):
-            self.alone = True
-            self._attend(_STOCK)
-        if self.alone and not self._packs_well(rows, expected):
-            raise UnsupportedModel(
-                f"the base {self.base} does something to its logits that the trainer does not know: its own forward "
-                "pass and the trainer's differ. Train another base, or report the model."
-            )
+        for implementation in _attentions(self._causal.config):
+            if self._reproduces(implementation, rows, expected):
+                return
+        raise UnsupportedModel(
+            f"the base {self.base} does something to its logits that the trainer does not know: its own forward "
+            "pass and the trainer's differ. Train another base, or report the model."
+        )
 
-    def _packs_well(self, rows: list[Any], expected: list[Tensor]) -> bool:
+    def _reproduces(self, implementation: str, rows: list[Any], expected: list[Tensor]) -> bool:
+        self.alone = implementation != attention.NAME
         packs = pack([row.astype(np.int32) for row in rows], sum(map(len, rows)), alone=self.alone)
         try:
+            self._attend(implementation)
             for one in packs:
                 logits = self.head(self.hidden(one)).float()
                 for row, places in zip(one.rows, one.places, strict=True):
                     if not self._near(logits[torch.from_numpy(places).to(self.device)], expected[row]):
                         return False
-        except (UnsupportedModel, TypeError, ValueError):  # the model does not hand `segments` to its attention
-            if self.alone:
+        except (UnsupportedModel, TypeError, ValueError):  # the model does not know it, or does not hand it `segments`
+            if implementation == _OWN:
                 raise
             return False
         return True
@@ -179,7 +178,7 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
     device = choose_device(settings)
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            base, dtype=choose_dtype(settings), attn_implementation=_STOCK, local_files_only=True
+            base, dtype=choose_dtype(settings), attn_implementation=_OWN, local_files_only=True
         )
     except (OSError, ValueError, SafetensorError) as e:
         raise TrainerError(f"cannot load the base model from {base}: {e}") from e
@@ -224,6 +223,14 @@ def _wants_checkpointing(settings: TrainerSettings, device: torch.device) -> boo
     if settings.gradient_checkpointing == "auto":
         return device.type == "cuda"
     return settings.gradient_checkpointing
+
+
+def _attentions(config: Any) -> list[str]:
+    """What may compute the model's attention, the fastest first."""
+    packed = [attention.NAME] if _all_attend_fully(config) else []
+    # torch's kernel leaves a soft cap of the scores out without a word
+    capped = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
+    return [*packed, *([] if capped else ["sdpa"]), _OWN]
 
 
 def _all_attend_fully(config: Any) -> bool:
