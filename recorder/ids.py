@@ -12,13 +12,15 @@ import time
 from recorder.errors import InvalidId
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32
+_PAIRS = tuple(a + b for a in _ALPHABET for b in _ALPHABET)  # 10 bits a look-up
+_PAIR_SHIFTS = range(120, -1, -10)
 _EXTERNAL = re.compile(r"[A-Za-z0-9._:~-]{1,128}")
 
 
 def new_id(prefix: str) -> str:
     """Return ``<prefix>_<26 characters>``: 48 bits of unix milliseconds, then 80 random bits."""
     value = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
-    return prefix + "_" + "".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))
+    return prefix + "_" + "".join([_PAIRS[value >> shift & 1023] for shift in _PAIR_SHIFTS])
 
 
 def check_external(value: str, what: str) -> str:
