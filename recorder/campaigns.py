@@ -6,7 +6,7 @@ Owns: campaigns, their scenarios, the groups bound to a scenario before their fi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -61,6 +61,15 @@ class Scenario:
     input: Any
     reference: Any
     rubric: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A group that is to be made for a scenario before its first call."""
+
+    group_external_id: str
+    scenario_id: str
+    declared_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,45 +171,61 @@ async def bind_group(
     declared_size: int,
     alias_id: str,
 ) -> str:
-    """Create a declared group before its first call, tied to its scenario; returns its id. Binding again is harmless.
+    """`bind_groups` for one group; returns its id."""
+    binding = Binding(group_external_id, scenario_id, declared_size)
+    return (await bind_groups(store, project_id, campaign_id, alias_id, [binding]))[0]
 
-    Raises Conflict where a group of that name is bound to something else, InvalidId.
+
+async def bind_groups(
+    store: Store, project_id: str, campaign_id: str, alias_id: str, bindings: Sequence[Binding]
+) -> list[str]:
+    """Create declared groups before their first calls, each tied to its scenario; returns their ids, in order.
+
+    All or none, in one transaction. Binding again is harmless. Raises Conflict where a group of that name is bound to
+    something else, InvalidId.
     """
-    check_external(group_external_id, "the group")
-    if declared_size < 1:
-        raise ValueError(f"a group's size must be at least 1, not {declared_size}")
-    group_id = new_id("group")
-    row = {
-        "id": group_id,
+    for binding in bindings:
+        check_external(binding.group_external_id, "the group")
+        if binding.declared_size < 1:
+            raise ValueError(f"a group's size must be at least 1, not {binding.declared_size}")
+    if not bindings:
+        return []
+    rows = [_group_row(project_id, campaign_id, alias_id, binding) for binding in bindings]
+    async with store.write() as conn:
+        at = await sql.clock(conn)
+        times = dict.fromkeys(("opened_at", "joined_at", "last_call_at"), at)
+        await conn.execute(sql.insert_ignore(conn, groups), [row | times for row in rows])
+        return await _bound(conn, project_id, campaign_id, bindings)
+
+
+def _group_row(project_id: str, campaign_id: str, alias_id: str, binding: Binding) -> dict[str, Any]:
+    return {
+        "id": new_id("group"),
         "project_id": project_id,
         "alias_id": alias_id,
-        "external_id": group_external_id,
-        "declared_size": declared_size,
+        "external_id": binding.group_external_id,
+        "declared_size": binding.declared_size,
         "state": GroupState.OPEN,
         "campaign_id": campaign_id,
-        "scenario_id": scenario_id,
-        "opened_at": now(),
-        "joined_at": now(),
-        "last_call_at": now(),
+        "scenario_id": binding.scenario_id,
     }
-    async with store.write() as conn:
-        made = await conn.execute(sql.insert_ignore(conn, groups).values(row))
-        return (
-            group_id if made.rowcount else await _bound(conn, project_id, group_external_id, campaign_id, scenario_id)
-        )
 
 
-async def _bound(conn: AsyncConnection, project_id: str, external_id: str, campaign_id: str, scenario_id: str) -> str:
-    query = select(groups).where(
-        groups.c.project_id == project_id, groups.c.external_id == external_id, groups.c.sequence == 0
+async def _bound(conn: AsyncConnection, project_id: str, campaign_id: str, bindings: Sequence[Binding]) -> list[str]:
+    """The ids of groups that are there now; those that were there before must be bound to the same."""
+    wanted = {binding.group_external_id for binding in bindings}
+    query = select(groups.c.id, groups.c.external_id, groups.c.campaign_id, groups.c.scenario_id).where(
+        groups.c.project_id == project_id, groups.c.external_id.in_(wanted), groups.c.sequence == 0
     )
-    row = (await conn.execute(query)).one()
-    if (row.campaign_id, row.scenario_id) != (campaign_id, scenario_id):
-        raise Conflict(
-            f"group {external_id!r} is there already, for {row.campaign_id or 'no campaign'} and "
-            f"{row.scenario_id or 'no scenario'}: use another group id"
-        )
-    return str(row.id)
+    found = {row.external_id: row for row in await conn.execute(query)}
+    for binding in bindings:
+        row = found[binding.group_external_id]
+        if (row.campaign_id, row.scenario_id) != (campaign_id, binding.scenario_id):
+            raise Conflict(
+                f"group {binding.group_external_id!r} is there already, for {row.campaign_id or 'no campaign'} and "
+                f"{row.scenario_id or 'no scenario'}: use another group id"
+            )
+    return [str(found[binding.group_external_id].id) for binding in bindings]
 
 
 async def group_states(store: Store, campaign_id: str, step_number: int, purpose: Purpose) -> list[GroupStatus]:

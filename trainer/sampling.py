@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from recorder import attempts as store_attempts
 from recorder import campaigns, groups, ledger
 from recorder.attempts import NewAttempt
-from recorder.campaigns import CampaignView, GroupStatus, Scenario
+from recorder.campaigns import Binding, CampaignView, GroupStatus, Scenario
 from recorder.states import AttemptState, GroupState, Purpose
 from recorder.store import Store
 from trainer.attempts import AttemptRunner, Ended
@@ -82,13 +82,14 @@ class Sampler:
 
     async def _plan(self, step: int, purpose: Purpose, scenarios: Sequence[Scenario], each: int) -> None:
         campaign = self._campaign
-        planned = []
-        for index, scenario in enumerate(scenarios):
-            group = f"{campaign.id}.{step:04d}.{purpose}.{index:04d}"
-            await campaigns.bind_group(
-                self._store, campaign.project_id, group, campaign.id, scenario.id, each, campaign.alias_id
-            )
-            planned += [NewAttempt(scenario.id, step, purpose, n, group, f"{n:03d}") for n in range(each)]
+        named = [(f"{campaign.id}.{step:04d}.{purpose}.{index:04d}", s.id) for index, s in enumerate(scenarios)]
+        bindings = [Binding(group, scenario_id, each) for group, scenario_id in named]
+        await campaigns.bind_groups(self._store, campaign.project_id, campaign.id, campaign.alias_id, bindings)
+        planned = [
+            NewAttempt(scenario_id, step, purpose, n, group, f"{n:03d}")
+            for group, scenario_id in named
+            for n in range(each)
+        ]
         await store_attempts.new_attempts(self._store, campaign.id, planned)
 
     async def _done_before(self, step: int, purpose: Purpose) -> int:

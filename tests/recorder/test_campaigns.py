@@ -6,8 +6,9 @@ import pytest
 
 from recorder import attempts, campaigns
 from recorder.attempts import NewAttempt
-from recorder.campaigns import CampaignView, NewScenario
+from recorder.campaigns import Binding, CampaignView, NewScenario
 from recorder.errors import Conflict, InvalidId, NotFound
+from recorder.groups import find_group
 from recorder.schema import groups
 from recorder.states import CampaignState, GroupState, Purpose
 from tests.recorder.rows import PROJECT, Rows
@@ -94,6 +95,37 @@ async def test_a_group_of_that_name_for_something_else_is_a_conflict(rows: Rows)
         await bind(rows, campaign, "..")
     with pytest.raises(ValueError, match="at least 1"):
         await bind(rows, campaign, "empty", 0)
+
+
+async def test_many_groups_are_bound_with_as_many_statements_as_two(rows: Rows) -> None:
+    campaign = await with_scenario(rows)
+    [scenario] = await campaigns.list_scenarios(rows.store, campaign.id, "train")
+
+    async def bind_all(prefix: str, count: int) -> int:
+        bindings = [Binding(f"{prefix}-{n}", scenario.id, n + 1) for n in range(count)]
+        with rows.statements() as counted:
+            made = await campaigns.bind_groups(rows.store, PROJECT, campaign.id, campaign.alias_id, bindings)
+        found = [await rows.get(groups, group) for group in made]
+        assert [(g["external_id"], g["declared_size"]) for g in found] == [
+            (f"{prefix}-{n}", n + 1) for n in range(count)
+        ]
+        again = await campaigns.bind_groups(rows.store, PROJECT, campaign.id, campaign.alias_id, bindings[::-1])
+        assert again == made[::-1]
+        return len(counted)
+
+    assert await bind_all("few", 2) == await bind_all("many", 50)
+    assert await campaigns.bind_groups(rows.store, PROJECT, campaign.id, campaign.alias_id, []) == []
+
+
+async def test_one_group_that_is_taken_leaves_the_others_unbound(rows: Rows) -> None:
+    campaign = await with_scenario(rows)
+    [scenario] = await campaigns.list_scenarios(rows.store, campaign.id, "train")
+    await rows.group(external_id="live")
+    bindings = [Binding("free", scenario.id, 2), Binding("live", scenario.id, 2)]
+    with pytest.raises(Conflict, match="'live' is there already"):
+        await campaigns.bind_groups(rows.store, PROJECT, campaign.id, campaign.alias_id, bindings)
+    with pytest.raises(NotFound):
+        await find_group(rows.store, PROJECT, "free")
 
 
 async def test_the_groups_of_a_step_are_seen_in_one_look(rows: Rows) -> None:
