@@ -6,7 +6,7 @@ supersede. Runs synchronously on an `Executor`. Refuses: queueing (`recorder.wri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from recorder import statements as sql
@@ -42,6 +42,7 @@ class Batch:
     moves: Mapping[str, TrajectoryRef] = field(default_factory=dict)  # known continuations of sealed trajectories
     touched: Mapping[str, float] = field(default_factory=dict)  # group → last_call_at as written, where remembered
     resettle: Iterable[AttemptKey] = ()  # turns whose superseded attempt was gone on with
+    ending: Collection[str] = ()  # groups whose members end in this transaction, as far as they are known
 
 
 @dataclass(slots=True)
@@ -64,12 +65,14 @@ class Outcome:
 def write(ex: Executor, batch: Batch) -> Outcome:
     """Write a batch."""
     at = float(ex.all(sql.NOW)[0][0])
+    if batch.ending:
+        ex.all(sql.LOCK_GROUPS, ids=sorted(batch.ending))
     wanted = {w.prepared.trajectory.id: w.place for w in batch.turns if w.place is not None}
     refs = place(ex, at, [*batch.places, *(p for p in wanted.values() if p is not None)])
     made = dict(zip(wanted, refs[len(batch.places) :], strict=True))
     outcome = Outcome(at, refs[: len(batch.places)], {**batch.moves, **made}, {})
+    _touch_groups(ex, batch, outcome, joined={ref.group_id for ref in refs})  # groups are locked before their members
     _touch(ex, batch.turns, outcome)
-    _touch_groups(ex, batch, outcome, joined={ref.group_id for ref in refs})
     _insert(ex, batch.turns, outcome)
     outcome.superseded = _settle(ex, batch, outcome)
     return outcome

@@ -48,6 +48,7 @@ __all__ = [
     "counts",
     "declare",
     "find_group",
+    "lock_groups_of",
     "settle",
     "usable",
     "write_left_out",
@@ -125,7 +126,7 @@ async def close_group(store: Store, project_id: str, group: str) -> GroupOutcome
     sealed late. Raises NotFound.
     """
     async with store.write() as conn:
-        row = await _find(conn, project_id, group)
+        row = await _find(conn, project_id, group, lock=True)
         if row.state == GroupState.OPEN:
             quiet = await _quiet_members(conn, row.id)
             await _end(conn, [Closing(id_, TrajectoryState.COMPLETED, "group_closed") for id_ in quiet])
@@ -135,10 +136,11 @@ async def close_group(store: Store, project_id: str, group: str) -> GroupOutcome
         return GroupOutcome(closed.id, GroupState(closed.state), closed.reason)
 
 
-async def _find(conn: AsyncConnection, project_id: str, group: str) -> Any:
+async def _find(conn: AsyncConnection, project_id: str, group: str, *, lock: bool = False) -> Any:
     named = or_(groups.c.id == group, groups.c.external_id == group)
     query = select(groups.c.id, groups.c.state).where(groups.c.project_id == project_id, named)
-    row = (await conn.execute(query.order_by(groups.c.sequence.desc()).limit(1))).first()
+    query = query.order_by(groups.c.sequence.desc()).limit(1)
+    row = (await conn.execute(query.with_for_update() if lock else query)).first()
     if row is None:
         raise NotFound(f"no group {group!r} in project {project_id!r}: `hone groups` lists them")
     return row
@@ -169,15 +171,20 @@ async def close_trajectories(conn: AsyncConnection, closings: Sequence[Closing])
     was never continued becomes as many trajectories as it has choices (contracts.md, 5). The number of statements
     does not grow with the number of trajectories.
     """
-    group_ids = await _lock_groups_of(conn, [closing.trajectory_id for closing in closings])
+    group_ids = await lock_groups_of(conn, [closing.trajectory_id for closing in closings])
     ended = await _end(conn, closings)
     if ended:
         await settle(conn, group_ids)
     return ended
 
 
-async def _lock_groups_of(conn: AsyncConnection, trajectory_ids: Collection[str]) -> list[str]:
-    """The groups, locked (PostgreSQL): else two last members that end at once each see the other as running."""
+async def lock_groups_of(conn: AsyncConnection, trajectory_ids: Collection[str]) -> list[str]:
+    """The open groups of some trajectories, locked (PostgreSQL): else two last members that end at once each see the
+    other as running.
+
+    Whoever locks groups and trajectories locks the groups first, in the order of their ids: else two would wait for
+    each other.
+    """
     of = select(trajectories.c.group_id).where(trajectories.c.id.in_(trajectory_ids))
     query = select(groups.c.id).where(groups.c.id.in_(of), groups.c.state == GroupState.OPEN)
     return list((await conn.execute(query.order_by(groups.c.id).with_for_update())).scalars())

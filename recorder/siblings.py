@@ -87,11 +87,12 @@ async def _began_with_several(conn: AsyncConnection, trajectory_ids: Collection[
     if not trajectory_ids:
         return []
     query = (
-        select(calls.c.trajectory_id)
+        select(calls.c.trajectory_id, calls.c.parent_call_id)
         .join(choices, choices.c.call_id == calls.c.id)
-        .where(calls.c.trajectory_id.in_(trajectory_ids), calls.c.parent_call_id.is_(None), choices.c.index == 1)
+        .where(calls.c.trajectory_id.in_(trajectory_ids), choices.c.index == 1)
     )
-    return sorted(set((await conn.execute(query)).scalars()))
+    # Not in the WHERE: SQLite would look parent_call_id IS NULL up, and walk the first call of every run there is.
+    return sorted({row.trajectory_id for row in await conn.execute(query) if row.parent_call_id is None})
 
 
 async def _nodes(conn: AsyncConnection, trajectory_id: str) -> list[CallNode]:

@@ -165,6 +165,10 @@ EXPLICIT_GROUPS: Final = Statement(
     .where(groups.c.project_id == bindparam("project"), groups.c.external_id.in_(bindparam("keys", expanding=True)))
     .with_for_update()
 )
+# Groups are locked before their members (see `groups.lock_groups_of`): here before the batch touches a trajectory.
+LOCK_GROUPS: Final = Statement(
+    select(groups.c.id).where(groups.c.id.in_(bindparam("ids", expanding=True))).order_by(groups.c.id).with_for_update()
+)
 IMPLICIT_GROUPS: Final = Statement(
     select(*_GROUP)
     .where(

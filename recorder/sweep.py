@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import attempts as attempt_rows
 from recorder import ledger
-from recorder.groups import Closing, close_trajectories, settle
+from recorder.groups import Closing, close_trajectories, lock_groups_of, settle
 from recorder.ledger import LedgerRow
 from recorder.readiness import Verdict
 from recorder.schema import attempts, calls, groups, trajectories
@@ -52,7 +52,12 @@ class SweepReport:
 async def sweep(store: Store, project_id: str, settings: RecorderSettings) -> SweepReport:
     """Do all that is due in a project now."""
     errored = await _error_stale_calls(store, project_id)
-    ended = await _in_batches(store, _idle(project_id, settings), _end_idle)
+    idle = _idle(project_id, settings)
+
+    async def end(conn: AsyncConnection, trajectory_ids: Sequence[str]) -> int:
+        return await _end_idle(conn, idle, trajectory_ids)
+
+    ended = await _in_batches(store, idle, end, lock=False)
     expired = [await _expire_claims(store, project_id, state) for state in _EXPIRES]
     verdicts: list[Verdict] = []
 
@@ -73,13 +78,21 @@ async def sweep(store: Store, project_id: str, settings: RecorderSettings) -> Sw
 
 
 async def _in_batches(
-    store: Store, due: Select[Any], act: Callable[[AsyncConnection, Sequence[str]], Awaitable[int]]
+    store: Store,
+    due: Select[Any],
+    act: Callable[[AsyncConnection, Sequence[str]], Awaitable[int]],
+    *,
+    lock: bool = True,
 ) -> int:
-    """Act on the objects that `due` finds, and that it still finds under the write lock; returns how many changed."""
+    """Act on the objects that `due` finds, and that it still finds under the write lock; returns how many changed.
+
+    Without `lock` `act` locks the rows itself (PostgreSQL).
+    """
     changed = 0
     while await _any(store, due):
         async with store.write() as conn:
-            ids = list((await conn.execute(due.limit(BATCH).with_for_update(skip_locked=True))).scalars())
+            batch = due.limit(BATCH)
+            ids = list((await conn.execute(batch.with_for_update(skip_locked=True) if lock else batch)).scalars())
             acted = await act(conn, ids)
         changed += acted
         if not acted:  # another sweep was faster, or holds them
@@ -103,8 +116,10 @@ def _idle(project_id: str, settings: RecorderSettings) -> Select[Any]:
     )
 
 
-async def _end_idle(conn: AsyncConnection, trajectory_ids: Sequence[str]) -> int:
-    closings = [Closing(id_, TrajectoryState.COMPLETED, "idle") for id_ in trajectory_ids]
+async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Sequence[str]) -> int:
+    await lock_groups_of(conn, trajectory_ids)  # before their members: see there
+    still = idle.where(trajectories.c.id.in_(trajectory_ids)).with_for_update(skip_locked=True)
+    closings = [Closing(id_, TrajectoryState.COMPLETED, "idle") for id_ in (await conn.execute(still)).scalars()]
     return len(await close_trajectories(conn, closings))
 
 

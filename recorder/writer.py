@@ -185,6 +185,7 @@ class Writer:
             moves=self._moves(turns),
             touched=self._touched(turns),
             resettle=self._resettle(turns),
+            ending=self._ending(turns, closing),
         )
 
         def work(ex: Executor) -> Outcome:
@@ -247,6 +248,10 @@ class Writer:
     def _touched(self, turns: Sequence[TurnJob]) -> dict[str, float]:
         ids = {j.prepared.trajectory.group_id for j in turns}
         return {id_: at for id_ in ids if id_ is not None and (at := self._memory.touched.get(id_)) is not None}
+
+    def _ending(self, turns: Sequence[TurnJob], closing: Sequence[CloseJob]) -> set[str]:
+        refs = [*(j.prepared.trajectory for j in turns if _ends(j.prepared)), *(j.ref for j in closing)]
+        return {group for ref in refs if (group := (self._memory.moved.get(ref.id) or ref).group_id) is not None}
 
     def _resettle(self, turns: Sequence[TurnJob]) -> set[tuple[str, bytes]]:
         parents = (j.prepared.parent for j in turns)

@@ -57,6 +57,22 @@ async def test_ending_many_takes_no_more_statements_than_ending_two(rows: Rows) 
     assert await end_all(20) == await end_all(2)
 
 
+async def test_the_end_of_trajectories_looks_at_their_own_calls_alone(rows: Rows) -> None:
+    members = [await rows.trajectory(await rows.group(declared_size=2)) for _ in range(32)]
+    walked: list[str] = []
+    with rows.statements() as counted:
+        async with rows.store.write() as conn:
+            await close_trajectories(conn, [Closing(member, COMPLETED, "done") for member in members])
+    async with rows.store.read() as conn:
+        if conn.dialect.name == "sqlite":
+            for statement in counted:
+                if statement.lstrip().upper().startswith(("SELECT", "UPDATE")):
+                    parameters = ("x",) * statement.count("?")
+                    plan = await conn.exec_driver_sql("EXPLAIN QUERY PLAN " + statement, parameters)
+                    walked += [str(step) for *_, step in plan]
+    assert [step for step in walked if step.startswith("SCAN") or "parent_call_id" in step] == []
+
+
 async def test_trajectories_that_end_together_ready_their_groups_and_each_ends_its_own_way(rows: Rows) -> None:
     groups_of_two = [await rows.group(declared_size=2) for _ in range(2)]
     first, second, third, fourth = [await rows.trajectory(g) for g in groups_of_two for _ in range(2)]
