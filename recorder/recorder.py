@@ -140,8 +140,9 @@ class Recorder:
     ) -> Found:
         """Which run a call without an address belongs to: issued tool-call ids, else exact lineage.
 
-        With `request`, an SDK's retry is found too (source "retry"): it belongs where the earlier attempt does. Does
-        no I/O when there is no assistant message. `alias_id` does not narrow the search: a run may use several.
+        With `request`, an SDK's retry is found too (source "retry"): it belongs where the earlier attempt does, or to
+        no known run (`trajectory` None) where it could be of several. Does no I/O when there is no assistant message.
+        `alias_id` does not narrow the search: a run may use several.
         """
         retried = self._retried(project_id, request) if request is not None else None
         if retried is not None:
@@ -241,7 +242,8 @@ class Recorder:
             job = await self._job(turn, None)
             if turn.call_id in self._running:
                 self._writer.submit(job)
-        except RecorderError as e:
+        # A boundary: the watcher must outlive whatever one call holds, or no long call is ever shown again.
+        except Exception as e:  # noqa: BLE001
             log.warning("call %s runs and is not shown as open: %s", turn.call_id, e)
 
     # --- look-ups
@@ -267,11 +269,10 @@ class Recorder:
         candidates = [a for a in earlier if not a.complete] or earlier
         if not candidates:
             return None
-        one = len({a.trajectory.id for a in candidates}) == 1
+        if len({a.trajectory.id for a in candidates}) > 1:  # of which run, nobody can tell: it joins none of them
+            return Found("retry", Confidence.AMBIGUOUS, None, None)
         last = candidates[-1]
-        return Found(
-            "retry", Confidence.EXACT if one else Confidence.AMBIGUOUS, last.parent, self._current(last.trajectory)
-        )
+        return Found("retry", Confidence.EXACT, last.parent, self._current(last.trajectory))
 
     async def _by_issued_ids(self, project_id: str, messages: Sequence[Message], ends: Sequence[bytes]) -> Found | None:
         issued = await self._issued(project_id, lineage.issued_in(messages))

@@ -120,7 +120,8 @@ class Talk:
             ref = await self.recorder.trajectory_at(PROJECT, None, address, asked, changes.get("version_id"))
         else:
             ref = self.recorder.new_trajectory(address, changes.get("version_id"))
-        return turn(ref, asked, answers, source="new", confidence=Confidence.NEW, address=address, **changes)
+        source = "new" if found.source == "none" else found.source
+        return turn(ref, asked, answers, source=source, confidence=found.confidence, address=address, **changes)
 
     async def call(
         self,

@@ -150,11 +150,17 @@ async def test_a_parent_is_only_looked_for_in_the_trajectory_that_was_named(talk
     assert await talk.recorder.parent_in(TrajectoryRef("traj_none", None), [assistant("Hello")]) is None
 
 
-async def test_a_retry_among_equal_requests_is_as_uncertain_as_they_are(talk: Talk) -> None:
-    for _ in range(2):
-        await talk.call([user("?")], "Hello")
-    retry = await talk.call([user("?")], "Hello", retry_count=1)
+async def test_a_retry_among_equal_requests_is_as_uncertain_as_they_are_and_joins_none(
+    store: Store, talk: Talk
+) -> None:
+    runs = {(await talk.call([user("?")], "Hello")).attribution.trajectory.id for _ in range(2)}
+    retry = await talk.call([user("?")], "Hi", retry_count=1)
     assert (retry.attribution.source, retry.attribution.confidence) == ("retry", Confidence.AMBIGUOUS)
+    assert retry.attribution.trajectory.id not in runs
+    on = await talk.call([user("?"), assistant("Hi"), user("!")], "Bye")
+    assert on.attribution.trajectory.id == retry.attribution.trajectory.id
+    for view in await transcripts.load_trajectories(store, sorted(runs)):
+        assert [call.superseded_by for call in view.calls] == [None]
 
 
 async def test_what_one_process_wrote_another_finds(store: Store, talk: Talk) -> None:
