@@ -98,7 +98,7 @@ def _routed(deps: Deps, client: Client, figures: Metrics) -> App:
     litestar = Litestar(
         [
             *(_mounted(path, _calls(path, deps, client, figures)) for path in DIALECTS),
-            *(_mounted(path, models.passed) for path in (*PASSED, *GENERATING) if path not in DIALECTS),
+            *(_mounted(path, models.passed(path)) for path in (*PASSED, *GENERATING) if path not in DIALECTS),
             _mounted("/v1/models", models.models, whole_tree=True),
             _mounted("/metrics", _metrics_route(figures)),
             _mounted("/healthz", _health_route(deps.versions)),

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import orjson
 
-from proxy.asgi import Connected, Receive, Scope, Send, begin_stream, read_body
+from proxy.asgi import App, Connected, Receive, Scope, Send, begin_stream, read_body
 from proxy.auth import Caller
 from proxy.dialects import engine_fields
 from proxy.dialects.base import Rules
@@ -70,9 +70,15 @@ class ModelRoutes:
         else:
             await say(send, path, unknown_model(name, self.versions))
 
-    async def passed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A route of `PASSED` or `GENERATING`."""
-        path: str = scope["hone.path"]
+    def passed(self, path: str) -> App:
+        """A route of `PASSED` or `GENERATING`. However a caller spelled it, this is the path that the engine gets."""
+
+        async def route(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._serve(scope, receive, send, path)
+
+        return route
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
         try:
             self._allow(scope["method"], path)
             await self._pass(scope, receive, send, path)
@@ -98,7 +104,7 @@ class ModelRoutes:
         fields = await self._read(scope, receive)
         target = self._target(fields, scope["hone.caller"])
         route = self.versions.route(target.alias, None, target.version)
-        body = orjson.dumps(fields | {"model": route.engine_model}) if scope["method"] == "POST" else None
+        body = engine_fields.dump(fields | {"model": route.engine_model}) if scope["method"] == "POST" else None
         with self.versions.hold(route):
             async with Connected(receive):
                 reply = await self.client.send(
@@ -116,8 +122,11 @@ class ModelRoutes:
         engine_fields.refuse(fields)
         engine_fields.check_bounds(fields)
         rules = Rules(media_hosts=frozenset(self.settings.allowed_media_hosts))
-        for name in ("messages", "input"):
-            engine_fields.check_media(fields.get(name), rules, name)
+        try:
+            for name in ("messages", "input"):
+                engine_fields.check_media(fields.get(name), rules, name)
+        except RecursionError as e:
+            raise engine_fields.too_deep() from e
         return fields
 
     def _target(self, fields: dict[str, Any], caller: Caller) -> Target:

@@ -59,7 +59,13 @@ async def test_with_one_alias_the_model_may_be_left_out(proxy: Proxy, engine: Fa
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "model")
 
 
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses", "/v1/messages"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/completions", "/v1/responses", "/v1/messages", "/v1/%63ompletions", "/v1/completions/",
+        "/t/run/v1/completions/",
+    ],
+)  # fmt: skip
 async def test_generating_routes_that_are_not_recorded_are_not_served(
     proxy: Proxy, engine: FakeEngine, path: str
 ) -> None:
