@@ -175,8 +175,13 @@ class InService:
             replica_url=min(holders, key=self._load).url,
             engine_key=self._engine_key,
             base_fingerprint=wanted.base_fingerprint or alias.base_fingerprint,
-            moved=exact is None and pinned is not None and wanted.id != pinned,
+            moved=exact is None and wanted.id != pinned and self._is_pin_of(alias, pinned),
         )
+
+    def _is_pin_of(self, alias: AliasView, pinned: str | None) -> bool:
+        """Whether a run's pin says anything about `alias`: a run that asks for two aliases is pinned on one of them."""
+        version = self._snapshot.versions.get(pinned or "")
+        return pinned is not None and (version is None or version.alias_id == alias.id)
 
     def _pinned(self, alias: AliasView, pinned: str | None) -> VersionView | None:
         """The pinned version while the pin holds and can be served; None moves the run to the live version."""

@@ -168,6 +168,20 @@ async def test_a_pin_too_old_moves_to_live(world: World) -> None:
     assert not versions.route(alias, pinned=held[1].id).moved
 
 
+async def test_a_run_that_asks_for_a_second_alias_keeps_its_pin_on_the_first(world: World) -> None:
+    await ensure_alias(world.store, "default", "searcher", "base", "fingerprint")
+    one = await world.gated()
+    await world.replica(one)
+    await world.live(one)
+    searcher, helpdesk = world.versions.resolve("searcher"), world.versions.resolve("helpdesk")
+    assert searcher is not None
+    assert helpdesk is not None
+    other = world.versions.route(searcher.alias, pinned=one.id)
+    assert (other.version.name, other.moved) == ("searcher@0", False)
+    assert not world.versions.route(helpdesk.alias, pinned=one.id).moved
+    assert not world.versions.route(helpdesk.alias, pinned=other.version.id).moved
+
+
 async def test_the_named_version_wins_over_the_pin_and_never_moves(world: World) -> None:
     one = await world.gated()
     await world.replica(one)
