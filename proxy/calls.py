@@ -27,6 +27,7 @@ from proxy.errors import (
     CallerError,
     ClientGone,
     EngineBroke,
+    EngineSaid,
     EngineUnreachable,
     NoReplica,
     Unavailable,
@@ -178,6 +179,10 @@ class Calls:
             call.failure, call.error = e, str(e)
         except EngineBroke as e:
             call.failure, call.error = BadGateway(f"{e}. The call was not finished; try again."), str(e)
+        except Exception as e:  # a fault of ours must neither leave the call open nor the client without an answer
+            log.exception("call %s failed by a fault in Hone", call.id)
+            call.error = f"a fault in Hone: {type(e).__name__}: {e}"
+            call.failure = EngineSaid(f"{call.error}. Its log has more.", status=500, kind="server_error")
         state, sampled = self._state(call), call.answer.sampled()
         refused = await self._record(call, state, sampled)
         self._count(call, state, sampled)

@@ -35,7 +35,10 @@ class ChatDialect:
     def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: Rules) -> ChatReading:
         """Read a request. Raises BadRequest."""
         fields = engine_fields.load(body)
-        _check(fields, rules)
+        try:
+            _check(fields, rules)
+        except RecursionError as e:
+            raise engine_fields.too_deep() from e
         retries = headers.get(b"x-stainless-retry-count", b"0")
         request = Request(
             dialect=self.name,
@@ -48,7 +51,7 @@ class ChatDialect:
             rest={name: value for name, value in fields.items() if name not in _BLOBS},
             body_hash=blake2b(body, digest_size=16).digest(),
             sampling=engine_fields.sampling(fields, rules, _forced(fields)),
-            retry_count=int(retries) if retries.isdigit() else 0,
+            retry_count=int(retries[:4]) if retries.isdigit() else 0,
         )
         return ChatReading(request, fields, rules)
 
@@ -139,7 +142,7 @@ class ChatReading:
         body["include_reasoning"] = True  # without it the engine hides ids and logprobs; the answer hides it instead
         if self.request.stream:
             body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
-        return orjson.dumps(body)
+        return engine_fields.dump(body)
 
     def answer(self) -> ChatAnswer:
         """An empty answer."""
@@ -301,12 +304,12 @@ class ChatAnswer:
             if not value:
                 continue
             if name == "content":
-                choice.content.append(value)
+                choice.content.append(_text(value))
             elif name == "tool_calls":
                 for at, part in enumerate(value):
                     _merge_tool_call(choice.tool_calls, part, at)
             elif name in ("reasoning", "reasoning_content"):
-                choice.reasoning.append(value)
+                choice.reasoning.append(_text(value))
             elif name != "role":
                 choice.extras[name] = value
         if self._hide_reasoning:
@@ -343,6 +346,12 @@ class ChatAnswer:
             return None
         prompt, sampled = len(self._prompt_ids), sum(len(choice.token_ids) for choice in choices)
         return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.60} is no text")
+    return value
 
 
 def _parse(data: bytes) -> Body:

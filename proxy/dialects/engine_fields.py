@@ -104,6 +104,19 @@ def load(body: bytes) -> Body:
     return fields
 
 
+def dump(body: Body) -> bytes:
+    """A body for the engine. Raises BadRequest for one that is nested deeper than can be written."""
+    try:
+        return orjson.dumps(body)
+    except orjson.JSONEncodeError as e:
+        raise too_deep() from e
+
+
+def too_deep() -> BadRequest:
+    """What a caller is told whose body is nested deeper than we follow."""
+    return BadRequest("the body is nested too deeply: at most some 250 lists and objects inside each other are read.")
+
+
 def refuse(body: Body) -> None:
     """Raise BadRequest, naming the field, for what must not reach the engine, also one level down."""
     for name, value in body.items():

@@ -406,6 +406,36 @@ async def test_a_silent_engine_is_given_up(store: Store, engine: FakeEngine) -> 
 # --- requests that make no sense
 
 
+@pytest.mark.parametrize("depth", [300, 1000, 5000])
+@pytest.mark.parametrize("where", ["metadata", "content"])
+async def test_a_body_that_is_nested_too_deeply_is_refused(
+    proxy: Proxy, engine: FakeEngine, where: str, depth: int
+) -> None:
+    nested = '[{"content":' * (depth // 2) + "[]" + "}]" * (depth // 2)
+    of_content, of_metadata = (nested, "{}") if where == "content" else ("[]", nested)
+    body = (
+        f'{{"model": "helpdesk", "metadata": {of_metadata}, "messages": [{{"role": "user", "content": {of_content}}}]}}'
+    )
+    headers = {"content-type": "application/json"}
+    for path in ("/v1/chat/completions", "/v1/embeddings"):
+        answer = await proxy.http.post(path, content=body.encode(), headers=headers)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert engine.requests == []
+
+
+async def test_a_fault_of_our_own_ends_the_call_and_is_told(
+    proxy: Proxy, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(self: Any, data: bytes) -> bytes:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("proxy.dialects.chat.ChatAnswer.body", broken)
+    answer = await proxy.chat()
+    assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
+    assert "a bug" in caplog.text
+    assert (await proxy.call())["status"] == "errored"
+
+
 @pytest.mark.parametrize("body", [b"", b"{not json", b"[]", b"\xff\xfe"])
 async def test_a_body_that_is_no_json_object_is_refused(proxy: Proxy, engine: FakeEngine, body: bytes) -> None:
     headers = {"content-type": "application/json"}

@@ -351,6 +351,7 @@ def test_an_answer_that_breaks_off_keeps_what_was_sampled(count: int) -> None:
         b'{"choices": []}',
         b'{"choices": [{"index": 0}]}',
         b'{"choices": [5]}',
+        b'{"choices": [{"index": 0, "message": {"content": ["x"]}, "finish_reason": "stop"}]}',
         b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": null}]}',
     ],
 )
