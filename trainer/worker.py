@@ -196,17 +196,21 @@ class AliasTrainer:
     async def _read(self, held: Sequence[GroupClaim], parent: VersionView, seconds: Seconds) -> list[GroupRows]:
         line = await versions.ancestry(self._store, parent.id)
         basis = Basis(self._fingerprint, line, self._settings.max_age, self._settings.token_budget)
-        found = []
-        for claim in held:
-            if claim.score_id is None:
-                raise TrainerError(f"group {claim.group_id} was claimed for training but has no score")
-            with seconds.phase("read"):
-                view = await transcripts.load_group(self._store, claim.group_id, with_tokens=True)
-                rewards = await scores.rewards(self._store, claim.score_id)
-            with seconds.phase("rows"):
-                by_std = self._settings.advantage_std
-                found.append(await self._torch.run(group_rows, view, rewards, basis, divide_by_std=by_std))
-        return found
+        with seconds.phase("read"):
+            views = await transcripts.load_groups(self._store, [claim.group_id for claim in held], with_tokens=True)
+            rewards = [await self._rewards(claim) for claim in held]
+
+        def all_rows() -> list[GroupRows]:
+            by_std = self._settings.advantage_std
+            return [group_rows(v, r, basis, divide_by_std=by_std) for v, r in zip(views, rewards, strict=True)]
+
+        with seconds.phase("rows"):
+            return await self._torch.run(all_rows)
+
+    async def _rewards(self, claim: GroupClaim) -> dict[str, float | None]:
+        if claim.score_id is None:
+            raise TrainerError(f"group {claim.group_id} was claimed for training but has no score")
+        return await scores.rewards(self._store, claim.score_id)
 
     async def _leave_out(self, groups: Sequence[GroupRows], held: Sequence[GroupClaim]) -> list[GroupRows]:
         by_id = {claim.group_id: claim for claim in held}
