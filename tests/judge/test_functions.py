@@ -1,12 +1,14 @@
 """Reward functions in child processes: results, faults, hangs, and where they run."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from judge.errors import FunctionsDown
@@ -125,6 +127,29 @@ async def test_a_function_that_hangs_is_killed_and_the_next_call_works(pool: Mak
     assert again not in (None, pid)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid or 0), 0)
+
+
+async def test_what_a_function_started_is_killed_with_it(pool: Make, tmp_path: Path) -> None:
+    """The child of a killed process becomes nobody's: it must not live on."""
+    (tmp_path / "starts.py").write_text(
+        "import pathlib, subprocess, sys, time\n"
+        "def f(t):\n"
+        "    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "    pathlib.Path('pid.new').write_text(str(child.pid))\n"
+        "    pathlib.Path('pid.new').rename('pid')\n"
+        "    time.sleep(600)\n"
+    )
+    hanging = asyncio.create_task(pool("starts:f").call("starts:f", trajectory("")))
+    async with asyncio.timeout(60):
+        while not (tmp_path / "pid").exists():
+            await asyncio.sleep(0.02)
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started = psutil.Process(int((tmp_path / "pid").read_text()))
+            while started.status() != psutil.STATUS_ZOMBIE:
+                await asyncio.sleep(0.02)
 
 
 async def test_a_function_that_kills_its_process_marks_the_call_alone(pool: Make) -> None:

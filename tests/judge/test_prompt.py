@@ -163,6 +163,15 @@ def test_the_hash_depends_on_the_group_alone(answers: list[str], seed: int, othe
     assert prompt_of(runs, seed).hash != prompt_of([*runs, run("new", "".join(answers) + "!")], seed).hash
 
 
+def test_the_hash_is_of_all_that_the_judge_reads() -> None:
+    def hash_of(rubric: str = "Be right.", **shared: str) -> str:
+        runs = [run("a", "x", **shared), run("b", "y", **shared)]
+        return build_prompt(runs, rubric=rubric, seed=7, max_chars=200_000).hash
+
+    hashes = [hash_of(), hash_of(rubric="Be brief."), hash_of(user="Another task."), hash_of(system="You refuse.")]
+    assert len(set(hashes)) == len(hashes)
+
+
 @given(st.integers(2, 12), SEEDS)
 def test_ids_and_order_follow_from_the_seed_alone(size: int, seed: int) -> None:
     runs = [run(str(i), f"answer {i}") for i in range(size)]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -264,7 +265,9 @@ async def test_parts_are_combined_and_kept(store: Store, recorded: Recorded, jud
 async def test_a_penalty_is_taken_off(store: Store, recorded: Recorded, judging: Any) -> None:
     group_id, _ = await recorded.group("g", ["idiot 0.9", "friend 0.8"])
     parts = [{"kind": "ruler"}, function("rude", weight=0.5, penalty=True)]
-    assert rewards(await judged(store, judging, group_id, rewards=parts)) == pytest.approx([0.4, 0.8])
+    scored = await judged(store, judging, group_id, rewards=parts)
+    assert rewards(scored) == pytest.approx([0.4, 0.8])
+    assert {(row.part, row.weight) for row in scored.new.parts} == {("reward", None), ("ruler", 1.0), ("rude", -0.5)}
 
 
 async def test_functions_alone_need_no_judge(
@@ -329,6 +332,18 @@ async def test_two_measured_trajectories_are_compared(
 ) -> None:
     group_id, _ = await recorded.group("v", ["worth 0.3", "worth 0.4"], purpose=Purpose.EVAL)
     assert rewards(await judged(store, judging, group_id)) == [0.3, 0.4]
+
+
+async def test_one_reward_is_not_enough_where_not_all_members_are_only_measured(
+    store: Store, recorded: Recorded, judging: Any
+) -> None:
+    group_id, _ = await recorded.group("g", ["fine", "odd"])
+    group = await load_group(store, group_id)
+    measured, trained = group.members
+    mixed = replace(group, members=[replace(measured, purpose=Purpose.VAL), trained])
+    async with judging(model="", rewards=[function("picky")]) as bench:
+        with pytest.raises(PartsMissing):
+            await score_group(mixed, bench)
 
 
 async def test_a_single_trajectory_to_train_on_is_never_scored(store: Store, recorded: Recorded, judging: Any) -> None:
