@@ -110,8 +110,15 @@ class LazyGroup(click.Group):
             message = _explained(e)
             if shared.debug or message is None:
                 raise
-            click.echo(f"hone: {message}", err=True)
+            click.echo(f"hone: {_harmless(message)}", err=True)
             ctx.exit(2 if type(e).__name__ == "ConfigError" else 1)
+
+
+def _harmless(message: str) -> str:
+    """A message may repeat what an engine, a file or a caller said: nothing that a terminal obeys is left in it."""
+    from recorder.terminal import clean
+
+    return clean(message)
 
 
 def _explained(error: Exception) -> str | None:

@@ -50,6 +50,8 @@ def versions(context: Context, alias: str | None) -> None:
         return
     from rich.table import Table
 
+    from recorder.terminal import line
+
     for one, its_versions in found:
         columns = ("version", "state", "parent", "verified", "since", *_METRICS, "reason")
         table = Table(*columns, box=None, header_style="dim")
@@ -57,7 +59,8 @@ def versions(context: Context, alias: str | None) -> None:
         for v in its_versions:
             parent = names.get(v.parent_id or "", "")
             figures = [_figure(v.metrics.get(name)) for name in _METRICS.values()]
-            table.add_row(v.name, _state(one, v), parent, v.verified, _when(v.state_at), *figures, v.reason)
+            cells = (parent, v.verified or "", _when(v.state_at), *figures, v.reason or "")
+            table.add_row(line(v.name), line(*_state(one, v)), *map(line, cells))
         _print(table)
 
 
@@ -169,19 +172,25 @@ def status(context: Context) -> None:
         return
     from rich.table import Table
 
+    from recorder.terminal import line
+
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_row("data", found["data"], "")
+
+    def add(*cells: str) -> None:
+        table.add_row(*map(line, cells))
+
+    add("data", found["data"], "")
     run = found["run"]
-    table.add_row("hone up", f"runs, {run['proxy_url']}/v1" if run else "does not run", "")
+    add("hone up", f"runs, {run['proxy_url']}/v1" if run else "does not run", "")
     for row in found["engines"]:
-        table.add_row("engine", f"{row['url']} {row['state']}", row["detail"] or ", ".join(row["loaded"]))
+        add("engine", f"{row['url']} {row['state']}", row["detail"] or ", ".join(row["loaded"]))
     for row in found["proxies"]:
-        table.add_row("proxy", row["url"], f"{row['in_flight']} in flight")
+        add("proxy", row["url"], f"{row['in_flight']} in flight")
     for row in found["workers"]:
-        table.add_row("worker", row, "")
+        add("worker", row, "")
     for row in found["aliases"]:
         canary = f", canary {row['canary']} ({row['canary_share']:.0%})" if row["canary"] else ""
-        table.add_row("alias", row["name"], f"live {row['live']}{canary}")
+        add("alias", row["name"], f"live {row['live']}{canary}")
     _print(table)
 
 
@@ -243,11 +252,12 @@ def _version_json(alias: AliasView, version: VersionView) -> dict[str, Any]:
     }
 
 
-def _state(alias: AliasView, version: VersionView) -> str:
+def _state(alias: AliasView, version: VersionView) -> tuple[str, str]:
+    """A version's state as it is shown, and its colour."""
     colours = {"live": "bold green", "canary": "yellow", "rejected": "red", "abandoned": "dim", "retired": "dim"}
     share = f" {alias.canary_share:.0%}" if version.id == alias.canary_version_id else ""
     colour = colours.get(version.state, "default")
-    return f"[{colour}]{version.state}{share}[/]"
+    return f"{version.state}{share}", colour
 
 
 def _figure(value: object) -> str:
@@ -263,7 +273,7 @@ def _when(unix_s: float) -> str:
 def _print(table: Any) -> None:
     from rich.console import Console
 
-    console = Console()
+    console = Console(markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
     console.print(table)

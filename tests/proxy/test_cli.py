@@ -18,6 +18,7 @@ from proxy import cli as cli_module
 from proxy.cli import COMMANDS, Context, cli, with_shared_options
 from recorder.aliases import ensure_alias, get_alias, set_canary
 from recorder.migrate import open_store
+from recorder.replicas import report_replica
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.versions import VersionView, allocate, get_version, mark
@@ -185,6 +186,22 @@ def test_versions_lists_names_states_and_the_live_one(tmp_path: Path) -> None:
     assert header.split() == ["version", "state", "parent", "verified", "since", "reward", "kl", "tokens", "reason"]
     assert one.split()[:3] == ["helpdesk@1", "gated", "helpdesk@0"]
     assert base.split()[:2] == ["helpdesk@0", "live"]
+
+
+def test_what_an_engine_said_is_shown_as_it_is_and_rules_no_terminal(tmp_path: Path) -> None:
+    [version] = make_versions(tmp_path, 1)
+
+    async def reject() -> None:
+        store = await open_store(tmp_path, RecorderSettings(), migrate=False)
+        await mark(store, version.id, VersionState.REJECTED, "load: no [/path] in [bold]x \x1b]0;owned\x07")
+        await report_replica(store, "default", "http://e:1", state="down", loaded=[], detail="said [/INST] \x1b[2J")
+        await store.close()
+
+    asyncio.run(reject())
+    told = hone("versions", "--data", str(tmp_path))[1] + hone("status", "--data", str(tmp_path))[1]
+    assert "load: no [/path] in [bold]x ␛]0;owned␇" in told
+    assert "said [/INST] ␛[2J" in told
+    assert "\x1b" not in hone("promote", "\x1b[31m9", "--data", str(tmp_path))[2]
 
 
 def test_status_says_what_is_in_service(tmp_path: Path) -> None:
