@@ -13,12 +13,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import transcripts
 from recorder.errors import StoreUnavailable
+from recorder.lanes import SqliteLane, Statement
 from recorder.migrate import open_store
 from recorder.recorder import Recorder
 from recorder.schema import calls, choices, nodes, trajectories
@@ -139,4 +142,22 @@ async def test_power_durability_writes_the_same(tmp_path: Path, empty_database: 
     await recorder.stop()
     async with store.read() as conn:
         assert set((await conn.execute(select(calls.c.id))).scalars()) == {m.call_id for m in made}
+    await store.close()
+
+
+@pytest.mark.parametrize(("durability", "synchronous"), [("process", 1), ("power", 2)])
+async def test_only_power_durability_waits_for_the_disk(
+    tmp_path: Path, durability: Literal["process", "power"], synchronous: int
+) -> None:
+    store = await open_store(tmp_path, RecorderSettings(durability=durability), migrate=True)
+    lane = SqliteLane(store, durability)
+    await lane.start()
+    asked = Statement(text("PRAGMA synchronous"))
+
+    async def of_store(conn: AsyncConnection, found: Any) -> None:
+        assert (await conn.exec_driver_sql("PRAGMA synchronous")).scalar_one() == synchronous
+
+    assert [tuple(row) for row in await lane.write(lambda ex: ex.all(asked))] == [(synchronous,)]
+    await lane.write(lambda ex: None, of_store)  # what ends a run goes this way
+    await lane.stop()
     await store.close()
