@@ -113,6 +113,10 @@ def test_choices_that_became_siblings_are_each_trained_once_and_told_by_their_ow
     found = group_rows(group(sibling(0), sibling(1), sibling(2)), rewards, BASIS)
     assert [row.calls for row in found.rows] == [(("call_1", 0),), (("call_1", 1),), (("call_1", 2),)]
     assert (list(found.left), list(found.skipped), found.ledger_rows()) == ([], [], [])
+    found = group_rows(group(sibling(0), sibling(1)), rewards, BASIS)  # nobody went on with the third
+    assert {(row.object_id, row.code, str(row.detail)) for row in found.ledger_rows()} == {
+        ("call_1", LeftOut.NOT_SELECTED, str({"choice": 2, "trajectory": name})) for name in ("t0", "t1")
+    }
     found = group_rows(group(sibling(0), sibling(1), sibling(2, LeftOut.TRUNCATED)), rewards, BASIS)
     assert [(row.object_kind, row.object_id, row.code) for row in found.ledger_rows()] == [
         ("trajectory", "t2", LeftOut.TRUNCATED)

@@ -183,17 +183,19 @@ def test_a_model_with_a_window_gets_one_row_a_pass(tiny_base: Path, tmp_path: Pa
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
 
-def test_soft_caps_that_torchs_attention_leaves_out_are_not_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cap", [0.5, 50.0])
+def test_soft_caps_that_torchs_attention_leaves_out_are_not_left_out(tmp_path: Path, cap: float) -> None:
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
     config = Gemma2Config(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
-        intermediate_size=64, vocab_size=64, layer_types=["full_attention"] * 2, attn_logit_softcapping=0.5,
+        intermediate_size=64, vocab_size=64, layer_types=["full_attention"] * 2, attn_logit_softcapping=cap,
         initializer_range=0.5, pad_token_id=0, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
     model = Gemma2ForCausalLM(config)
     model.save_pretrained(tmp_path)
     policy = load_policy(tmp_path, TrainerSettings(rank=4))
+    assert policy._causal.config._attn_implementation == "eager"
     row = some_rows()[1]
     model.set_attn_implementation("eager")
     with torch.no_grad():
