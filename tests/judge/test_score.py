@@ -1,6 +1,7 @@
 """Scoring a group: who is judged, by what, and what is written about it."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -23,7 +24,7 @@ from judge.rewards import Bench
 from judge.score import GroupScore, score_group
 from judge.settings import JudgeSettings
 from recorder import claims, feedback, scores
-from recorder.states import Purpose
+from recorder.states import Purpose, TrajectoryState
 from recorder.store import Store
 from recorder.transcripts import load_group
 from tests.judge.judge_server import Behaviour, JudgeServer, documents, fails, says, verdicts
@@ -98,6 +99,34 @@ async def test_one_request_ranks_a_group(store: Store, recorded: Recorded, judgi
     assert len(own) == 3
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": TrajectoryState.ERRORED},
+        {"state": TrajectoryState.ABANDONED},
+        {"state": TrajectoryState.SEALED_LATE},
+        {"purpose": Purpose.NONE},
+        {"selection": "not_selected"},
+        {"messages": []},
+    ],
+    ids=str,
+)
+async def test_who_is_not_judged_is_neither_shown_nor_scored(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer, change: dict[str, Any]
+) -> None:
+    group_id, (one, other, _) = await recorded.group("g", ["worth 0.2", "worth 0.9", "worth 0.5"])
+    group = await load_group(store, group_id)
+    *judged_ones, last = group.members
+    async with judging() as bench:
+        scored = await score_group(replace(group, members=[*judged_ones, replace(last, **change)]), bench)
+    assert list(scored.rewards) == [one, other]
+    assert {part.trajectory_id for part in scored.new.parts} == {one, other}
+    assert "worth 0.5" not in str(server.requests)
+    with pytest.raises(CannotJudge, match="1 trajectories that can be judged, of 2"):
+        async with judging() as bench:
+            await score_group(replace(group, members=[judged_ones[0], replace(last, **change)]), bench)
+
+
 def shuffled(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(entries, key=lambda e: e["score"])
 
@@ -110,17 +139,25 @@ async def test_a_reordered_reply_swaps_no_rewards(
     assert rewards(await judged(store, judging, group_id)) == [0.2, 0.9, 0.5]
 
 
-FAULTS: dict[str, Behaviour] = {
-    "garbage": says("I would rather not."),
-    "nothing": says(None),
-    "half the ids": verdicts(change=lambda e: e[: len(e) // 2]),
-    "an id twice": verdicts(change=lambda e: [*e, e[0]]),
-    "unknown ids": verdicts(change=lambda e: [{**one, "id": "t-" + str(i)} for i, one in enumerate(e)]),
-    "out of scale": verdicts(lambda d: 1.5),
-    "mixed scales": verdicts(change=lambda e: [{**e[0], "score": 7}, *({**one, "score": 0.5} for one in e[1:])]),
-    "negative": verdicts(lambda d: -3),
-    "booleans": verdicts(lambda d: True),
-    "nan": verdicts(lambda d: float("nan")),
+def unlike(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**entries[0], "score": 7}, *({**one, "score": 0.5} for one in entries[1:])]
+
+
+# What is wrong with a reply, and what the judge is told about it.
+FAULTS: dict[str, tuple[Behaviour, str]] = {
+    "garbage": (says("I would rather not."), "no JSON object"),
+    "nothing": (says(None), "empty"),
+    "half the ids": (verdicts(change=lambda e: e[: len(e) // 2]), "no score for: t-"),
+    "an id twice": (verdicts(change=lambda e: [*e, e[0]]), "is there twice"),
+    "unknown ids": (
+        verdicts(change=lambda e: [{**one, "id": "t-" + str(i)} for i, one in enumerate(e)]),
+        "unknown ids: 't-0', 't-1'",
+    ),
+    "out of scale": (verdicts(lambda d: 1.5), "is 1.5, outside 0"),
+    "mixed scales": (verdicts(change=unlike), "different scales"),
+    "negative": (verdicts(lambda d: -3), "is -3, outside 0"),
+    "booleans": (verdicts(lambda d: True), "is true, not a number"),
+    "nan": (verdicts(lambda d: float("nan")), "not finite"),
 }
 
 
@@ -128,7 +165,7 @@ FAULTS: dict[str, Behaviour] = {
 async def test_a_reply_that_cannot_be_read_is_repaired_once(
     store: Store, recorded: Recorded, judging: Any, server: JudgeServer, fault: str
 ) -> None:
-    server.behave(FAULTS[fault], verdicts())
+    server.behave(FAULTS[fault][0], verdicts())
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     scored = await judged(store, judging, group_id)
     assert rewards(scored) == [0.2, 0.9]
@@ -136,14 +173,15 @@ async def test_a_reply_that_cannot_be_read_is_repaired_once(
     first, second = server.requests
     assert second["messages"][:2] == first["messages"]
     assert [m["role"] for m in second["messages"][2:]] == ["assistant", "user"]
-    assert "cannot be used" in second["messages"][3]["content"]
+    told = second["messages"][3]["content"]
+    assert re.search(rf"cannot be used: [^.]*{FAULTS[fault][1]}", told), told
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_judge_that_cannot_be_understood_gives_no_reward(
     store: Store, recorded: Recorded, judging: Any, server: JudgeServer, fault: str
 ) -> None:
-    server.behave(FAULTS[fault])
+    server.behave(FAULTS[fault][0])
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     with pytest.raises(JudgeUnanswered) as caught:
         await judged(store, judging, group_id)
