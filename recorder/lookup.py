@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recorder import statements as sql
-from recorder.lanes import Executor
+from recorder.lanes import Executor, Row
 from recorder.lineage import Match, decide
 from recorder.states import Purpose, TrajectoryState
 from recorder.tokens import BLOCK, HASH_BYTES
@@ -40,25 +40,32 @@ def issued(ex: Executor, project_id: str, ids: Sequence[str]) -> dict[str, tuple
     return {row[0]: (Parent(row[2], row[3]), row[4]) for row in rows if row[1] != sql.AMBIGUOUS_ISSUED}
 
 
-def sampled(ex: Executor, project_id: str, nodes: Sequence[bytes]) -> dict[bytes, list[Match]]:
-    """The sampled choices at each of some nodes."""
-    matches: dict[bytes, list[Match]] = {}
-    for row in ex.all(sql.SAMPLED_LEAVES, nodes=list(nodes)) if nodes else ():
-        if row[7] == project_id:
-            match = Match(row[1], row[2], row[3], row[4] == TrajectoryState.OPEN, bool(row[5]), row[6])
-            matches.setdefault(bytes(row[0]), []).append(match)
-    return matches
+def deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes]) -> list[Match]:
+    """The sampled choices at the first of `ends` that has any, the newest first, at most `MOST_EQUAL` of them."""
+    present = {bytes(row[0]) for row in ex.all(sql.SAMPLED_NODES, nodes=list(ends))} if ends else set()
+    for end in ends:
+        rows = ex.all(sql.SAMPLED_LEAVES, node=end) if end in present else ()
+        matches = [_match(row[:6]) for row in rows if row[6] == project_id]
+        if matches:
+            return matches
+    return []
 
 
-def leaf_in(ex: Executor, project_id: str, trajectory_id: str, ends: Sequence[bytes]) -> Parent | None:
+def _match(row: Row) -> Match:
+    call_id, choice, trajectory_id, state, continued, at = row
+    return Match(call_id, choice, trajectory_id, state == TrajectoryState.OPEN, bool(continued), at)
+
+
+def leaf_in(ex: Executor, trajectory_id: str, ends: Sequence[bytes]) -> Parent | None:
     """The sampled choice of a trajectory, or of one that it continues, at the first of `ends` that has one."""
-    matches = sampled(ex, project_id, ends)
-    home: str | None = trajectory_id if matches else None
+    home: str | None = trajectory_id if ends else None
     while home is not None:
-        for end in ends:
-            here = decide(m for m in matches.get(end, ()) if m.trajectory_id == home).match
-            if here is not None:
-                return Parent(here.call_id, here.choice)
+        matches: dict[bytes, list[Match]] = {}
+        for row in ex.all(sql.LEAVES_IN, trajectory=home, nodes=list(ends)):
+            matches.setdefault(bytes(row[0]), []).append(_match(row[1:]))
+        here = next((matches[end] for end in ends if end in matches), [])
+        if (found := decide(here).match) is not None:
+            return Parent(found.call_id, found.choice)
         home = next((row[0] for row in ex.all(sql.CONTINUES, trajectory=home)), None)
     return None
 

@@ -161,7 +161,7 @@ class Recorder:
         if project_id is None:
             return None
         chain = self._memory.chain(await self._key(project_id), messages)
-        parent = await self._leaf_in(project_id, trajectory.id, lineage.assistant_ends(messages, chain))
+        parent = await self._leaf_in(trajectory.id, lineage.assistant_ends(messages, chain))
         if parent is not None:
             return parent
         issued = await self._issued(project_id, lineage.issued_in(messages))
@@ -279,12 +279,11 @@ class Recorder:
         if len({home for _, home in issued}) != 1:
             return None  # none that is ours, or of several runs: proves nothing
         choice, home = issued[0]
-        parent = await self._leaf_in(project_id, home, ends) or choice
+        parent = await self._leaf_in(home, ends) or choice
         return Found("tool_call_id", Confidence.EXACT, parent, await self._going_on(home))
 
     async def _by_lineage(self, project_id: str, ends: Sequence[bytes]) -> Found:
-        matches = await self._lane.read(lambda ex: lookup.sampled(ex, project_id, ends))
-        deepest = next((matches[end] for end in ends if end in matches), [])
+        deepest = await self._lane.read(lambda ex: lookup.deepest_sampled(ex, project_id, ends))
         claimed = self._memory.claimed
         decision = lineage.decide(
             replace(m, continued=m.continued or Parent(m.call_id, m.choice) in claimed) for m in deepest
@@ -304,12 +303,12 @@ class Recorder:
             known |= await self._lane.read(lambda ex: lookup.issued(ex, project_id, missing))
         return [known[id_] for id_ in ids if id_ in known]
 
-    async def _leaf_in(self, project_id: str, trajectory_id: str, ends: Sequence[bytes]) -> Parent | None:
+    async def _leaf_in(self, trajectory_id: str, ends: Sequence[bytes]) -> Parent | None:
         """The deepest sampled choice of a trajectory, or of one that it continues, among the ends of a conversation."""
         known = self._memory.leaves.get((trajectory_id, ends[0]))
         if known is not None:
             return known
-        return await self._lane.read(lambda ex: lookup.leaf_in(ex, project_id, trajectory_id, ends))
+        return await self._lane.read(lambda ex: lookup.leaf_in(ex, trajectory_id, ends))
 
     async def _project_of(self, ref: TrajectoryRef) -> str | None:
         known = self._memory.refs.get(ref.id)

@@ -245,7 +245,7 @@ choices = Table(
     Column("trainable", Boolean, nullable=False),
     Column("untrainable_reason", Text),
     PrimaryKeyConstraint("call_id", "index"),
-    Index(None, "node_id"),
+    Index(None, "node_id", "call_id"),
 )
 
 issued = Table(

@@ -253,10 +253,15 @@ ISSUED: Final = Statement(
 _continued = exists().where(
     and_(_child.c.parent_call_id == choices.c.call_id, _child.c.parent_choice == choices.c["index"])
 )
-# The project is told and not asked for: node ids are its own, and SQLite would walk its calls instead of the nodes.
+# Which of some nodes were ever sampled, by the index alone.
+SAMPLED_NODES: Final = Statement(
+    select(choices.c.node_id).where(choices.c.node_id.in_(bindparam("nodes", expanding=True))).distinct()
+)
+# The newest sampled choices at a node: where thousands of runs were equal so far, not all of them are looked at.
+# The project is told and not asked for: node ids are its own, and SQLite would walk its calls instead of the node's.
+MOST_EQUAL: Final = 256
 SAMPLED_LEAVES: Final = Statement(
     select(
-        choices.c.node_id,
         choices.c.call_id,
         choices.c["index"],
         calls.c.trajectory_id,
@@ -267,7 +272,28 @@ SAMPLED_LEAVES: Final = Statement(
     )
     .join(calls, calls.c.id == choices.c.call_id)
     .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
-    .where(choices.c.node_id.in_(bindparam("nodes", expanding=True)))
+    .where(choices.c.node_id == bindparam("node"))
+    .order_by(choices.c.call_id.desc())
+    .limit(literal_column(str(MOST_EQUAL)))
+    .offset(literal_column("0"))
+)
+# The sampled choices of one trajectory at some nodes. `coalesce` keeps SQLite from looking the nodes up first, at which
+# thousands of other runs may have been: this one's calls are few.
+LEAVES_IN: Final = Statement(
+    select(
+        choices.c.node_id,
+        choices.c.call_id,
+        choices.c["index"],
+        calls.c.trajectory_id,
+        literal_column("'open'"),  # one trajectory's state decides nothing
+        _continued.label("continued"),
+        calls.c.started_at,
+    )
+    .join(calls, calls.c.id == choices.c.call_id)
+    .where(
+        calls.c.trajectory_id == bindparam("trajectory"),
+        func.coalesce(choices.c.node_id, choices.c.node_id).in_(bindparam("nodes", expanding=True)),
+    )
 )
 CONTINUES: Final = Statement(select(trajectories.c.continues).where(trajectories.c.id == bindparam("trajectory")))
 

@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from recorder import transcripts
+from recorder import canonical, lookup, transcripts
 from recorder.recorder import NOTHING_FOUND, Recorder
 from recorder.schema import calls, trajectories
 from recorder.settings import RecorderSettings
+from recorder.statements import MOST_EQUAL
 from recorder.states import Confidence
 from recorder.store import Store, sqlite_url
 from recorder.turns import Address, Parent, TrajectoryRef
@@ -161,6 +162,15 @@ async def test_a_retry_among_equal_requests_is_as_uncertain_as_they_are_and_join
     assert on.attribution.trajectory.id == retry.attribution.trajectory.id
     for view in await transcripts.load_trajectories(store, sorted(runs)):
         assert [call.superseded_by for call in view.calls] == [None]
+
+
+async def test_of_very_many_equal_runs_the_newest_are_looked_at(talk: Talk) -> None:
+    runs = await asyncio.gather(*(talk.call([user("ping")], "pong") for _ in range(MOST_EQUAL + 20)))
+    ends = canonical.chain(await talk.recorder._key(PROJECT), [user("ping"), assistant("pong")])[1:]
+    found = await talk.recorder._lane.read(lambda ex: lookup.deepest_sampled(ex, PROJECT, ends))
+    assert [m.call_id for m in found] == sorted((run.call_id for run in runs), reverse=True)[:MOST_EQUAL]
+    parent = await talk.recorder.parent_in(runs[0].attribution.trajectory, [user("ping"), assistant("pong"), user("!")])
+    assert parent == Parent(runs[0].call_id, 0)
 
 
 async def test_what_one_process_wrote_another_finds(store: Store, talk: Talk) -> None:

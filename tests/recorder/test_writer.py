@@ -282,6 +282,14 @@ def test_no_statement_of_the_hot_path_walks_a_table(empty_database: Path, name: 
     assert [step for step in plan if step.endswith("(project_id=?)")] == []  # as good as all rows
 
 
+def test_a_leaf_is_looked_for_among_the_calls_of_its_trajectory(empty_database: Path) -> None:
+    text, flat = statements.LEAVES_IN.spelled({"trajectory": "a", "nodes": [b"a"] * 64})
+    with contextlib.closing(sqlite3.connect(empty_database)) as connection:
+        plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + text, flat)]
+    assert "(trajectory_id=?)" in plan[0]
+    assert [step for step in plan if "node_id" in step] == []
+
+
 def test_lists_are_spelled_out() -> None:
     from sqlalchemy import bindparam
 

@@ -446,4 +446,4 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["call_id"], ["calls.id"], name=op.f("fk_choices_call_id")),
         sa.PrimaryKeyConstraint("call_id", "index", name=op.f("pk_choices")),
     )
-    op.create_index(op.f("ix_choices_node_id"), "choices", ["node_id"], unique=False)
+    op.create_index(op.f("ix_choices_node_id_call_id"), "choices", ["node_id", "call_id"], unique=False)
