@@ -95,6 +95,8 @@ def engine_command(
     argv += ["--host", engine.host, "--port", str(engine.port)]
     argv += ["--dtype", dtype_of(engine, device), *_exact(), *_lora(engine), *_optional(engine)]
     argv += _cache(engine, device)
+    if device == "cpu":  # compiling needs a C++ compiler, delays the start by seconds, and made nothing faster
+        argv.append("--enforce-eager")
     argv += ["--disable-uvicorn-access-log", *engine.args]
     env = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_NO_USAGE_STATS": "1"}
     env["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"] = str(KEEP_ALIVE_S)
