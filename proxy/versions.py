@@ -211,7 +211,9 @@ class InService:
         known = self._snapshot.replicas
         if not known:
             return f"no engine is known yet that could serve {version.name}. Try again in a moment."
-        states = "; ".join(f"{r.url} {r.state} ({r.detail or 'serves ' + ', '.join(r.loaded)})" for r in known)
+        states = "; ".join(
+            f"{r.url} {r.state} ({r.detail or 'serves ' + (', '.join(r.loaded) or 'nothing')})" for r in known
+        )
         return f"no engine holds {version.name} now: {states}. Try again in a moment."
 
     def failed(self, route: Route) -> None:

@@ -203,6 +203,10 @@ async def test_without_an_engine_it_says_which_is_down_and_why(world: World) -> 
     await world.versions.refresh()
     with pytest.raises(NoReplica, match=r"e1:1 down \(connection refused\)"):
         world.versions.route(alias)
+    await replicas.report_replica(world.store, "default", E1, state="up", loaded=[])
+    await world.versions.refresh()
+    with pytest.raises(NoReplica, match=r"e1:1 up \(serves nothing\)"):
+        world.versions.route(alias)
 
 
 async def test_an_older_live_version_serves_until_the_promoted_one_is_loaded(world: World) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder import statements
 from recorder.checkpoint import Checkpointer, checkpoint
 from recorder.errors import StoreUnavailable
+from recorder.groups import close_group
 from recorder.lanes import Executor, Lane, SqliteLane, Statement, StoreLane, lane_for
 from recorder.memory import Lru
 from recorder.recorder import Recorder
@@ -26,6 +27,7 @@ from recorder.settings import RecorderSettings
 from recorder.statements import INSERT_CALLS, INSERT_CHOICES, INSERT_GROUPS, INSERT_NODES, INSERT_TRAJECTORIES
 from recorder.store import Store
 from recorder.turns import Address, TrajectoryRef
+from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, request, turn, user
 
 R = TypeVar("R")
@@ -136,6 +138,22 @@ async def test_one_statement_a_table_writes_a_batch(store: Store, monkeypatch: p
         "INSERT INTO calls",
         "INSERT INTO choices",
     ]
+
+
+async def test_groups_are_locked_before_their_members(store: Store) -> None:
+    """PostgreSQL locks rows: a batch that took them the other way round than a sweep would wait for it for ever."""
+    address = Address(trajectory="run", group="g", group_size=2)
+    async with _recording(store, StoreLane(store)) as talk:
+        await talk.call([user("?")], "!", address)
+        going_on = await talk.attributed([user("more")], [choice(assistant("!"))], address)
+        closing = await talk.attributed([user("end")], [choice(assistant("!"))], replace(address, done=True))
+        with Rows(store).statements() as counted:
+            await asyncio.gather(talk.recorder.commit(going_on), talk.recorder.commit(closing))
+    words = [" ".join(statement.split()[:2]) for statement in counted]
+    assert words.index("SELECT groups.id") < words.index("UPDATE trajectories")
+    with Rows(store).statements() as counted:
+        await close_group(store, PROJECT, "g")
+    assert counted[1].startswith("SELECT groups.id")
 
 
 async def test_one_bad_turn_does_not_take_others_down(store: Store, gate: Gate) -> None:
