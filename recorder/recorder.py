@@ -193,7 +193,7 @@ class Recorder:
         """Write an ended call; returns when it is durable, raises StoreUnavailable where it is not.
 
         How long to wait is the caller's policy (`asyncio.timeout`): the writer goes on and may still commit.
-        `address.done` closes the trajectory in the same transaction.
+        `address.done` closes the trajectory in the same transaction, unless the call failed: it may be sent again.
         """
         self._running.end(turn.call_id)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

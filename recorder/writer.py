@@ -279,8 +279,8 @@ class Writer:
 
 
 def _ends(prepared: Prepared) -> bool:
-    """Whether the call's caller said that it ends the trajectory."""
-    return prepared.address.done and prepared.state is not CallState.OPEN
+    """Whether the call's caller said that it ends the trajectory, and it was answered: SDKs send failed ones again."""
+    return prepared.address.done and prepared.state is CallState.COMPLETE
 
 
 def _resolve(done: asyncio.Future[None] | None) -> None:

@@ -224,6 +224,16 @@ async def test_done_closes_in_the_same_transaction(store: Store, talk: Talk) -> 
     assert (view.state, view.end_reason) == (TrajectoryState.COMPLETED, "done")
 
 
+async def test_a_last_call_that_failed_may_be_sent_again(store: Store, talk: Talk) -> None:
+    last = replace(AT, done=True)
+    broken = await talk.call([user("?")], [choice(None)], last, state=CallState.ERRORED)
+    view = await transcripts.load_trajectory(store, broken.attribution.trajectory.id)
+    assert view.state is TrajectoryState.OPEN
+    retry = await talk.call([user("?")], "whole", last, retry_count=1)
+    assert retry.attribution.trajectory.id == broken.attribution.trajectory.id
+    assert (await transcripts.load_trajectory(store, view.id)).state is TrajectoryState.COMPLETED
+
+
 async def test_close_waits_for_queued_turns(store: Store, talk: Talk) -> None:
     made = await talk.attributed([user("?")], [choice(assistant("!"))], AT)
     committing = asyncio.ensure_future(talk.recorder.commit(made))
