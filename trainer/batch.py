@@ -21,9 +21,8 @@ from trainer.rows import Basis, Row, Skipped, trajectory_rows
 
 
 class NotTrained(StrEnum):
-    """Why a trajectory or a group is left out, beside the recorder's `LeftOut`."""
+    """Why a trajectory or a group is left out, beside the recorder's `LeftOut` and states."""
 
-    NOT_COMPLETED = "not_completed"  # errored, abandoned, sealed-late: no fault of the agent
     REWARD_MISSING = "reward_missing"  # the judge could not say
     TOO_FEW = "too_few"  # rewards in the group: there is no mean to compare with
     ZERO_VARIANCE = "zero_variance"  # all did equally well
@@ -32,10 +31,11 @@ class NotTrained(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeftTrajectory:
-    """A member none of whose tokens is trained on."""
+    """A member none of whose tokens is trained on. `told`: the ledger has said why since its group was closed."""
 
     trajectory_id: str
     code: str
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,8 @@ class GroupRows:
     def ledger_rows(self) -> list[LedgerRow]:
         """What of a trained group was left out: its members, and single choices of those that are trained."""
         trained = self.trained
-        members = [LedgerRow(self.project_id, "trajectory", left.trajectory_id, left.code) for left in self.left]
+        untold = [left for left in self.left if not left.told]
+        members = [LedgerRow(self.project_id, "trajectory", left.trajectory_id, left.code) for left in untold]
         choices = [
             LedgerRow(self.project_id, "call", s.call_id, s.code, {"choice": s.choice, "trajectory": s.trajectory_id})
             for s in self.skipped
@@ -81,15 +82,15 @@ def group_rows(
     group: GroupView, rewards: Mapping[str, float | None], basis: Basis, *, divide_by_std: bool = False
 ) -> GroupRows:
     """Decide what of a scored group is trained on. `rewards` is trajectory id → reward of its current score."""
-    left = [LeftTrajectory(member.id, code) for member in group.members if (code := _excluded(member, rewards))]
+    left = [one for member in group.members if (one := _excluded(member, rewards))]
     excluded = {one.trajectory_id for one in left}
     counted = [member for member in group.members if member.id not in excluded]
     scored = {member.id: reward for member in counted if (reward := rewards[member.id]) is not None}
     advantages = group_advantages(scored, divide_by_std=divide_by_std)
     if advantages is None:
-        code = NotTrained.ZERO_VARIANCE if len(scored) > 1 else NotTrained.TOO_FEW
-        return GroupRows(group.id, group.project_id, (), scored, {}, left, (), code)
-    rows, skipped = [], []
+        why = NotTrained.ZERO_VARIANCE if len(scored) > 1 else NotTrained.TOO_FEW
+        return GroupRows(group.id, group.project_id, (), scored, {}, left, (), why)
+    rows, skipped, without_rows = [], [], []
     leaves = {member.main_path[-1] for member in group.members if member.main_path}
     for member in counted:
         own, without = trajectory_rows(member, basis)
@@ -98,8 +99,9 @@ def group_rows(
         rows += own
         skipped += without
         if not own:
-            left.append(LeftTrajectory(member.id, _why_untrained(without)))
-    code = None if rows else _commonest(one.code for one in left)
+            without_rows.append(LeftTrajectory(member.id, _why_untrained(without)))
+    code = None if rows else _commonest(one.code for one in without_rows)
+    left += without_rows
     return GroupRows(group.id, group.project_id, rows, scored, advantages, left, skipped, code)
 
 
@@ -121,16 +123,18 @@ def weigh(groups: Iterable[GroupRows]) -> list[WeightedRow]:
     ]
 
 
-def _excluded(member: TrajectoryView, rewards: Mapping[str, float | None]) -> str | None:
-    """Why a member does not even count for the mean."""
-    if member.purpose is not Purpose.TRAIN:
-        return LeftOut.PURPOSE
+def _excluded(member: TrajectoryView, rewards: Mapping[str, float | None]) -> LeftTrajectory | None:
+    """Why a member does not even count for the mean, if so."""
     if member.state is not TrajectoryState.COMPLETED:
-        return NotTrained.NOT_COMPLETED
+        return LeftTrajectory(member.id, member.state, told=True)
     if member.selection is not None:
-        return LeftOut.NOT_SELECTED
+        return LeftTrajectory(member.id, LeftOut.NOT_SELECTED, told=True)
+    if member.purpose is not Purpose.TRAIN:
+        return LeftTrajectory(member.id, LeftOut.PURPOSE, told=member.purpose is Purpose.NONE)
     reward = rewards.get(member.id)
-    return None if reward is not None and math.isfinite(reward) else NotTrained.REWARD_MISSING
+    if reward is None or not math.isfinite(reward):
+        return LeftTrajectory(member.id, NotTrained.REWARD_MISSING)
+    return None
 
 
 def _why_untrained(skipped: Sequence[Skipped]) -> str:

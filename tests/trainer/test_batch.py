@@ -36,25 +36,27 @@ def test_every_row_of_a_trajectory_gets_its_one_advantage_and_every_trajectory_t
 
 
 @pytest.mark.parametrize(
-    ("overrides", "expected"),
+    ("overrides", "expected", "told"),
     [
-        ({"state": TrajectoryState.ERRORED}, NotTrained.NOT_COMPLETED),
-        ({"state": TrajectoryState.ABANDONED}, NotTrained.NOT_COMPLETED),
-        ({"state": TrajectoryState.SEALED_LATE}, NotTrained.NOT_COMPLETED),
-        ({"state": TrajectoryState.OPEN}, NotTrained.NOT_COMPLETED),
-        ({"purpose": Purpose.VAL}, LeftOut.PURPOSE),
-        ({"purpose": Purpose.NONE}, LeftOut.PURPOSE),
-        ({"selection": "not_selected"}, LeftOut.NOT_SELECTED),
+        ({"state": TrajectoryState.ERRORED}, "errored", True),
+        ({"state": TrajectoryState.ABANDONED}, "abandoned", True),
+        ({"state": TrajectoryState.SEALED_LATE}, "sealed-late", True),
+        ({"state": TrajectoryState.OPEN}, "open", True),
+        ({"purpose": Purpose.VAL}, LeftOut.PURPOSE, False),
+        ({"purpose": Purpose.NONE}, LeftOut.PURPOSE, True),
+        ({"selection": "not_selected"}, LeftOut.NOT_SELECTED, True),
     ],
 )
-def test_who_is_not_a_usable_member_does_not_count_for_the_mean(overrides: dict[str, Any], expected: str) -> None:
+def test_who_is_not_a_usable_member_does_not_count_for_the_mean(
+    overrides: dict[str, Any], expected: str, told: bool
+) -> None:
+    """Nor is it told twice: the ledger has its reason since the group was closed."""
     members = (member("a"), member("b"), member("c", **overrides))
     found = group_rows(group(*members), {"a": 1.0, "b": 0.0, "c": 0.0}, BASIS)
     assert found.advantages == {"a": 0.5, "b": -0.5}
     assert [(one.trajectory_id, one.code) for one in found.left] == [("c", expected)]
-    assert [(row.object_kind, row.object_id, row.code) for row in found.ledger_rows()] == [
-        ("trajectory", "c", expected)
-    ]
+    rows = [(row.object_kind, row.object_id, row.code) for row in found.ledger_rows()]
+    assert rows == ([] if told else [("trajectory", "c", expected)])
 
 
 @pytest.mark.parametrize("reward", [None, math.nan, math.inf, "absent"])
@@ -97,7 +99,8 @@ def test_a_group_with_one_reward_has_too_few() -> None:
 
 def test_a_group_all_of_whose_tokens_are_too_old_says_so() -> None:
     old = [trajectory(call(1, [1], choice([2]), version_id="v0"), id=name) for name in "ab"]
-    found = group_rows(group(*old), {"a": 1.0, "b": 0.0}, BASIS)
+    errored = [member(name, state=TrajectoryState.ERRORED) for name in "cde"]
+    found = group_rows(group(*old, *errored), {"a": 1.0, "b": 0.0}, BASIS)
     assert (found.code, list(found.rows)) == (LeftOut.OVER_AGE, [])
 
 
