@@ -67,9 +67,13 @@ class Store:
 
     def _engine(self, *, begin: str, pool_size: int) -> AsyncEngine:
         if not self.is_sqlite:
-            return create_async_engine(self.url, pool_size=pool_size)
+            return create_async_engine(self.url, pool_size=pool_size, hide_parameters=True)
         engine = create_async_engine(
-            self.url, pool_size=pool_size, max_overflow=0, connect_args={"timeout": BUSY_TIMEOUT_S}
+            self.url,
+            pool_size=pool_size,
+            max_overflow=0,
+            hide_parameters=True,  # errors are logged and told, and what is written is what people said
+            connect_args={"timeout": BUSY_TIMEOUT_S},
         )
         synchronous = "FULL" if self._durability == "power" else "NORMAL"
 

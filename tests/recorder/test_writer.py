@@ -156,6 +156,17 @@ async def test_groups_are_locked_before_their_members(store: Store) -> None:
     assert counted[1].startswith("SELECT groups.id")
 
 
+async def test_what_is_told_of_a_failed_write_holds_nothing_of_a_conversation(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with _recording(store, StoreLane(store)) as talk:
+        written = await talk.call([user("?")], "!")
+        again = turn(written.attribution.trajectory, request([user("?")], model="secret"), [choice(assistant("!"))])
+        with pytest.raises(StoreUnavailable) as refused:
+            await talk.recorder.commit(replace(again, call_id=written.call_id))
+    assert "secret" not in str(refused.value) + caplog.text
+
+
 async def test_one_bad_turn_does_not_take_others_down(store: Store, gate: Gate) -> None:
     async with _recording(store, gate) as talk:
         good = [await talk.attributed([user(f"{n}")], [choice(assistant("!"))], Address()) for n in range(6)]
