@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
 from judge.errors import JudgeDown, Spent
 from judge.settings import JudgeSettings
 
@@ -86,16 +88,16 @@ class JudgeModel:
         Raises:
             JudgeDown: `code` is `judge_timeout` (never sent again at once), `judge_refused` or `judge_down`.
         """
-        pause_s = self._settings.retry_wait_s
-        for left in range(self._settings.retries, -1, -1):
-            try:
-                return await self._ask_once(messages)
-            except _Broken as e:
-                if not left:
-                    raise JudgeDown("judge_down", self._told(f"is down or broken: {e}")) from None
-            await asyncio.sleep(pause_s)
-            pause_s *= 2
-        raise AssertionError("the last try answers or raises")
+        persistently = AsyncRetrying(
+            stop=stop_after_attempt(1 + self._settings.retries),
+            wait=wait_exponential(self._settings.retry_wait_s),
+            retry=retry_if_exception_type(_Broken),
+            reraise=True,
+        )
+        try:
+            return await persistently(self._ask_once, messages)
+        except _Broken as e:
+            raise JudgeDown("judge_down", self._told(f"is down or broken: {e}")) from None
 
     async def close(self) -> None:
         """Close connections, and what LiteLLM left running on this loop."""
