@@ -20,10 +20,11 @@ class StepReport:
     """What `train_once` did. No version means that nothing was trained; `reason` then says why.
 
     Metrics of every step: reward_mean, reward_std, groups, groups_trained. Of a step that made a version also: loss,
-    kl_engine and kl_engine_max (|Δlogprob| between engine and trainer over tokens sampled by the parent version),
-    ratio_mean, ratio_max, clip_fraction, entropy, kl_base (where `kl_coef` > 0), grad_norm, lr, rows,
-    rows_per_trajectory, tokens (of all rows), trained_tokens, forward_tokens (tokens less shared prefixes),
-    tokens_per_s, probe_separation and optimizer_fresh (1 where the parent had no optimizer state).
+    kl_engine (KL(engine ‖ trainer) over tokens sampled by the parent version: what the two compute differently),
+    logprob_gap and logprob_gap_max (mean and largest |Δlogprob| of the same tokens), ratio_mean, ratio_max,
+    clip_fraction, entropy, kl_base (where `kl_coef` > 0), grad_norm, lr, rows, rows_per_trajectory, tokens (of all
+    rows), trained_tokens, forward_tokens (tokens less shared prefixes), tokens_per_s, probe_separation and
+    optimizer_fresh (1 where the parent had no optimizer state).
     """
 
     step: StepView | None

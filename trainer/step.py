@@ -52,8 +52,9 @@ class Sums:
     entropy: float = 0.0
     kl_base: float | None = None  # None: not computed
     fresh: int = 0
-    engine_gap: float = 0.0  # |Δlogprob| between engine and trainer, over fresh tokens
-    engine_gap_max: float = 0.0
+    kl_engine: float = 0.0  # over fresh tokens, as the gaps are
+    logprob_gap: float = 0.0
+    logprob_gap_max: float = 0.0
 
     def means(self) -> dict[str, float]:
         """The metrics of the step, by the names that a report uses."""
@@ -70,8 +71,19 @@ class Sums:
         if self.kl_base is not None:
             metrics["kl_base"] = self.kl_base / n
         if self.fresh:  # without fresh tokens a gap would be drift, not a difference of engines
-            metrics |= {"kl_engine": self.engine_gap / self.fresh, "kl_engine_max": self.engine_gap_max}
+            metrics |= {"kl_engine": self.kl_engine / self.fresh, "logprob_gap": self.logprob_gap / self.fresh}
+            metrics["logprob_gap_max"] = self.logprob_gap_max
         return metrics
+
+    def add_gaps(self, gaps: Tensor) -> None:
+        """Count Δlogprob, trainer less engine, of fresh tokens. The KL is the k3 estimate of KL(engine ‖ trainer)."""
+        if not len(gaps):
+            return
+        gaps = gaps.double()  # the estimate is of the order of the square
+        self.fresh += len(gaps)
+        self.kl_engine += float((torch.expm1(gaps) - gaps).sum())
+        self.logprob_gap += float(gaps.abs().sum())
+        self.logprob_gap_max = max(self.logprob_gap_max, float(gaps.abs().max()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +169,7 @@ def _accumulate(policy: Policy, one: Pack, rows: Sequence[WeightedRow], settings
     sums.ratio_max = max(sums.ratio_max, float(result.ratio.max()))
     sums.clipped += int(result.clipped.sum())
     sums.entropy += float(entropies.sum())
-    gap = (logprobs.detach() - tokens.behaviour).abs()[tokens.fresh]
-    if len(gap):
-        sums.fresh += len(gap)
-        sums.engine_gap += float(gap.sum())
-        sums.engine_gap_max = max(sums.engine_gap_max, float(gap.max()))
+    sums.add_gaps((logprobs.detach() - tokens.behaviour)[tokens.fresh])
 
 
 def _blame(one: Pack, rows: Sequence[WeightedRow], losses: Tensor) -> str:

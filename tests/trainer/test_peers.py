@@ -198,6 +198,27 @@ def test_loss_and_gradient_of_a_step_are_those_of_the_papers(
         torch.testing.assert_close(parameter.grad, expected[name], atol=1e-5, rtol=1e-5, msg=name)
 
 
+def test_the_distance_to_the_engine_is_that_of_the_estimator(
+    tiny_base: Path, tiny_policy: Callable[..., Policy]
+) -> None:
+    """k3 (Schulman, "Approximating KL divergence", 2020) of KL(engine ‖ trainer): the engine sampled the tokens."""
+    policy = tiny_policy()
+    perturb(policy)
+    model = plain_model(tiny_base, policy.state())
+    runs = make_runs(model, 1)
+    settings = TrainerSettings(rank=4, alpha=8.0)
+    metrics = our_step(policy, Optimizer(policy.parameters, settings), runs, settings)
+    with torch.no_grad():
+        pairs = [
+            pair for run in runs for t in run.turns for pair in zip(turn_logprobs(model, t), t.behaviour, strict=True)
+        ]
+    ratios = np.exp([float(ours) - engine for ours, engine in pairs])
+    assert metrics["kl_engine"] == pytest.approx(np.mean(ratios - 1 - np.log(ratios)), abs=1e-5)
+    assert metrics["logprob_gap"] == pytest.approx(np.mean(np.abs(np.log(ratios))), abs=1e-5)
+    assert metrics["logprob_gap_max"] == pytest.approx(np.max(np.abs(np.log(ratios))), abs=1e-5)
+    assert metrics["ratio_mean"] == pytest.approx(np.mean(ratios), abs=1e-5)
+
+
 def test_steps_of_the_optimizer_are_those_of_torch(tiny_base: Path, tiny_policy: Callable[..., Policy]) -> None:
     """Clipped to the norm, AdamW (1711.05101) with decoupled decay, a learning rate that rises and then falls."""
     settings = TrainerSettings(
