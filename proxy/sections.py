@@ -92,6 +92,12 @@ class EngineSettings(BaseModel):
     health_timeout_s: float = Field(60.0, gt=0)
     """How long a running engine may leave its health check unanswered before it is restarted."""
 
+    @field_validator("max_lora_rank", mode="before")
+    @classmethod
+    def _as_number(cls, value: object) -> object:
+        # from the environment it comes as text, which a list of allowed numbers does not know
+        return int(value) if isinstance(value, str) and value.isdecimal() else value
+
     @field_validator("urls")
     @classmethod
     def _bare_urls(cls, urls: list[str]) -> list[str]:

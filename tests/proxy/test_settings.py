@@ -206,3 +206,11 @@ def test_secrets_are_masked_wherever_they_stand() -> None:
     assert "very-secret" not in str(printed)
     assert printed["engine.env"] == {"MY_TOKEN": "********", "PLAIN": "shown"}
     assert printed["recorder.url"] == "postgresql+asyncpg://me:********@db/hone"
+
+
+def test_a_number_out_of_a_list_comes_from_a_variable_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HONE_ENGINE__MAX_LORA_RANK", "64")
+    assert load_settings(None, {}).settings.engine.max_lora_rank == 64
+    monkeypatch.setenv("HONE_ENGINE__MAX_LORA_RANK", "7")
+    with pytest.raises(ConfigError, match="HONE_ENGINE__MAX_LORA_RANK"):
+        load_settings(None, {})
