@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help=f"where everything is kept (a new folder in {RUNS})")
     data = parser.parse_args().data or new_run(RUNS)
     console = Console(highlight=False)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
     try:
         sys.exit(run(data.resolve(), console))
     except KeyboardInterrupt:
