@@ -34,9 +34,10 @@ from trainer.rows import Basis
 from trainer.settings import TrainerSettings
 from trainer.torch_thread import TorchThread
 
-__all__ = ["STEP_FAILED", "AliasTrainer", "StepReport"]
+__all__ = ["OPTIMIZER_FRESH", "STEP_FAILED", "TRAINED", "AliasTrainer", "StepReport"]
 
 TRAINED = "trained"  # the ledger's code of a trajectory that a version was trained on
+OPTIMIZER_FRESH = "optimizer_fresh"  # the ledger's code of a version whose optimizer had lost its state
 STEP_FAILED = "step_failed"  # the ledger's code of a group whose step was given up
 
 
@@ -265,7 +266,7 @@ class AliasTrainer:
             metrics=attempt.metrics,
             checkpoint_path=str(attempt.written.checkpoint),
             groups=attempt.claims,
-            ledger_rows=[*_trained(attempt.groups, version), *(r for g in attempt.groups for r in g.ledger_rows())],
+            ledger_rows=_ledger_rows(attempt, version),
             lease=self._keeper.lease,
         )
 
@@ -296,13 +297,18 @@ class AliasTrainer:
             await put_back(conn, claim)
 
 
-def _trained(groups: Sequence[GroupRows], version: VersionView) -> list[LedgerRow]:
-    """What the ledger says of the trajectories that were trained on, so that it explains every one."""
-    return [
+def _ledger_rows(attempt: _Attempt, version: VersionView) -> list[LedgerRow]:
+    """What the ledger says of a step: every trajectory, trained on or not, and an optimizer that lost its state."""
+    rows = [row for group in attempt.groups for row in group.ledger_rows()]
+    rows += [
         LedgerRow(group.project_id, "trajectory", trajectory_id, TRAINED, {"version": version.name})
-        for group in groups
+        for group in attempt.groups
         for trajectory_id in sorted(group.trained)
     ]
+    if attempt.metrics["optimizer_fresh"]:
+        lost = {"parent": attempt.parent.name, "why": "the parent has no checkpoint: the optimizer began anew"}
+        rows.append(LedgerRow(version.project_id, "version", version.id, OPTIMIZER_FRESH, lost))
+    return rows
 
 
 def _may_be_the_groups_fault(error: BaseException) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -27,7 +28,7 @@ from trainer.errors import AdapterInvalid, AliasBusy, BaseMismatch, StepFailed, 
 from trainer.keeper import Keeper
 from trainer.model import resolve_base
 from trainer.settings import TrainerSettings
-from trainer.worker import STEP_FAILED, TRAINED, AliasTrainer
+from trainer.worker import OPTIMIZER_FRESH, STEP_FAILED, TRAINED, AliasTrainer
 
 
 @pytest.fixture
@@ -255,6 +256,20 @@ async def test_a_new_trainer_goes_on_with_the_same_numbers(tmp_path: Path, tiny_
             found.append(adapters.read(Path(str((await world.live()).path)), None))
     for name, tensor in found[0].items():
         torch.testing.assert_close(found[1][name], tensor, atol=1e-6, rtol=0)
+
+
+async def test_an_optimizer_that_lost_its_state_is_told(world: World) -> None:
+    found = []
+    for number in range(2):
+        async with await world.trainer() as trainer:
+            await world.group(f"g{number}", [1.0, 0.0], seed=number)
+            report = await trainer.train_once(await world.claim(trainer))
+            assert report.version is not None
+            assert report.step is not None
+            await world.promote(report.version)
+            found.append(await codes(world, "version", report.version.id))
+            shutil.rmtree(str(report.step.checkpoint_path))
+    assert [OPTIMIZER_FRESH in of_version for of_version in found] == [False, True]
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
