@@ -48,7 +48,7 @@ class StepDone:
     sampled_by: str  # the version that attempted it
     success: float | None
     reward: float | None
-    kl: float | None  # mean |logprob(engine) − logprob(trainer)| before the update
+    kl: float | None  # KL(engine ‖ trainer) before the update
     kl_base: float | None
     tokens_per_s: float | None  # trained
     attempts: int

@@ -96,7 +96,7 @@ async def read_ending(data: Path, seconds: float) -> Ending:
         steps=[Step(e["step"], e["sampled_by"], e["success"], e["reward"], e["seconds"]) for e in steps],
         trained=ended["trained"],
         left_out=ended["left_out"],
-        logprob_difference=[e["kl"] for e in steps if e["kl"] is not None],
+        logprob_difference=[e["metrics"]["logprob_gap"] for e in steps if "logprob_gap" in e["metrics"]],
         conversation=conversation,
     )
 
