@@ -33,13 +33,11 @@ def group_advantages(rewards: Mapping[str, float], *, divide_by_std: bool = Fals
     return {trajectory: (reward - mean) / scale for trajectory, reward in rewards.items()}
 
 
-def token_weights(trained_tokens: Mapping[str, int], flat: int = 0) -> dict[str, float]:
+def token_weights(trained_tokens: Mapping[str, int]) -> dict[str, float]:
     """Return trajectory id → the weight of each of its trained tokens, over all its rows.
 
-    With n trajectories the weight is 1 / ((n + flat) · tokens): the loss is the mean over trajectories of the mean over
-    their tokens. `flat` counts the trajectories of groups without variance, whose gradient is zero: they are not
-    computed, but leaving them out of the mean as well would make the step as large for one group that still teaches
-    as for all of them. Trajectories without a trained token are not counted.
+    With n trajectories the weight is 1 / (n · tokens): the loss is the mean over trajectories of the mean over their
+    tokens. Trajectories without a trained token are not counted.
     """
     counted = {trajectory: tokens for trajectory, tokens in trained_tokens.items() if tokens > 0}
-    return {trajectory: 1.0 / ((len(counted) + flat) * tokens) for trajectory, tokens in counted.items()}
+    return {trajectory: 1.0 / (len(counted) * tokens) for trajectory, tokens in counted.items()}

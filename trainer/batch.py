@@ -108,7 +108,6 @@ def group_rows(
 def weigh(groups: Iterable[GroupRows]) -> list[WeightedRow]:
     """Weigh the rows of a whole step so that every trajectory counts the same, whatever its length.
 
-    `groups` are all of the step: those without variance have no rows, but their members count in the mean.
     The order is by trajectory and then as the rows came: equal input, equal sums.
     """
     groups = sorted(groups, key=lambda group: group.group_id)
@@ -116,8 +115,7 @@ def weigh(groups: Iterable[GroupRows]) -> list[WeightedRow]:
     for group in groups:
         for row in group.rows:
             tokens[row.trajectory_id] += row.trained_tokens
-    flat = sum(len(group.rewards) for group in groups if group.code == NotTrained.ZERO_VARIANCE)
-    weights = token_weights(tokens, flat)
+    weights = token_weights(tokens)
     return [
         WeightedRow(row, group.advantages[row.trajectory_id], weights[row.trajectory_id])
         for group in groups

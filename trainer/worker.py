@@ -46,7 +46,6 @@ class _Attempt:
     """A step that has begun: what it uses, and what came of it so far."""
 
     parent: VersionView
-    everything: Sequence[GroupRows]  # of the step: with the groups that teach nothing
     groups: Sequence[GroupRows]
     claims: Sequence[GroupClaim]
     metrics: dict[str, float]
@@ -169,7 +168,7 @@ class AliasTrainer:
             return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase)
         taught = {group.group_id for group in teaching}
         used = [claim for claim in claims if claim.group_id in taught]
-        attempt = _Attempt(parent, groups, teaching, used, metrics, seconds)
+        attempt = _Attempt(parent, teaching, used, metrics, seconds)
         step, version = await self._step(attempt, campaign_id)
         trained = sum(len(group.trained) for group in teaching)
         return StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
@@ -242,7 +241,7 @@ class AliasTrainer:
 
     def _compute(self, attempt: _Attempt, origin: Origin) -> None:
         """The blocking part, in the torch thread."""
-        rows, parent, seconds = weigh(attempt.everything), attempt.parent, attempt.seconds
+        rows, parent, seconds = weigh(attempt.groups), attempt.parent, attempt.seconds
         with seconds.phase("load"):
             path = Path(parent.path) if parent.path else None
             known = self._core.go_to(Start(parent.id, path, parent.manifest_sha256))

@@ -76,14 +76,6 @@ def test_a_truncated_run_is_not_trained_and_still_counts_for_the_mean() -> None:
     assert sum(one.weight * one.row.trained_tokens for one in weigh([found])) == pytest.approx(1)
 
 
-def test_groups_that_all_did_equally_well_count_in_the_mean() -> None:
-    teaching = group_rows(group(member("a"), member("b")), {"a": 1.0, "b": 0.0}, BASIS)
-    flat = group_rows(group(*(member(name) for name in "cdefgh")), dict.fromkeys("cdefgh", 0.5), BASIS)
-    assert flat.code == NotTrained.ZERO_VARIANCE
-    alone = [one.weight for one in weigh([teaching])]
-    assert [one.weight for one in weigh([teaching, flat])] == pytest.approx([weight / 4 for weight in alone])
-
-
 def test_choices_left_out_of_a_trained_trajectory_are_told_by_call() -> None:
     mixed = trajectory(
         call(1, [1], choice([2])), call(2, [1, 2, 3], choice([4], reason=LeftOut.STRUCTURED_OUTPUT)), id="a"
