@@ -61,7 +61,8 @@ def score(messages: Sequence[Json]) -> tuple[float, str]:
     """One conversation's score in 0..1, and why.
 
     The right order is looked up: 0.2. The parcel that this look-up named is tracked: 0.3. The answer says the day
-    that the tracking said, and no other: 0.5. Each call beyond two costs 0.05.
+    that the tracking said, no other day, and no other order than the one asked about: 0.5. Each call beyond two costs
+    0.05.
     """
     asked = _ORDER.search(" ".join(_text(m["content"]) for m in messages if m["role"] == "user"))
     order_id = asked[0] if asked else None
@@ -71,8 +72,9 @@ def score(messages: Sequence[Json]) -> tuple[float, str]:
     tracks = [result for name, given, result in calls if name == "track_parcel" and given.get("tracking") in parcels]
     days = [result["arrives"] for result in tracks if "arrives" in result]
     last = messages[-1]
-    said = set(_DAY.findall(_text(last.get("content")))) if last["role"] == "assistant" else set()
-    answered = bool(days) and said == set(days)
+    answer = _text(last.get("content")) if last["role"] == "assistant" else ""
+    right_day = bool(days) and set(_DAY.findall(answer)) == set(days)
+    answered = right_day and set(_ORDER.findall(answer)) <= {order_id}
     excess = max(0, len(calls) - 2)
     points = 0.2 * bool(parcels) + 0.3 * bool(days) + 0.5 * answered - 0.05 * excess
     remarks = [

@@ -66,6 +66,8 @@ def scores(url: str, trajectories: dict[str, list[Json]], **options: Any) -> dic
     [
         ([*FIND, *TRACK, *ANSWER], 1.0),
         ([*FIND, *TRACK, *say("It arrives on Monday.")], 0.5),
+        ([*FIND, *TRACK, *say("Your order 4827 arrives on Friday.")], 0.5),
+        ([*FIND, *TRACK, *say("It arrives on Friday.")], 1.0),
         ([*FIND, *say("Your order 4821 arrives on Friday.")], 0.2),
         ([*ANSWER], 0.0),
         ([*FIND, *FIND, *TRACK, *ANSWER], 0.95),
