@@ -6,6 +6,7 @@ package's errors into one line. Refuses: anything else, and importing more than 
 
 from __future__ import annotations
 
+import copy
 import difflib
 import importlib
 import os
@@ -129,14 +130,18 @@ def _explained(error: Exception) -> str | None:
 
 
 def with_shared_options(command: click.Command) -> click.Command:
-    """Add `--config`, `--data`, `--json` and `--debug` to a command and its subcommands, where it has none such."""
-    have = {option for parameter in command.params for option in parameter.opts}
-    if isinstance(command, click.Group):
-        for sub in command.commands.values():
-            with_shared_options(sub)
+    """A copy of a command, or of a group of them, with `--config`, `--data`, `--json` and `--debug` where it has none.
+
+    A copy, because the command belongs to its module: it must be the same whether or not it was mounted before.
+    """
+    mounted = copy.copy(command)
+    if isinstance(mounted, click.Group):
+        mounted.commands = {name: with_shared_options(sub) for name, sub in mounted.commands.items()}
     else:
-        command.params.extend(option for option in _shared_options() if not have.intersection(option.opts))
-    return command
+        have = {option for parameter in mounted.params for option in parameter.opts}
+        more = [option for option in _shared_options() if not have.intersection(option.opts)]
+        mounted.params = [*mounted.params, *more]
+    return mounted
 
 
 def _shared_options() -> list[click.Option]:

@@ -226,3 +226,14 @@ def test_an_engine_without_a_base_is_refused() -> None:
     code, _, err = hone("engine", "--print")
     assert code == 2
     assert "no base model is named" in err
+
+
+@pytest.mark.parametrize("name", ["score", "keys", "versions"])
+def test_mounting_a_command_leaves_the_modules_own_as_it_was(name: str) -> None:
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    before = command.to_info_dict(click.Context(command))
+    mounted = cli.get_command(click.Context(cli), name)
+    assert mounted is not None
+    assert mounted.to_info_dict(click.Context(mounted)) != before
+    assert command.to_info_dict(click.Context(command)) == before
