@@ -29,6 +29,8 @@ from recorder.store import Store
 from tests.judge.judge_server import JudgeServer, fails, says, verdicts
 from tests.judge.recorded import PROJECT, Recorded
 
+pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
+
 Make = Callable[..., JudgeSettings]
 
 

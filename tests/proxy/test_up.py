@@ -19,6 +19,8 @@ from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.test_supervise import SERVER, free_port, gone
 from tests.proxy.until import until
 
+pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
+
 ROOT = Path(__file__).parent.parent.parent
 
 

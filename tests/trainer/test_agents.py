@@ -19,6 +19,8 @@ import pytest
 from trainer.agents import Agent, AgentSpec, Ending, Outcome
 from trainer.errors import AgentUnusable
 
+pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
+
 MODULE = """
 import asyncio, ctypes, json, os, sys, subprocess, time
 from types import SimpleNamespace

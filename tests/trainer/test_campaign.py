@@ -28,6 +28,8 @@ from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign, write_
 from trainer import attempts as trainer_attempts
 from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, ScenariosInvalid, ServiceUnavailable
 
+pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
+
 World = Callable[..., AbstractAsyncContextManager[Ring]]
 
 

@@ -18,6 +18,8 @@ from recorder import campaigns
 from recorder.states import CampaignState
 from tests.trainer.ring import PROJECT, Ring, Script, write_user_folder
 
+pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -23,6 +23,8 @@ from tests.trainer.ring import PROJECT, Ring, Script
 from trainer.errors import ServiceUnavailable
 from trainer.services import Services, Wanted, healthy, running_proxy
 
+pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
+
 ROOT = Path(__file__).parents[2]
 
 
