@@ -22,7 +22,7 @@ test: lint ## everything: lint, types, all tests (end to end against a real vLLM
 	$(BIN)/pytest $(PARALLEL) -m "not e2e"
 	$(BIN)/pytest -m e2e
 
-check: lint ## lint, types and the tests that take under two minutes
+check: lint ## lint, types and the quick tests (about two minutes on two cores)
 	$(BIN)/pytest $(PARALLEL) -m "not e2e and not slow"
 
 e2e: setup ## only the tests against a real vLLM
