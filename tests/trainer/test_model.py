@@ -237,14 +237,14 @@ def test_a_damaged_weight_file_is_told(tiny_base: Path, tmp_path: Path) -> None:
 @given(st.integers(1, 40), st.integers(1, 50), st.integers(0, 99))
 def test_chunked_logprobs_equal_plain_ones_and_so_do_their_gradients(count: int, chunk: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    hidden = torch.randn(count, 8, generator=generator, requires_grad=True)
-    # so small that the gradients' terms stay below 1: the bounds are absolute, and float32 rounds larger ones past them
-    weight = torch.randn(23, 8, generator=generator) / 16
+    # float64 around the float32 of the code under test: a matmul's order of summation must not decide this test
+    hidden = torch.randn(count, 8, generator=generator).double().requires_grad_()
+    weight = torch.randn(23, 8, generator=generator).double()
     targets = torch.randint(0, 23, (count,), generator=generator)
     temperatures = torch.rand(count, generator=generator) + 0.5
 
     found, entropy = token_logprobs(hidden, lambda h: h @ weight.T, targets, temperatures, chunk=chunk)
-    plain = torch.log_softmax(hidden @ weight.T / temperatures[:, None], -1)
+    plain = torch.log_softmax((hidden @ weight.T).float() / temperatures[:, None], -1)
     expected = plain[range(count), targets]
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(entropy, -(plain.exp() * plain).sum(-1).detach(), atol=1e-5, rtol=1e-5)
