@@ -1,6 +1,6 @@
 """`make demo`: an agent with tools is recorded, judged, trained and served again, on this machine, in two minutes.
 
-    python -m examples.helpdesk.demo [--data FOLDER]
+    python -m examples.helpdesk.demo [--data FOLDER] [--seed N]
 
 Owns the order of things: orders and tools, a judge, `hone train`, and the ending. Refuses to do Hone's work: engine,
 proxy, judge and trainer are the real programs, as anybody would start them.
@@ -23,6 +23,7 @@ from pathlib import Path
 from rich.console import Console
 
 from examples.helpdesk.ending import Ending, read_ending, show, write_summary
+from examples.helpdesk.orders import DEMO_SEED
 from examples.helpdesk.scenarios import DemoFiles, write_demo
 from examples.helpdesk.scripted_judge import NAME as SCRIPTED_JUDGE
 
@@ -37,11 +38,13 @@ def main() -> None:
     """Run the demo to its end."""
     parser = argparse.ArgumentParser(description="Hone's demo: a helpdesk agent learns to use its tools.")
     parser.add_argument("--data", type=Path, help=f"where everything is kept (a new folder in {RUNS})")
-    data = parser.parse_args().data or new_run(RUNS)
+    parser.add_argument("--seed", type=int, default=DEMO_SEED, help="other orders: another split, parcels and days")
+    arguments = parser.parse_args()
+    data = arguments.data or new_run(RUNS)
     console = Console(highlight=False)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
     try:
-        sys.exit(run(data.resolve(), console))
+        sys.exit(run(data.resolve(), arguments.seed, console))
     except KeyboardInterrupt:
         console.print(f"\nStopped. What was recorded so far lies in {data}.")
         sys.exit(130)
@@ -55,11 +58,11 @@ def new_run(runs: Path) -> Path:
     return runs / str(number)
 
 
-def run(data: Path, console: Console) -> int:
+def run(data: Path, seed: int, console: Console) -> int:
     """Start what Hone does not (tools, and a judge where there is none), then `hone train`; returns its exit status."""
     started = time.monotonic()
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files = write_demo(data / "helpdesk")
+    files = write_demo(data / "helpdesk", seed)
     with contextlib.ExitStack() as programs:
         tools_port, proxy_port, engine_port = free_ports(3)
         environment = os.environ | {
