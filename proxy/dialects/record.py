@@ -1,0 +1,193 @@
+"""What is recorded of the engine's answer to a chat completion, whole or chunk by chunk.
+
+Owns: choices as they grow (ids, logprobs, message, finish), the prompt's ids, usage, and the errors that the engine
+puts inside a stream. Every dialect whose engine is asked for chat completions builds its answer on this. Refuses: what
+any client gets.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import orjson
+
+from proxy.dialects.base import Choice, Sampled
+from proxy.errors import EngineBroke
+from recorder.turns import Message, SampledChoice
+
+Body = dict[str, Any]
+
+MALFORMED = (KeyError, TypeError, AttributeError, ValueError)
+
+
+class ChatRecord:
+    """One call's answer as the recorder wants it. `finished`, `over`, `begun` and `error` are those of `Answer`."""
+
+    __slots__ = ("_choices", "_meta", "_prompt_ids", "_unfinished", "_usage", "begun", "error", "finished", "over")
+
+    def __init__(self, choices: int) -> None:
+        self._choices: dict[int, Choice] = {}
+        self._unfinished = choices
+        self._prompt_ids: list[int] | None = None
+        self._usage: Body | None = None
+        self._meta: Body = {}
+        self.finished = False
+        self.over = False
+        self.begun = False
+        self.error: str | None = None
+
+    def note_head(self, chunk: Body) -> None:
+        """What a chunk, or a whole answer, says beside its choices."""
+        ids = chunk.get("prompt_token_ids")
+        if ids is not None and self._prompt_ids is None:
+            self._prompt_ids = ids
+        if not self._meta or "system_fingerprint" in chunk:
+            self._meta |= {k: chunk[k] for k in ("id", "created", "system_fingerprint") if chunk.get(k) is not None}
+
+    def note_usage(self, usage: Body | None) -> None:
+        """What the engine counted."""
+        self._usage = usage or self._usage
+
+    def note_error(self, fault: object) -> None:
+        """An error in the middle of a stream."""
+        self.error = str(fault.get("message") if isinstance(fault, dict) else fault)
+
+    def take(self, given: Body, said: Body) -> Choice:
+        """One choice's part of the answer: `given` is the choice, `said` its message or delta."""
+        index = given["index"]
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = Choice(index)
+        ids = given.get("token_ids")
+        if ids:
+            choice.token_ids += ids
+            self.begun = True
+        logprobs = given.get("logprobs")
+        if logprobs:
+            choice.logprobs += [entry["logprob"] for entry in logprobs.get("content") or ()]
+        _hear(choice, said)
+        finish = given.get("finish_reason")
+        if finish is not None:
+            self._finish(choice, finish, given)
+        return choice
+
+    def _finish(self, choice: Choice, reason: str, given: Body) -> None:
+        if choice.finish_reason is None:
+            self._unfinished -= 1
+            self.finished = self._unfinished <= 0
+        choice.finish_reason = reason
+        choice.stop_reason = given.get("stop_reason")
+
+    def require_finished(self) -> None:
+        """A whole answer has all its choices. Raises EngineBroke."""
+        if not self.finished:
+            raise EngineBroke(
+                f"the engine's answer has {len(self._choices)} finished choices, fewer than were asked for"
+            )
+        self.over = True
+
+    def sampled(self) -> Sampled:
+        """The parts of the turn, also of an answer that broke off."""
+        choices = [self._choices[index] for index in sorted(self._choices)]
+        stops = {str(c.index): c.stop_reason for c in choices if c.stop_reason is not None}
+        return Sampled(
+            prompt_token_ids=self._prompt_ids,
+            choices=[_sampled(choice) for choice in choices],
+            usage=self._usage or self._counted(choices),
+            response_meta=(self._meta | {"stop_reasons": stops} if stops else self._meta) or None,
+            issued_ids=[
+                (call["id"], "tool_call", choice.index)
+                for choice in choices
+                for call in choice.tool_calls.values()
+                if _is_unique(call.get("id"))
+            ],
+        )
+
+    def _counted(self, choices: list[Choice]) -> Body | None:
+        """The usage of an answer that broke off before the engine told it."""
+        if self._prompt_ids is None:
+            return None
+        prompt, sampled = len(self._prompt_ids), sum(len(choice.token_ids) for choice in choices)
+        return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
+
+
+def parse(data: bytes) -> Body:
+    """The engine's JSON object. Raises EngineBroke."""
+    try:
+        parsed = orjson.loads(data)
+    except orjson.JSONDecodeError as e:
+        raise unreadable(data, e) from e
+    if not isinstance(parsed, dict):
+        raise unreadable(data, TypeError("not an object"))
+    return parsed
+
+
+def unreadable(data: bytes, why: Exception) -> EngineBroke:
+    """What is told of an answer that is none."""
+    shown = data[:200].decode(errors="replace")
+    return EngineBroke(f"the engine sent something that is no chat completion ({type(why).__name__}: {why}): {shown!r}")
+
+
+def _hear(choice: Choice, said: Body) -> None:
+    for name, value in said.items():
+        if not value:
+            continue
+        if name == "content":
+            choice.content.append(_text(value))
+        elif name == "tool_calls":
+            for at, part in enumerate(value):
+                _merge_tool_call(choice.tool_calls, part, at)
+        elif name in ("reasoning", "reasoning_content"):
+            choice.reasoning.append(_text(value))
+        elif name != "role":
+            choice.extras[name] = value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.60} is no text")
+    return value
+
+
+def _merge_tool_call(calls: dict[int, Body], part: Body, at: int) -> None:
+    """Add one part of a tool call: whole without streaming, piece by piece with it."""
+    index = part.get("index", at)
+    call = calls.get(index)
+    if call is None:
+        call = calls[index] = {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
+    call["id"] = part.get("id") or call["id"]
+    call["type"] = part.get("type") or call["type"]
+    function = part.get("function") or {}
+    call["function"]["name"] += function.get("name") or ""
+    call["function"]["arguments"] += function.get("arguments") or ""
+
+
+def _sampled(choice: Choice) -> SampledChoice:
+    return SampledChoice(
+        index=choice.index,
+        message=_message(choice),
+        token_ids=choice.token_ids or None,
+        logprobs=[_number(p) for p in choice.logprobs] if None in choice.logprobs else choice.logprobs or None,
+        finish_reason=choice.finish_reason,
+    )
+
+
+def _number(logprob: float | None) -> float:
+    return math.nan if logprob is None else logprob
+
+
+def _message(choice: Choice) -> Message | None:
+    if not (choice.token_ids or choice.finish_reason or choice.content or choice.tool_calls):
+        return None
+    message: Body = {"role": "assistant", "content": "".join(choice.content) or None}
+    if choice.reasoning:
+        message["reasoning"] = "".join(choice.reasoning)
+    if choice.tool_calls:
+        message["tool_calls"] = [choice.tool_calls[index] for index in sorted(choice.tool_calls)]
+    return message | choice.extras
+
+
+def _is_unique(tool_call_id: str | None) -> bool:
+    """Whether an id can only be ours: some models count (`functions.find:0`) where others draw at random."""
+    return bool(tool_call_id) and len(str(tool_call_id)) >= 9 and not str(tool_call_id).startswith("functions.")
