@@ -19,6 +19,11 @@ from recorder.scores import REWARD, NewPart, NewScore
 from recorder.views import GroupView, TrajectoryView
 
 MAX_REASONS = 3
+NEEDS_TWO = "ruler_needs_two"
+NEEDS_TWO_WHY = (
+    "RULER compares trajectories and this group has one. Validate with a reward function (judge.rewards), or with at "
+    "least two attempts a scenario."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,11 @@ def judged_members(group: GroupView) -> list[TrajectoryView]:
     return members
 
 
+def only_compares(rewards: Sequence[RewardSettings]) -> bool:
+    """Whether nothing of a recipe can say anything about a trajectory by itself."""
+    return bool(rewards) and all(reward.kind == "ruler" for reward in rewards if reward.weight > 0)
+
+
 def _measured(members: Sequence[TrajectoryView]) -> bool:
     return all(member.purpose in MEASURED for member in members)
 
@@ -110,12 +120,8 @@ def _measured_somehow(members: Sequence[TrajectoryView], found: Mapping[str, Jud
 def _too_few(
     members: Sequence[TrajectoryView], rewards: Sequence[RewardSettings], found: Mapping[str, Judged], bench: Bench
 ) -> CannotJudge | JudgeFailed:
-    if len(members) == 1 and all(reward.kind == "ruler" for reward in rewards if reward.weight > 0):
-        return CannotJudge(
-            "ruler_needs_two",
-            "RULER compares trajectories and this group has one. Validate with a reward function (judge.rewards), or "
-            "with at least two attempts a scenario.",
-        )
+    if len(members) == 1 and only_compares(rewards):
+        return CannotJudge(NEEDS_TWO, NEEDS_TWO_WHY)
     combined = _combined(members, rewards, found, bench)
     reasons = [f"{name}: {part.explanation}" for name, part in combined.items() if part.value is None]
     ruling = _ruling(found)[1]

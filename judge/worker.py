@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from judge.errors import CannotJudge, JudgeFailed
 from judge.rewards import Bench
-from judge.score import GroupScore, score_group
+from judge.score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, only_compares, score_group
 from recorder import claims, leases, scores
 from recorder.claims import GroupClaim
 from recorder.errors import Conflict, LeaseLost, StoreError
@@ -94,6 +94,14 @@ class JudgeWorker:
         if now - self._swept_at >= self._bench.settings.poll_s:
             self._swept_at = now
             await sweep(self._store, self._project_id, self._recorder)
+            if only_compares(self._bench.settings.in_force()):
+                await self._leave_out_lone()
+
+    async def _leave_out_lone(self) -> None:
+        # A validation makes hundreds of groups of one: one transaction, where each by itself would take one.
+        left = await scores.leave_out_lone(self._store, self._project_id, NEEDS_TWO, {"detail": NEEDS_TWO_WHY})
+        if left:
+            log.info("%d groups are left out: %s", left, NEEDS_TWO_WHY)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)

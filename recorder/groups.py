@@ -262,13 +262,13 @@ async def _close(conn: AsyncConnection, group_id: str, due: Readiness, seats: Se
     if due.verdict == Verdict.LEFT_OUT:
         assert due.code is not None
         await try_move(conn, groups, group_id, GroupState.LEFT_OUT, reason=due.code, ready_at=now())
-        await write_left_out(conn, group_id, due.code)
+        await write_left_out(conn, [group_id], due.code)
         return
     await try_move(conn, groups, group_id, GroupState.READY, ready_at=now())
     await ledger.write(conn, _unjudged(group_id, seats))
     purposes = {m.purpose for m in (seat.member for seat in seats) if usable(m.state, m.purpose, m.selection)}
     if len(purposes) > 1 and Purpose.TRAIN in purposes:
-        await write_left_out(conn, group_id, GroupCode.MIXED_PURPOSE, {"purposes": sorted(purposes)})
+        await write_left_out(conn, [group_id], GroupCode.MIXED_PURPOSE, {"purposes": sorted(purposes)})
 
 
 async def _seal(conn: AsyncConnection, group_id: str, seats: Sequence[_Seat]) -> list[_Seat]:
@@ -301,9 +301,17 @@ def _unjudged_code(seat: _Seat) -> str | None:
     return seat.member.selection or (GroupCode.PURPOSE_NONE if seat.member.purpose == Purpose.NONE else None)
 
 
-async def write_left_out(conn: AsyncConnection, group_id: str, code: str, detail: dict[str, Any] | None = None) -> None:
-    """Write a code to the ledger for a group and for each of its trajectories."""
-    project_id = (await conn.execute(select(groups.c.project_id).where(groups.c.id == group_id))).scalar_one()
-    members = await conn.execute(select(trajectories.c.id).where(trajectories.c.group_id == group_id))
-    of_members = [LedgerRow(project_id, "trajectory", id_, code, {"group": group_id}) for (id_,) in members]
-    await ledger.write(conn, [LedgerRow(project_id, "group", group_id, code, detail), *of_members])
+async def write_left_out(
+    conn: AsyncConnection, group_ids: Sequence[str], code: str, detail: dict[str, Any] | None = None
+) -> None:
+    """Write a code to the ledger for groups and for each of their trajectories."""
+    of_groups = select(groups.c.project_id, groups.c.id).where(groups.c.id.in_(group_ids))
+    of_members = select(trajectories.c.project_id, trajectories.c.id, trajectories.c.group_id).where(
+        trajectories.c.group_id.in_(group_ids)
+    )
+    rows = [LedgerRow(project, "group", group, code, detail) for project, group in await conn.execute(of_groups)]
+    rows += [
+        LedgerRow(project, "trajectory", member, code, {"group": group})
+        for project, member, group in await conn.execute(of_members)
+    ]
+    await ledger.write(conn, rows)

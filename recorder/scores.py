@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from sqlalchemy import insert, select
+from sqlalchemy import Select, exists, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import ledger, sql
@@ -22,7 +22,7 @@ from recorder.ledger import LedgerRow
 from recorder.schema import groups, score_parts, scores, trajectories
 from recorder.states import GroupState
 from recorder.store import Store, now
-from recorder.transitions import move
+from recorder.transitions import guarded, move
 
 PAGE: Final = 200  # scores a SELECT: a long read would keep SQLite's log from being reused
 REWARD: Final = "reward"  # the part that is the combination of the others, and what is trained on
@@ -135,7 +135,29 @@ async def leave_out(store: Store, claim: GroupClaim, code: str, detail: Any = No
 async def leave_out_in(conn: AsyncConnection, claim: GroupClaim, code: str, detail: Any = None) -> None:
     """`leave_out` inside the caller's transaction."""
     await move(conn, groups, claim.group_id, GroupState.LEFT_OUT, owner=claim.owner, epoch=claim.epoch, reason=code)
-    await write_left_out(conn, claim.group_id, code, detail if isinstance(detail, dict) else {"detail": detail})
+    await write_left_out(conn, [claim.group_id], code, detail if isinstance(detail, dict) else {"detail": detail})
+
+
+async def leave_out_lone(store: Store, project_id: str, code: str, detail: dict[str, Any]) -> int:
+    """Leave ready groups of one trajectory out for good, a page a transaction; returns how many. Nobody holds them."""
+    alone = select(trajectories.c.group_id).where(trajectories.c.group_id == groups.c.id)
+    alone = alone.group_by(trajectories.c.group_id).having(func.count() == 1)
+    ready = select(groups.c.id).where(
+        groups.c.project_id == project_id, groups.c.state == GroupState.READY, exists(alone)
+    )
+    left = 0
+    while ids := await _page_of(store, ready.limit(PAGE)):
+        async with store.write() as conn:
+            out = guarded(groups, GroupState.LEFT_OUT, expect=GroupState.READY, reason=code)
+            gone = list((await conn.execute(out.where(groups.c.id.in_(ids)).returning(groups.c.id))).scalars())
+            await write_left_out(conn, gone, code, detail)
+        left += len(gone)
+    return left
+
+
+async def _page_of(store: Store, query: Select[tuple[str]]) -> list[str]:
+    async with store.read() as conn:
+        return [id_ for (id_,) in await conn.execute(query)]
 
 
 async def cached(store: Store, project_id: str, recipe_hash: str, prompt_hash: str) -> StoredScore | None:
