@@ -155,7 +155,7 @@ async def leave_out_lone(store: Store, project_id: str, code: str, detail: dict[
     return left
 
 
-async def _page_of(store: Store, query: Select[tuple[str]]) -> list[str]:
+async def _page_of(store: Store, query: Select[str]) -> list[str]:
     async with store.read() as conn:
         return [id_ for (id_,) in await conn.execute(query)]
 
