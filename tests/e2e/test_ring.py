@@ -15,10 +15,8 @@ from typing import Any
 
 import httpx
 import pytest
-from rich.console import Console
 
-from examples.helpdesk.demo import free_ports, program, the_judge
-from examples.helpdesk.scenarios import write_demo
+from examples.helpdesk.surroundings import surroundings
 from tests.e2e.conftest import MODEL, ROOT, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -66,24 +64,15 @@ class Load(threading.Thread):
 @pytest.fixture(scope="module")
 def ring(tmp_path_factory: pytest.TempPathFactory) -> Ring:
     data = tmp_path_factory.mktemp("ring")
-    files = write_demo(data / "helpdesk")
-    heldout = files.heldout.read_text().splitlines()[:8]
-    files.heldout.write_text("\n".join(heldout) + "\n")
-    with contextlib.ExitStack() as programs:
-        tools_port, proxy_port, engine_port = free_ports(3)
-        environment = os.environ | {
-            "HELPDESK_MCP_URL": f"http://127.0.0.1:{tools_port}/mcp",
-            "HONE_PROXY__PORT": str(proxy_port),
-            "HONE_ENGINE__PORT": str(engine_port),
-            "HONE_CAMPAIGN__SCENARIOS": str(files.scenarios),
-            "HONE_CAMPAIGN__VAL_SCENARIOS": str(files.heldout),
+    with surroundings(data) as (files, found):
+        heldout = files.heldout.read_text().splitlines()[:8]
+        files.heldout.write_text("\n".join(heldout) + "\n")
+        environment = os.environ | found
+        environment |= {
             "HONE_CAMPAIGN__STEPS": str(STEPS),
             "HONE_CAMPAIGN__GROUP_SIZE": "6",
             "HONE_CAMPAIGN__SCENARIOS_PER_STEP": "4",
         }
-        tools = ["-m", "examples.helpdesk.tools_server", "--database", str(files.database), "--port", str(tools_port)]
-        programs.enter_context(program(tools, tools_port, data))
-        environment |= programs.enter_context(the_judge(data, Console(quiet=True)))
         config = ROOT / "examples" / "helpdesk" / "hone.toml"
         common = ["--config", str(config), "--data", str(data)]
         training = subprocess.Popen(
@@ -95,8 +84,7 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Ring:
             text=True,
         )
         try:
-            url = f"http://127.0.0.1:{proxy_port}"
-            load = Load(url)
+            load = Load(f"http://127.0.0.1:{found['HONE_PROXY__PORT']}")
 
             def first_step_is_sampled() -> bool:
                 assert training.poll() is None, training.communicate()

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.helpdesk import curve
-from examples.helpdesk.demo import free_ports, new_run
+from examples.helpdesk.demo import new_run
 from examples.helpdesk.ending import wilson
+from examples.helpdesk.surroundings import free_ports
 
 
 @given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
