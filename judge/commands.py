@@ -126,11 +126,11 @@ async def run_score(settings: Settings, group: str, *, save: bool) -> tuple[Grou
 
 async def _save(store: Store, settings: Settings, group: GroupView, scored: GroupScore) -> None:
     # Claimed only now: a judge that fails must not cost the group the score it has.
-    from judge.worker import new_owner
     from recorder import claims, scores
     from recorder.errors import Conflict
+    from recorder.holders import holder_name
 
-    claim = await claims.claim_one_for_judging(store, group.id, new_owner(), settings.recorder.lease_s)
+    claim = await claims.claim_one_for_judging(store, group.id, holder_name(), settings.recorder.lease_s)
     if claim is None:
         raise Conflict(
             f"group {group.id} cannot be given a score: it is not ready, unscored or scored, or somebody works on it. "

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import secrets
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
@@ -22,6 +19,7 @@ from judge.score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, only_compares, sco
 from recorder import claims, leases, scores
 from recorder.claims import GroupClaim
 from recorder.errors import Conflict, LeaseLost, StoreError
+from recorder.holders import holder_name
 from recorder.leases import Lease
 from recorder.settings import RecorderSettings
 from recorder.store import Store
@@ -38,18 +36,13 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def new_owner() -> str:
-    """A name for this process that no other ever has."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-
-
 class JudgeWorker:
     """One judge process's work. `run()` until told to stop; any number of workers may share a store."""
 
     def __init__(
         self, store: Store, project_id: str, bench: Bench, recorder: RecorderSettings, owner: str | None = None
     ) -> None:
-        self.owner = owner or new_owner()
+        self.owner = owner or holder_name()
         self._store = store
         self._project_id = project_id
         self._bench = bench

@@ -42,7 +42,6 @@ class LeftOut(StrEnum):
     LOGPROBS_NOT_FINITE = "logprobs_not_finite"
     # of the trajectory and the version
     NOT_SELECTED = "not_selected"  # a choice of n>1 that the agent did not go on with
-    OTHER_TRAJECTORY = "other_trajectory"  # shared with the trajectory it belongs to
     BASE_FINGERPRINT = "base_fingerprint"  # sampled by another base
     FOREIGN_VERSION = "foreign_version"  # not an ancestor of the version that is trained
     OVER_AGE = "over_age"  # too many steps ago

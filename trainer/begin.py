@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder import attempts as store_attempts
-from recorder import campaigns, leases
+from recorder import campaigns, holders, leases
 from recorder.aliases import AliasView
 from recorder.campaigns import CampaignView, NewScenario, Split
 from recorder.errors import Conflict, RecorderError, StoreUnavailable
@@ -23,7 +23,7 @@ from recorder.migrate import open_store
 from recorder.settings import RecorderSettings
 from recorder.states import CampaignState
 from recorder.store import Store
-from trainer import holders, scenarios
+from trainer import scenarios
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignBusy, CampaignError, TrainerError
 from trainer.keeper import Keeper

@@ -15,12 +15,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from recorder import keys, leases, sql
+from recorder import holders, keys, leases, sql
 from recorder.aliases import AliasView
 from recorder.campaigns import CampaignView
 from recorder.settings import RecorderSettings
 from recorder.store import Store
-from trainer import holders
 from trainer.agents import Agent, AgentSpec, is_function
 from trainer.attempts import AttemptRunner, Endpoint
 from trainer.begin import Plan, begin_or_find, hold, marked, still_ours

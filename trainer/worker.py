@@ -17,6 +17,7 @@ from recorder.aliases import AliasView
 from recorder.claims import GroupClaim, give_back, put_back
 from recorder.errors import Conflict, LeaseLost, RecorderError, StoreUnavailable
 from recorder.fingerprint import base_fingerprint
+from recorder.holders import holder_name
 from recorder.ledger import LedgerRow
 from recorder.steps import StepView
 from recorder.store import Store
@@ -26,7 +27,6 @@ from trainer.adapters import Origin
 from trainer.batch import GroupRows, group_rows, weigh
 from trainer.core import Core, Folders, Seconds, Start, Written
 from trainer.errors import AliasBusy, BaseMismatch, Interrupted, StepFailed, TrainerError, VersionNotWritten
-from trainer.holders import holder_name
 from trainer.keeper import Keeper
 from trainer.model import dtype_name, resolve_base
 from trainer.report import StepReport
