@@ -203,6 +203,7 @@ async def test_tools_that_went_away_and_came_back_are_found_again(
             assert await run(task) == answer
 
 
+@pytest.mark.slow
 async def test_a_person_can_ask_it(order: Order, tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "examples" / "helpdesk" / "agent.py"
     with played(ideal) as (url, _):

@@ -145,6 +145,7 @@ def test_only_the_assistant_is_learned_from(tokenizer: Any) -> None:
     assert learned.endswith(messages[-1]["content"] + END)
 
 
+@pytest.mark.slow
 def test_the_committed_weights_copy_the_digits_of_orders_they_never_saw(tokenizer: Any) -> None:
     torch.set_num_threads(1)  # two threads stall where another process is busy
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype="float32")

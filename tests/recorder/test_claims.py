@@ -52,12 +52,14 @@ def compete(store: Store, kind: str, alias_id: str, processes: int = 2) -> list[
     return [[(line.split()[0], int(line.split()[1])) for line in text.splitlines()] for text in printed]
 
 
+@pytest.mark.slow
 async def test_two_processes_never_claim_one_group(rows: Rows) -> None:
     ids = {await rows.ready_group() for _ in range(40)}
     first, second = compete(rows.store, "judge", "-")
     assert sorted(first + second) == sorted((group, 1) for group in ids)
 
 
+@pytest.mark.slow
 async def test_two_trainers_never_claim_one_group(rows: Rows) -> None:
     alias = await rows.alias()
     ids = {await rows.scored_group(alias_id=alias.id) for _ in range(24)}

@@ -46,6 +46,7 @@ def acknowledged_until_killed(folder: Path, name: str, turns: int) -> list[str]:
     return [line.rstrip("\n") for line in lines if line.endswith("\n")]
 
 
+@pytest.mark.slow
 async def test_kill_9_loses_no_acknowledged_turn(store: Store, tmp_path: Path) -> None:
     acknowledged: list[str] = []
     for number, turns in enumerate(KILLS):

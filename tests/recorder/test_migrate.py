@@ -137,6 +137,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_on_a_new_folder_all_open_it(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", OPEN, str(tmp_path / "data")]
     starting = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(4)]

@@ -168,6 +168,7 @@ asyncio.run(steps.finish_step(Store(url), step, version_id=version, path="p", en
 """
 
 
+@pytest.mark.slow
 async def test_a_trainer_killed_in_the_middle_leaves_nothing_and_locks_nobody_out(rows: Rows) -> None:
     work = await begin(rows)
     url = rows.store.url.render_as_string(hide_password=False)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
@@ -142,6 +143,7 @@ grown = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(grown, min_size=1, max_size=6), st.booleans())
 def test_any_tree_of_prompts_is_read_back_exactly(empty_database: Path, tree: list[Grown], forgetful: bool) -> None:

@@ -80,6 +80,7 @@ def test_packed_logprobs_are_those_of_transformers_for_each_row_alone(tiny_polic
         torch.testing.assert_close(found, in_transformers(policy, row), atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(2, 40), st.integers(0, 99)), min_size=1, max_size=8))
 def test_rows_of_any_shape_never_see_each_other(tiny_policy: Load, shapes: list[tuple[int, int, int]]) -> None:
@@ -233,6 +234,7 @@ def test_a_damaged_weight_file_is_told(tiny_base: Path, tmp_path: Path) -> None:
         load_policy(tmp_path / "base", TrainerSettings())
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 50), st.integers(0, 99))
 def test_chunked_logprobs_equal_plain_ones_and_so_do_their_gradients(count: int, chunk: int, seed: int) -> None:

@@ -219,6 +219,7 @@ def test_the_distance_to_the_engine_is_that_of_the_estimator(
     assert metrics["ratio_mean"] == pytest.approx(np.mean(ratios), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_steps_of_the_optimizer_are_those_of_torch(tiny_base: Path, tiny_policy: Callable[..., Policy]) -> None:
     """Clipped to the norm, AdamW (1711.05101) with decoupled decay, a learning rate that rises and then falls."""
     settings = TrainerSettings(
