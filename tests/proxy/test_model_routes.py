@@ -62,7 +62,7 @@ async def test_with_one_alias_the_model_may_be_left_out(proxy: Proxy, engine: Fa
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1/completions", "/v1/responses", "/v1/messages", "/v1/%63ompletions", "/v1/completions/",
+        "/v1/completions", "/v1/responses", "/v1/%63ompletions", "/v1/completions/",
         "/t/run/v1/completions/",
     ],
 )  # fmt: skip
@@ -84,7 +84,7 @@ async def test_they_are_served_where_the_user_wants_them_unrecorded(store: Store
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)
         engine.default = Script([words("On Monday")])
         body = {"model": "helpdesk", "messages": [], "stream": True}
-        streamed = await proxy.http.post("/v1/messages", json=body)
+        streamed = await proxy.http.post("/v1/responses", json=body)
         assert streamed.headers["content-type"].startswith("text/event-stream")
         assert streamed.text.endswith("data: [DONE]\n\n")
         assert await proxy.calls() == []
