@@ -6,9 +6,12 @@ from collections.abc import Mapping
 
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat import ChatDialect
+from proxy.dialects.completions import CompletionsDialect
 from proxy.dialects.messages import MessagesDialect
 
-DIALECTS: Mapping[str, Dialect] = {dialect.path: dialect for dialect in (ChatDialect(), MessagesDialect())}
+DIALECTS: Mapping[str, Dialect] = {
+    dialect.path: dialect for dialect in (ChatDialect(), CompletionsDialect(), MessagesDialect())
+}
 _FALLBACK: Dialect = DIALECTS[ChatDialect.path]
 
 
