@@ -43,10 +43,18 @@ def merged(stream: list[dict[str, Any]]) -> dict[str, Any]:
             assert is_open
             assert event["index"] == len(blocks) - 1
             if blocks[-1]["type"] == "tool_use":
-                blocks[-1]["input"] = json.loads(arguments or "{}")
+                blocks[-1]["input"] = _input(arguments)
             is_open = False
     assert not is_open
     return {**message, "content": blocks, **last["delta"], "usage": last["usage"]}
+
+
+def _input(arguments: str) -> Any:
+    """A tool's input; the text that a model wrote instead of one, or that was cut off."""
+    try:
+        return json.loads(arguments or "{}")
+    except ValueError:
+        return arguments
 
 
 def _add(block: dict[str, Any], delta: dict[str, Any]) -> str:
