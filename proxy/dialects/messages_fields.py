@@ -42,7 +42,7 @@ def to_chat(fields: Body) -> Body:
         raise BadRequest("the field 'max_tokens' must be a whole number above 0.", param="max_tokens")
     chat: Body = {name: fields[name] for name in _PASSED if fields.get(name) is not None}
     chat |= {"model": fields.get("model"), "messages": messages_of(fields.get("system"), messages)}
-    chat |= {"max_tokens": max_tokens} | _stop(fields) | _thinking(fields, max_tokens) | _output(fields)
+    chat |= {"max_tokens": max_tokens} | _stop(fields) | _output(fields) | _thinking(fields, max_tokens)
     if fields.get("stream"):
         # usage on every event: message_start tells how long the prompt is
         chat |= {"stream": fields["stream"], "stream_options": {"include_usage": True, "continuous_usage_stats": True}}

@@ -108,6 +108,7 @@ def test_system_messages_change_the_tools_in_force() -> None:
         ({"thinking": {"type": "disabled"}}, {"reasoning_effort": "none"}),
         ({"thinking": {"type": "adaptive", "display": "omitted"}}, {}),
         ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}, {"reasoning_effort": "low"}),
+        ({"thinking": {"type": "disabled"}, "output_config": {"effort": "low"}}, {"reasoning_effort": "none"}),
     ],
 )
 def test_thinking(said: dict[str, Any], told: dict[str, Any]) -> None:
