@@ -27,6 +27,7 @@ from proxy.asgi import App, Receive, Scope, Send, respond
 from proxy.auth import Guard, is_loopback
 from proxy.calls import Calls
 from proxy.dialects import DIALECTS
+from proxy.dialects.completions import CompletionsDialect
 from proxy.errors import CallerError, ConfigError
 from proxy.gate import Gate
 from proxy.hone_routes import HANDLERS, Hone
@@ -34,6 +35,7 @@ from proxy.metrics import Metrics
 from proxy.model_routes import GENERATING, PASSED, ModelRoutes
 from proxy.replies import advice, error_of, rendered, send_json
 from proxy.sections import ProxySettings
+from proxy.several_prompts import SeveralPrompts
 from proxy.upstream import Client
 from proxy.versions import InService
 from recorder.errors import RecorderError
@@ -113,8 +115,8 @@ def _routed(deps: Deps, client: Client, figures: Metrics) -> App:
     return cast(App, litestar)  # its ASGI types give the same messages other names
 
 
-def _calls(path: str, deps: Deps, client: Client, figures: Metrics) -> Calls:
-    return Calls(
+def _calls(path: str, deps: Deps, client: Client, figures: Metrics) -> App:
+    calls = Calls(
         DIALECTS[path],
         project_id=deps.project_id,
         settings=deps.settings,
@@ -124,6 +126,7 @@ def _calls(path: str, deps: Deps, client: Client, figures: Metrics) -> Calls:
         client=client,
         metrics=figures,
     )
+    return SeveralPrompts(calls, path, deps.settings.max_body_bytes) if path == CompletionsDialect.path else calls
 
 
 def _mounted(path: str, app: App, *, whole_tree: bool = False) -> ASGIRouteHandler:

@@ -20,6 +20,7 @@ from proxy.address import Stated
 from proxy.asgi import Connected, RawHeaders, Receive, Scope, Send, begin_stream, read_body, respond
 from proxy.attribution import Attributor
 from proxy.auth import Caller
+from proxy.conversations import Conversations
 from proxy.dialects.base import NOTHING_SAMPLED, Answer, Dialect, Reading, Rules, Sampled
 from proxy.engine_errors import engine_said, in_stream, unknown_model
 from proxy.errors import (
@@ -108,6 +109,7 @@ class Calls:
         self._client = client
         self._metrics = metrics
         self._attributor = Attributor(project_id, recorder, versions)
+        self._conversations = Conversations()
         self._alarmed_at = float("-inf")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -146,6 +148,7 @@ class Calls:
     async def _place(self, call: Call) -> None:
         """Find the call's run and its engine; without the store it gets an engine and no run."""
         try:
+            self._conversations.recognise(call.stated.address, call.reading)
             async with asyncio.timeout(self._commit_timeout_s):
                 placed = await self._attributor.place(call.target, call.stated, call.reading.request)
             call.attribution, call.route = placed.attribution, placed.route
@@ -264,6 +267,7 @@ class Calls:
         except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
             return self._alarm(call, "store", e)
         self._metrics.committed(time.perf_counter() - began)
+        self._conversations.note(call.stated.address, call.reading, sampled)
         return None
 
     def _alarm(self, call: Call, why: str, error: Exception) -> CallerError | None:

@@ -38,12 +38,13 @@ from proxy.versions import InService, Route, Target
 # Route → its method. These generate nothing that could be trained on.
 PASSED: Final[Mapping[str, str]] = {
     "/v1/embeddings": "POST",
+    "/v1/messages/count_tokens": "POST",
     "/tokenize": "POST",
     "/detokenize": "POST",
     "/version": "GET",
 }
 # These generate. Until they are recorded they are passed only where `proxy.unrecorded` says so.
-GENERATING: Final = ("/v1/completions", "/v1/responses", "/v1/messages")
+GENERATING: Final = ("/v1/responses",)
 
 
 @dataclass(frozen=True, slots=True)

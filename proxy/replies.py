@@ -14,7 +14,7 @@ import orjson
 from litestar.exceptions import HTTPException
 
 from proxy.asgi import JSON, RawHeaders, Send, respond
-from proxy.dialects import DIALECTS, FALLBACK
+from proxy.dialects import format_of
 from proxy.errors import (
     BadRequest,
     CallerError,
@@ -55,7 +55,7 @@ def rendered(path: str, error: CallerError) -> tuple[bytes, bytes]:
     """An error as a caller of `path` reads it: body and content type."""
     if path.startswith("/hone/"):
         return orjson.dumps(problem(error)), PROBLEM
-    return DIALECTS.get(path, FALLBACK).error_body(error), JSON
+    return format_of(path).error_body(error), JSON
 
 
 async def say(send: Send, path: str, error: CallerError, headers: RawHeaders | None = None) -> None:

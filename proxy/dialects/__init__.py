@@ -6,6 +6,15 @@ from collections.abc import Mapping
 
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat import ChatDialect
+from proxy.dialects.completions import CompletionsDialect
+from proxy.dialects.messages import MessagesDialect
 
-DIALECTS: Mapping[str, Dialect] = {dialect.path: dialect for dialect in (ChatDialect(),)}
-FALLBACK: Dialect = DIALECTS[ChatDialect.path]  # the format of errors on routes that have no dialect
+DIALECTS: Mapping[str, Dialect] = {
+    dialect.path: dialect for dialect in (ChatDialect(), CompletionsDialect(), MessagesDialect())
+}
+_FALLBACK: Dialect = DIALECTS[ChatDialect.path]
+
+
+def format_of(path: str) -> Dialect:
+    """The dialect of a path, or of the route below which it lies; where there is none, OpenAI's for its errors."""
+    return next((d for route, d in DIALECTS.items() if path == route or path.startswith(route + "/")), _FALLBACK)

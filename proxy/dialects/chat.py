@@ -1,6 +1,6 @@
 """OpenAI's chat completions, as vLLM speaks them: `POST /v1/chat/completions`.
 
-Owns: this format's requests, answers and errors. The engine is asked for token ids and logprobs whether or not the
+Owns: this format's requests and answers. The engine is asked for token ids and logprobs whether or not the
 client wants them; the client gets what it asked for. Refuses: attribution, versions, storage.
 """
 
@@ -14,14 +14,14 @@ import orjson
 from proxy import sse
 from proxy.dialects import chat_fields, engine_fields
 from proxy.dialects.base import Rules
+from proxy.dialects.openai_errors import OpenAIErrors
 from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
-from proxy.errors import CallerError
 from recorder.turns import Request
 
 Body = dict[str, Any]
 
 
-class ChatDialect:
+class ChatDialect(OpenAIErrors):
     """Chat completions."""
 
     name: ClassVar[str] = "chat"
@@ -38,15 +38,6 @@ class ChatDialect:
         rest = {name: value for name, value in fields.items() if name not in chat_fields.BLOBS}
         request = chat_fields.request_of(fields, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
         return ChatReading(request, fields, rules)
-
-    def error_body(self, error: CallerError) -> bytes:
-        """An error as OpenAI's error object."""
-        shown = {"message": str(error), "type": error.kind, "param": error.param, "code": error.code}
-        return orjson.dumps({"error": shown})
-
-    def error_events(self, error: CallerError) -> bytes:
-        """An error as the last event of a stream, and the end of it."""
-        return sse.event(self.error_body(error)) + sse.event(sse.DONE)
 
 
 class ChatReading:

@@ -219,7 +219,10 @@ def _check_part(part: Body, rules: Rules, where: str) -> None:
             if url is not None:
                 _check_url(url, rules, f"{where}.{name}")
         elif name in ("content", "parts", "source"):
-            check_media([value] if isinstance(value, dict) else value, rules, f"{where}.{name}")
+            if isinstance(value, dict):
+                _check_part(value, rules, f"{where}.{name}")
+            else:
+                check_media(value, rules, f"{where}.{name}")
 
 
 def _check_url(url: object, rules: Rules, where: str) -> None:

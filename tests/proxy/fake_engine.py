@@ -203,17 +203,15 @@ class FakeEngine:
         elif body.get("stream"):
             return await self._stream(body, script, writer)
         else:
-            plain = script.body if script.body is not None else _bytes(completion_of(body, script.choices))
-            if " /v1/chat/completions " not in head.split("\r\n")[0] and script.body is None:
-                plain = _bytes({"object": "passed", "model": body.get("model"), "route": head.split(" ")[1]})
-            await _whole(writer, 200, plain)
+            await _whole(writer, 200, script.body if script.body is not None else _plain(head, body, script.choices))
         return not script.close
 
     async def _stream(self, body: dict[str, Any], script: Script, writer: asyncio.StreamWriter) -> bool:
         writer.write(
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
         )
-        for at, event in enumerate(events_of(body, script.choices)):
+        making = text_events_of if "prompt" in body else events_of
+        for at, event in enumerate(making(body, script.choices)):
             if at == script.after_events:
                 if script.then == "die":
                     await writer.drain()
@@ -232,6 +230,15 @@ class FakeEngine:
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return not script.close
+
+
+def _plain(head: str, body: dict[str, Any], choices: list[Said]) -> bytes:
+    route = head.split(" ")[1]
+    if route == "/v1/completions":
+        return _bytes(text_completion_of(body, choices))
+    if route == "/v1/chat/completions":
+        return _bytes(completion_of(body, choices))
+    return _bytes({"object": "passed", "model": body.get("model"), "route": route})
 
 
 async def _write_cut(writer: asyncio.StreamWriter, event: bytes, cut_bytes: int | None) -> None:
@@ -329,6 +336,72 @@ def events_of(body: dict[str, Any], choices: list[Said]) -> Iterator[bytes]:
             yield event(choices=[choice], **mark)
     if want_usage:
         yield event(choices=[], usage=_usage(body, choices), system_fingerprint="vllm-0.32.0")
+    yield b"data: [DONE]\n\n"
+
+
+# --- completions
+
+
+def _prompt_of(body: dict[str, Any]) -> list[int]:
+    return ids_of(body["prompt"]) if isinstance(body["prompt"], str) else list(body["prompt"])
+
+
+def _text_choice(body: dict[str, Any], said: Said, at: int, start: int, step: Step) -> dict[str, Any]:
+    logprobs = None
+    if body.get("logprobs") is not None:
+        values = said.logprobs()[start : start + len(step.ids)]
+        tokens = [f"t{token}" for token in step.ids]
+        logprobs = {
+            "text_offset": [0] * len(values),
+            "token_logprobs": values,
+            "tokens": tokens,
+            "top_logprobs": [{token: p} for token, p in zip(tokens, values, strict=True)],
+        }
+    want_ids = bool(body.get("return_token_ids"))
+    return {
+        "index": at,
+        "text": step.delta.get("content", ""),
+        "logprobs": logprobs,
+        "stop_reason": None,
+        "token_ids": step.ids if want_ids else None,
+        "prompt_token_ids": _prompt_of(body) if want_ids and start == 0 else None,
+    }
+
+
+def _text_usage(body: dict[str, Any], choices: list[Said]) -> dict[str, Any]:
+    prompt, sampled = len(_prompt_of(body)), sum(len(said.ids()) for said in choices)
+    return {"prompt_tokens": prompt, "total_tokens": prompt + sampled, "completion_tokens": sampled}
+
+
+def text_completion_of(body: dict[str, Any], choices: list[Said]) -> dict[str, Any]:
+    """A whole answer as `CompletionResponse.model_dump()` writes it."""
+    shown = [
+        _text_choice(body, said, at, 0, Step({"content": said.message["content"]}, said.ids()))
+        | {"finish_reason": said.finish, "prompt_logprobs": None, "routed_experts": None}
+        for at, said in enumerate(choices)
+    ]
+    head = {"id": "cmpl-1", "object": "text_completion", "created": 1_700_000_000, "model": body["model"]}
+    rest = {"system_fingerprint": "vllm-0.32.0", "usage": _text_usage(body, choices), "metrics": None}
+    return head | {"choices": shown, "service_tier": None} | rest
+
+
+def text_events_of(body: dict[str, Any], choices: list[Said]) -> Iterator[bytes]:
+    """A streamed answer as `completion_stream_generator` writes it; several choices take turns."""
+    head = {"id": "cmpl-1", "object": "text_completion", "created": 1_700_000_000, "model": body["model"]}
+    want_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+    for turn in range(max(len(said.steps) for said in choices)):
+        for at, said in enumerate(choices):
+            if turn >= len(said.steps):
+                continue
+            last = turn == len(said.steps) - 1
+            start = sum(len(earlier.ids) for earlier in said.steps[:turn])
+            choice = _text_choice(body, said, at, start, said.steps[turn])
+            choice["finish_reason"] = said.finish if last else None
+            mark = {"system_fingerprint": "vllm-0.32.0"} if last and not want_usage else {}
+            yield b"data: " + _bytes(head | {"choices": [choice]} | mark) + b"\n\n"
+    if want_usage:
+        rest = {"choices": [], "usage": _text_usage(body, choices), "system_fingerprint": "vllm-0.32.0"}
+        yield b"data: " + _bytes(head | rest) + b"\n\n"
     yield b"data: [DONE]\n\n"
 
 

@@ -1,0 +1,252 @@
+"""Anthropic's content blocks as messages of the chat form, and a chat message as content blocks.
+
+Owns: the translation of `system` and `messages`, as pure functions. It renders to the very prompt that the engine's own
+`/v1/messages` renders, and blocks that a client sends back are the message that was recorded. What Anthropic has and
+no chat template can show (documents, search results, files) is refused by name instead of being left out silently.
+Refuses: the rest of a request (`messages_fields`) and streams (`messages_events`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+from proxy.errors import BadRequest
+
+Body = dict[str, Any]
+
+# Claude Code's first system block: a new hash in every request, which would keep any prefix from being found again.
+BILLING_HEADER: Final = "x-anthropic-billing-header"
+# The key under which Anthropic's documentation has clients wrap what a model wrote instead of a JSON object.
+INVALID_JSON: Final = "INVALID_JSON"
+TOOL_CHANGES: Final = ("tool_addition", "tool_removal")
+_CACHE_KEYS: Final[Mapping[str, str]] = {
+    "cached_tokens": "cache_read_input_tokens",
+    "created_cache_tokens": "cache_creation_input_tokens",
+}
+
+
+def messages_of(system: object, messages: list[Any]) -> list[Body]:
+    """The chat form of a conversation. Raises BadRequest, naming the field, for what has none."""
+    form: list[Body] = []
+    # the engine looks for the header in blocks alone
+    if text := system if system is None or isinstance(system, str) else _system_text(system, "system"):
+        form.append({"role": "system", "content": text})
+    for at, message in enumerate(messages):
+        form += _messages(message, f"messages[{at}]")
+    return form
+
+
+def blocks_of(message: Mapping[str, Any]) -> list[Body]:
+    """A whole chat message as content blocks. An empty one is one empty text: strict clients take content[0]."""
+    blocks: list[Body] = []
+    if reasoning := message.get("reasoning"):
+        blocks.append({"type": "thinking", "thinking": reasoning, "signature": signature_of(reasoning)})
+    if content := message.get("content"):
+        blocks.append({"type": "text", "text": content})
+    blocks += [_tool_use(call) for call in message.get("tool_calls") or ()]
+    return blocks or [{"type": "text", "text": ""}]
+
+
+def usage_of(usage: Mapping[str, Any] | None) -> Body:
+    """What Anthropic counts: input without what a cache gave or took, which it tells apart where the engine does."""
+    if usage is None:
+        return {"input_tokens": 0, "output_tokens": 0}
+    details = usage.get("prompt_tokens_details") or {}
+    cached = {shown: details[name] for name, shown in _CACHE_KEYS.items() if details.get(name) is not None}
+    taken = max(0, (usage.get("prompt_tokens") or 0) - sum(cached.values()))
+    return {"input_tokens": taken, "output_tokens": usage.get("completion_tokens") or 0} | cached
+
+
+def stop_of(finish: str | None, matched: object, tool_used: bool, tool_complete: bool) -> tuple[str | None, str | None]:
+    """Stop reason and stop sequence for a chat finish. `matched` is the engine's `stop_reason`: a string or not.
+
+    A stop string that cut a tool call short is told as such: that call must not run.
+    """
+    if finish == "length":
+        return "max_tokens", None
+    if finish not in ("stop", "tool_calls"):
+        return None, None
+    if tool_complete:
+        return "tool_use", None
+    if isinstance(matched, str):
+        return "stop_sequence", matched
+    return ("tool_use" if finish == "tool_calls" or tool_used else "end_turn"), None
+
+
+def signature_of(thinking: str) -> str:
+    """The signature of a thinking block: clients carry one back, and nothing here is proved by it."""
+    return blake2b(thinking.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def is_json_object(text: str) -> bool:
+    """Whether a model's arguments are what `input` must be."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+# --- requests
+
+
+def _messages(message: object, where: str) -> Iterator[Body]:
+    """One message as chat messages: the tools' results first, as the engine has them, then what is said beside them."""
+    if not isinstance(message, dict) or message.get("role") not in ("user", "assistant", "system"):
+        raise BadRequest(f"{where} must be an object with the role 'user' or 'assistant'.", param=where)
+    role, content = message["role"], message.get("content")
+    if role == "system":
+        if text := _system_text(content, f"{where}.content"):
+            yield {"role": "system", "content": text}
+    elif isinstance(content, str):
+        yield {"role": role, "content": content}
+    else:
+        said: Body = {"role": role}
+        yield from _read_blocks(said, _blocks(content, f"{where}.content"), f"{where}.content")
+        if role != "user" or "content" in said:
+            yield said
+
+
+def _read_blocks(said: Body, blocks: list[Body], where: str) -> Iterator[Body]:
+    """Add the blocks to `said`; gives the messages that go before it."""
+    parts: list[Body] = []
+    thoughts: list[str] = []
+    calls: list[Body] = []
+    for at, block in enumerate(blocks):
+        here, kind = f"{where}[{at}]", block["type"]
+        if kind == "text":
+            parts += _text_part(block, here)
+        elif kind == "image":
+            parts.append(_image(block, here))
+        elif kind == "thinking":
+            thoughts.append(_string(block, "thinking", here))
+        elif kind == "tool_use":
+            calls.append(_tool_call(block, here))
+        elif kind == "tool_result" and said["role"] == "user":
+            yield from _tool_result(block, here)
+        elif kind == "tool_result":
+            parts.append({"type": "text", "text": f"Tool result: {block.get('content') or ''}"})
+        elif kind not in ("redacted_thinking", "tool_reference"):  # the two say nothing that a template could show
+            raise _unreadable(kind, here)
+    if thoughts:
+        said["reasoning"] = "".join(thoughts)
+    if calls:
+        said["tool_calls"] = calls
+    if parts:
+        alone = len(parts) == 1 and parts[0]["type"] == "text"
+        said["content"] = parts[0]["text"] if alone else parts
+
+
+def _system_text(system: object, where: str) -> str:
+    if isinstance(system, str):
+        texts = [system]
+    else:
+        blocks = list(enumerate(_blocks(system, where)))
+        said = [(at, block) for at, block in blocks if where == "system" or block["type"] not in TOOL_CHANGES]
+        texts = [_system_block(block, f"{where}[{at}]") for at, block in said]
+    return "".join(text for text in texts if not text.startswith(BILLING_HEADER))
+
+
+def _system_block(block: Body, where: str) -> str:
+    if block["type"] != "text":
+        raise _unreadable(block["type"], where)
+    return _string(block, "text", where)
+
+
+def _text_part(block: Body, where: str) -> list[Body]:
+    text = _string(block, "text", where)
+    return [{"type": "text", "text": text}] if text else []
+
+
+def _image(block: Body, where: str) -> Body:
+    source = block.get("source")
+    kind = source.get("type") if isinstance(source, dict) else None
+    if isinstance(source, dict) and kind == "url":
+        url = _string(source, "url", f"{where}.source")
+    elif isinstance(source, dict) and kind == "base64":
+        media_type = source.get("media_type") or "image/jpeg"
+        url = f"data:{media_type};base64,{_string(source, 'data', f'{where}.source')}"
+    else:
+        raise BadRequest(
+            f"{where}.source must have the type 'base64' or 'url': files are not kept here.", param=f"{where}.source"
+        )
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _tool_call(block: Body, where: str) -> Body:
+    given = block.get("input")
+    if given is not None and not isinstance(given, dict):
+        raise BadRequest(f"{where}.input must be an object.", param=f"{where}.input", code="invalid_type")
+    name, call_id = _string(block, "name", where), _string(block, "id", where)
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(given or {})}}
+
+
+def _tool_result(block: Body, where: str) -> Iterator[Body]:
+    call_id, content = _string(block, "tool_use_id", where), block.get("content")
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else None
+    parts = _blocks([] if content is None else content, f"{where}.content") if parts is None else parts
+    texts, images, references = [], [], []
+    for at, part in enumerate(parts):
+        here, kind = f"{where}.content[{at}]", part["type"]
+        if kind == "text":
+            texts.append(_string(part, "text", here))
+        elif kind == "image":
+            images.append(_image(part, here))
+        elif kind == "tool_reference":
+            references.append({"type": kind, "name": part.get("tool_name") or _string(part, "name", here)})
+        else:
+            raise _unreadable(kind, here)
+    result: Body = {"role": "tool", "tool_call_id": call_id, "content": "\n".join(texts)}
+    if block.get("is_error") is True:
+        result["is_error"] = True  # no template shows it; whoever judges the run sees it
+    yield result
+    if images:
+        yield {"role": "user", "content": images}
+    if references:
+        yield {"role": "tool", "tool_call_id": call_id, "content": references}
+
+
+def _blocks(content: object, where: str) -> list[Body]:
+    if not isinstance(content, list):
+        raise BadRequest(f"{where} must be a string or a list of content blocks.", param=where, code="invalid_type")
+    for at, block in enumerate(content):
+        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+            raise BadRequest(
+                f"{where}[{at}] is no content block: give an object with a 'type'.", param=f"{where}[{at}]"
+            )
+    return content
+
+
+def _string(block: Body, name: str, where: str) -> str:
+    value = block.get(name)
+    if not isinstance(value, str):
+        raise BadRequest(f"{where}.{name} must be a string.", param=f"{where}.{name}", code="invalid_type")
+    return value
+
+
+def _unreadable(kind: str, where: str) -> BadRequest:
+    return BadRequest(
+        f"{where} is a block of the type {kind!r:.60}, which the model cannot be shown here: put what it says into a "
+        "text block.",
+        param=where,
+        code="unsupported_block",
+    )
+
+
+# --- answers
+
+
+def _tool_use(call: Mapping[str, Any]) -> Body:
+    function = call["function"]
+    return {"type": "tool_use", "id": call["id"], "name": function["name"], "input": _input(function["arguments"])}
+
+
+def _input(arguments: str) -> Body:
+    if not arguments:
+        return {}
+    if not is_json_object(arguments):
+        return {INVALID_JSON: arguments}
+    parsed: Body = json.loads(arguments)
+    return parsed
