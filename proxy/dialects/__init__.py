@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat import ChatDialect
+from proxy.dialects.responses import ResponsesDialect
 
-DIALECTS: Mapping[str, Dialect] = {dialect.path: dialect for dialect in (ChatDialect(),)}
+DIALECTS: Mapping[str, Dialect] = {dialect.path: dialect for dialect in (ChatDialect(), ResponsesDialect())}
 FALLBACK: Dialect = DIALECTS[ChatDialect.path]  # the format of errors on routes that have no dialect

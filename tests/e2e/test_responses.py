@@ -1,0 +1,192 @@
+"""An answer of /v1/responses through Hone is the engine's own, and its tokens are recorded, although the engine is
+asked for a chat completion: its own /v1/responses says no ids and no logprobs of tool calls.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from tests.e2e.conftest import Stack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+Body = dict[str, Any]
+
+TOOLS: list[Any] = [
+    {
+        "type": "function",
+        "name": name,
+        "description": name.replace("_", " "),
+        "parameters": {"type": "object", "properties": {argument: {"type": "string"}}, "required": [argument]},
+    }
+    for name, argument in (("find_order", "order_id"), ("track_parcel", "tracking"))
+]
+ASKED = {"role": "user", "content": "Where is my order 4821?"}
+CALLED = [
+    {"type": "function_call", "call_id": "call_1", "name": "find_order", "arguments": '{"order_id": "4821"}'},
+    {"type": "function_call_output", "call_id": "call_1", "output": '{"tracking": "P69596"}'},
+]
+DAY = {"type": "json_schema", "name": "day", "schema": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+LOGPROBS = ["message.output_text.logprobs"]
+
+CORPUS: dict[str, Body] = {
+    "a text": {"input": "Where is my order 4821?"},
+    "instructions and tools": {"tools": TOOLS, "input": "Where is my order 4821?"},
+    "sampled with a seed": {"tools": TOOLS, "input": [ASKED], "temperature": 1.0, "seed": 5},
+    "a long temperature": {"tools": TOOLS, "input": [ASKED], "temperature": 0.7, "seed": 7, "top_p": 0.9},
+    "a tool's result": {"tools": TOOLS, "input": [ASKED, *CALLED]},
+    "a result in parts": {
+        "tools": TOOLS,
+        "input": [ASKED, CALLED[0], {**CALLED[1], "output": [{"type": "input_text", "text": "P69596"}]}],
+    },
+    "two turns": {
+        "tools": TOOLS,
+        "input": [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Good day."}]},
+            ASKED,
+        ],
+    },
+    "reasoning in the history": {
+        "input": [
+            ASKED,
+            {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "An order."}]},
+            {"role": "assistant", "content": "It arrives on Monday."},
+            {"role": "user", "content": "Thanks. And 4822?"},
+        ]
+    },
+    "a developer and a system": {
+        "input": [{"role": "developer", "content": "Be brief."}, {"role": "system", "content": "Be kind."}, ASKED]
+    },
+    "parts of a text": {
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": t} for t in ("Where is", "order 1?")]}]
+    },
+    "cut short": {"input": "Where is my order 4821?", "max_output_tokens": 4},
+    "a call that is cut short": {"tools": TOOLS, "input": [ASKED], "max_output_tokens": 16},
+    "a stop string": {"input": [ASKED, *CALLED], "tools": TOOLS, "stop": ["on"]},
+    "no tool may be called": {"tools": TOOLS, "input": [ASKED], "tool_choice": "none", "max_output_tokens": 30},
+    "one tool must be called": {
+        "tools": TOOLS,
+        "input": [ASKED],
+        "tool_choice": {"type": "function", "name": "track_parcel"},
+    },
+    "some tool must be called": {"tools": TOOLS, "input": [ASKED], "tool_choice": "required", "max_output_tokens": 60},
+    "one at a time": {"tools": TOOLS, "input": [ASKED], "parallel_tool_calls": False},
+    "a schema": {"input": "A day", "text": {"format": DAY}, "max_output_tokens": 40},
+    "any object": {"input": "A day", "text": {"format": {"type": "json_object"}}, "max_output_tokens": 20},
+    "plain text by name": {"input": "Hi", "text": {"format": {"type": "text"}, "verbosity": "low"}},
+    "logprobs": {"input": [ASKED, *CALLED], "tools": TOOLS, "include": LOGPROBS, "top_logprobs": 2},
+    "logprobs of a call": {"input": [ASKED], "tools": TOOLS, "include": LOGPROBS},
+    "reasoning is hidden": {"input": "Hi", "include_reasoning": False, "include": LOGPROBS, "max_output_tokens": 5},
+    "an effort": {"input": "Hi", "reasoning": {"effort": "low", "summary": "auto"}, "max_output_tokens": 5},
+    "what is only repeated": {
+        "input": "Hi",
+        "metadata": {"a": "b"},
+        "user": "u",
+        "max_tool_calls": 3,
+        "service_tier": "flex",
+        "store": False,
+        "max_output_tokens": 5,
+    },
+    "penalties": {"input": "Hi", "presence_penalty": 0.5, "frequency_penalty": 0.25, "max_output_tokens": 9},
+    "an unfinished message": {
+        "input": [
+            ASKED,
+            {
+                "type": "message",
+                "role": "assistant",
+                "status": "incomplete",
+                "content": [{"type": "output_text", "text": "Your order"}],
+            },
+        ],
+        "max_output_tokens": 9,
+    },
+}
+
+
+def request(name: str, **more: Any) -> Body:
+    fields = {"model": "helpdesk", "instructions": "You tell customers when their order arrives.", "temperature": 0}
+    return fields | CORPUS[name] | more
+
+
+def alike(value: Any) -> Any:
+    """A response, or an event, without ids, times and the model's name."""
+    if isinstance(value, list):
+        return [alike(one) for one in value]
+    if isinstance(value, dict):
+        kept = {k: alike(v) for k, v in value.items() if k not in ("id", "call_id", "item_id", "created_at", "model")}
+        if "logprob" in kept:
+            kept["logprob"] = pytest.approx(kept["logprob"], abs=1e-3)  # float32 sums, in batches of another size
+        return kept
+    return value
+
+
+def events_of(text: str) -> list[Body]:
+    blocks = [block.split("\n", 1) for block in text.split("\n\n") if block and not block.startswith(":")]
+    events = [json.loads(data.removeprefix("data: ")) for _, data in blocks]
+    assert [name for name, _ in blocks] == [f"event: {event['type']}" for event in events]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    return events
+
+
+def merged(events: list[Body]) -> list[Body]:
+    """Events with the deltas of one item put together, as how they are cut is the engine's mood."""
+    whole: list[Body] = []
+    for event in map(alike, events):
+        del event["sequence_number"]
+        last = whole[-1] if whole else {}
+        if "delta" in event and last.get("type") == event["type"]:
+            last["delta"] += event["delta"]
+            if "logprobs" in event:
+                last["logprobs"] += event["logprobs"]
+        else:
+            whole.append(
+                {**event, "logprobs": event["logprobs"]} if "delta" in event and "logprobs" in event else event
+            )
+    return whole
+
+
+def as_the_engine_would(ours: list[Body]) -> list[Body]:
+    """Hone ends an answer that was cut short as OpenAI does; the engine calls it completed."""
+    if ours[-1]["type"] == "response.incomplete":
+        assert ours[-1]["response"]["status"] == "incomplete"
+        ours[-1] = {**ours[-1], "type": "response.completed"}
+    return ours
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_an_answer_is_the_engines_own(stack: Stack, name: str) -> None:
+    with stack.engine() as engine, stack.proxy() as proxy:
+        check_plain(engine, proxy, name)
+        check_stream(engine, proxy, name)
+
+
+def check_plain(engine: httpx.Client, proxy: httpx.Client, name: str) -> None:
+    theirs = engine.post("/v1/responses", json=request(name, model="tiny-qwen3")).raise_for_status().json()
+    answer = proxy.post("/v1/responses", json=request(name))
+    assert answer.is_success, answer.text
+    ours = answer.json()
+    assert alike(ours) == alike(theirs)
+    assert ours["model"] == "helpdesk"
+    Response.model_validate(ours, strict=True)
+    if ours["output"] and CORPUS[name].get("store", True):
+        assert proxy.get(f"/v1/responses/{ours['id']}").json() == ours
+
+
+def check_stream(engine: httpx.Client, proxy: httpx.Client, name: str) -> None:
+    asked = request(name, stream=True)
+    theirs = events_of(engine.post("/v1/responses", json=asked | {"model": "tiny-qwen3"}).raise_for_status().text)
+    ours = events_of(proxy.post("/v1/responses", json=asked).raise_for_status().text)
+    assert merged(as_the_engine_would(ours)) == merged(theirs)
+    adapter: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+    for event in ours:
+        adapter.validate_python(event)
+    given = ours[-1]["response"]
+    if CORPUS[name].get("store", True):
+        assert proxy.get(f"/v1/responses/{given['id']}").json() == given
