@@ -203,7 +203,7 @@ class ResponsesAnswer(ChatRecord):
             events += self._events.delta(said, logprobs)
             if said.get("content"):
                 self._text_logprobs += logprobs
-        return events
+        return [*events, *self._events.close()] if self.finished else events
 
     def _begin(self) -> list[Event]:
         if self._begun_stream:
@@ -218,16 +218,15 @@ class ResponsesAnswer(ChatRecord):
         """The last of the content, and the event that says how the answer ended."""
         if not self.finished:
             return b""
-        events = [*self._kept_back, *self._events.close()]
         sampled = super().sampled()
         status = status_of(sampled.choices[0].finish_reason)
         response = self._object(status, self._events.items, sampled.usage)
-        return _bytes([*events, *self._events.about(status, response)])
+        return _bytes([*self._kept_back, *self._events.about(status, response)])
 
     def failed(self, error: CallerError) -> bytes:
         """The end of a stream that broke off."""
         usage = super().sampled().usage
-        events = [*self._begin(), *(self._kept_back if self.finished else ())]
+        events = [*self._begin(), *self._kept_back]
         response = self._object("failed", self._events.items, usage, error_of(error))
         return _bytes([*events, *self._events.about("failed", response)])
 

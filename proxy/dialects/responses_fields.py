@@ -119,8 +119,10 @@ def _check_values(fields: Body) -> None:
             "truncation", "the field 'truncation' must be 'disabled': Hone does not cut what the model reads."
         )
     for name in fields.get("include") or ():
-        if name not in _INCLUDES:
+        if not isinstance(name, str) or name not in _INCLUDES:
             raise BadRequest(f"include has {name!r:.60}, which is not known.", param="include", code="invalid_value")
+    if not all(isinstance(value, str) for value in (fields.get("metadata") or {}).values()):
+        raise BadRequest("the field 'metadata' must have texts as its values.", param="metadata", code="invalid_type")
     if fields.get("background") and fields.get("store") is False:
         raise BadRequest("background can only be used when `store` is true.", param="background")
     if fields.get("background") and fields.get("stream"):

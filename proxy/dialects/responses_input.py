@@ -109,27 +109,35 @@ class _Turns:
         self.messages.append(message)
 
     def text(self, name: str, text: str, item: Item) -> None:
-        """A part of an assistant turn that may stand in it once: its content or its reasoning."""
+        """A part of an assistant turn: its content or its reasoning."""
         answer = _answer(item)
-        if self._turn is not None and name in self._turn and answer is not None and answer == self._answer:
-            self._turn[name] += text  # one answer that said something twice, with a tool call between
-        elif self._turn is not None and name not in self._turn:
-            self._turn[name] = text
+        turn = self._joined(answer)
+        if turn is not None and name in turn and answer is not None and answer == self._answer:
+            turn[name] += text  # one answer that said something twice, with a tool call between
+        elif turn is not None and name not in turn:
+            turn[name] = text
         else:
             self._begin({name: text})
-        self._answer = answer
+        self._answer = answer or self._answer
 
     def call(self, call: Body, item: Item) -> None:
         """A tool call."""
-        if self._turn is None:
-            self._begin({})
-        assert self._turn is not None
-        self._turn.setdefault("tool_calls", []).append(call)
-        self._answer = _answer(item)
+        answer = _answer(item)
+        turn = self._joined(answer)
+        if turn is None:
+            turn = self._begin({})
+        turn.setdefault("tool_calls", []).append(call)
+        self._answer = answer or self._answer
 
-    def _begin(self, said: Body) -> None:
-        self._turn = {"role": "assistant", **said}
+    def _joined(self, answer: str | None) -> Body | None:
+        """The turn that an item may join: not one of another answer."""
+        other = answer is not None and self._answer is not None and answer != self._answer
+        return None if other else self._turn
+
+    def _begin(self, said: Body) -> Body:
+        self._turn, self._answer = {"role": "assistant", **said}, None
         self.messages.append(self._turn)
+        return self._turn
 
 
 def _take(turns: _Turns, item: Item, where: str, rules: Rules) -> None:
@@ -153,7 +161,7 @@ def _take(turns: _Turns, item: Item, where: str, rules: Rules) -> None:
 
 def _take_message(turns: _Turns, item: Item, where: str, rules: Rules) -> None:
     role = item.get("role")
-    if role not in _ROLES:
+    if not isinstance(role, str) or role not in _ROLES:
         raise BadRequest(
             f"{where}.role is {role!r:.60}: give one of {', '.join(sorted(_ROLES))}.", param=f"{where}.role"
         )
@@ -217,11 +225,12 @@ def _parts(content: object, where: str, rules: Rules) -> str | list[Body]:
 
 
 def _part(part: object, where: str) -> Body:
-    kind = part.get("type") if isinstance(part, dict) else None
-    assert isinstance(part, dict) or kind is None
-    if isinstance(part, dict) and kind in _TEXT_PARTS:
+    if not isinstance(part, dict):
+        raise _wrong(where, part, "give an object")
+    kind = str(part.get("type"))
+    if kind in _TEXT_PARTS:
         return {"type": "text", "text": _text_of(part, "text", where)}
-    if isinstance(part, dict) and kind == "input_image" and isinstance(part.get("image_url"), str):
+    if kind == "input_image" and isinstance(part.get("image_url"), str):
         detail = {"detail": part["detail"]} if part.get("detail") is not None else {}
         return {"type": "image_url", "image_url": {"url": part["image_url"], **detail}}
     if kind in ("input_image", "input_file"):

@@ -8,9 +8,10 @@ import json
 from typing import Any
 
 import httpx
+import openai
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from tests.e2e.conftest import Stack
 
@@ -190,3 +191,73 @@ def check_stream(engine: httpx.Client, proxy: httpx.Client, name: str) -> None:
     given = ours[-1]["response"]
     if CORPUS[name].get("store", True):
         assert proxy.get(f"/v1/responses/{given['id']}").json() == given
+
+
+def test_prompts_and_samples_are_the_engines_own(stack: Stack) -> None:
+    theirs: dict[str, tuple[list[int], list[int]]] = {}
+    with stack.engine() as engine, stack.proxy() as proxy:
+        for at, name in enumerate(CORPUS):
+            asked = request(name, model="tiny-qwen3", enable_response_messages=True)
+            shown = engine.post("/v1/responses", json=asked).raise_for_status().json()
+            theirs[f"corpus-{at}"] = shown["input_messages"][0]["tokens"], shown["output_messages"][0]["tokens"]
+            proxy.post(f"/t/corpus-{at}/v1/responses", json=request(name, stream=at % 2 == 0)).raise_for_status()
+    ours = {c["trajectory_external_id"]: c for c in stack.export() if c["trajectory_external_id"] in theirs}
+    assert {id_: (c["prompt_token_ids"], c["choices"][0]["token_ids"]) for id_, c in ours.items()} == theirs
+    for call in ours.values():
+        assert len(call["choices"][0]["logprobs"]) == len(call["choices"][0]["token_ids"])
+    sampled = f"corpus-{list(CORPUS).index('sampled with a seed')}"
+    assert ours[sampled]["choices"][0]["trainable"] is True
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_conversation_by_ids_is_the_same_as_by_items(stack: Stack, stream: bool) -> None:
+    more = {"seed": 3, "temperature": 1.0, "stream": stream}
+    first = request("instructions and tools", **more)
+    with stack.proxy() as proxy:
+
+        def ask(body: Body, run: str) -> Body:
+            answer = proxy.post(f"/t/{run}/v1/responses", json=body).raise_for_status()
+            return dict(events_of(answer.text)[-1]["response"] if stream else answer.json())
+
+        by_id, by_items = ask(first, f"by-id-{stream}"), ask(first, f"by-items-{stream}")
+        [call] = by_id["output"]
+        assert call["type"] == "function_call"
+        results = [
+            {"type": "function_call_output", "call_id": answer["output"][0]["call_id"], "output": '{"tracking": "P1"}'}
+            for answer in (by_id, by_items)
+        ]
+        second = ask(first | {"input": [results[0]], "previous_response_id": by_id["id"]}, f"by-id-{stream}")
+        same = ask(first | {"input": [ASKED, *by_items["output"], results[1]]}, f"by-items-{stream}")
+        assert alike(second["output"]) == alike(same["output"])
+        unaddressed = proxy.post(
+            "/v1/responses", json=request("a text", input="Thanks", previous_response_id=second["id"])
+        ).raise_for_status()
+    one, two = [stack.calls_of(f"by-{how}-{stream}") for how in ("id", "items")]
+    for calls in (one, two):
+        earlier, later = calls[0], calls[1]
+        prefix = [*earlier["prompt_token_ids"], *earlier["choices"][0]["token_ids"]]
+        assert later["prompt_token_ids"][: len(prefix)] == prefix
+        assert later["parent_call_id"] == earlier["call_id"]
+        assert all(call["choices"][0]["trainable"] for call in (earlier, later))
+    assert [c["prompt_token_ids"] for c in one[:2]] == [c["prompt_token_ids"] for c in two]
+    assert unaddressed.headers["x-hone-trajectory"] == one[0]["trajectory_id"]
+    assert one[2]["attribution"] == {"source": "response_id", "confidence": "exact"}
+
+
+class Late(BaseModel):
+    """What a structured answer is read as."""
+
+    late: bool
+
+
+def test_the_official_client_streams_parses_and_cancels(stack: Stack) -> None:
+    client = openai.OpenAI(base_url=f"{stack.proxy_url}/v1", api_key="none", max_retries=0)
+    with client.responses.stream(model="helpdesk", input="Where is my order 4821?", tools=TOOLS) as stream:
+        final = stream.get_final_response()
+    assert final.usage is not None
+    assert client.responses.retrieve(final.id).usage == final.usage
+    parsed = client.responses.parse(model="helpdesk", input="Is it late?", text_format=Late)
+    assert parsed.output_parsed is not None
+    queued = client.responses.create(model="helpdesk", input="Hi", background=True, extra_body={"ignore_eos": True})
+    assert queued.status == "queued"
+    assert client.responses.cancel(queued.id).status in ("cancelled", "completed", "incomplete")
