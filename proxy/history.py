@@ -41,19 +41,27 @@ class History:
     began_at: float = field(default_factory=time.time)  # an open call that is older was another process's
 
     async def earlier(self, ids: Iterable[str], previous: str | None) -> dict[str, Earlier]:
-        """The answers that a request refers to. Raises Missing, and BadRequest for one that cannot be gone on from."""
-        return {id_: await self._earlier(id_, "previous_response_id" if id_ == previous else "input") for id_ in ids}
+        """The answers that a request refers to: `previous` with its conversation, the others for their items.
 
-    async def _earlier(self, response_id: str, param: str) -> Earlier:
-        found = await self._find(response_id, param)
+        Others that are not known are left out. Raises Missing, and BadRequest for a `previous` without an answer.
+        """
+        others = [id_ for id_ in ids if id_ != previous]
+        said = await answered.said(self.store, self.project_id, others) if others else {}
+        found = {
+            id_: Earlier((), _items(one.meta[META], one.message, streamed=one.streamed)) for id_, one in said.items()
+        }
+        return found if previous is None else found | {previous: await self._previous(previous)}
+
+    async def _previous(self, response_id: str) -> Earlier:
+        found = await self._find(response_id, "previous_response_id")
         if found.call.state is not CallState.COMPLETE or found.choice is None:
             raise BadRequest(
                 f"the response {response_id!r} is {status(found, self.began_at)}: it has no answer to go on from.",
-                param=param,
+                param="previous_response_id",
             )
         messages = await answered.with_reasoning(self.store, found.call)
-        said = [found.choice.message] if found.choice.message is not None else []
-        return Earlier([*_without_instructions(found.call, messages), *said], _output(found))
+        last = [found.choice.message] if found.choice.message is not None else []
+        return Earlier([*_without_instructions(found.call, messages), *last], _output(found))
 
     async def response(self, response_id: str) -> Body:
         """The response object as the client was given it. Raises Missing."""
@@ -121,11 +129,14 @@ def _without_instructions(call: CallView, messages: list[Message]) -> list[Messa
 
 
 def _output(found: Answered) -> list[Body]:
-    call, choice = found.call, found.choice
-    meta = _meta(call)
+    message = found.choice.message if found.choice is not None else None
+    return _items(_meta(found.call), message, streamed=found.call.stream)
+
+
+def _items(meta: Body, message: Message | None, *, streamed: bool) -> list[Body]:
+    """The items of an answer, as the client was given them."""
     if "items" in meta:
         return list(meta["items"])
-    message = choice.message if choice is not None else None
-    if message is not None and call.rest.get("include_reasoning") is False:
+    if message is not None and meta.get("reasoning_hidden"):
         message = {name: value for name, value in message.items() if name != "reasoning"}
-    return responses_input.output_items(message, meta["id"], meta.get("logprobs"), streamed=call.stream)
+    return responses_input.output_items(message, meta["id"], meta.get("logprobs"), streamed=streamed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -20,11 +20,20 @@ from proxy.context_lengths import ContextLengths
 from proxy.dialects.base import Reading
 from proxy.dialects.responses import ResponsesAnswer, ResponsesDialect, ResponsesReading
 from proxy.dialects.responses_object import response_object
-from proxy.errors import CallerError, Unavailable
+from proxy.errors import CallerError, EngineSaid, Unavailable
 from proxy.history import History
 from proxy.versions import Route
 from recorder.errors import StoreError
 from recorder.states import CallState
+
+# What the engine is asked in chat's words, and may find fault with → what the client said.
+_FIELDS: Final[Mapping[str, str]] = {
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "messages": "input",
+    "reasoning_effort": "reasoning.effort",
+    "response_format": "text.format",
+}
 
 
 class ResponseCalls(Calls):
@@ -74,8 +83,20 @@ class ResponseCalls(Calls):
     async def _ask_one(self, call: Call, route: Route, send: Send) -> None:
         assert isinstance(call.answer, ResponsesAnswer)
         call.answer.context_length = await self._lengths.of(route)
-        await super()._ask_one(call, route, send)
+        try:
+            await super()._ask_one(call, route, send)
+        except EngineSaid as e:
+            raise _in_own_words(e) from e
 
     def _broken(self, call: Call, failure: CallerError) -> bytes:
         assert isinstance(call.answer, ResponsesAnswer)
         return call.answer.failed(failure)
+
+
+def _in_own_words(error: EngineSaid) -> EngineSaid:
+    """An engine's refusal with the fields called as the client calls them."""
+    message = str(error)
+    for chats, own in _FIELDS.items():
+        message = message.replace(f"{chats}=", f"{own}=")
+    param = _FIELDS.get(error.param or "", error.param)
+    return EngineSaid(message, status=error.status, kind=error.kind, param=param, code=error.code)

@@ -5,17 +5,18 @@ Owns: the queries. Refuses: wire formats, and deciding whose call goes on from w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
-from sqlalchemy import and_, delete, literal, select
+from sqlalchemy import Row, and_, delete, literal, select
 
 from recorder import canonical
 from recorder.rows import CHOICE_EXTRAS
 from recorder.schema import calls, choices, issued, nodes
 from recorder.store import Store
-from recorder.transcripts import load_call
+from recorder.transcripts import PAGE, load_call
 from recorder.turns import Message
 from recorder.views import CallView, ChoiceView
 
@@ -30,6 +31,15 @@ class Answered:
     choice: ChoiceView | None
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an answer said, by itself."""
+
+    streamed: bool
+    meta: Mapping[str, Any]
+    message: Message | None
+
+
 async def find(store: Store, project_id: str, response_id: str) -> Answered | None:
     """The call whose answer was given out under this id. None: there is none, or it was forgotten."""
     query = select(issued.c.call_id, issued.c.choice).where(
@@ -41,6 +51,30 @@ async def find(store: Store, project_id: str, response_id: str) -> Answered | No
     if row is None or call is None:
         return None
     return Answered(call, next((choice for choice in call.choices if choice.index == row.choice), None))
+
+
+async def said(store: Store, project_id: str, response_ids: Collection[str]) -> dict[str, Said]:
+    """What the answers with these ids said, as far as they are known: without the conversations before them."""
+    at_choice = and_(choices.c.call_id == issued.c.call_id, choices.c["index"] == issued.c.choice)
+    query = (
+        select(issued.c.issued_id, issued.c.choice, calls.c.stream, calls.c.response_meta, nodes.c.message)
+        .join(calls, calls.c.id == issued.c.call_id)
+        .outerjoin(choices, at_choice)
+        .outerjoin(nodes, nodes.c.id == choices.c.node_id)
+        .where(issued.c.project_id == project_id, issued.c.kind == _KIND)
+    )
+    ids, found = iter(response_ids), {}
+    while page := list(islice(ids, PAGE)):
+        async with store.read() as conn:
+            rows = (await conn.execute(query.where(issued.c.issued_id.in_(page)))).all()
+        found |= {row.issued_id: _said(row) for row in rows}
+    return found
+
+
+def _said(row: Row[Any]) -> Said:
+    meta = dict(row.response_meta or {})
+    extras = meta.pop(CHOICE_EXTRAS, {}).get(str(row.choice), {})
+    return Said(bool(row.stream), meta, None if row.message is None else {**row.message, **extras})
 
 
 async def forget(store: Store, project_id: str, response_id: str) -> bool:

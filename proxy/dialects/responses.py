@@ -256,6 +256,8 @@ class ResponsesAnswer(ChatRecord):
             said["instructions"] = bool(self.head.fields["instructions"])
         if (limit := self._limit()) != self.head.fields.get("max_output_tokens"):
             said["max_output_tokens"] = limit
+        if not self._show_reasoning:
+            said["reasoning_hidden"] = True
         if self._stored and self._text_logprobs:
             said["logprobs"] = self._text_logprobs
         if self._stored and self._events.items and self._events.items != self._usual_items(sampled):

@@ -252,7 +252,8 @@ class Late(BaseModel):
 
 def test_the_official_client_streams_parses_and_cancels(stack: Stack) -> None:
     client = openai.OpenAI(base_url=f"{stack.proxy_url}/v1", api_key="none", max_retries=0)
-    with client.responses.stream(model="helpdesk", input="Where is my order 4821?", tools=TOOLS) as stream:
+    asked: Any = {"model": "helpdesk", "input": [ASKED], "temperature": 0}
+    with client.responses.stream(instructions=request("a text")["instructions"], tools=TOOLS, **asked) as stream:
         final = stream.get_final_response()
     assert final.usage is not None
     assert client.responses.retrieve(final.id).usage == final.usage

@@ -187,6 +187,17 @@ async def test_a_store_that_fails_fails_no_call(
         assert (await proxy.http.get(f"/v1/responses/{given['id']}")).status_code == 404
 
 
+async def test_an_engines_refusal_speaks_of_the_clients_fields(proxy: Proxy, engine: FakeEngine) -> None:
+    said = "max_completion_tokens=5000 cannot be greater (parameter=max_completion_tokens, value=5000)"
+    fault = {"message": said, "type": "BadRequestError", "param": "max_completion_tokens", "code": 400}
+    engine.default = Script(status=400, error={"error": fault})
+    answer = await proxy.http.post("/v1/responses", json={"model": "helpdesk", "input": "?", "max_output_tokens": 5000})
+    assert answer.status_code == 400
+    told = answer.json()["error"]
+    assert told["message"].startswith("max_output_tokens=5000")
+    assert told["param"] == "max_output_tokens"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
