@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from sqlalchemy import Row, and_, delete, literal, select
+from sqlalchemy import and_, delete, literal, select
 
 from recorder import canonical
 from recorder.rows import CHOICE_EXTRAS
@@ -63,7 +63,8 @@ async def said(store: Store, project_id: str, response_ids: Collection[str]) -> 
         .outerjoin(nodes, nodes.c.id == choices.c.node_id)
         .where(issued.c.project_id == project_id, issued.c.kind == _KIND)
     )
-    ids, found = iter(response_ids), {}
+    ids = iter(response_ids)
+    found: dict[str, Said] = {}
     while page := list(islice(ids, PAGE)):
         async with store.read() as conn:
             rows = (await conn.execute(query.where(issued.c.issued_id.in_(page)))).all()
@@ -71,7 +72,7 @@ async def said(store: Store, project_id: str, response_ids: Collection[str]) -> 
     return found
 
 
-def _said(row: Row[Any]) -> Said:
+def _said(row: Any) -> Said:
     meta = dict(row.response_meta or {})
     extras = meta.pop(CHOICE_EXTRAS, {}).get(str(row.choice), {})
     return Said(bool(row.stream), meta, None if row.message is None else {**row.message, **extras})

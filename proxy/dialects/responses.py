@@ -246,7 +246,8 @@ class ResponsesAnswer(ChatRecord):
     def sampled(self) -> Sampled:
         """The parts of the turn, and what of the response object is recorded nowhere else."""
         sampled = super().sampled()
-        issued = [*sampled.issued_ids, (self.head.id, "response", 0)] if self._stored else sampled.issued_ids
+        told = self.finished or self._begun_stream or bool(self.head.fields.get("background"))
+        issued = [*sampled.issued_ids, *([(self.head.id, "response", 0)] if self._stored and told else [])]
         meta = {**(sampled.response_meta or {}), META: self._meta_of(sampled)}
         return replace(sampled, response_meta=meta, issued_ids=issued)
 
