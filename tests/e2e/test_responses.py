@@ -160,10 +160,17 @@ def merged(events: list[Body]) -> list[Body]:
             if "logprobs" in event:
                 last["logprobs"] += event["logprobs"]
         else:
-            whole.append(
-                {**event, "logprobs": event["logprobs"]} if "delta" in event and "logprobs" in event else event
-            )
+            whole.append(event)
+    _drop_end_tokens(whole)
     return whole
+
+
+def _drop_end_tokens(value: Any) -> None:
+    for inner in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        _drop_end_tokens(inner)
+    logprobs = value.get("logprobs") if isinstance(value, dict) else None
+    if logprobs and logprobs[-1]["token"] == END_TOKEN:
+        del logprobs[-1]
 
 
 def as_the_engine_would(ours: list[Body]) -> list[Body]:
