@@ -22,18 +22,23 @@ from litestar.types import Receive as LitestarReceive
 from litestar.types import Scope as LitestarScope
 from litestar.types import Send as LitestarSend
 
-from proxy import metrics
+from proxy import metrics, response_routes
 from proxy.asgi import App, Receive, Scope, Send, respond
 from proxy.auth import Guard, is_loopback
+from proxy.background import Background
 from proxy.calls import Calls
 from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect
+from proxy.dialects.responses import ResponsesDialect
 from proxy.errors import CallerError, ConfigError
 from proxy.gate import Gate
+from proxy.history import History
 from proxy.hone_routes import HANDLERS, Hone
 from proxy.metrics import Metrics
 from proxy.model_routes import GENERATING, PASSED, ModelRoutes
 from proxy.replies import advice, error_of, rendered, send_json
+from proxy.response_calls import ResponseCalls
+from proxy.response_routes import ResponseRoutes
 from proxy.sections import ProxySettings
 from proxy.several_prompts import SeveralPrompts
 from proxy.upstream import Client
@@ -67,7 +72,10 @@ class HoneApp(Gate):
             connect_timeout_s=deps.settings.connect_timeout_s, read_timeout_s=deps.settings.first_byte_timeout_s
         )
         self.metrics = Metrics(deps.recorder)
-        super().__init__(_routed(deps, self._client, self.metrics), Guard(deps.store, deps.project_id))
+        self._background = Background()
+        super().__init__(
+            _routed(deps, self._client, self.metrics, self._background), Guard(deps.store, deps.project_id)
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -84,6 +92,7 @@ class HoneApp(Gate):
             stack.push_async_callback(deps.recorder.stop)
             await deps.versions.start()
             stack.push_async_callback(deps.versions.stop)
+            stack.push_async_callback(self._background.stop)
             for part in deps.background:
                 await stack.enter_async_context(part())
             yield
@@ -94,12 +103,13 @@ def create_app(deps: Deps) -> HoneApp:
     return HoneApp(deps)
 
 
-def _routed(deps: Deps, client: Client, figures: Metrics) -> App:
+def _routed(deps: Deps, client: Client, figures: Metrics, background: Background) -> App:
     models = ModelRoutes(deps.settings, deps.versions, client)
     hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
     litestar = Litestar(
         [
-            *(_mounted(path, _calls(path, deps, client, figures)) for path in DIALECTS),
+            *(_mounted(path, _calls(path, deps, client, figures)) for path in DIALECTS if path != response_routes.PATH),
+            _mounted(response_routes.PATH, _responses(deps, client, figures, background), whole_tree=True),
             *(_mounted(path, models.passed(path)) for path in (*PASSED, *GENERATING) if path not in DIALECTS),
             _mounted("/v1/models", models.models, whole_tree=True),
             _mounted("/metrics", _metrics_route(figures)),
@@ -116,17 +126,26 @@ def _routed(deps: Deps, client: Client, figures: Metrics) -> App:
 
 
 def _calls(path: str, deps: Deps, client: Client, figures: Metrics) -> App:
-    calls = Calls(
-        DIALECTS[path],
-        project_id=deps.project_id,
-        settings=deps.settings,
-        recorder_settings=deps.recorder_settings,
-        recorder=deps.recorder,
-        versions=deps.versions,
-        client=client,
-        metrics=figures,
-    )
+    calls = Calls(DIALECTS[path], **_served_with(deps, client, figures))
     return SeveralPrompts(calls, path, deps.settings.max_body_bytes) if path == CompletionsDialect.path else calls
+
+
+def _responses(deps: Deps, client: Client, figures: Metrics, background: Background) -> App:
+    history = History(deps.store, deps.recorder, deps.project_id)
+    calls = ResponseCalls(ResponsesDialect(), history, background, **_served_with(deps, client, figures))
+    return ResponseRoutes(calls, history, background)
+
+
+def _served_with(deps: Deps, client: Client, figures: Metrics) -> dict[str, Any]:
+    return {
+        "project_id": deps.project_id,
+        "settings": deps.settings,
+        "recorder_settings": deps.recorder_settings,
+        "recorder": deps.recorder,
+        "versions": deps.versions,
+        "client": client,
+        "metrics": figures,
+    }
 
 
 def _mounted(path: str, app: App, *, whole_tree: bool = False) -> ASGIRouteHandler:

@@ -1,8 +1,8 @@
 """Whose call is this: the run it belongs to, how that is known, and the version that serves it.
 
-Owns: the order of evidence (path, key, headers; then tool-call ids that we issued; then exact lineage; else a new run)
-and that a run stays on its version. Refuses: guessing on a system and a user message alone: a group's first turns are
-identical by design.
+Owns: the order of evidence (path, key, headers; then response ids and tool-call ids that we issued; then exact lineage;
+else a new run) and that a run stays on its version. Refuses: guessing on a system and a user message alone: a group's
+first turns are identical by design.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from proxy.address import Stated
 from proxy.versions import InService, Route, Target
 from recorder.recorder import Recorder
 from recorder.states import Confidence
-from recorder.turns import Attribution, Request, TrajectoryRef
+from recorder.turns import Attribution, Parent, Request, TrajectoryRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,15 @@ class Attributor:
 
     async def _attribute(self, target: Target, stated: Stated, request: Request) -> Attribution:
         address = stated.address
+        answered = await self._answered(request)
         if address.trajectory is not None and stated.source is not None:
             ref = await self._at(target, stated, request)
+            if answered is not None and answered[1].id == ref.id:
+                return Attribution(stated.source, Confidence.STATED, ref, answered[0])
             parent = await self._recorder.parent_in(ref, request.messages)
             return Attribution(stated.source, Confidence.STATED, ref, parent)
+        if answered is not None:
+            return Attribution("response_id", Confidence.EXACT, answered[1], answered[0])
         found = await self._recorder.find_parent(self._project_id, target.alias.id, request.messages, request)
         if found.trajectory is not None:
             return Attribution(found.source, found.confidence, found.trajectory, found.parent)
@@ -58,6 +63,12 @@ class Attributor:
         # What looks like several runs at once is recorded in one of its own, and stays marked as what it is.
         confidence = found.confidence if found.source != "none" else Confidence.NEW
         return Attribution(found.source if found.source != "none" else "new", confidence, ref)
+
+    async def _answered(self, request: Request) -> tuple[Parent, TrajectoryRef] | None:
+        """The answer of ours that a request says it goes on from, and its run."""
+        if request.previous_response_id is None:
+            return None
+        return await self._recorder.answered(self._project_id, request.previous_response_id)
 
     async def _at(self, target: Target, stated: Stated, request: Request) -> TrajectoryRef:
         address = stated.address

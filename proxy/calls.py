@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from proxy import sse
@@ -131,11 +132,14 @@ class Calls:
             raise WrongMethod(f"{scope['method']} {self._dialect.path} is not served: use POST.")
         headers = scope["hone.headers"]
         body = await read_body(headers, receive, self._settings.max_body_bytes)
-        reading = self._dialect.read(body, headers, self._rules)
+        reading = await self._reading(body, headers)
         caller: Caller = scope["hone.caller"]
         return Call(
             caller, scope["hone.stated"], reading, self._target(reading.request.model, caller), reading.answer()
         )
+
+    async def _reading(self, body: bytes, headers: Mapping[bytes, bytes]) -> Reading:
+        return self._dialect.read(body, headers, self._rules)
 
     def _target(self, model: str, caller: Caller) -> Target:
         target = self._versions.resolve(model)
@@ -329,12 +333,16 @@ class Calls:
         """Tell the client how it ended. To one that is gone this says nothing, and costs nothing."""
         failure = refused or call.failure
         if call.streaming:
-            end = self._dialect.error_events(failure) if failure is not None else call.answer.tail()
+            end = self._broken(call, failure) if failure is not None else call.answer.tail()
             await send({"type": "http.response.body", "body": end})
         elif failure is not None:
             await self._say(send, failure, call.headers())
         else:
             await respond(send, 200, call.body, headers=call.headers())
+
+    def _broken(self, call: Call, failure: CallerError) -> bytes:
+        """The end of a stream that broke off."""
+        return self._dialect.error_events(failure)
 
     async def _say(self, send: Send, error: CallerError, headers: RawHeaders | None = None) -> None:
         self._metrics.refused(error.status)

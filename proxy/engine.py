@@ -116,8 +116,10 @@ def engine_command(
 
 
 def _exact() -> list[str]:
-    """Logprobs of the distribution that was sampled from, and no sampling defaults that the request does not show."""
-    return ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
+    """Logprobs of the distribution that was sampled from, no sampling defaults that the request does not show, and a
+    usage that says what came from the cache: the Responses API tells it, and a chat completion only with the flag.
+    """
+    return ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm", "--enable-prompt-tokens-details"]
 
 
 def _lora(engine: EngineSettings) -> list[str]:

@@ -44,7 +44,7 @@ PASSED: Final[Mapping[str, str]] = {
     "/version": "GET",
 }
 # These generate. Until they are recorded they are passed only where `proxy.unrecorded` says so.
-GENERATING: Final = ("/v1/responses",)
+GENERATING: Final = ("/v1/chat/completions/batch",)
 
 
 @dataclass(frozen=True, slots=True)

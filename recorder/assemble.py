@@ -172,6 +172,11 @@ def _tools(call: Row, material: Material) -> Sequence[Mapping[str, Any]] | None:
     return tools
 
 
+def call_view(call: Row, material: Material) -> CallView:
+    """One call by itself, for what was asked and answered: what its trajectory makes of it is not looked at."""
+    return _call_view(call, material, call.trajectory_id, None, ())
+
+
 def _call_view(call: Row, material: Material, home: str, leaf: Parent | None, unselected: Iterable[Parent]) -> CallView:
     meta = dict(call.response_meta or {})
     extras = meta.pop(CHOICE_EXTRAS, {})

@@ -167,6 +167,16 @@ class Recorder:
         issued = await self._issued(project_id, lineage.issued_in(messages))
         return next((choice for choice, home in issued if home == trajectory.id), None)
 
+    async def answered(self, project_id: str, response_id: str) -> tuple[Parent, TrajectoryRef] | None:
+        """The sampled choice that a response id of ours stands for, and the trajectory in which calls go on from it."""
+        for choice, home in await self._issued(project_id, [response_id]):
+            return choice, await self._going_on(home)
+        return None
+
+    def forget_issued(self, project_id: str, issued_id: str) -> None:
+        """Tell this process that an id stands for nothing any more (`answered.forget`)."""
+        self._memory.issued.drop((project_id, issued_id))
+
     def new_trajectory(self, address: Address, offered_version: str | None) -> TrajectoryRef:
         """A new trajectory without an external id, pinned to `offered_version`. Its row is written with its turn."""
         ref = TrajectoryRef(new_id("traj"), None, None, address.group, offered_version, address.purpose)
@@ -203,6 +213,18 @@ class Recorder:
             self._writer.counts.unrecorded_turns += 1
             if isinstance(e, StoreUnavailable):
                 raise
+            raise StoreUnavailable(str(e)) from e
+        await done
+
+    async def show(self, turn: Turn) -> None:
+        """Write a call (state OPEN) that was begun, now rather than when it has run for long. Raises StoreUnavailable.
+
+        How it ends is written by `commit`, as ever.
+        """
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            self._writer.submit(await self._job(turn, done))
+        except RecorderError as e:
             raise StoreUnavailable(str(e)) from e
         await done
 

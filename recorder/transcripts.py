@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Select, select
 
 from recorder import media
-from recorder.assemble import Material, Row, message_of, trajectory_view
+from recorder.assemble import Material, Row, call_view, message_of, trajectory_view
 from recorder.errors import NotFound
 from recorder.schema import blobs, calls, choices, feedback, groups, nodes, scenarios, trajectories
 from recorder.states import GroupState
@@ -35,6 +35,7 @@ __all__ = [
     "ScenarioView",
     "TrajectoryView",
     "find_trajectory",
+    "load_call",
     "load_group",
     "load_groups",
     "load_trajectories",
@@ -60,6 +61,20 @@ async def load_trajectories(store: Store, ids: Sequence[str], *, with_tokens: bo
     material = await _material(store, rows, with_tokens, {row.group_id for row in rows if row.group_id is not None})
     by_id = {row.id: row for row in rows}
     return [trajectory_view(by_id[id_], material) for id_ in ids if id_ in by_id]
+
+
+async def load_call(store: Store, call_id: str) -> CallView | None:
+    """One call without its tokens: what was asked and answered. None: it does not exist."""
+    material = Material()
+    await _add_calls(store, material, calls.c.id, [call_id])
+    row = material.calls.get(call_id)
+    if row is None:
+        return None
+    await _add_choices(store, material)
+    marks = {b for b in (row.tools_blob_id, row.format_blob_id, row.request_blob_id) if b is not None}
+    await _add_blobs(store, material, marks)
+    await _add_nodes(store, material, [row])
+    return call_view(row, material)
 
 
 async def load_group(store: Store, group_id: str, *, with_tokens: bool = False) -> GroupView:

@@ -101,6 +101,7 @@ class Request:
     body_hash: bytes  # 16 bytes over the client's body
     sampling: Sampling
     retry_count: int = 0
+    previous_response_id: str | None = None  # the answer of ours that it says it goes on from
 
 
 @dataclass(frozen=True, slots=True)

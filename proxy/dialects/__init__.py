@@ -8,9 +8,10 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.chat import ChatDialect
 from proxy.dialects.completions import CompletionsDialect
 from proxy.dialects.messages import MessagesDialect
+from proxy.dialects.responses import ResponsesDialect
 
 DIALECTS: Mapping[str, Dialect] = {
-    dialect.path: dialect for dialect in (ChatDialect(), CompletionsDialect(), MessagesDialect())
+    dialect.path: dialect for dialect in (ChatDialect(), CompletionsDialect(), ResponsesDialect(), MessagesDialect())
 }
 _FALLBACK: Dialect = DIALECTS[ChatDialect.path]
 

@@ -208,6 +208,8 @@ def check_media(content: object, rules: Rules, where: str) -> None:
     for at, part in enumerate(content):
         if isinstance(part, dict):
             _check_part(part, rules, f"{where}[{at}]")
+        elif isinstance(part, list):
+            check_media(part, rules, f"{where}[{at}]")
 
 
 def _check_part(part: Body, rules: Rules, where: str) -> None:

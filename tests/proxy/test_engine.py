@@ -34,6 +34,7 @@ def test_flags_that_exact_tokens_and_swaps_need() -> None:
     assert option(argv, "--host") == "127.0.0.1"
     assert option(argv, "--logprobs-mode") == "processed_logprobs"
     assert option(argv, "--generation-config") == "vllm"
+    assert "--enable-prompt-tokens-details" in argv
     assert "--enable-lora" in argv
     assert option(argv, "--max-loras") == "3"
     assert int(option(argv, "--max-cpu-loras")) >= 3

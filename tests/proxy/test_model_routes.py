@@ -62,8 +62,8 @@ async def test_with_one_alias_the_model_may_be_left_out(proxy: Proxy, engine: Fa
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1/responses", "/v1/%72esponses", "/v1/responses/",
-        "/t/run/v1/responses/",
+        "/v1/chat/completions/batch", "/v1/chat/completions/%62atch", "/v1/chat/completions/batch/",
+        "/t/run/v1/chat/completions/batch/",
     ],
 )  # fmt: skip
 async def test_generating_routes_that_are_not_recorded_are_not_served(
@@ -77,14 +77,14 @@ async def test_generating_routes_that_are_not_recorded_are_not_served(
 
 async def test_they_are_served_where_the_user_wants_them_unrecorded(store: Store, engine: FakeEngine) -> None:
     async with serving(store, engine, settings=ProxySettings(port=0, unrecorded=True)) as proxy:
-        answer = await proxy.http.post("/v1/responses", json={"model": "helpdesk", "prompt": "x"})
-        assert answer.json() == {"object": "passed", "model": "helpdesk", "route": "/v1/responses"}
+        answer = await proxy.http.post("/v1/chat/completions/batch", json={"model": "helpdesk", "prompt": "x"})
+        assert answer.json() == {"object": "passed", "model": "helpdesk", "route": "/v1/chat/completions/batch"}
         for field in ("prompt_logprobs", "echo", "kv_transfer_params"):
-            refused = await proxy.http.post("/v1/responses", json={"model": "helpdesk", field: 1})
+            refused = await proxy.http.post("/v1/chat/completions/batch", json={"model": "helpdesk", field: 1})
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)
         engine.default = Script([words("On Monday")])
         body = {"model": "helpdesk", "messages": [], "stream": True}
-        streamed = await proxy.http.post("/v1/responses", json=body)
+        streamed = await proxy.http.post("/v1/chat/completions/batch", json=body)
         assert streamed.headers["content-type"].startswith("text/event-stream")
         assert streamed.text.endswith("data: [DONE]\n\n")
         assert await proxy.calls() == []
@@ -102,7 +102,6 @@ async def test_they_are_served_where_the_user_wants_them_unrecorded(store: Store
         "/reset_prefix_cache",
         "/inference/v1/generate",
         "/v1/chat/completions/render",
-        "/v1/chat/completions/batch",
         "/v1/completions/render",
         "/metrics/engine",
         "/tokenizer_info",

@@ -1,0 +1,363 @@
+"""Items of the Responses API ↔ messages of the chat form.
+
+Owns: what an item means as a message, and a sampled message as the items that a client gets; the ids of these items,
+which say of which answer they are. Refuses: the request around the items, and anything but pure functions.
+
+One answer of the model may be several items (reasoning, message, function calls). Sent back, they are one assistant
+message again, exactly the one that was recorded: items with an id of ours are put together by it, others where they
+stand next to each other and do not repeat each other, as the engine does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from proxy.dialects import engine_fields
+from proxy.dialects.base import Rules
+from proxy.errors import BadRequest, Missing
+from recorder.turns import Message
+
+Item = dict[str, Any]
+Body = dict[str, Any]
+
+RESPONSE: Final = "resp_"
+_ITEM_ID: Final = re.compile(r"(?:msg|fc|rs)_([0-9a-z]{8,64})_(\d{1,6})")
+_TEXT_PARTS: Final = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
+_ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
+_OPEN: Final = frozenset({"in_progress", "incomplete"})
+
+
+# --- ids
+
+
+def item_id(prefix: str, response_id: str, at: int) -> str:
+    """The id of an answer's item: it says which answer it is of, so that nothing has to be stored to find it."""
+    return f"{prefix}_{response_id.removeprefix(RESPONSE)}_{at}"
+
+
+def answer_of(item: str) -> tuple[str, int] | None:
+    """The id of the answer that an item's id tells, and the item's place in it. None: no id of ours."""
+    found = _ITEM_ID.fullmatch(item)
+    return (RESPONSE + found[1], int(found[2])) if found else None
+
+
+def referenced(items: object) -> list[str]:
+    """The ids of the items that stand in a request's input by reference alone."""
+    if not isinstance(items, list):
+        return []
+    found = (item.get("id") for item in items if isinstance(item, dict) and _type_of(item) == "item_reference")
+    return [id_ for id_ in found if isinstance(id_, str)]
+
+
+def with_referenced(items: object, answers: Mapping[str, Sequence[Item]]) -> object:
+    """A request's input with the items themselves in place of references to them. Raises Missing for unknown ones."""
+    if not isinstance(items, list):
+        return items
+    return [
+        _itself(item, answers) if isinstance(item, dict) and _type_of(item) == "item_reference" else item
+        for item in items
+    ]
+
+
+def _itself(reference: Item, answers: Mapping[str, Sequence[Item]]) -> Item:
+    id_ = reference.get("id")
+    known = answer_of(id_) if isinstance(id_, str) else None
+    if known is not None:
+        for item in answers.get(known[0], ()):
+            if item["id"] == id_:
+                return item
+    raise Missing(f"Item with id {id_!r:.120} not found.", param="input")
+
+
+# --- from a client's items
+
+
+def messages_of(items: object, rules: Rules) -> list[Message]:
+    """The chat messages of a request's `input`. Raises BadRequest, naming the item, for what cannot be said in chat."""
+    if isinstance(items, str):
+        return [{"role": "user", "content": items}]
+    if not isinstance(items, list) or not items:
+        raise BadRequest("the field 'input' must be a text or a list with at least one item.", param="input")
+    turns = _Turns()
+    for at, item in enumerate(items):
+        where = f"input[{at}]"
+        if not isinstance(item, dict):
+            raise _wrong(where, item, "give an object")
+        _take(turns, item, where, rules)
+    return turns.messages
+
+
+def continues_last(items: object) -> bool:
+    """Whether the model is to go on with the last item, which the client marked as not finished."""
+    last = items[-1] if isinstance(items, list) and items else None
+    return isinstance(last, dict) and _type_of(last) in ("message", "reasoning") and last.get("status") in _OPEN
+
+
+class _Turns:
+    """Messages as they grow: items of one assistant turn become one message."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._turn: Body | None = None  # the assistant message that further items may join
+        self._answer: str | None = None  # the answer that its last item with an id of ours is of
+
+    def other(self, message: Message) -> None:
+        """A message that is not the assistant's."""
+        self._turn = self._answer = None
+        self.messages.append(message)
+
+    def text(self, name: str, text: str, item: Item) -> None:
+        """A part of an assistant turn: its content or its reasoning."""
+        answer = _answer(item)
+        turn = self._joined(answer)
+        if turn is not None and name in turn and answer is not None and answer == self._answer:
+            turn[name] += text  # one answer that said something twice, with a tool call between
+        elif turn is not None and name not in turn:
+            turn[name] = text
+        else:
+            self._begin({name: text})
+        self._answer = answer or self._answer
+
+    def call(self, call: Body, item: Item) -> None:
+        """A tool call."""
+        answer = _answer(item)
+        turn = self._joined(answer)
+        if turn is None:
+            turn = self._begin({})
+        turn.setdefault("tool_calls", []).append(call)
+        self._answer = answer or self._answer
+
+    def _joined(self, answer: str | None) -> Body | None:
+        """The turn that an item may join: not one of another answer."""
+        other = answer is not None and self._answer is not None and answer != self._answer
+        return None if other else self._turn
+
+    def _begin(self, said: Body) -> Body:
+        self._turn, self._answer = {"role": "assistant", **said}, None
+        self.messages.append(self._turn)
+        return self._turn
+
+
+def _take(turns: _Turns, item: Item, where: str, rules: Rules) -> None:
+    kind = _type_of(item)
+    if kind == "message":
+        _take_message(turns, item, where, rules)
+    elif kind == "function_call":
+        turns.call(_call(item, where), item)
+    elif kind == "function_call_output":
+        turns.other(_tool_message(item, where, rules))
+    elif kind == "reasoning":
+        turns.text("reasoning", _reasoning(item, where), item)
+    else:
+        raise BadRequest(
+            f"{where} is an item of the type {kind!r:.60}: Hone serves message, function_call, function_call_output "
+            "and reasoning items, and references to those of an earlier answer.",
+            param=where,
+            code="unsupported_value",
+        )
+
+
+def _take_message(turns: _Turns, item: Item, where: str, rules: Rules) -> None:
+    role = item.get("role")
+    if not isinstance(role, str) or role not in _ROLES:
+        raise BadRequest(
+            f"{where}.role is {role!r:.60}: give one of {', '.join(sorted(_ROLES))}.", param=f"{where}.role"
+        )
+    content = item.get("content")
+    if role == "assistant":
+        turns.text("content", _plain(content, f"{where}.content"), item)
+    else:
+        turns.other({"role": role, "content": _parts(content, f"{where}.content", rules)})
+
+
+def _tool_message(item: Item, where: str, rules: Rules) -> Message:
+    content = _parts(item.get("output"), f"{where}.output", rules)
+    return {"role": "tool", "tool_call_id": _text_of(item, "call_id", where), "content": content}
+
+
+def _call(item: Item, where: str) -> Body:
+    if item.get("namespace"):
+        raise BadRequest(
+            f"{where}.namespace is set: Hone serves function tools without a namespace.", param=f"{where}.namespace"
+        )
+    function = {"name": _text_of(item, "name", where), "arguments": _text_of(item, "arguments", where)}
+    return {"id": _text_of(item, "call_id", where), "type": "function", "function": function}
+
+
+def _reasoning(item: Item, where: str) -> str:
+    """The text of a reasoning item: its content, else its summary."""
+    if item.get("encrypted_content"):
+        raise BadRequest(
+            f"{where}.encrypted_content cannot be read here: Hone's models give their reasoning as text. Leave it out.",
+            param=f"{where}.encrypted_content",
+            code="unsupported_parameter",
+        )
+    for name in ("content", "summary"):
+        if item.get(name):
+            return _plain(item[name], f"{where}.{name}")
+    return ""
+
+
+def _plain(content: object, where: str) -> str:
+    """The text of an assistant's content."""
+    if isinstance(content, str) or content is None:
+        return content or ""
+    if not isinstance(content, list):
+        raise _wrong(where, content, "give a text or a list of parts")
+    texts = []
+    for at, part in enumerate(content):
+        said = part.get("text", part.get("refusal")) if isinstance(part, dict) else None
+        if not isinstance(said, str):
+            raise _wrong(f"{where}[{at}]", part, "give an output_text part with its text")
+        texts.append(said)
+    return "".join(texts)
+
+
+def _parts(content: object, where: str, rules: Rules) -> str | list[Body]:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise _wrong(where, content, "give a text or a list of parts")
+    engine_fields.check_media(content, rules, where)
+    return [_part(part, f"{where}[{at}]") for at, part in enumerate(content)]
+
+
+def _part(part: object, where: str) -> Body:
+    if not isinstance(part, dict):
+        raise _wrong(where, part, "give an object")
+    kind = str(part.get("type"))
+    if kind in _TEXT_PARTS:
+        return {"type": "text", "text": _text_of(part, "text", where)}
+    if kind == "input_image" and isinstance(part.get("image_url"), str):
+        detail = {"detail": part["detail"]} if part.get("detail") is not None else {}
+        return {"type": "image_url", "image_url": {"url": part["image_url"], **detail}}
+    if kind in ("input_image", "input_file"):
+        raise BadRequest(
+            f"{where} names a file: Hone keeps no files. Send an image as an input_image with a data: URL in "
+            "'image_url', and a text as an input_text.",
+            param=where,
+            code="unsupported_value",
+        )
+    raise _wrong(where, part, "give an input_text or an input_image part")
+
+
+def _type_of(item: Item) -> object:
+    return item.get("type") or ("message" if "role" in item else None)
+
+
+def _answer(item: Item) -> str | None:
+    id_ = item.get("id")
+    known = answer_of(id_) if isinstance(id_, str) else None
+    return known[0] if known else None
+
+
+def _text_of(item: Item, name: str, where: str) -> str:
+    value = item.get(name)
+    if not isinstance(value, str):
+        raise _wrong(f"{where}.{name}", value, "give a text")
+    return value
+
+
+def _wrong(where: str, value: object, advice: str) -> BadRequest:
+    return BadRequest(f"{where} is {value!r:.60}: {advice}.", param=where, code="invalid_type")
+
+
+# --- to a client's items
+
+
+def output_items(
+    message: Message | None, response_id: str, logprobs: object = None, *, streamed: bool = False
+) -> list[Item]:
+    """The items of a sampled message: its reasoning, its text, its tool calls, as far as it has them.
+
+    `logprobs` are those of the text, where the client asked for them.
+    """
+    items: list[Item] = []
+    said = message or {}
+    if said.get("reasoning"):
+        items.append(reasoning_item(said["reasoning"], response_id, 0, "completed" if streamed else None))
+    if said.get("content"):
+        items.append(message_item(said["content"], response_id, len(items), logprobs))
+    for call in said.get("tool_calls") or ():
+        items.append(call_item(call, response_id, len(items)))
+    return items
+
+
+def message_item(text: str, response_id: str, at: int, logprobs: object = None) -> Item:
+    """A text as an item."""
+    part = {"annotations": [], "text": text, "type": "output_text", "logprobs": logprobs}
+    return {
+        "id": item_id("msg", response_id, at),
+        "content": [part] if text else [],
+        "role": "assistant",
+        "status": "completed",
+        "type": "message",
+        "phase": None,
+    }
+
+
+def reasoning_item(text: str, response_id: str, at: int, status: str | None = None) -> Item:
+    """Reasoning as an item. The engine gives it a status only in a stream."""
+    return {
+        "id": item_id("rs", response_id, at),
+        "summary": [],
+        "type": "reasoning",
+        "content": [{"text": text, "type": "reasoning_text"}],
+        "encrypted_content": None,
+        "status": status,
+    }
+
+
+def call_item(call: Mapping[str, Any], response_id: str, at: int) -> Item:
+    """A tool call as an item."""
+    return {
+        "arguments": call["function"]["arguments"],
+        "call_id": call["id"],
+        "name": call["function"]["name"],
+        "type": "function_call",
+        "id": item_id("fc", response_id, at),
+        "caller": None,
+        "namespace": None,
+        "status": "completed",
+    }
+
+
+def input_items(messages: Sequence[Message], response_id: str) -> list[Item]:
+    """A recorded conversation as the items that a client would have sent, each with an id."""
+    items: list[Item] = []
+    for message in messages:
+        if message.get("role") == "assistant":
+            items += output_items(message, response_id)
+        elif message.get("role") == "tool":
+            items.append(
+                {
+                    "type": "function_call_output",
+                    "call_id": message.get("tool_call_id"),
+                    "output": _input_parts(message.get("content"), whole_text=True),
+                    "status": "completed",
+                }
+            )
+        else:
+            content = _input_parts(message.get("content"), whole_text=False)
+            items.append({"type": "message", "role": message.get("role"), "content": content, "status": "completed"})
+    return [item | {"id": f"item_{response_id.removeprefix(RESPONSE)}_{at}"} for at, item in enumerate(items)]
+
+
+def _input_parts(content: object, *, whole_text: bool) -> object:
+    if isinstance(content, str) or content is None:
+        return (content or "") if whole_text else [{"type": "input_text", "text": content or ""}]
+    parts = content if isinstance(content, list) else []
+    return [_input_part(part) for part in parts]
+
+
+def _input_part(part: object) -> object:
+    if not isinstance(part, dict):
+        return part
+    if part.get("type") == "text":
+        return {"type": "input_text", "text": part.get("text")}
+    image = part.get("image_url")
+    if isinstance(image, dict):
+        return {"type": "input_image", "image_url": image.get("url"), "detail": image.get("detail", "auto")}
+    return part
