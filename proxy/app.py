@@ -8,9 +8,9 @@ routes are Litestar handlers with an OpenAPI schema at /schema.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from litestar import Litestar, Request, Response, asgi
@@ -32,6 +32,7 @@ from proxy.gate import Gate
 from proxy.hone_routes import HANDLERS, Hone
 from proxy.metrics import Metrics
 from proxy.model_routes import GENERATING, PASSED, ModelRoutes
+from proxy.providers import Providers
 from proxy.replies import advice, error_of, rendered, send_json
 from proxy.sections import ProxySettings
 from proxy.upstream import Client
@@ -54,6 +55,7 @@ class Deps:
     recorder: Recorder
     versions: InService
     background: Sequence[Callable[[], AbstractAsyncContextManager[Any]]] = ()  # runs while the app does
+    fallbacks: Mapping[str, str] = field(default_factory=dict)  # alias → the model of [[proxy.models]] in its place
 
 
 class HoneApp(Gate):
@@ -64,8 +66,9 @@ class HoneApp(Gate):
         self._client = Client(
             connect_timeout_s=deps.settings.connect_timeout_s, read_timeout_s=deps.settings.first_byte_timeout_s
         )
+        self._providers = Providers(deps.settings.models, deps.fallbacks)
         self.metrics = Metrics(deps.recorder)
-        super().__init__(_routed(deps, self._client, self.metrics), Guard(deps.store, deps.project_id))
+        super().__init__(_routed(deps, self._client, self._providers, self.metrics), Guard(deps.store, deps.project_id))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -78,6 +81,8 @@ class HoneApp(Gate):
             )
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._client.close)
+            await self._providers.start()
+            stack.push_async_callback(self._providers.stop)
             await deps.recorder.start()
             stack.push_async_callback(deps.recorder.stop)
             await deps.versions.start()
@@ -92,12 +97,12 @@ def create_app(deps: Deps) -> HoneApp:
     return HoneApp(deps)
 
 
-def _routed(deps: Deps, client: Client, figures: Metrics) -> App:
+def _routed(deps: Deps, client: Client, providers: Providers, figures: Metrics) -> App:
     models = ModelRoutes(deps.settings, deps.versions, client)
     hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
     litestar = Litestar(
         [
-            *(_mounted(path, _calls(path, deps, client, figures)) for path in DIALECTS),
+            *(_mounted(path, _calls(path, deps, client, providers, figures)) for path in DIALECTS),
             *(_mounted(path, models.passed(path)) for path in (*PASSED, *GENERATING) if path not in DIALECTS),
             _mounted("/v1/models", models.models, whole_tree=True),
             _mounted("/metrics", _metrics_route(figures)),
@@ -113,7 +118,7 @@ def _routed(deps: Deps, client: Client, figures: Metrics) -> App:
     return cast(App, litestar)  # its ASGI types give the same messages other names
 
 
-def _calls(path: str, deps: Deps, client: Client, figures: Metrics) -> Calls:
+def _calls(path: str, deps: Deps, client: Client, providers: Providers, figures: Metrics) -> Calls:
     return Calls(
         DIALECTS[path],
         project_id=deps.project_id,
@@ -122,6 +127,7 @@ def _calls(path: str, deps: Deps, client: Client, figures: Metrics) -> Calls:
         recorder=deps.recorder,
         versions=deps.versions,
         client=client,
+        providers=providers,
         metrics=figures,
     )
 
