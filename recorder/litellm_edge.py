@@ -6,9 +6,11 @@ Owns: how LiteLLM is imported and left, and taking keys out of what it says. Ref
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import re
+import warnings
 from typing import Any
 
 NO_KEY = "none"  # what a server behind `api_base` is sent where no key is set: never one from the environment
@@ -18,11 +20,16 @@ _SHORTEST_SECRET = 8
 _LOGIN = re.compile(r"://[^/@\s]+@")
 
 
+@functools.cache
 def load() -> Any:
     """LiteLLM, imported when it is first needed: that takes seconds, so call it in a thread."""
     # Else importing it fetches a price list from the network, and may hang there.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pydantic's, about LiteLLM's types
+        import litellm
+
+        litellm.ModelResponse(), litellm.ModelResponseStream()  # what the first answer would build, seconds late
 
     litellm.suppress_debug_info = True
     litellm.telemetry = False
