@@ -180,7 +180,8 @@ class ProviderReply:
     def _require_real_end(self, event: dict[str, Any]) -> None:
         """Raise EngineBroke for an end that LiteLLM made up: it calls a stream that was cut off finished."""
         ended = any(choice.get("finish_reason") for choice in event["choices"])
-        if ended and self._answer.received_finish_reason is None and self._answer.intermittent_finish_reason is None:
+        heard = ("received_finish_reason", "intermittent_finish_reason")
+        if ended and all(getattr(self._answer, name, "") is None for name in heard):
             raise self._provider.broke()
 
     def meta(self) -> dict[str, Any]:

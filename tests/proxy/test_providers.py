@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from pydantic import SecretStr
 
+from proxy.errors import ConfigError
+from proxy.providers import Provider, Providers
 from proxy.sections import ModelSettings, ProxySettings
+from proxy.serve import run
+from proxy.settings import load_settings
 from recorder import groups, ledger
 from recorder.claims import claim_for_judging, claim_for_training
 from recorder.export import openai_lines
@@ -21,6 +27,9 @@ from recorder.transcripts import load_group
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.provider_server import KEY, ProviderServer, provider_server
 from tests.proxy.serving import ALIAS, PROJECT, Proxy, say, serving
+
+# LiteLLM reads what pydantic deprecated; an error out of that would be taken for one of the provider's.
+pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
 TODAY, CLAUDE, IMPATIENT = "gpt-today", "claude-today", "impatient"
 FIND = {"type": "function", "function": {"name": "find_order", "parameters": {"type": "object"}}}
@@ -339,8 +348,8 @@ async def test_without_a_fallback_nothing_changes(store: Store, engine: FakeEngi
 async def test_a_group_of_text_is_judged_and_exported_and_its_ledger_says_why_it_is_not_trained(
     proxy: Proxy, store: Store
 ) -> None:
-    for run in ("1", "2"):
-        await ask(proxy, "Where?", path=f"/g/a/t/{run}", headers={"x-hone-done": "true", "x-hone-group-size": "2"})
+    for name in ("1", "2"):
+        await ask(proxy, "Where?", path=f"/g/a/t/{name}", headers={"x-hone-done": "true", "x-hone-group-size": "2"})
     claim = await claim_for_judging(store, PROJECT, "judge", 60)
     assert claim is not None
     view = await load_group(store, claim.group_id, with_tokens=True)
@@ -378,3 +387,39 @@ async def test_a_run_may_go_on_with_the_engine_after_a_fallback(
     assert second["parent_call_id"] == first["call_id"]
     assert (first["version"], second["version"]) == (None, f"{ALIAS}@0")
     assert [c["choices"][0]["trainable"] for c in (first, second)] == [False, True]
+
+
+async def test_the_proxy_serves_without_any_engine(tmp_path: Path, provider: ProviderServer) -> None:
+    model = {"name": TODAY, "model": "openai/gpt-4o", "api_base": f"{provider.url}/v1", "api_key": KEY}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = tmp_path / "hone.toml"
+    config.write_text("")
+    settings = load_settings(config, {"proxy.models": [model], "proxy.port": port}).settings
+    serving_alone = asyncio.ensure_future(run(settings))
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as http:
+            asking = asyncio.ensure_future(_once_it_listens(http))
+            await asyncio.wait({asking, serving_alone}, return_when=asyncio.FIRST_COMPLETED)
+            assert (await asking).status_code == 200
+    finally:
+        serving_alone.cancel()
+        await asyncio.gather(serving_alone, return_exceptions=True)
+
+
+async def _once_it_listens(http: httpx.AsyncClient) -> httpx.Response:
+    while True:
+        try:
+            return await http.post("/v1/chat/completions", json=say("Where?", model=TODAY))
+        except httpx.ConnectError:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_key_that_is_not_set_is_told_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TODAYS_KEY", raising=False)
+    model = ModelSettings(name=TODAY, model="openai/gpt-4o", api_key_env="TODAYS_KEY")
+    with pytest.raises(ConfigError, match="TODAYS_KEY"):
+        await Providers([model]).start()
+    monkeypatch.setenv("TODAYS_KEY", KEY)
+    assert Provider(model).key() == KEY
