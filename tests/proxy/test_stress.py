@@ -153,18 +153,21 @@ async def test_a_reader_that_does_not_read_makes_the_engine_wait_and_not_the_pro
 ) -> None:
     said = long_answer(EVENTS, "x" * 4096)
     size = len(said.message["content"])
-    engine.default = Script([said])
     await child.chat(say("Hello")["messages"], stream=True)
     before, sent = child.rss(), engine.sent_events
+    engine.default = Script([said])
     reader, writer = await _ask_and_wait(child, say("Slow", stream=True))
     stalled = await _stalled(engine)
     # The sockets on the way hold some MB; the engine is stopped well before its 40 MB are out.
     assert stalled - sent < EVENTS
-    assert child.rss() - before < size / 4
+    assert child.rss() - before < size / 2  # what of the answer is on its way is held once, to be recorded
     raw = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     assert text_of(_unchunked(raw)) == said.message["content"]
-    assert [len(call["choices"][0]["token_ids"]) for call in await recorded(store)] == [EVENTS, EVENTS]
+    assert [len(call["choices"][0]["token_ids"]) for call in await recorded(store)] == [
+        len(words("It arrives on Monday").ids()),
+        EVENTS,
+    ]
 
 
 async def _ask_and_wait(child: Child, body: dict[str, Any]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
