@@ -34,6 +34,8 @@ REQUEST = orjson.dumps(
 STREAM_REQUEST = REQUEST[:-1] + b',"stream":true}'
 SAMPLED = 24  # tokens of a plain answer
 STREAMED = 200  # events of a streamed one
+LONG = 10_000  # events of a long one, asked for by `max_tokens`
+LONG_MARK = b"#long"  # where its answers stand among the upstream's
 
 
 def free_port() -> int:
@@ -72,8 +74,13 @@ def plain_answer() -> bytes:
     )
 
 
-def stream_events() -> list[bytes]:
-    """The events of a streamed answer in vLLM's shape: role, one token each, finish, usage, [DONE]."""
+def word(at: int) -> str:
+    """What the event of this number says: some gateways take a stream that repeats itself for a broken one."""
+    return f" order{at}"
+
+
+def stream_events(count: int = STREAMED) -> list[bytes]:
+    """The events of a streamed answer in vLLM's shape: role, `count` of one token each, usage, [DONE]."""
 
     def event(**fields: Any) -> bytes:
         head = {"id": "chatcmpl-bench", "object": "chat.completion.chunk", "created": 1, "model": "bench"}
@@ -85,24 +92,48 @@ def stream_events() -> list[bytes]:
         ]
 
     first = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
-    usage = {"prompt_tokens": 300, "completion_tokens": STREAMED, "total_tokens": 300 + STREAMED}
+    usage = {"prompt_tokens": 300, "completion_tokens": count, "total_tokens": 300 + count}
     return [
         event(choices=[first], prompt_token_ids=list(range(1000, 1300)), prompt_text=None),
-        *[event(choices=choice({"content": " order"}, None, [2000 + i])) for i in range(STREAMED - 1)],
+        *[event(choices=choice({"content": word(i)}, None, [2000 + i])) for i in range(count - 1)],
         event(choices=choice({"content": "."}, "stop", [13])),
         event(choices=[], usage=usage),
         b"data: [DONE]\n\n",
     ]
 
 
-class _StaticUpstream(asyncio.Protocol):
-    """Answers every POST with the same bytes; a body with `"stream":true` gets its events one write at a time."""
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the static upstream says on one path: a whole body, and the events of a stream."""
 
-    def __init__(self, plain: bytes, events: list[bytes]) -> None:
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: "
-        self._plain = head + b"application/json\r\ncontent-length: %d\r\n\r\n" % len(plain) + plain
-        self._head = head + b"text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-        self._chunks = [b"%x\r\n" % len(e) + e + b"\r\n" for e in events] + [b"0\r\n\r\n"]
+    plain: bytes
+    events: list[bytes]
+
+
+def _head(content_type: bytes, rest: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\ncontent-type: " + content_type + b"\r\n" + rest + b"\r\n\r\n"
+
+
+class _Route:
+    """One path's answers as they go over the wire."""
+
+    def __init__(self, answers: Answers) -> None:
+        length = b"content-length: %d" % len(answers.plain)
+        self.plain = _head(b"application/json", length) + answers.plain
+        self.head = _head(b"text/event-stream; charset=utf-8", b"transfer-encoding: chunked")
+        self.chunks = [b"%x\r\n" % len(e) + e + b"\r\n" for e in answers.events] + [b"0\r\n\r\n"]
+
+
+def asks(body: bytes, name: bytes, value: bytes) -> bool:
+    """Whether a JSON body has this field, written with a space or without."""
+    return b'"%b":%b' % (name, value) in body or b'"%b": %b' % (name, value) in body
+
+
+class _StaticUpstream(asyncio.Protocol):
+    """Answers a path with the same bytes each time; who asks for a stream gets its events one write at a time."""
+
+    def __init__(self, routes: dict[bytes, _Route]) -> None:
+        self._routes = routes
         self._buffer = b""
         self._transport: asyncio.Transport
 
@@ -120,25 +151,32 @@ class _StaticUpstream(asyncio.Protocol):
         if len(self._buffer) < end + 4 + length:
             return
         body, self._buffer = self._buffer[end + 4 : end + 4 + length], self._buffer[end + 4 + length :]
-        if b'"stream":true' in body:
-            self._transport.write(self._head)
-            self._pump(0)
+        path = head.split(b" ", 2)[1].split(b"?", 1)[0]
+        route = self._routes.get(path)
+        if asks(body, b"max_tokens", b"%d" % LONG):
+            route = self._routes.get(path + LONG_MARK, route)
+        if route is None:  # health checks, lists of models
+            self._transport.write(_head(b"application/json", b"content-length: 2") + b"{}")
+        elif asks(body, b"stream", b"true"):
+            self._transport.write(route.head)
+            self._pump(route.chunks, 0)
         else:
-            self._transport.write(self._plain)
+            self._transport.write(route.plain)
 
-    def _pump(self, at: int) -> None:
-        if at < len(self._chunks) and not self._transport.is_closing():
-            self._transport.write(self._chunks[at])
-            asyncio.get_running_loop().call_soon(self._pump, at + 1)
+    def _pump(self, chunks: list[bytes], at: int) -> None:
+        if at < len(chunks) and not self._transport.is_closing():
+            self._transport.write(chunks[at])
+            asyncio.get_running_loop().call_soon(self._pump, chunks, at + 1)
 
 
-def run_upstream(port: int) -> None:
+def run_upstream(port: int, answers: dict[str, Answers] | None = None) -> None:
     """Serve the static upstream until killed (the target of a child process)."""
+    given = answers or {"/v1/chat/completions": Answers(plain_answer(), stream_events())}
+    routes = {path.encode(): _Route(one) for path, one in given.items()}
 
     async def main() -> None:
-        plain, events = plain_answer(), stream_events()
         server = await asyncio.get_running_loop().create_server(
-            lambda: _StaticUpstream(plain, events), "127.0.0.1", port, backlog=1024
+            lambda: _StaticUpstream(routes), "127.0.0.1", port, backlog=1024
         )
         await server.serve_forever()
 
@@ -153,6 +191,8 @@ class _Client(asyncio.Protocol):
         self._until = until
         self._latencies_s = latencies_s
         self._failures = failures
+        self._first_s: float | None = None
+        self.firsts_s: list[float] = []
         self._buffer = bytearray()
         self._transport: asyncio.Transport
         self.events = 0
@@ -168,12 +208,17 @@ class _Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
+        if self._first_s is None and (b"\ndata: " in data or data.startswith(b"data: ")):
+            self._first_s = time.perf_counter() - self._started
         if not self._whole():
             return
         if not self._buffer.startswith(b"HTTP/1.1 200"):
             self._failures.append(bytes(self._buffer[:300]))
         self._latencies_s.append(time.perf_counter() - self._started)
-        self.events += self._buffer.count(b"data: ")
+        self.events += self._buffer.count(b"\ndata: ")
+        if self._first_s is not None:
+            self.firsts_s.append(self._first_s)
+        self._first_s = None
         self._buffer.clear()
         if time.perf_counter() < self._until:
             self._send()
@@ -204,6 +249,7 @@ class Load:
     seconds: float
     p50_ms: float
     p99_ms: float
+    first_p50_ms: float | None  # until the first event of a stream
     failures: int
     first_failure: str
 
@@ -227,12 +273,14 @@ def drive(port: int, path: str, body: bytes, connections: int, seconds: float) -
         await asyncio.gather(*(client.done for client in clients))
         took_s = time.perf_counter() - began
         latencies_s.sort()
+        firsts_s = sorted(first for client in clients for first in client.firsts_s)
         return Load(
             requests=len(latencies_s),
             events=sum(client.events for client in clients),
             seconds=took_s,
             p50_ms=1000 * latencies_s[len(latencies_s) // 2],
             p99_ms=1000 * latencies_s[int(len(latencies_s) * 0.99)],
+            first_p50_ms=1000 * firsts_s[len(firsts_s) // 2] if firsts_s else None,
             failures=len(failures),
             first_failure=failures[0].decode(errors="replace") if failures else "",
         )

@@ -1,30 +1,36 @@
-"""What the whole proxy costs: every call recorded in a SQLite file, before an upstream that answers at once.
+"""What the whole proxy costs, recording every call, beside the same upstream alone and the gateways people use.
 
-One worker; short calls without streaming, then streamed ones. `cpu_us_*` is CPU time of the proxy's process, recorder
-included; it does not shake with what else the machine does. Fails when a call is not in the store afterwards. Writes
-results/proxy.json.
+Every wire format, streaming and not, before one static upstream: alone, through Hone, through LiteLLM's proxy and
+through vllm-router (Rust, records nothing), each with one worker. Because other work on a machine moves the figures,
+the four take turns, round by round, and medians over the rounds are told with their spread. "Added" is against the
+upstream alone in the same round, on one connection. Fails where a call of Hone's is not in the store afterwards.
 
-    python benchmarks/proxy.py [--seconds 5] [--connections 32]
+    python -m benchmarks.proxy [--rounds 5] [--seconds 2] [--connections 32] [--no-rivals] [--save]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sqlite3
-import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import orjson
+import psutil
 import uvloop
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from benchmarks import load
+from benchmarks import load, rivals
+from benchmarks.formats import Format, formats, upstream_answers
+from proxy.dialects import DIALECTS
 
 RESULTS = Path(__file__).parent / "results" / "proxy.json"
-PATHS = {"by lineage": "/v1/chat/completions", "addressed": "/g/bench/t/one/v1/chat/completions"}
+ALONE, HONE = "upstream alone", "Hone"
+LONG_CONNECTIONS = 4
 
 
 def run_proxy(port: int, upstream_port: int, data: str) -> None:
@@ -45,14 +51,7 @@ def run_proxy(port: int, upstream_port: int, data: str) -> None:
         await ensure_alias(store, "default", "bench", "bench", "f")
         url = f"http://127.0.0.1:{upstream_port}"
         await report_replica(
-            store,
-            "default",
-            url,
-            base_model="bench",
-            base_fingerprint="f",
-            state="up",
-            detail=None,
-            loaded=["bench"],
+            store, "default", url, base_model="bench", base_fingerprint="f", state="up", detail=None, loaded=["bench"]
         )
         versions = InService(store, "default", settings)
         app = create_app(Deps("default", settings, recording, store, Recorder(store, recording), versions))
@@ -61,55 +60,203 @@ def run_proxy(port: int, upstream_port: int, data: str) -> None:
     uvloop.run(main())
 
 
-def measure(process: Any, port: int, path: str, connections: int, seconds: float) -> dict[str, Any]:
-    """Figures of one kind of call."""
-    load.drive(port, path, load.REQUEST, connections, 1.0)
-    load.drive(port, path, load.STREAM_REQUEST, connections, 0.5)
-    before_s = load.cpu_s(process)
-    plain = load.drive(port, path, load.REQUEST, connections, seconds)
-    between_s = load.cpu_s(process)
-    stream = load.drive(port, path, load.STREAM_REQUEST, connections, seconds)
-    after_s = load.cpu_s(process)
-    alone = load.drive(port, path, load.REQUEST, 1, 1.0)
-    assert plain.failures + stream.failures == 0, plain.first_failure or stream.first_failure
-    return {
-        "requests_per_s": round(plain.requests / plain.seconds),
-        "p50_ms": round(plain.p50_ms, 2),
-        "p99_ms": round(plain.p99_ms, 2),
-        "p50_ms_one_connection": round(alone.p50_ms, 2),
-        "cpu_us_per_request": round(1e6 * (between_s - before_s) / plain.requests),
-        "events_per_s": round(stream.events / stream.seconds),
-        "cpu_us_per_event": round(1e6 * (after_s - between_s) / stream.events, 1),
-        "events_per_s_a_core": round(stream.events / (after_s - between_s)),
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kind of call."""
+
+    name: str
+    path: str
+    body: bytes
+    connections: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Who is measured: a port, and the process whose CPU time is read."""
+
+    name: str
+    port: int
+    process: psutil.Process
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One round's figures of one subject and case."""
+
+    busy: load.Load  # on all connections
+    single: load.Load  # on one
+    cpu_s: float  # of `busy`
+
+
+def cases(served: Sequence[Format], connections: int) -> list[Case]:
+    """Every format that Hone serves, streaming and not; then one stream of 10,000 events."""
+    found = [
+        Case(f"{one.name}{', streaming' if stream else ''}", one.path, one.request(stream=stream), connections)
+        for one in served
+        for stream in (False, True)
+    ]
+    chat = served[0]
+    long = chat.request(stream=True)[:-1] + b',"max_tokens":%d}' % load.LONG
+    return [*found, Case(f"{chat.name}, {load.LONG:,} events", chat.path, long, LONG_CONNECTIONS)]
+
+
+def measure(subject: Subject, case: Case, seconds: float) -> Sample | None:
+    """One sample; None where the subject does not serve this kind of call."""
+    probe = load.drive(subject.port, case.path, case.body, 1, 0.0)
+    if probe.failures:
+        return None
+    before_s = load.cpu_s(subject.process)
+    busy = load.drive(subject.port, case.path, case.body, case.connections, seconds)
+    cpu_s = load.cpu_s(subject.process) - before_s
+    single = load.drive(subject.port, case.path, case.body, 1, seconds / 2)
+    for one in (busy, single):
+        if one.failures:
+            raise RuntimeError(f"{subject.name} failed {one.failures} calls of {case.name}: {one.first_failure}")
+    return Sample(busy, single, cpu_s)
+
+
+Samples = dict[tuple[str, str], list[Sample | None]]  # (case, subject) → one a round
+
+
+def run_rounds(subjects: Sequence[Subject], kinds: Sequence[Case], rounds: int, seconds: float) -> Samples:
+    """All rounds. In each the subjects take turns case by case, beginning with another one every time."""
+    found: Samples = {}
+    for number in range(rounds):
+        for case in kinds:
+            for at in range(len(subjects)):
+                subject = subjects[(at + number) % len(subjects)]
+                sample = measure(subject, case, seconds)
+                found.setdefault((case.name, subject.name), []).append(sample)
+        print(f"round {number + 1} of {rounds} done", flush=True)
+    return found
+
+
+# --- figures
+
+
+def spread(values: Sequence[float], digits: int = 2) -> dict[str, float]:
+    """The median of some figures, and between what they lay."""
+    rounded = [round(value, digits) for value in (median(values), min(values), max(values))]
+    return dict(zip(("median", "least", "most"), rounded, strict=True))
+
+
+def figures(own: Sequence[Sample], alone: Sequence[Sample]) -> dict[str, Any]:
+    """What the rounds say about one subject and case."""
+    row: dict[str, Any] = {
+        "requests_per_s": spread([s.busy.requests / s.busy.seconds for s in own], 0),
+        "p50_ms": spread([s.busy.p50_ms for s in own]),
+        "p99_ms": spread([s.busy.p99_ms for s in own]),
+        "added_p50_ms": spread([s.single.p50_ms - a.single.p50_ms for s, a in zip(own, alone, strict=True)]),
+        "added_p99_ms": spread([s.single.p99_ms - a.single.p99_ms for s, a in zip(own, alone, strict=True)]),
+        "cpu_us_per_request": spread([1e6 * s.cpu_s / s.busy.requests for s in own], 0),
     }
+    if own[0].single.first_p50_ms is not None:
+        firsts = [(s.single.first_p50_ms or 0.0, a.single.first_p50_ms or 0.0) for s, a in zip(own, alone, strict=True)]
+        row["first_event_ms"] = spread([first for first, _ in firsts])
+        row["added_first_event_ms"] = spread([first - before for first, before in firsts])
+        row["events_per_s"] = spread([s.busy.events / s.busy.seconds for s in own], 0)
+        # A process whose CPU time did not move within its clock's tick has no such figure.
+        if all(s.cpu_s > 0 for s in own):
+            row["events_per_s_a_core"] = spread([s.busy.events / s.cpu_s for s in own], 0)
+    return row
+
+
+def table(samples: Samples) -> list[dict[str, Any]]:
+    """A row for every case and subject; `served` false where it does not know the format."""
+    rows = []
+    for (case, subject), own in samples.items():
+        whole = [sample for sample in own if sample is not None]
+        alone = [sample for sample in samples[case, ALONE] if sample is not None]
+        served = len(whole) == len(own)
+        rows.append({"case": case, "subject": subject, "served": served} | (figures(whole, alone) if served else {}))
+    return rows
+
+
+def bars(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """How Hone's short plain chat calls compare with the others'."""
+    rates = {row["subject"]: row["requests_per_s"]["median"] for row in rows if row["case"] == "chat" and row["served"]}
+    return {f"times {name}": round(rates[HONE] / rate, 3) for name, rate in rates.items() if name != HONE}
+
+
+COLUMNS = {
+    "requests/s": "requests_per_s",
+    "p50 ms": "p50_ms",
+    "p99 ms": "p99_ms",
+    "+p50 ms": "added_p50_ms",
+    "+p99 ms": "added_p99_ms",
+    "first ms": "first_event_ms",
+    "+first ms": "added_first_event_ms",
+    "events/s": "events_per_s",
+    "CPU µs": "cpu_us_per_request",
+}
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    """Print the medians, with the spread of the rate."""
+    print(f"{'case':<24}{'subject':<16}" + "".join(f"{name:>12}" for name in COLUMNS) + "   requests/s between")
+    for row in sorted(rows, key=lambda row: row["case"]):
+        if not row["served"]:
+            print(f"{row['case']:<24}{row['subject']:<16}{'not served':>12}")
+            continue
+        cells = [f"{row[key]['median']:g}" if key in row else "" for key in COLUMNS.values()]
+        rate = row["requests_per_s"]
+        between = f"   {rate['least']:g} to {rate['most']:g}"
+        print(f"{row['case']:<24}{row['subject']:<16}" + "".join(f"{cell:>12}" for cell in cells) + between)
+
+
+# --- the run
+
+
+@contextlib.contextmanager
+def subjects_running(folder: Path, *, with_rivals: bool) -> Iterator[list[Subject]]:
+    """The upstream, Hone and the others, running until the block ends."""
+    upstream_port, port = load.free_port(), load.free_port()
+    with contextlib.ExitStack() as stack:
+        upstream = stack.enter_context(load.child(load.run_upstream, upstream_port, upstream_answers()))
+        hone = stack.enter_context(load.child(run_proxy, port, upstream_port, str(folder / "data")))
+        found = [Subject(ALONE, upstream_port, upstream), Subject(HONE, port, hone)]
+        for rival in rivals.rivals(upstream_port, folder) if with_rivals else ():
+            found.append(Subject(rival.name, rival.port, stack.enter_context(rivals.running(rival, folder))))
+        yield found
+
+
+def require_recorded(data: Path) -> dict[str, int]:
+    """Count what Hone recorded. Raises where a call is not whole."""
+    with contextlib.closing(sqlite3.connect(data / "hone.db")) as store:
+        states: dict[str, int] = dict(store.execute("SELECT state, count(*) FROM calls GROUP BY state"))
+    if set(states) != {"complete"}:
+        raise RuntimeError(f"not every call was recorded as complete: {states}")
+    calls = states["complete"]
+    return {"recorded_calls": calls, "store_bytes_per_call": round((data / "hone.db").stat().st_size / calls)}
 
 
 def main() -> None:
-    """Measure, check that all is recorded, and write the table."""
+    """Measure, check that all is recorded, print the table, and save it if told to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement on all connections")
     parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--no-rivals", action="store_true", help="Hone and the upstream alone")
+    parser.add_argument("--save", action="store_true", help="write results/proxy.json")
     args = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    upstream_port = load.free_port()
-    with tempfile.TemporaryDirectory() as data, load.child(load.run_upstream, upstream_port):
-        for what, path in PATHS.items():
-            port = load.free_port()
-            with load.child(run_proxy, port, upstream_port, data) as proxy:
-                rows.append({"what": what} | measure(proxy, port, path, args.connections, args.seconds))
-        with sqlite3.connect(Path(data) / "hone.db") as store:
-            states = dict(store.execute("SELECT state, count(*) FROM calls GROUP BY state"))
-        assert set(states) == {"complete"}, states
-        size_bytes = (Path(data) / "hone.db").stat().st_size
-    for row in rows:
-        print("  ".join(f"{key} {value}" for key, value in row.items()))
-    setup = load.machine() | {
-        "connections": args.connections,
-        "recorded_calls": states["complete"],
-        "store_bytes_per_call": round(size_bytes / states["complete"]),
-    }
-    print(setup)
-    RESULTS.write_bytes(orjson.dumps({"setup": setup, "rows": rows}, option=orjson.OPT_INDENT_2) + b"\n")
+    if not args.no_rivals:
+        rivals.ensure()
+    served = [one for one in formats() if one.path in DIALECTS]
+    for one in formats():
+        if one not in served:
+            print(f"{one.name}: skipped, Hone does not record {one.path} yet")
+    machine = load.machine()
+    with tempfile.TemporaryDirectory() as folder:
+        with subjects_running(Path(folder), with_rivals=not args.no_rivals) as subjects:
+            samples = run_rounds(subjects, cases(served, args.connections), args.rounds, args.seconds)
+        recorded = require_recorded(Path(folder) / "data")
+    rows = table(samples)
+    show(rows)
+    setup = machine | {"connections": args.connections, "rounds": args.rounds, "seconds": args.seconds} | recorded
+    print(setup, bars(rows))
+    if args.save:
+        result = {"setup": setup, "rates": bars(rows), "rows": rows}
+        RESULTS.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2) + b"\n")
 
 
 if __name__ == "__main__":

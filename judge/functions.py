@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from judge.errors import FunctionsDown
-from judge.model import without_secrets
 from judge.settings import JudgeSettings
+from recorder.litellm_edge import without_secrets
 
 HOST = Path(__file__).with_name("function_host.py")
 LINE_LIMIT_BYTES = 16 * 1024 * 1024

@@ -9,9 +9,6 @@ LiteLLM takes seconds to import, so it is imported when the first request is mad
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +18,8 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from judge.errors import JudgeDown, Spent
 from judge.settings import JudgeSettings
+from recorder import litellm_edge
+from recorder.litellm_edge import NO_KEY, without_secrets
 
 REPLY_FORMAT = {
     "type": "json_schema",
@@ -50,11 +49,6 @@ REPLY_FORMAT = {
     },
 }
 MAX_ERROR_CHARS = 500
-NO_KEY = "none"  # what a judge behind `api_base` is sent where no key is set: never one from the environment
-
-_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)S?$", re.IGNORECASE)
-_SHORTEST_SECRET = 8
-_LOGIN = re.compile(r"://[^/@\s]+@")
 # Answers that sending the same request again cannot change.
 _FINAL = frozenset({400, 401, 403, 404, 405, 413, 422})
 
@@ -80,7 +74,7 @@ class JudgeModel:
 
     async def warm_up(self) -> None:
         """Import what the first request needs."""
-        await asyncio.to_thread(_litellm)
+        await asyncio.to_thread(litellm_edge.load)
 
     async def ask(self, messages: Messages) -> Answer:
         """Send one request; again, after a pause, where the judge is unreachable, overloaded or broken.
@@ -101,13 +95,7 @@ class JudgeModel:
 
     async def close(self) -> None:
         """Close connections, and what LiteLLM left running on this loop."""
-        litellm = await asyncio.to_thread(_litellm)
-        from litellm.litellm_core_utils.logging_worker import GLOBAL_LOGGING_WORKER
-        from litellm.llms.custom_httpx.async_client_cleanup import close_litellm_async_clients
-
-        await GLOBAL_LOGGING_WORKER.stop()
-        await close_litellm_async_clients()
-        litellm.in_memory_llm_clients_cache.flush_cache()
+        await litellm_edge.close()
 
     async def _ask_once(self, messages: Messages) -> Answer:
         started = time.monotonic()
@@ -136,7 +124,7 @@ class JudgeModel:
         return response
 
     async def _send(self, messages: Messages, structured: bool) -> Any:
-        litellm = await asyncio.to_thread(_litellm)
+        litellm = await asyncio.to_thread(litellm_edge.load)
         settings = self._settings
         format_ = {"response_format": REPLY_FORMAT} if structured else {}
         try:
@@ -189,26 +177,6 @@ class _Refused(Exception):
     def __init__(self, message: str, *, hopeless: bool) -> None:
         super().__init__(message)
         self.hopeless = hopeless
-
-
-def without_secrets(text: str, *secrets: str | None) -> str:
-    """`text` without the given secrets, and without any key that stands in the environment."""
-    known = [value for name, value in os.environ.items() if _SECRET_NAME.search(name)]
-    for secret in sorted({*known, *(s for s in secrets if s and s != NO_KEY)}, key=len, reverse=True):
-        if len(secret) >= _SHORTEST_SECRET or secret in secrets:
-            text = text.replace(secret, "***")
-    return _LOGIN.sub("://***@", text)
-
-
-def _litellm() -> Any:
-    # Else importing it fetches a price list from the network, and may hang there.
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
-
-    litellm.suppress_debug_info = True
-    litellm.telemetry = False
-    logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)  # its errors reach us as exceptions; its log may hold keys
-    return litellm
 
 
 def _answer(response: Any, latency_s: float) -> Answer:

@@ -8,9 +8,9 @@ routes are Litestar handlers with an OpenAPI schema at /schema.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from litestar import Litestar, Request, Response, asgi
@@ -26,7 +26,7 @@ from proxy import metrics, response_routes
 from proxy.asgi import App, Receive, Scope, Send, respond
 from proxy.auth import Guard, is_loopback
 from proxy.background import Background
-from proxy.calls import Calls
+from proxy.calls import Calls, Parts
 from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect
 from proxy.dialects.responses import ResponsesDialect
@@ -36,6 +36,7 @@ from proxy.history import History
 from proxy.hone_routes import HANDLERS, Hone
 from proxy.metrics import Metrics
 from proxy.model_routes import GENERATING, PASSED, ModelRoutes
+from proxy.providers import Providers
 from proxy.replies import advice, error_of, rendered, send_json
 from proxy.response_calls import ResponseCalls
 from proxy.response_routes import ResponseRoutes
@@ -61,6 +62,7 @@ class Deps:
     recorder: Recorder
     versions: InService
     background: Sequence[Callable[[], AbstractAsyncContextManager[Any]]] = ()  # runs while the app does
+    fallbacks: Mapping[str, str] = field(default_factory=dict)  # alias → the model of [[proxy.models]] in its place
 
 
 class HoneApp(Gate):
@@ -71,11 +73,20 @@ class HoneApp(Gate):
         self._client = Client(
             connect_timeout_s=deps.settings.connect_timeout_s, read_timeout_s=deps.settings.first_byte_timeout_s
         )
+        self._providers = Providers(deps.settings.models, deps.fallbacks)
         self.metrics = Metrics(deps.recorder)
         self._background = Background()
-        super().__init__(
-            _routed(deps, self._client, self.metrics, self._background), Guard(deps.store, deps.project_id)
+        parts = Parts(
+            project_id=deps.project_id,
+            settings=deps.settings,
+            recorder_settings=deps.recorder_settings,
+            recorder=deps.recorder,
+            versions=deps.versions,
+            client=self._client,
+            providers=self._providers,
+            metrics=self.metrics,
         )
+        super().__init__(_routed(deps, parts, self._background), Guard(deps.store, deps.project_id))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -88,6 +99,8 @@ class HoneApp(Gate):
             )
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._client.close)
+            await self._providers.start()
+            stack.push_async_callback(self._providers.stop)
             await deps.recorder.start()
             stack.push_async_callback(deps.recorder.stop)
             await deps.versions.start()
@@ -103,16 +116,16 @@ def create_app(deps: Deps) -> HoneApp:
     return HoneApp(deps)
 
 
-def _routed(deps: Deps, client: Client, figures: Metrics, background: Background) -> App:
-    models = ModelRoutes(deps.settings, deps.versions, client)
+def _routed(deps: Deps, parts: Parts, background: Background) -> App:
+    models = ModelRoutes(deps.settings, deps.versions, parts.client)
     hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
     litestar = Litestar(
         [
-            *(_mounted(path, _calls(path, deps, client, figures)) for path in DIALECTS if path != response_routes.PATH),
-            _mounted(response_routes.PATH, _responses(deps, client, figures, background), whole_tree=True),
+            *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != response_routes.PATH),
+            _mounted(response_routes.PATH, _responses(deps.store, parts, background), whole_tree=True),
             *(_mounted(path, models.passed(path)) for path in (*PASSED, *GENERATING) if path not in DIALECTS),
             _mounted("/v1/models", models.models, whole_tree=True),
-            _mounted("/metrics", _metrics_route(figures)),
+            _mounted("/metrics", _metrics_route(parts.metrics)),
             _mounted("/healthz", _health_route(deps.versions)),
             *HANDLERS,
         ],
@@ -125,27 +138,14 @@ def _routed(deps: Deps, client: Client, figures: Metrics, background: Background
     return cast(App, litestar)  # its ASGI types give the same messages other names
 
 
-def _calls(path: str, deps: Deps, client: Client, figures: Metrics) -> App:
-    calls = Calls(DIALECTS[path], **_served_with(deps, client, figures))
-    return SeveralPrompts(calls, path, deps.settings.max_body_bytes) if path == CompletionsDialect.path else calls
+def _calls(path: str, parts: Parts) -> App:
+    calls = Calls(DIALECTS[path], parts)
+    return SeveralPrompts(calls, path, parts.settings.max_body_bytes) if path == CompletionsDialect.path else calls
 
 
-def _responses(deps: Deps, client: Client, figures: Metrics, background: Background) -> App:
-    history = History(deps.store, deps.recorder, deps.project_id)
-    calls = ResponseCalls(ResponsesDialect(), history, background, **_served_with(deps, client, figures))
-    return ResponseRoutes(calls, history, background)
-
-
-def _served_with(deps: Deps, client: Client, figures: Metrics) -> dict[str, Any]:
-    return {
-        "project_id": deps.project_id,
-        "settings": deps.settings,
-        "recorder_settings": deps.recorder_settings,
-        "recorder": deps.recorder,
-        "versions": deps.versions,
-        "client": client,
-        "metrics": figures,
-    }
+def _responses(store: Store, parts: Parts, background: Background) -> App:
+    history = History(store, parts.recorder, parts.project_id)
+    return ResponseRoutes(ResponseCalls(ResponsesDialect(), history, background, parts), history, background)
 
 
 def _mounted(path: str, app: App, *, whole_tree: bool = False) -> ASGIRouteHandler:

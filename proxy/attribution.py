@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 
 from proxy.address import Stated
+from proxy.errors import NoReplica
 from proxy.versions import InService, Route, Target
 from recorder.recorder import Recorder
 from recorder.states import Confidence
@@ -19,10 +20,11 @@ from recorder.turns import Attribution, Parent, Request, TrajectoryRef
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A call with its run and its engine."""
+    """A call with its run and its engine. `no_route`: why it has none now; a provider's model has neither."""
 
     attribution: Attribution
-    route: Route
+    route: Route | None
+    no_route: NoReplica | None = None
 
 
 class Attributor:
@@ -33,17 +35,25 @@ class Attributor:
         self._recorder = recorder
         self._versions = versions
 
-    async def place(self, target: Target, stated: Stated, request: Request) -> Placed:
-        """Find or open the run, and route the call. Raises NoReplica, StoreError."""
+    async def place(self, target: Target | None, stated: Stated, request: Request) -> Placed:
+        """Find or open the run, and route the call to an engine; without a target to none. Raises StoreError.
+
+        NoReplica is raised for an alias that has no version at all.
+        """
         attribution = await self._attribute(target, stated, request)
+        if target is None:
+            return Placed(attribution, None)
         ref = attribution.trajectory
-        route = self._versions.route(target.alias, ref.version_id, target.version)
+        try:
+            route = self._versions.route(target.alias, ref.version_id, target.version)
+        except NoReplica as e:
+            return Placed(attribution, None, e)
         if route.moved:
             await self._versions.moved_away(ref.id, route.version.id)
             self._recorder.repinned(ref.id, route.version.id)
         return Placed(attribution, route)
 
-    async def _attribute(self, target: Target, stated: Stated, request: Request) -> Attribution:
+    async def _attribute(self, target: Target | None, stated: Stated, request: Request) -> Attribution:
         address = stated.address
         answered = await self._answered(request)
         if address.trajectory is not None and stated.source is not None:
@@ -54,7 +64,7 @@ class Attributor:
             return Attribution(stated.source, Confidence.STATED, ref, parent)
         if answered is not None:
             return Attribution("response_id", Confidence.EXACT, answered[1], answered[0])
-        found = await self._recorder.find_parent(self._project_id, target.alias.id, request.messages, request)
+        found = await self._recorder.find_parent(self._project_id, _alias_id(target), request.messages, request)
         if found.trajectory is not None:
             return Attribution(found.source, found.confidence, found.trajectory, found.parent)
         if address.group is not None and stated.source is not None:
@@ -70,10 +80,16 @@ class Attributor:
             return None
         return await self._recorder.answered(self._project_id, request.previous_response_id)
 
-    async def _at(self, target: Target, stated: Stated, request: Request) -> TrajectoryRef:
+    async def _at(self, target: Target | None, stated: Stated, request: Request) -> TrajectoryRef:
         address = stated.address
         offered = self._offer(target, address.group or address.trajectory or "")
-        return await self._recorder.trajectory_at(self._project_id, target.alias.id, address, request, offered)
+        return await self._recorder.trajectory_at(self._project_id, _alias_id(target), address, request, offered)
 
-    def _offer(self, target: Target, key: str) -> str:
+    def _offer(self, target: Target | None, key: str) -> str | None:
+        if target is None:
+            return None
         return target.version.id if target.version is not None else self._versions.offer(target.alias, key)
+
+
+def _alias_id(target: Target | None) -> str | None:
+    return target.alias.id if target is not None else None

@@ -1,6 +1,7 @@
 """One generating call, from the request to the end of its answer: the order of things, for every wire format.
 
-Owns: that order. Read, place, send, pass on, commit, and only then tell the client that the answer is finished.
+Owns: that order. Read, place, send, pass on, commit, and only then tell the client that the answer is finished; and
+when another provider's model answers in the engine's place.
 Refuses: formats (the dialects), whose call it is (`proxy.attribution`), what is written (`recorder`).
 
 Capture never breaks what it captures: when the store fails, the call is served all the same (unless
@@ -15,6 +16,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from proxy import sse
 from proxy.address import Stated
@@ -26,6 +28,7 @@ from proxy.dialects.base import NOTHING_SAMPLED, Answer, Dialect, Reading, Rules
 from proxy.engine_errors import engine_said, in_stream, unknown_model
 from proxy.errors import (
     BadGateway,
+    BadRequest,
     CallerError,
     ClientGone,
     EngineBroke,
@@ -37,6 +40,7 @@ from proxy.errors import (
 )
 from proxy.keep_alive import Pulse
 from proxy.metrics import Metrics
+from proxy.providers import Provider, ProviderReply, Providers
 from proxy.replies import say
 from proxy.sections import ProxySettings
 from proxy.upstream import Client, Reply
@@ -45,12 +49,13 @@ from recorder.errors import StoreError
 from recorder.ids import new_id
 from recorder.recorder import Recorder
 from recorder.settings import RecorderSettings
-from recorder.states import CallState
+from recorder.states import CallState, Purpose
 from recorder.turns import Attribution, Turn
 
 log = logging.getLogger(__name__)
 
 AFTER_FINISH_S = 2.0  # how long an answer whose every choice is finished may take to say so
+CHAT_PATH = "/v1/chat/completions"
 ALARM_EVERY_S = 10.0  # a failing store is logged at most this often
 
 
@@ -61,8 +66,9 @@ class Call:
     caller: Caller
     stated: Stated
     reading: Reading
-    target: Target
+    target: Target | None  # None: another provider's model
     answer: Answer
+    provider: Provider | None = None  # who is asked instead of an engine
     id: str = field(default_factory=lambda: new_id("call"))
     started_at: float = field(default_factory=time.time)
     attribution: Attribution | None = None  # None: it cannot be recorded
@@ -72,6 +78,8 @@ class Call:
     body: bytes = b""  # a whole answer, for the client
     failure: CallerError | None = None  # what the client is told instead
     error: str | None = None  # what is recorded as the reason
+    fell_back: str | None = None  # why the provider is asked in the engine's place
+    provided: dict[str, Any] = field(default_factory=dict)  # what is recorded of the provider
     first_token_at: float | None = None
 
     def headers(self) -> RawHeaders:
@@ -81,35 +89,48 @@ class Call:
             raw.append((b"x-hone-trajectory", self.attribution.trajectory.id.encode()))
         if self.route is not None:
             raw.append((b"x-hone-version", self.route.version.name.encode()))
+        if self.provider is not None and self.fell_back is not None:
+            raw.append((b"x-hone-fallback", self.provider.name.encode()))
         return raw
+
+    def served_by(self) -> str:
+        """The version or the provider's model that answered, for the figures."""
+        if self.provider is not None:
+            return self.provider.name
+        return self.route.version.name if self.route is not None else "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What calls of every format are served with."""
+
+    project_id: str
+    settings: ProxySettings
+    recorder_settings: RecorderSettings
+    recorder: Recorder
+    versions: InService
+    client: Client
+    providers: Providers
+    metrics: Metrics
 
 
 class Calls:
     """Serves the calls of one wire format as a raw ASGI app."""
 
-    def __init__(
-        self,
-        dialect: Dialect,
-        *,
-        project_id: str,
-        settings: ProxySettings,
-        recorder_settings: RecorderSettings,
-        recorder: Recorder,
-        versions: InService,
-        client: Client,
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, dialect: Dialect, parts: Parts) -> None:
         self._dialect = dialect
-        self._project_id = project_id
-        self._settings = settings
-        self._rules = Rules(settings.defaults, frozenset(settings.allowed_media_hosts))
-        self._commit_timeout_s = recorder_settings.commit_timeout_s
-        self._refuse = recorder_settings.on_failure == "refuse"
-        self._recorder = recorder
-        self._versions = versions
-        self._client = client
-        self._metrics = metrics
-        self._attributor = Attributor(project_id, recorder, versions)
+        self._project_id = parts.project_id
+        self._settings = parts.settings
+        self._takes_providers = dialect.engine_path == CHAT_PATH  # the form that LiteLLM translates
+        self._rules = Rules(parts.settings.defaults, frozenset(parts.settings.allowed_media_hosts))
+        self._commit_timeout_s = parts.recorder_settings.commit_timeout_s
+        self._refuse = parts.recorder_settings.on_failure == "refuse"
+        self._recorder = parts.recorder
+        self._versions = parts.versions
+        self._client = parts.client
+        self._providers = parts.providers
+        self._metrics = parts.metrics
+        self._attributor = Attributor(parts.project_id, parts.recorder, parts.versions)
         self._conversations = Conversations()
         self._alarmed_at = float("-inf")
 
@@ -134,9 +155,12 @@ class Calls:
         body = await read_body(headers, receive, self._settings.max_body_bytes)
         reading = await self._reading(body, headers)
         caller: Caller = scope["hone.caller"]
-        return Call(
-            caller, scope["hone.stated"], reading, self._target(reading.request.model, caller), reading.answer()
-        )
+        model = reading.request.model
+        provider = self._providers.named(model)
+        if provider is not None and not self._takes_providers:
+            raise BadRequest(f"{model!r} is another provider's model: it is served by /v1/chat/completions.")
+        target = self._target(model, caller) if provider is None else None
+        return Call(caller, scope["hone.stated"], reading, target, reading.answer(), provider)
 
     async def _reading(self, body: bytes, headers: Mapping[bytes, bytes]) -> Reading:
         return self._dialect.read(body, headers, self._rules)
@@ -156,21 +180,48 @@ class Calls:
             async with asyncio.timeout(self._commit_timeout_s):
                 placed = await self._attributor.place(call.target, call.stated, call.reading.request)
             call.attribution, call.route = placed.attribution, placed.route
+            if placed.no_route is not None:
+                self._without_engine(call, _unavailable(placed.no_route))
         except NoReplica as e:
-            raise Unavailable(str(e), code="engine_unavailable") from e
+            raise _unavailable(e) from e
+        except CallerError:
+            raise
         except Exception as e:  # whatever is wrong with recording must not reach the agent
             refused = self._alarm(call, "attribution", e)
             if refused is not None:
                 raise refused from e
-            call.route = self._route(call)
+            if call.target is not None:
+                self._route_unplaced(call, call.target)
 
-    def _route(self, call: Call) -> Route:
-        """The route of a call: its run's version, or what is live where there is no run."""
+    def _route_unplaced(self, call: Call, target: Target) -> None:
+        try:
+            call.route = self._route(call, target)
+        except Unavailable as e:
+            self._without_engine(call, e)
+
+    def _route(self, call: Call, target: Target) -> Route:
+        """The route of a call: its run's version, or what is live where there is no run. Raises Unavailable."""
         pinned = call.attribution.trajectory.version_id if call.attribution is not None else None
         try:
-            return self._versions.route(call.target.alias, pinned, call.target.version)
+            return self._versions.route(target.alias, pinned, target.version)
         except NoReplica as e:
-            raise Unavailable(str(e), code="engine_unavailable") from e
+            raise _unavailable(e) from e
+
+    def _without_engine(self, call: Call, why: CallerError | EngineBroke) -> None:
+        """Turn to the provider that answers in the engine's place. Raises `why` where none may.
+
+        One may where nothing was sent yet and the fault is not the request's; never where a version was asked for by
+        name, or is measured.
+        """
+        if call.target is None or call.target.version is not None or not self._takes_providers or call.streaming:
+            raise why
+        measured = call.attribution is not None and call.attribution.trajectory.purpose in (Purpose.VAL, Purpose.EVAL)
+        provider = self._providers.in_place_of(call.target.alias.name)
+        if provider is None or measured or (isinstance(why, CallerError) and why.status < 500):
+            raise why
+        call.provider, call.fell_back, call.route = provider, str(why), None
+        call.answer, call.http_status = call.reading.answer(), None
+        self._metrics.fell_back(call.target.alias.name, provider.name)
 
     # --- the engine
 
@@ -196,17 +247,28 @@ class Calls:
         await self._finish(call, send, refused)
 
     async def _ask(self, call: Call, send: Send) -> None:
+        """Send the call to its engine, or to the provider in its place."""
+        if call.provider is None:
+            try:
+                await self._ask_engines(call, send)
+                return
+            except (CallerError, EngineBroke) as e:
+                self._without_engine(call, e)
+        await self._ask_provider(call, send)
+
+    async def _ask_engines(self, call: Call, send: Send) -> None:
         """Send the call to its engine; where that cannot be reached, to another that holds the version."""
         tried: set[str] = set()
         while True:
             assert call.route is not None
+            assert call.target is not None
             tried.add(call.route.replica_url)
             try:
                 await self._ask_one(call, call.route, send)
                 return
             except EngineUnreachable as e:
                 self._versions.failed(call.route)
-                other = self._route(call)
+                other = self._route(call, call.target)
                 if other.replica_url in tried:
                     raise Unavailable(f"{e}. Try again in a moment.", code="engine_unavailable") from e
                 call.route = other
@@ -219,14 +281,35 @@ class Calls:
                 call.http_status = reply.status
                 if reply.status != 200:
                     raise engine_said(reply.status, await reply.body(), route, call.reading.request.model)
-                if call.reading.request.stream:
-                    await begin_stream(send, call.headers())
-                    call.streaming = True
-                    await self._pass_on(call, route, reply, send)
-                else:
-                    call.body = call.answer.body(await reply.body())
+                await self._take(call, reply, send)
 
-    async def _pass_on(self, call: Call, route: Route, reply: Reply, send: Send) -> None:
+    async def _ask_provider(self, call: Call, send: Send) -> None:
+        """Send the call to a provider. Where it stands in for an engine, its refusal is not the client's fault."""
+        provider = call.provider
+        assert provider is not None
+        call.provided = provider.meta()
+        try:
+            reply = await provider.send(call.reading.engine_body(provider.model), call.reading.request)
+        except CallerError as e:
+            call.http_status = e.status
+            if call.fell_back is None:
+                raise
+            raise Unavailable(f"{call.fell_back} Its fallback could not answer either: {e}") from e
+        call.http_status = 200
+        async with reply:
+            await self._take(call, reply, send)
+        call.provided |= reply.meta()
+
+    async def _take(self, call: Call, reply: Reply | ProviderReply, send: Send) -> None:
+        """Take an answer that has begun, and pass it on where it streams."""
+        if call.reading.request.stream:
+            await begin_stream(send, call.headers())
+            call.streaming = True
+            await self._pass_on(call, reply, send)
+        else:
+            call.body = call.answer.body(await reply.body())
+
+    async def _pass_on(self, call: Call, reply: Reply | ProviderReply, send: Send) -> None:
         """Give the client the events as they come, up to the one that carries the last finish."""
         parser, answer = sse.Parser(), call.answer
         with Pulse(send) as pulse:
@@ -239,7 +322,7 @@ class Calls:
                 if call.first_token_at is None and answer.begun:
                     call.first_token_at = time.time()
                 if answer.error is not None:
-                    raise in_stream(answer.error, route, call.reading.request.model)
+                    raise in_stream(answer.error, call.route, call.reading.request.model)
         # All that is left is the usage and the end. The turn is complete whether or not they come.
         with contextlib.suppress(TimeoutError, EngineBroke):
             async with asyncio.timeout(AFTER_FINISH_S):
@@ -297,8 +380,7 @@ class Calls:
         )
 
     def _turn(self, call: Call, attribution: Attribution, state: CallState, sampled: Sampled) -> Turn:
-        route = call.route
-        assert route is not None
+        target, route = call.target, call.route
         return Turn(
             call_id=call.id,
             project_id=self._project_id,
@@ -306,13 +388,13 @@ class Calls:
             attribution=attribution,
             request=call.reading.request,
             state=state,
-            alias_id=call.target.alias.id,
-            version_id=route.version.id,
-            base_fingerprint=route.base_fingerprint,
+            alias_id=target.alias.id if target is not None else None,
+            version_id=route.version.id if route is not None else None,
+            base_fingerprint=route.base_fingerprint if route is not None else None,
             prompt_token_ids=sampled.prompt_token_ids,
             choices=sampled.choices,
             usage=sampled.usage,
-            response_meta=sampled.response_meta,
+            response_meta=_meta(call, sampled),
             http_status=call.http_status,
             error=call.error,
             started_at=call.started_at,
@@ -322,10 +404,9 @@ class Calls:
         )
 
     def _count(self, call: Call, state: CallState, sampled: Sampled) -> None:
-        assert call.route is not None
         first_s = call.first_token_at - call.started_at if call.first_token_at is not None else None
         elapsed_s = time.time() - call.started_at
-        self._metrics.call(self._dialect.name, call.route.version.name, state.value, elapsed_s, first_s)
+        self._metrics.call(self._dialect.name, call.served_by(), state.value, elapsed_s, first_s)
         usage = sampled.usage or {}
         self._metrics.tokens(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
 
@@ -347,3 +428,15 @@ class Calls:
     async def _say(self, send: Send, error: CallerError, headers: RawHeaders | None = None) -> None:
         self._metrics.refused(error.status)
         await say(send, self._dialect.path, error, headers)
+
+
+def _meta(call: Call, sampled: Sampled) -> Mapping[str, Any] | None:
+    """What is recorded of an answer beside its choices; of a provider's, who it was and whether it stood in."""
+    if call.provider is None:
+        return sampled.response_meta
+    stood_in = {"fallback": True, "fallback_reason": call.fell_back} if call.fell_back is not None else {}
+    return {**(sampled.response_meta or {}), **call.provided, **stood_in}
+
+
+def _unavailable(error: NoReplica) -> Unavailable:
+    return Unavailable(str(error), code="engine_unavailable")

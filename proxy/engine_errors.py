@@ -35,9 +35,10 @@ def engine_said(status: int, body: bytes, route: Route, asked: str) -> CallerErr
     return EngineSaid(message, status=status, kind=kind, param=param, code="engine_error" if status >= 500 else None)
 
 
-def in_stream(message: str, route: Route, asked: str) -> CallerError:
+def in_stream(message: str, route: Route | None, asked: str) -> CallerError:
     """What an engine said was wrong inside a stream that it had begun."""
-    return BadGateway(message.replace(route.engine_model, asked), code="engine_error")
+    shown = message.replace(route.engine_model, asked) if route is not None else message
+    return BadGateway(shown, code="engine_error")
 
 
 def _fault(body: bytes) -> tuple[str, str, str | None]:

@@ -50,6 +50,7 @@ class Metrics(Collector):
         self._recorder = recorder
         self._calls: Counter[tuple[str, str, str]] = Counter()  # dialect, version, state
         self._unrecorded: Counter[str] = Counter()  # why
+        self._fallbacks: Counter[tuple[str, str]] = Counter()  # alias, the provider's model
         self._refused: Counter[str] = Counter()  # status
         self._tokens: Counter[str] = Counter()  # kind
         self._seconds: dict[str, _Histogram] = {}  # dialect
@@ -80,6 +81,10 @@ class Metrics(Collector):
         """Count a call that was served and not recorded: attribution, timeout or store."""
         self._unrecorded[why] += 1
 
+    def fell_back(self, alias: str, model: str) -> None:
+        """Count a call that a provider's model was asked to answer in the engine's place."""
+        self._fallbacks[alias, model] += 1
+
     def refused(self, status: int) -> None:
         """Count an error that Hone answered itself."""
         self._refused[str(status)] += 1
@@ -96,6 +101,12 @@ class Metrics(Collector):
         for labels, count in self._calls.items():
             calls.add_metric(labels, count)
         yield calls
+        fallbacks = CounterMetricFamily(
+            "hone_fallbacks", "Calls that another provider's model was asked to answer.", labels=["alias", "model"]
+        )
+        for pair, count in self._fallbacks.items():
+            fallbacks.add_metric(pair, count)
+        yield fallbacks
         yield _counted("hone_tokens", "Tokens by kind.", "kind", self._tokens)
         yield _counted("hone_refused_requests", "Calls answered with an error by Hone itself.", "status", self._refused)
         yield _counted(

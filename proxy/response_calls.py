@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
 from proxy.asgi import Receive, Send, respond
 from proxy.background import Background
-from proxy.calls import Call, Calls
+from proxy.calls import Call, Calls, Parts
 from proxy.context_lengths import ContextLengths
 from proxy.dialects.base import Reading
 from proxy.dialects.responses import ResponsesAnswer, ResponsesDialect, ResponsesReading
@@ -39,8 +39,8 @@ _FIELDS: Final[Mapping[str, str]] = {
 class ResponseCalls(Calls):
     """Serves `POST /v1/responses`."""
 
-    def __init__(self, dialect: ResponsesDialect, history: History, background: Background, **rest: Any) -> None:
-        super().__init__(dialect, **rest)
+    def __init__(self, dialect: ResponsesDialect, history: History, background: Background, parts: Parts) -> None:
+        super().__init__(dialect, parts)
         self._responses = dialect
         self._lengths = ContextLengths(self._client)
         self._history = history

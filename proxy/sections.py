@@ -1,4 +1,4 @@
-"""The sections of hone.toml that the proxy owns: `[proxy]`, `[engine]` and `[aliases.<name>]`.
+"""The sections of hone.toml that the proxy owns: `[proxy]`, `[[proxy.models]]`, `[engine]` and `[aliases.<name>]`.
 
 Owns: their fields, defaults and units. Refuses: reading files or the environment (`proxy.settings` does), and importing
 anything but pydantic.
@@ -9,7 +9,46 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+MODEL_NAME = r"^[A-Za-z0-9._:~/-]{1,128}$"  # as aliases are named: @ would mean a version
+# What `params` of a provider's model must not replace.
+OWN_PARAMS = frozenset(
+    {"model", "messages", "stream", "stream_options", "tools", "api_key", "api_base", "base_url", "timeout"}
+)
+
+
+class ModelSettings(BaseModel):
+    """A model of another provider, reached through LiteLLM: a table of `[[proxy.models]]`. Recorded as text."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+
+    name: str = Field(pattern=MODEL_NAME)
+    """The name that agents ask for."""
+    model: str = Field(min_length=1)
+    """LiteLLM's name of the model: `openai/gpt-5`, `anthropic/claude-…`, `hosted_vllm/…`."""
+    api_base: str | None = None
+    """URL of the API where it is not the provider's own. No key from the environment is ever sent to it."""
+    api_key: SecretStr | None = None
+    """Key for the provider. Default: `api_key_env`, else the provider's own variable, unless `api_base` is set."""
+    api_key_env: str | None = None
+    """The environment variable that holds the key, so that it need not stand in a file."""
+    timeout_s: float = Field(600.0, gt=0)
+    """How long the provider may be silent before its answer is given up."""
+    drop_params: bool = False
+    """Leave out what the provider does not take, instead of refusing the request."""
+    params: dict[str, Any] = {}
+    """Further arguments for LiteLLM (`reasoning_effort`, `aws_region_name` …), beneath what the client sends."""
+
+    @model_validator(mode="after")
+    def _one_key(self) -> ModelSettings:
+        if self.api_key is not None and self.api_key_env is not None:
+            raise ValueError("give `api_key` or `api_key_env`, not both")
+        if taken := sorted(OWN_PARAMS & self.params.keys()):
+            raise ValueError(
+                f"`params` cannot hold {taken[0]!r}: it has a setting of its own, or comes from the client"
+            )
+        return self
 
 
 class ProxySettings(BaseModel):
@@ -40,6 +79,16 @@ class ProxySettings(BaseModel):
     """How long running requests may go on after the proxy was told to stop."""
     pin_max_age_versions: int = Field(8, ge=1)
     """A trajectory pinned to a version this many steps behind the live one moves to the live one."""
+    models: list[ModelSettings] = []
+    """Models of other providers, recorded as text: judged and exported, never trained on."""
+
+    @field_validator("models")
+    @classmethod
+    def _distinct(cls, models: list[ModelSettings]) -> list[ModelSettings]:
+        names = [model.name for model in models]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two models are called {doubled[0]!r}: give each a name of its own")
+        return models
 
 
 class EngineSettings(BaseModel):
@@ -124,5 +173,7 @@ class AliasSettings(BaseModel):
     canary_share: float = Field(0.0, ge=0, le=1)
     """Share of new groups that a version gets first. 0: it becomes live at once. Above 0: it stays a canary until
     `hone promote`."""
+    fallback: str | None = None
+    """A model of `[[proxy.models]]` that answers while no engine can. Such calls are recorded as text, and marked."""
     recipe: dict[str, Any] = {}
     """Free-form notes kept with the alias and shown with its versions."""

@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 async def run(settings: HoneSettings) -> None:
     """Serve until told to stop (SIGINT, SIGTERM). Raises ConfigError, PortInUse, StoreError."""
     aliases = settings.declared_aliases()
-    if not aliases:
+    if not aliases and not settings.proxy.models:
         raise ConfigError(
             "no model is named: give `--model NAME` (as the engine calls it), an alias [aliases.NAME] in hone.toml, "
-            "or a base model with `base` in [engine]."
+            "a base model with `base` in [engine], or another provider's model in [[proxy.models]]."
         )
     sock = listen(settings.proxy.host, settings.proxy.port)
     host, port = sock.getsockname()[:2]
@@ -52,10 +52,11 @@ async def run(settings: HoneSettings) -> None:
                 store=store,
                 recorder=Recorder(store, settings.recorder),
                 versions=versions,
-                background=(controller.running,),
+                background=(controller.running,) if aliases else (),  # without an alias there is no engine
+                fallbacks=settings.fallbacks(),
             )
         )
-        log.info("proxy for %s at http://%s:%d/v1", ", ".join(aliases), host, port)
+        log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), host, port)
         await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s)
     finally:
         await store.close()

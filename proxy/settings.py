@@ -96,7 +96,24 @@ class HoneSettings(BaseSettings):
                 f"trainer.rank {self.trainer.rank} is higher than engine.max_lora_rank {self.engine.max_lora_rank}: "
                 "the engine would refuse every version"
             )
+        models = {model.name for model in self.proxy.models}
+        if both := sorted(models & self.declared_aliases().keys()):
+            raise ValueError(f"{both[0]!r} names an alias and a model of [[proxy.models]]: rename one of them")
+        for name, alias in self.aliases.items():
+            if alias.fallback is not None and alias.fallback not in models:
+                there = ", ".join(sorted(models)) or "none"
+                raise ValueError(
+                    f"aliases.{name}.fallback is {alias.fallback!r}, no model of [[proxy.models]]: {there}"
+                )
         return self
+
+    def model_names(self) -> list[str]:
+        """The names that agents may ask for."""
+        return [*self.declared_aliases(), *(model.name for model in self.proxy.models)]
+
+    def fallbacks(self) -> dict[str, str]:
+        """The model that answers for an alias while no engine can, by the alias's name."""
+        return {name: alias.fallback for name, alias in self.aliases.items() if alias.fallback is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +195,8 @@ def shown(key: str, value: Any) -> Any:
     name = key.rpartition(".")[2].lower()
     if isinstance(value, SecretStr) or (isinstance(value, str) and name.endswith(_SECRET_NAMES)):
         return "********"
+    if isinstance(value, BaseModel):
+        return {name: shown(name, inner) for name, inner in value}
     if isinstance(value, dict):
         return {k: shown(str(k), v) for k, v in value.items()}
     if isinstance(value, list | tuple):

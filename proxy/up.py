@@ -80,7 +80,7 @@ class Up:
     async def _start(self) -> None:
         """The engine beside the proxy, then the workers, which need the store that the proxy has prepared."""
         async with asyncio.TaskGroup() as group:
-            if not self._settings.engine.urls:
+            if self._starts_engine:
                 group.create_task(self._start_one(self._engine()))
             group.create_task(self._start_proxy_and_workers())
 
@@ -89,7 +89,7 @@ class Up:
         async with asyncio.TaskGroup() as group:
             if self._with_judge:
                 group.create_task(self._start_one(self._hone("judge")))
-            if self._with_learner:
+            if self._with_learner and self._settings.declared_aliases():
                 group.create_task(self._start_one(self._hone("learn")))
 
     async def _start_one(self, program: Program) -> None:
@@ -125,8 +125,14 @@ class Up:
         if self._settings.proxy.port == 0:
             self._settings.proxy.port = _free_port(self._settings.proxy.host)
         require_free(self._settings.proxy.host, self._settings.proxy.port, "proxy.port (--port)")
-        if not self._settings.engine.urls:
+        if self._starts_engine:
             require_free(self._settings.engine.host, self._settings.engine.port, "engine.port")
+
+    @property
+    def _starts_engine(self) -> bool:
+        """Whether an engine is started here. With models of other providers alone none is needed."""
+        engine = self._settings.engine
+        return not engine.urls and (engine.base is not None or not self._settings.proxy.models)
 
     def _engine(self) -> Program:
         engine = self._settings.engine
@@ -206,7 +212,7 @@ class Up:
         return table
 
     def _announce(self) -> None:
-        names = ", ".join(self._settings.declared_aliases())
+        names = ", ".join(self._settings.model_names())
         self._console.print(f"\nReady: base_url [bold]{self.proxy_url}/v1[/], model [bold]{names}[/]. Ctrl-C stops.\n")
 
     def _write_run_file(self) -> None:

@@ -139,12 +139,13 @@ class InService:
         return Target(alias, version)
 
     def models(self) -> list[dict[str, Any]]:
-        """OpenAI model objects: every alias, then every version that can be asked for by name."""
+        """OpenAI model objects: every alias, every version that can be asked for by name, other providers' models."""
         snapshot = self._snapshot
         cards = [
             _card(alias.name, snapshot.versions.get(alias.live_version_id or "")) for alias in snapshot.aliases.values()
         ]
-        return cards + [_card(v.name, v) for v in snapshot.versions.values() if self._in_service(v)]
+        cards += [_card(v.name, v) for v in snapshot.versions.values() if self._in_service(v)]
+        return cards + [_card(model.name, None) for model in self._settings.models]
 
     def _in_service(self, version: VersionView) -> bool:
         return version.number == 0 or bool(self._snapshot.has(version))

@@ -30,10 +30,11 @@ from recorder.readiness import (
     readiness,
     usable,
 )
-from recorder.schema import aliases, calls, groups, trajectories
+from recorder.schema import aliases, calls, choices, groups, trajectories
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import Store, now
+from recorder.trainable import LeftOut
 from recorder.transitions import guarded, try_move
 
 __all__ = [
@@ -269,6 +270,25 @@ async def _close(conn: AsyncConnection, group_id: str, due: Readiness, seats: Se
     purposes = {m.purpose for m in (seat.member for seat in seats) if usable(m.state, m.purpose, m.selection)}
     if len(purposes) > 1 and Purpose.TRAIN in purposes:
         await write_left_out(conn, [group_id], GroupCode.MIXED_PURPOSE, {"purposes": sorted(purposes)})
+    elif Purpose.TRAIN in purposes and await _is_text_alone(conn, group_id):
+        await write_left_out(conn, [group_id], LeftOut.IDS_MISSING)
+
+
+async def _is_text_alone(conn: AsyncConnection, group_id: str) -> bool:
+    """Whether a group was answered by other providers' models alone: no trainer will ever ask for it.
+
+    Its runs are judged and exported all the same.
+    """
+    answered = select(choices.c.call_id).join(calls, calls.c.id == choices.c.call_id)
+    answered = answered.join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+    answered = answered.where(trajectories.c.group_id == group_id)
+    nobodys = select(groups.c.id).where(
+        groups.c.id == group_id,
+        groups.c.alias_id.is_(None),
+        answered.where(choices.c.untrainable_reason == LeftOut.IDS_MISSING).exists(),
+        ~answered.where(choices.c.trainable).exists(),
+    )
+    return (await conn.execute(nobodys)).first() is not None
 
 
 async def _seal(conn: AsyncConnection, group_id: str, seats: Sequence[_Seat]) -> list[_Seat]:

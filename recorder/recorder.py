@@ -369,4 +369,7 @@ class Recorder:
 def _implicit_key(key: bytes, alias_id: str | None, address: Address, request: Request) -> str | None:
     if address.group is not None or address.purpose is Purpose.NONE:
         return None
-    return canonical.implicit_group_key(key, alias_id, request.messages, request.tools, address.purpose.value)
+    whose = (
+        alias_id or f"model:{request.model}"
+    )  # another provider's model has no alias: its runs compare among themselves
+    return canonical.implicit_group_key(key, whose, request.messages, request.tools, address.purpose.value)

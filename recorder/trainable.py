@@ -50,7 +50,9 @@ class LeftOut(StrEnum):
 
 def untrainable_reason(turn: Turn, choice: SampledChoice) -> str | None:
     """Why this choice may not be trained on, as far as the call alone can tell; None where it may."""
-    return _of_call(turn) or _of_sampling(turn) or _of_choice(choice)
+    # An answer of text alone is marked as such first: other providers' models never have ids.
+    text_alone = LeftOut.IDS_MISSING if choice.message is not None and choice.token_ids is None else None
+    return _of_call(turn) or text_alone or _of_sampling(turn) or _of_choice(choice)
 
 
 def _of_call(turn: Turn) -> LeftOut | None:

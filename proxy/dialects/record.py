@@ -67,6 +67,8 @@ class ChatRecord:
         if logprobs:
             choice.logprobs += [entry["logprob"] for entry in logprobs.get("content") or ()]
         _hear(choice, said)
+        if not self.begun:  # an answer of text alone
+            self.begun = bool(choice.content or choice.reasoning or choice.tool_calls)
         finish = given.get("finish_reason")
         if finish is not None:
             self._finish(choice, finish, given)

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from judge.errors import JudgeDown
-from judge.model import JudgeModel, without_secrets
+from judge.model import JudgeModel
 from judge.settings import JudgeSettings
+from recorder.litellm_edge import without_secrets
 from tests.judge.judge_server import JudgeServer, fails, page, says, without_formats
 
 ASKED = [{"role": "user", "content": "hello"}]

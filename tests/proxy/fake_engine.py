@@ -113,6 +113,7 @@ class FakeEngine:
         self.heads: list[str] = []
         self.aborted: list[int] = []  # numbers of the requests whose client hung up
         self.connections = 0
+        self.sent_events = 0
         self.port = 0
         self._server: asyncio.Server | None = None
         self._serving: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
@@ -232,6 +233,7 @@ class FakeEngine:
                 _chunk(writer, b"data: [DONE]\n\n")
                 break
             await _write_cut(writer, event, script.cut_bytes)
+            self.sent_events += 1
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return not script.close
@@ -266,11 +268,11 @@ def _bytes(value: object) -> bytes:
     return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()
 
 
-def _logprobs(body: dict[str, Any], said: Said, start: int, ids: list[int]) -> dict[str, Any] | None:
+def _logprobs(body: dict[str, Any], logprobs: list[float], start: int, ids: list[int]) -> dict[str, Any] | None:
     if not body.get("logprobs"):
         return None
     top = [{"token": "x", "logprob": -3.0, "bytes": [120]}] * (body.get("top_logprobs") or 0)
-    pairs = zip(ids, said.logprobs()[start : start + len(ids)], strict=True)
+    pairs = zip(ids, logprobs[start : start + len(ids)], strict=True)
     return {"content": [{"token": f"t{t}", "logprob": p, "bytes": [1], "top_logprobs": top} for t, p in pairs]}
 
 
@@ -288,7 +290,7 @@ def completion_of(body: dict[str, Any], choices: list[Said]) -> dict[str, Any]:
             "index": at,
             "message": {"refusal": None, "annotations": None, "audio": None, "function_call": None, "reasoning": None}
             | said.message,
-            "logprobs": _logprobs(body, said, 0, said.ids()),
+            "logprobs": _logprobs(body, said.logprobs(), 0, said.ids()),
             "finish_reason": said.finish,
             "stop_reason": None,
             "token_ids": said.ids() if body.get("return_token_ids") else None,
@@ -328,13 +330,15 @@ def events_of(body: dict[str, Any], choices: list[Said]) -> Iterator[bytes]:
         yield event(choices=[first], prompt_token_ids=ids, prompt_text=None)
     want_usage = bool((body.get("stream_options") or {}).get("include_usage"))
     longest = max(len(said.steps) for said in choices)
+    logprobs, starts = [said.logprobs() for said in choices], [0] * len(choices)
     for turn in range(longest):
         for at, said in enumerate(choices):
             if turn >= len(said.steps):
                 continue
             step, last = said.steps[turn], turn == len(said.steps) - 1
-            start = sum(len(earlier.ids) for earlier in said.steps[:turn])
-            choice = {"index": at, "delta": step.delta, "logprobs": _logprobs(body, said, start, step.ids)}
+            said_so = _logprobs(body, logprobs[at], starts[at], step.ids)
+            starts[at] += len(step.ids)
+            choice = {"index": at, "delta": step.delta, "logprobs": said_so}
             choice |= {"finish_reason": said.finish, "stop_reason": None} if last else {"finish_reason": None}
             choice["token_ids"] = step.ids if want_ids else None
             mark = {"system_fingerprint": "vllm-0.32.0"} if last and not want_usage else {}

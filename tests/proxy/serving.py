@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,7 @@ async def serving(
     settings: ProxySettings | None = None,
     recording: RecorderSettings | None = None,
     base: str = BASE,
+    fallbacks: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Proxy]:
     """A proxy that serves the alias from `engine` until the block ends."""
     settings, recording = settings or ProxySettings(port=0), recording or RecorderSettings()
@@ -102,7 +103,7 @@ async def serving(
     )
     recorder = Recorder(store, recording)
     versions = InService(store, PROJECT, settings)
-    app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions))
+    app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions, fallbacks=fallbacks or {}))
     sock = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     running = asyncio.ensure_future(serve(app, sock, stop_timeout_s=1))

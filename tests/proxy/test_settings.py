@@ -214,3 +214,45 @@ def test_a_number_out_of_a_list_comes_from_a_variable_too(monkeypatch: pytest.Mo
     monkeypatch.setenv("HONE_ENGINE__MAX_LORA_RANK", "7")
     with pytest.raises(ConfigError, match="HONE_ENGINE__MAX_LORA_RANK"):
         load_settings(None, {})
+
+
+MODELS = """
+[[proxy.models]]
+name = "gpt-today"
+model = "openai/gpt-5"
+api_key = "sk-very-secret"
+params = { reasoning_effort = "low", vertex_token = "also-secret" }
+
+[aliases.helpdesk]
+fallback = "gpt-today"
+"""
+
+
+def test_models_of_other_providers_and_fallbacks_are_read(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, MODELS), {}).settings
+    assert settings.fallbacks() == {"helpdesk": "gpt-today"}
+    assert settings.model_names() == ["helpdesk", "gpt-today"]
+
+
+def test_a_models_secrets_are_not_shown(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, MODELS), {}).settings
+    text = str([shown(key, value) for key, value in leaves(settings)])
+    assert "reasoning_effort" in text
+    assert "very-secret" not in text
+    assert "also-secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (MODELS.replace('fallback = "gpt-today"', 'fallback = "gpt"'), "fallback is 'gpt'"),
+        (MODELS.replace('name = "gpt-today"', 'name = "helpdesk"').replace("fallback", "# "), "rename one of them"),
+        (MODELS.replace('name = "gpt-today"', 'name = "gpt@2"'), "proxy.models.0.name"),
+        (MODELS.replace("vertex_token", "api_base"), "api_base"),
+        (MODELS.replace("params =", 'api_key_env = "KEY"\nparams ='), "not both"),
+        (MODELS + MODELS.split("[aliases")[0], "two models are called 'gpt-today'"),
+    ],
+)
+def test_models_that_contradict_something_are_named(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        load_settings(write(tmp_path, text), {})

@@ -76,6 +76,24 @@ def test_a_truncated_run_is_not_trained_and_still_counts_for_the_mean() -> None:
     assert sum(one.weight * one.row.trained_tokens for one in weigh([found])) == pytest.approx(1)
 
 
+def text_alone(name: str) -> TrajectoryView:
+    """A run that another provider's model answered: no ids, no version, no base."""
+    said = choice([], reason=LeftOut.IDS_MISSING, token_ids=None, logprobs=None)
+    unknown = {"version_id": None, "base_fingerprint": None, "prompt_token_ids": None}
+    return trajectory(call(1, [], said, id=f"call_{name}", **unknown), id=name)
+
+
+def test_runs_of_text_alone_are_left_out_of_a_group_whose_others_are_trained() -> None:
+    found = group_rows(group(member("a"), text_alone("b")), {"a": 1.0, "b": 0.0}, BASIS)
+    assert (found.code, found.trained) == (None, {"a"})
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("b", LeftOut.IDS_MISSING)]
+
+
+def test_a_group_of_text_alone_teaches_nothing_and_says_so() -> None:
+    found = group_rows(group(text_alone("a"), text_alone("b")), {"a": 1.0, "b": 0.0}, BASIS)
+    assert (found.code, list(found.rows)) == (LeftOut.IDS_MISSING, [])
+
+
 def test_choices_left_out_of_a_trained_trajectory_are_told_by_call() -> None:
     mixed = trajectory(
         call(1, [1], choice([2])), call(2, [1, 2, 3], choice([4], reason=LeftOut.STRUCTURED_OUTPUT)), id="a"

@@ -1,0 +1,147 @@
+"""What another provider is asked, and its answer in the engine's shape: pure, on plain data.
+
+Owns: which fields of a chat completion go to LiteLLM, and how its chunks become the chat completions that every dialect
+reads. Refuses: sending, keys, errors of providers.
+
+LiteLLM takes its own switches (`api_base`, `mock_response`, callbacks …) as arguments beside the request's fields, so
+nothing of a client's body is an argument unless it is named here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from proxy.dialects.engine_fields import NEUTRAL
+from proxy.errors import BadRequest
+from recorder.turns import Request
+
+Body = dict[str, Any]
+
+# Fields of chat completions that LiteLLM translates for its providers.
+PASSED: Final = frozenset(
+    {
+        "messages",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "functions",
+        "function_call",
+        "response_format",
+        "temperature",
+        "top_p",
+        "n",
+        "stop",
+        "max_tokens",
+        "max_completion_tokens",
+        "presence_penalty",
+        "frequency_penalty",
+        "logit_bias",
+        "seed",
+        "logprobs",
+        "top_logprobs",
+        "user",
+        "reasoning_effort",
+        "verbosity",
+        "thinking",
+        "modalities",
+        "audio",
+        "prediction",
+        "web_search_options",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "store",
+        # not OpenAI's, but known to several providers by these names
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+    }
+)
+# What a client says to Hone, and what has no meaning for an answer of text. `metadata` is an argument of LiteLLM's own.
+_NOT_ASKED: Final = frozenset({"model", "stream", "stream_options", "metadata", "include_reasoning"})
+
+
+def asked(body: Body, request: Request, *, drop: bool) -> Body:
+    """LiteLLM's arguments for a body that was made for the engine.
+
+    What Hone wrote into that body (neutral values, ids, logprobs) is not in it: only what the client sent counts. A
+    field that no provider takes is refused, or with `drop` left out. Raises BadRequest.
+    """
+    sent = request.rest
+    if not drop:
+        _check(body, request)
+    if request.stream and request.sampling.n > 1:  # LiteLLM merges streamed choices into one
+        raise BadRequest(f"{request.model!r} streams one choice at a time: leave `n` or `stream` out.", param="n")
+    arguments = {
+        name: value
+        for name, value in body.items()
+        if name in PASSED and value is not None and not _is_ours(name, value, sent)
+    }
+    arguments["messages"] = [_message(message) for message in arguments.get("messages", ())]
+    if request.stream:
+        arguments |= {"stream": True, "stream_options": {"include_usage": True}}
+    return arguments
+
+
+def _check(body: Body, request: Request) -> None:
+    """Raise BadRequest, naming the field, for what the client asks of the engine that no provider is sent."""
+    for name, value in request.rest.items():
+        if value is not None and value is not False and name in body and name not in PASSED | _NOT_ASKED:
+            raise BadRequest(
+                f"the field {name!r} cannot be sent to {request.model!r}, another provider's model: leave it out, or "
+                "set `drop_params = true` in its [[proxy.models]].",
+                param=name,
+                code="unsupported_parameter",
+            )
+
+
+def _is_ours(name: str, value: object, sent: Mapping[str, Any]) -> bool:
+    """Whether Hone wrote the field and not the client: engines are told neutral values, and asked for logprobs."""
+    if name in ("logprobs", "top_logprobs"):
+        return not _wants_logprobs(sent) or (name == "top_logprobs" and not value)
+    return name in NEUTRAL and sent.get(name) is None
+
+
+def _wants_logprobs(sent: Mapping[str, Any]) -> bool:
+    """Whether the client asked for logprobs: chat's field, or the `include` of responses."""
+    return bool(sent.get("logprobs")) or any("logprobs" in str(part) for part in sent.get("include") or ())
+
+
+def _message(message: Body) -> Body:
+    """A message without what an engine's own answers carry and other providers may refuse."""
+    kept = {name: value for name, value in message.items() if value is not None and name != "reasoning"}
+    return kept if "content" in kept else kept | {"content": None}
+
+
+# --- the answer
+
+
+def completion(answer: Body) -> Body:
+    """A whole answer of LiteLLM's as a chat completion, with nothing of LiteLLM's own."""
+    choices = [_choice(choice, choice["message"]) for choice in answer["choices"]]
+    for choice in choices:
+        choice["message"] = {"content": None} | choice["message"]
+    return answer | {"choices": choices, "usage": _usage(answer.get("usage"))}
+
+
+def chunk(event: Body) -> Body:
+    """One chunk of LiteLLM's stream as OpenAI streams it: usage alone comes without choices."""
+    choices = [_choice(choice, choice["delta"]) for choice in event["choices"]]
+    usage = _usage(event.get("usage"))
+    if usage is None:
+        return event | {"choices": choices}
+    says = [choice for choice in choices if choice["finish_reason"] or any(choice["delta"].values())]
+    return event | {"choices": says, "usage": usage}
+
+
+def _choice(choice: Body, said: Body) -> Body:
+    name = "message" if "message" in choice else "delta"
+    kept = {key: value for key, value in choice.items() if key != "provider_specific_fields"}
+    plain = {key: value for key, value in said.items() if key != "provider_specific_fields"}
+    return {"finish_reason": None, "logprobs": None} | kept | {name: plain}
+
+
+def _usage(usage: Body | None) -> Body | None:
+    return None if usage is None else {name: value for name, value in usage.items() if name != "cost"}
