@@ -131,6 +131,9 @@ def _without_instructions(call: CallView, messages: list[Message]) -> list[Messa
 
 
 def _output(found: Answered) -> list[Body]:
+    """The items of an answer; of one that broke off those that were whole."""
+    if found.call.state is not CallState.COMPLETE:
+        return list(_meta(found.call).get("items", ()))
     message = found.choice.message if found.choice is not None else None
     return _items(_meta(found.call), message, streamed=found.call.stream)
 
