@@ -98,7 +98,7 @@ async def test_items_that_are_only_named(proxy: Proxy, engine: FakeEngine, agent
         await agent.responses.create(model="helpdesk", input=asked, tools=[FIND])
 
 
-async def test_a_stream_with_the_clients_own_helper(
+async def test_a_stream_as_the_client_accumulates_it(
     proxy: Proxy, engine: FakeEngine, agent: openai.AsyncOpenAI
 ) -> None:
     engine.next = [Script([words("It arrives on Monday")]), Script([CALL])]
