@@ -104,7 +104,9 @@ def status(found: Answered, began_at: float) -> Status:
         return status_of(found.choice.finish_reason if found.choice is not None else None)
     if call.state is CallState.OPEN and call.started_at >= began_at:
         return "in_progress"
-    return "cancelled" if call.state is CallState.ABORTED else "failed"
+    # A client that hung up did not want the answer; one that waits for a background response does.
+    unwanted = _meta(call).get("cancelled") or not call.rest.get("background")
+    return "cancelled" if call.state is CallState.ABORTED and unwanted else "failed"
 
 
 def _meta(call: CallView) -> Body:
@@ -129,6 +131,9 @@ def _without_instructions(call: CallView, messages: list[Message]) -> list[Messa
 
 
 def _output(found: Answered) -> list[Body]:
+    """The items of an answer; of one that broke off those that were whole."""
+    if found.call.state is not CallState.COMPLETE:
+        return list(_meta(found.call).get("items", ()))
     message = found.choice.message if found.choice is not None else None
     return _items(_meta(found.call), message, streamed=found.call.stream)
 

@@ -72,7 +72,7 @@ class ResponsesReading:
         self._rules = rules
         self._chat: Body = {}
         self.request: Request
-        self.previous: str | None = fields.get("previous_response_id")
+        self.previous: str | None = fields.get("previous_response_id") or None
         named = [responses_input.answer_of(id_) for id_ in responses_input.referenced(fields["input"])]
         self.refers_to = {known[0] for known in named if known} | ({self.previous} if self.previous else set())
         self.background = bool(fields.get("background"))
@@ -261,8 +261,9 @@ class ResponsesAnswer(ChatRecord):
             said["reasoning_hidden"] = True
         if self._stored and self._text_logprobs:
             said["logprobs"] = self._text_logprobs
-        if self._stored and self._events.items and self._events.items != self._usual_items(sampled):
-            said["items"] = self._events.items
+        items = self._events.items
+        if self._stored and items and not (self.finished and items == self._usual_items(sampled)):
+            said["items"] = items
         if self.cancelled:
             said["cancelled"] = True
         return said
