@@ -152,7 +152,7 @@ def _changed(kind: str, change: Body, in_force: dict[str, Body], where: str) -> 
         name: str = tool["function"]["name"]
         in_force[name] = tool
         return name
-    name = change.get("name") or ""
+    name = str(change.get("name"))
     if change.get("type") != "tool_reference" or name not in in_force:
         raise BadRequest(f"{where} must name one of the tools: {', '.join(in_force) or 'none'}.", param=where)
     if kind == "tool_addition":

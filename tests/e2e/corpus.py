@@ -35,7 +35,7 @@ def schema(argument: str) -> Body:
     return {"type": "object", "properties": {argument: {"type": "string"}}, "required": [argument]}
 
 
-TOOLS = [
+TOOLS: list[Body] = [
     {
         "type": "function",
         "function": {"name": name, "description": name.replace("_", " "), "parameters": schema(argument)},

@@ -55,6 +55,8 @@ def data_of(raw: str) -> list[Body]:
 
 def add(whole: Any, piece: Any) -> Any:
     """Put a delta onto what came before it: text to text, lists to lists, parts of tool calls by their index."""
+    if whole is None and isinstance(piece, list):
+        return add([], piece)  # under load one delta may hold several parts of one call
     if whole is None or piece is None:
         return piece if whole is None else whole
     if isinstance(whole, dict) and isinstance(piece, dict):

@@ -128,6 +128,47 @@ class Messages(Driver):
         self.history.append({"role": "user", "content": blocks})
 
 
+class Responses(Driver):
+    """The Responses API: the history goes back as items, the model's own among them."""
+
+    name = "responses"
+    chained = False
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.more["max_output_tokens"] = self.more.pop("max_tokens")
+        self.items: list[Any] = [{"role": "user", "content": QUESTION}]
+        self.last: str | None = None
+
+    def turn(self) -> list[ToolCall]:
+        tools: list[Body] = [{"type": "function", **tool["function"]} for tool in TOOLS]
+        body = {"input": self.items, "instructions": SYSTEM, "tools": tools}
+        answer = self.post("/v1/responses", body | ({"previous_response_id": self.last} if self.last else {}))
+        response = _completed(answer.text) if self.stream else answer.json()
+        if self.chained:
+            self.items, self.last = [], response["id"]
+        else:
+            self.items += response["output"]
+        return [ToolCall(i["call_id"], i["name"]) for i in response["output"] if i["type"] == "function_call"]
+
+    def answer(self, results: list[tuple[ToolCall, str]]) -> None:
+        self.items += [{"type": "function_call_output", "call_id": call.id, "output": said} for call, said in results]
+
+
+class ChainedResponses(Responses):
+    """The same, each turn by the id of the one before."""
+
+    name = "chained-responses"
+    chained = True
+
+
+def _completed(raw: str) -> Body:
+    """The response that a stream ends with."""
+    [last] = [block for block in raw.split("\n\n") if block.startswith("event: response.completed")]
+    response: Body = json.loads(last.partition("\ndata: ")[2])["response"]
+    return response
+
+
 class Completions(Driver):
     """An agent that renders its prompts itself and sends token ids: each prompt goes on from the last ids."""
 
@@ -158,7 +199,7 @@ def _parsed(part: str) -> Body:
     return {"id": "mine", "type": "function", "function": function}
 
 
-DRIVERS: Final[tuple[type[Driver], ...]] = (Chat, Messages, Completions)
+DRIVERS: Final[tuple[type[Driver], ...]] = (Chat, Messages, Responses, ChainedResponses, Completions)
 
 # --- what was recorded, to be compared
 

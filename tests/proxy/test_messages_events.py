@@ -82,6 +82,14 @@ def test_text_during_a_call_waits_for_its_end() -> None:
     assert kinds == [("tool_use", None), ("text", "and so"), ("tool_use", None)]
 
 
+def test_under_load_one_delta_holds_several_parts_of_a_call() -> None:
+    parts = call(0, "find", "{")["tool_calls"] + call(0, arguments="}")["tool_calls"] + call(1, "go")["tool_calls"]
+    assert [block["name"] for block in merged(streamed({"content": "a", "tool_calls": parts}))["content"][1:]] == [
+        "find",
+        "go",
+    ]
+
+
 def test_a_call_that_a_stop_string_cut_short_must_not_run() -> None:
     cut = streamed(call(0, "find", '{"id": "'), finish="stop", matched="48")
     assert (cut[-2]["delta"]["stop_reason"], cut[-2]["delta"]["stop_sequence"]) == ("stop_sequence", "48")

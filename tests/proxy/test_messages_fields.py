@@ -97,8 +97,9 @@ def test_system_messages_change_the_tools_in_force() -> None:
     assert changed({"type": "tool_addition", "tool": track}, tools=[FIND]) == ["find_order", "track"]
     again = [{"type": "tool_removal", "tool": find}, {"type": "tool_addition", "tool": find}]
     assert changed(*again, tools=[FIND | {"defer_loading": True}]) == ["find_order"]
-    with pytest.raises(BadRequest, match="must name one of the tools: none"):
-        changed({"type": "tool_removal", "tool": find}, tools=[])
+    for nameless in (find, {"type": "tool_reference"}, {"type": "tool_reference", "name": ["find_order"]}):
+        with pytest.raises(BadRequest, match="must name one of the tools: none"):
+            changed({"type": "tool_removal", "tool": nameless}, tools=[])
 
 
 @pytest.mark.parametrize(
