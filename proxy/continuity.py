@@ -9,9 +9,7 @@ engine's prefix cache misses. With continuity a prompt is
 
     recorded prompt + recorded sample, with its end-of-turn token + what the template writes after that
 
-The engine renders the conversation twice: whole, and up to the sampled turn. What follows the end of that turn is new.
-Where the template wrote the past differently in the two (it drops thinking once a user speaks), the whole is rendered
-once more with another text in the first new message: both are equal up to that message, which shows where it begins.
+The engine renders the conversation, and what follows the end of the sampled turn there is new (`stitch.new_part`).
 Where any of this is in doubt, the turn is sent as it came, and the call says why.
 """
 
@@ -33,9 +31,7 @@ from proxy.stitch import (
     Body,
     Fallback,
     Reason,
-    after_last,
-    begins_at,
-    marked,
+    new_part,
     render_body,
     require_same,
     seen_by_template,
@@ -124,51 +120,50 @@ class Continuity:
         thought = bool(past.meta.get(META, {}).get("thought")) or thinking(past.extras) is not None
         if thought and (chat.get("stream") or chat_fields.forced(dict(chat))):
             raise Fallback("parsed_reasoning")
-        ids = past.ids()
-        new, most = await self._new(chat, at, ids[-1], route)
-        if len(ids) + len(new) + wanted_tokens(chat) > most:
+        ids, renderer = past.ids(), _EngineRenderer(self._client, chat, route, self._blank)
+        new = await new_part(renderer, messages, at, ids[-1])
+        if len(ids) + len(new) + wanted_tokens(chat) > renderer.most_ids:
             raise Fallback("too_long")
         return replace(made, ids=[*ids, *new], thought=thought)
 
-    async def _new(self, chat: Body, at: int, end: int, route: Route) -> tuple[Sequence[int], int]:
-        """What the template writes after the sampled turn at `at`, and how many ids the engine bears."""
-        messages = chat["messages"]
-        (whole, most), (upto, _) = await asyncio.gather(
-            self._render(chat, messages, route, ask=True), self._render(chat, messages[: at + 1], route, ask=False)
-        )
-        turn = after_last(upto, end)
-        if turn is None or not await self._is_blank(tuple(upto[turn:]), route):
-            raise Fallback("render_not_a_prefix")
-        if whole[:turn] == upto[:turn]:
-            return whole[turn:], most
-        other, _ = await self._render(chat, marked(messages, at + 1), route, ask=True)
-        start = begins_at(whole, other, end, upto[:turn].count(end))
-        if start is None:
-            raise Fallback("render_not_a_prefix")
-        return whole[start:], most
+    def _warn(self, error: Exception) -> None:
+        now = time.monotonic()
+        if now - self._warned_at >= WARN_EVERY_S:
+            self._warned_at = now
+            log.error("token continuity failed, and the turn is sent as it came: %s", error, exc_info=error)
 
-    async def _render(
-        self, chat: Body, messages: Sequence[Message], route: Route, *, ask: bool
-    ) -> tuple[list[int], int]:
-        """A conversation's ids by the engine's template, and the most ids that the engine bears."""
-        answer = await self._ask("/tokenize", render_body(chat, messages, route.engine_model, ask=ask), route)
+
+class _EngineRenderer:
+    """The engine of one route, asked to render for one request."""
+
+    def __init__(self, client: Client, chat: Body, route: Route, blank: dict[tuple[int, ...], bool]) -> None:
+        self._client = client
+        self._chat = chat
+        self._route = route
+        self._blank = blank
+        self.most_ids = 0  # that the engine bears in a prompt and its answer; known after a render
+
+    async def render(self, messages: Sequence[Message], *, ask: bool) -> list[int]:
+        answer = await self._ask("/tokenize", render_body(self._chat, messages, self._route.engine_model, ask=ask))
         ids, most = answer.get("tokens"), answer.get("max_model_len")
         if not isinstance(ids, list) or not isinstance(most, int):
             raise Fallback("render_failed")
-        return ids, most
+        self.most_ids = most
+        return ids
 
-    async def _is_blank(self, ids: tuple[int, ...], route: Route) -> bool:
-        """Whether ids are white space alone: what a template may write after an end of turn."""
-        if not ids or len(ids) > MOST_BLANK:
-            return not ids
-        if ids not in self._blank:
-            text = (await self._ask("/detokenize", {"model": route.engine_model, "tokens": ids}, route)).get("prompt")
+    async def is_blank(self, ids: Sequence[int]) -> bool:
+        known = tuple(ids)
+        if not known or len(known) > MOST_BLANK:
+            return not known
+        if known not in self._blank:
+            text = (await self._ask("/detokenize", {"model": self._route.engine_model, "tokens": known})).get("prompt")
             if len(self._blank) >= MOST_BLANKS:
                 self._blank.clear()
-            self._blank[ids] = isinstance(text, str) and not text.strip()
-        return self._blank[ids]
+            self._blank[known] = isinstance(text, str) and not text.strip()
+        return self._blank[known]
 
-    async def _ask(self, path: str, body: dict[str, Any], route: Route) -> dict[str, Any]:
+    async def _ask(self, path: str, body: Body) -> Body:
+        route = self._route
         try:
             async with asyncio.timeout(RENDER_TIMEOUT_S):
                 reply = await self._client.send(route.replica_url, path, orjson.dumps(body), key=route.engine_key)
@@ -179,9 +174,3 @@ class Continuity:
         if reply.status != 200:
             raise Fallback("render_failed")
         return dict(orjson.loads(answer))
-
-    def _warn(self, error: Exception) -> None:
-        now = time.monotonic()
-        if now - self._warned_at >= WARN_EVERY_S:
-            self._warned_at = now
-            log.error("token continuity failed, and the turn is sent as it came: %s", error, exc_info=error)

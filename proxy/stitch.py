@@ -1,15 +1,16 @@
 """Where a recorded past may stand in for a rendered one, and where what is new begins behind it.
 
-Owns: the decisions of token continuity, as pure functions over a request's chat fields and token ids. Refuses: I/O, and
-guessing: what is not certain raises `Fallback`, with the reason that the call is recorded with.
+Owns: the decisions of token continuity, over a request's chat fields and token ids. Refuses: asking the engine (a
+`Renderer` does), and guessing: what is not certain raises `Fallback`, with the reason that the call is recorded with.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import takewhile
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from recorder import canonical
 from recorder.past import Past
@@ -146,6 +147,37 @@ def render_body(chat: Body, messages: Sequence[Message], engine_model: str, *, a
         "add_generation_prompt": ask,
         "chat_template_kwargs": arguments,
     }
+
+
+class Renderer(Protocol):
+    """The engine's chat template and tokenizer for one request."""
+
+    async def render(self, messages: Sequence[Message], *, ask: bool) -> Sequence[int]:
+        """A conversation's ids; with `ask`, with the prompt for an assistant turn at its end. Raises Fallback."""
+
+    async def is_blank(self, ids: Sequence[int]) -> bool:
+        """Whether ids are white space alone. Raises Fallback."""
+
+
+async def new_part(renderer: Renderer, messages: Sequence[Message], at: int, end: int) -> Sequence[int]:
+    """What the template writes behind the sampled turn at `at`, whose last id is `end`. Raises Fallback.
+
+    The conversation is rendered whole, and up to the turn. Where the template wrote the past differently in the two (it
+    drops thinking once a user speaks), the whole is rendered once more, with another text in the first new message.
+    """
+    whole, upto = await asyncio.gather(
+        renderer.render(messages, ask=True), renderer.render(messages[: at + 1], ask=False)
+    )
+    turn = after_last(upto, end)
+    if turn is None or not await renderer.is_blank(upto[turn:]):
+        raise Fallback("render_not_a_prefix")
+    if whole[:turn] == upto[:turn]:
+        return whole[turn:]
+    other = await renderer.render(marked(messages, at + 1), ask=True)
+    start = begins_at(whole, other, end, list(upto[:turn]).count(end))
+    if start is None:
+        raise Fallback("render_not_a_prefix")
+    return whole[start:]
 
 
 def after_last(ids: Sequence[int], end: int) -> int | None:
