@@ -9,9 +9,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from proxy import stitch
 from proxy.stitch import Fallback, begins_at, marked, new_part, render_body, seen_by_template
-from tests.templates.rendering import Answer, Templated
+from tests.templates.rendering import ENDS, Answer, Templated
 
 TOOL = {
     "type": "function",
@@ -52,6 +51,8 @@ async def stitched(template: Templated, answers: list[Answer], replies: list[str
         before = len(messages) - 2
         more = await new_part(template, messages, before, sampled[-1])
         prompt = [*prompt, *sampled, *more]
+        rendered, new_text = template.text(messages, ask=True), template.decode(more)
+        assert rendered.endswith(ENDS[template.name] + new_text)
     return prompt, messages
 
 
@@ -68,10 +69,10 @@ async def test_a_stitched_prompt_says_what_a_rendered_one_would(
         answers = [a if a.tool is None else Answer("", a.tool, a.arguments, compact=a.compact) for a in answers]
     try:
         prompt, messages = await stitched(template, answers, replies, system)
-    except Fallback as e:  # allowed only where messages hold what looks like a template's own marks
-        assert e.reason == "render_not_a_prefix"
-        assert any("<" in text for text in (*replies, system))
-        return
+    except Fallback:  # allowed only where messages hold what looks like a template's own marks
+        if any("<" in text for text in (*replies, system)):
+            return
+        raise
     assert same(template.decode(prompt)) == same(template.text(messages, ask=True))
 
 
@@ -137,25 +138,25 @@ def test_what_a_template_sees_tells_requests_apart() -> None:
     seen = seen_by_template(base)
     assert seen == seen_by_template(base | {"model": "b", "temperature": 0.2, "tool_choice": "auto", "stop": ["x"]})
     assert seen == seen_by_template(base | {"response_format": {"type": "text"}, "chat_template_kwargs": None})
-    others = [{"tools": []}, {"tool_choice": "none"}, {"chat_template_kwargs": {"a": 1}}, {"anything": 1}]
+    others: list[dict[str, Any]] = [
+        {"tools": []},
+        {"tool_choice": "none"},
+        {"chat_template_kwargs": {"a": 1}},
+        {"anything": 1},
+    ]
     assert len({seen, *(seen_by_template(base | other) for other in others)}) == 5
 
 
 def test_a_render_is_asked_for_as_the_completion_would_be_rendered() -> None:
     chat: dict[str, Any] = {"tools": [TOOL], "reasoning_effort": "none", "documents": [{"a": 1}], "temperature": 1}
-    chat["chat_template_kwargs"] = {"x": 1}
-    assert render_body(chat, [], "m", ask=True) == {
+    arguments = {"x": 1, "enable_thinking": False, "reasoning_effort": "none", "documents": [{"a": 1}]}
+    assert render_body(chat | {"chat_template_kwargs": {"x": 1}}, [], "m", ask=True) == {
         "model": "m",
         "messages": [],
         "tools": [TOOL],
         "add_generation_prompt": True,
-        "chat_template_kwargs": {"x": 1, "enable_thinking": False, "reasoning_effort": "none", "documents": [{"a": 1}]},
+        "chat_template_kwargs": arguments,
     }
-    kept = render_body(
-        {"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": False}}, [], "m", ask=False
-    )
+    asked = {"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": False}}
+    kept = render_body(asked, [], "m", ask=False)
     assert kept["chat_template_kwargs"] == {"enable_thinking": False, "reasoning_effort": "low"}
-
-
-def test_every_reason_is_a_word() -> None:
-    assert all(re.fullmatch("[a-z_]+", reason) for reason in stitch.Reason.__args__)
