@@ -64,6 +64,7 @@ class Deps:
     versions: InService
     background: Sequence[Callable[[], AbstractAsyncContextManager[Any]]] = ()  # runs while the app does
     fallbacks: Mapping[str, str] = field(default_factory=dict)  # alias → the model of [[proxy.models]] in its place
+    reasoning_parser: str | None = None  # the engine's
 
 
 class HoneApp(Gate):
@@ -142,7 +143,7 @@ def _routed(deps: Deps, parts: Parts, background: Background) -> App:
 
 def _continuity(deps: Deps, client: Client) -> Continuity | None:
     on = deps.settings.token_continuity == "on"  # noqa: S105 - no password
-    return Continuity(deps.project_id, deps.recorder, client) if on else None
+    return Continuity(deps.project_id, deps.recorder, client, deps.reasoning_parser) if on else None
 
 
 def _calls(path: str, parts: Parts) -> App:

@@ -28,6 +28,7 @@ from proxy.dialects import chat_fields
 from proxy.errors import EngineError
 from proxy.stitch import (
     META,
+    TURN_BOUND_PARSERS,
     Body,
     Fallback,
     Reason,
@@ -83,7 +84,10 @@ def refused(made: Continued | None) -> Continued | None:
 class Continuity:
     """Makes prompts that go on from recorded ones. One an app. It fails no call."""
 
-    def __init__(self, project_id: str, recorder: Recorder, client: Client) -> None:
+    def __init__(
+        self, project_id: str, recorder: Recorder, client: Client, reasoning_parser: str | None = None
+    ) -> None:
+        self._turn_bound = reasoning_parser in TURN_BOUND_PARSERS
         self._project_id = project_id
         self._recorder = recorder
         self._client = client
@@ -118,7 +122,7 @@ class Continuity:
         past, place = found
         at = require_same(past, place, chat, made.seen, route.base_fingerprint)
         thought = bool(past.meta.get(META, {}).get("thought")) or thinking(past.extras) is not None
-        if thought and (chat.get("stream") or chat_fields.forced(dict(chat))):
+        if thought and not self._turn_bound and (chat.get("stream") or chat_fields.forced(dict(chat))):
             raise Fallback("parsed_reasoning")
         ids, renderer = past.ids(), _EngineRenderer(self._client, chat, route, self._blank)
         new = await new_part(renderer, messages, at, ids[-1])

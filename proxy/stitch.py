@@ -53,6 +53,9 @@ _UNSEEN: Final = frozenset(
         *("parallel_tool_calls", "thinking_token_budget"),
     }
 )
+# vLLM's reasoning parsers that look for the end of thinking in the last turn alone (0.32, each tried). Others find that
+# of an earlier turn in the prompt, and then give out this turn's thinking as its answer.
+TURN_BOUND_PARSERS: Final = frozenset({"qwen3", "mimo", "nemotron_v3", "step3p5"})
 _TO_RENDER: Final = ("tools", "chat_template", "add_special_tokens")
 _TEMPLATE_ARGUMENTS: Final = ("documents", "reasoning_effort")  # fields that chat completions hand to the template
 _NEW_ROLES: Final = frozenset({"user", "tool", "function"})  # what may follow a sampled turn

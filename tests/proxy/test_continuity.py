@@ -263,6 +263,31 @@ async def test_parsed_thinking_is_not_kept_where_it_would_end_the_next_turns(pro
     assert await told(proxy) == {"used": True, "thought": True}
 
 
+async def test_parsed_thinking_is_kept_in_a_stream_where_the_parser_looks_at_the_turn_alone(
+    store: Store, engine: FakeEngine
+) -> None:
+    parsed = words("It arrives on Monday")
+    parsed.message["reasoning"] = "let me see"
+    engine.next = [Script([parsed])]
+    async with serving(store, engine, settings=ON, reasoning_parser="qwen3") as proxy:
+        await proxy.chat("Where is 4821?", path="/t/one")
+        await proxy.events("Where is 4821?", "It arrives on Monday", "And?", path="/t/one")
+        assert await told(proxy) == {"used": True, "thought": True}
+
+
+async def test_edited_thinking_is_an_edited_history(proxy: Proxy, engine: FakeEngine) -> None:
+    parsed = words("It arrives on Monday")
+    parsed.message["reasoning"] = "let me see"
+    engine.next = [Script([parsed])]
+    await proxy.chat("Where is 4821?", path="/t/one")
+    echo = {"role": "assistant", "content": "It arrives on Monday", "reasoning": "let me see"}
+    asked = [{"role": "user", "content": "And?"}]
+    edited = [*say("Where is 4821?")["messages"], echo | {"reasoning": "never mind"}, *asked]
+    assert await fallback(proxy, engine, messages=edited) == "edited_history"
+    await proxy.chat(messages=[*say("Where is 4821?")["messages"], echo, *asked], path="/t/one")
+    assert await told(proxy) == {"used": True, "thought": True}
+
+
 async def test_a_fault_in_it_is_no_fault_of_the_call(
     proxy: Proxy, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

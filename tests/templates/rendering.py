@@ -37,7 +37,7 @@ class Answer:
 
     def message(self, call_id: str = "call_0") -> dict[str, Any]:
         """The message that the engine makes of it, thinking left in the text: no reasoning parser is at work."""
-        said = self._thought() + self._pad(self.text)
+        said = self._pad(self._thought() + self.text)
         if self.tool is None:
             return {"role": "assistant", "content": said}
         arguments = json.dumps(self.arguments, separators=self._separators())
@@ -46,7 +46,7 @@ class Answer:
 
     def raw(self, template: str) -> str:
         """The text that the model samples, in the format of a template, without its end-of-turn token."""
-        said = self._thought() + self._pad(self.text)
+        said = self._pad(self._thought() + self.text)
         if self.tool is None:
             return said
         colon = self._separators()[1]
@@ -57,7 +57,7 @@ class Answer:
             return call
         if template == "demo":
             return f"{said}<tool_call>{call}</tool_call>"
-        before = "\n" if said or template == "hermes" else ""
+        before = "\n" if self.text else ""
         return f"{said}{before}<tool_call>\n{call}\n</tool_call>"
 
     def _thought(self) -> str:
