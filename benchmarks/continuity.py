@@ -270,13 +270,14 @@ def _added(proxies: Any, asks: int) -> dict[str, Any]:
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--conversations", type=int, default=300)
+    parser.add_argument("--conversations", type=int, default=300, help="0 leaves the templates out")
     parser.add_argument("--engine", action="store_true", help="also through a real vLLM")
     parser.add_argument("--runs", type=int, default=12, help="runs a proxy, with --engine")
     arguments = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     count = arguments.conversations
-    results |= {"conversations": count, "seed": SEED, "templates": without_engine(count)}
+    if count:
+        results |= {"conversations": count, "seed": SEED, "templates": without_engine(count)}
     for name, told in results["templates"].items():
         for habit, shown in told.items():
             rows = f"{shown['rows_per_run']:5.2f} → {shown['rows_per_run_with_continuity']:4.2f} rows a run"

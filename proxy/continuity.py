@@ -47,7 +47,7 @@ from recorder.turns import Attribution, Message
 
 log = logging.getLogger(__name__)
 
-RENDER_TIMEOUT_S = 2.0  # no turn is held up for longer by a render
+TIMEOUT_S = 2.0  # no turn is held up for longer: an engine that renders this slowly is better not asked more
 WARN_EVERY_S = 60.0
 KEPT_PASTS_BYTES = 64 * 1024 * 1024  # tokens of recent turns in memory: 4,000 runs of 4,000 tokens
 MOST_BLANK, MOST_BLANKS = 8, 256  # ids that a template writes after an end of turn, and how many such endings are known
@@ -57,7 +57,7 @@ MOST_BLANK, MOST_BLANKS = 8, 256  # ids that a template writes after an end of t
 class Continued:
     """How a call's prompt was made. `ids` are what the engine is given in place of a rendered one."""
 
-    seen: str  # stands for what the template saw beside the messages
+    seen: str | None = None  # stands for what the template saw beside the messages
     ids: Sequence[int] | None = None
     reason: Reason | None = None  # why there are none; None on a first turn
     thought: bool = False  # the prompt holds thinking that the engine told apart
@@ -97,11 +97,15 @@ class Continuity:
 
     async def prompt(self, chat: Body, attribution: Attribution | None, route: Route) -> Continued:
         """The ids for a call with these chat fields, or why it is sent as it came."""
-        made = Continued(seen_by_template(chat))
+        made = Continued()
         try:
-            return await self._prompt(chat, attribution, route, made)
+            made = replace(made, seen=seen_by_template(chat))
+            async with asyncio.timeout(TIMEOUT_S):
+                return await self._prompt(chat, attribution, route, made)
         except Fallback as e:
             return replace(made, reason=e.reason)
+        except (TimeoutError, EngineError):
+            return replace(made, reason="render_failed")
         except Exception as e:  # noqa: BLE001 - a boundary: whatever goes wrong here must not reach the agent
             self._warn(e)
             return replace(made, reason="error")
@@ -120,7 +124,7 @@ class Continuity:
         if found is None:
             raise Fallback("no_parent_tokens")
         past, place = found
-        at = require_same(past, place, chat, made.seen, route.base_fingerprint)
+        at = require_same(past, place, chat, made.seen or "", route.base_fingerprint)
         thought = bool(past.meta.get(META, {}).get("thought")) or thinking(past.extras) is not None
         if thought and not self._turn_bound and (chat.get("stream") or chat_fields.forced(dict(chat))):
             raise Fallback("parsed_reasoning")
@@ -168,13 +172,8 @@ class _EngineRenderer:
 
     async def _ask(self, path: str, body: Body) -> Body:
         route = self._route
-        try:
-            async with asyncio.timeout(RENDER_TIMEOUT_S):
-                reply = await self._client.send(route.replica_url, path, orjson.dumps(body), key=route.engine_key)
-                async with reply:
-                    answer = await reply.body()
-        except (TimeoutError, EngineError) as e:
-            raise Fallback("render_failed") from e
-        if reply.status != 200:
-            raise Fallback("render_failed")
-        return dict(orjson.loads(answer))
+        reply = await self._client.send(route.replica_url, path, orjson.dumps(body), key=route.engine_key)
+        async with reply:
+            if reply.status != 200:
+                raise Fallback("render_failed")
+            return dict(orjson.loads(await reply.body()))

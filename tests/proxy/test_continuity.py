@@ -225,6 +225,14 @@ async def test_an_engine_that_does_not_render_is_sent_the_messages(proxy: Proxy,
     assert await fallback(proxy, engine, *HISTORY, "And?") == "render_failed"
 
 
+async def test_an_engine_that_renders_too_slowly_is_not_waited_for(
+    proxy: Proxy, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await proxy.chat("Where is 4821?", path="/t/one")
+    monkeypatch.setattr("proxy.continuity.TIMEOUT_S", 0.0)
+    assert await fallback(proxy, engine, *HISTORY, "And?") == "render_failed"
+
+
 async def test_where_the_new_part_begins_must_be_certain(proxy: Proxy, engine: FakeEngine) -> None:
     await proxy.chat("Where is 4821?", path="/t/one")
     # a template that puts the whole conversation behind the last message
