@@ -105,6 +105,23 @@ async def test_tool_results_go_on_from_the_call(proxy: Proxy, engine: FakeEngine
     assert call["attribution"] == {"source": "tool_call_id", "confidence": "exact"}
 
 
+async def test_messages_and_responses_go_on_too(proxy: Proxy, engine: FakeEngine) -> None:
+    said = "It arrives on Monday"
+    engine.default = Script([words(said)])
+    turns = [{"role": "user", "content": "Where is 4821?"}]
+    more = [*turns, {"role": "assistant", "content": said}, {"role": "user", "content": "And 4822?"}]
+    for asked in (turns, more):
+        body = {"model": "helpdesk", "messages": asked, "max_tokens": 50}
+        (await proxy.http.post("/t/messages/v1/messages", json=body)).raise_for_status()
+    past = past_of(words(said), "Where is 4821?")
+    assert (sent(engine) or [])[: len(past)] == past
+    first = await proxy.http.post("/v1/responses", json={"model": "helpdesk", "input": "Where is 4821?"})
+    body = {"model": "helpdesk", "input": "And 4822?", "previous_response_id": first.raise_for_status().json()["id"]}
+    (await proxy.http.post("/v1/responses", json=body)).raise_for_status()
+    assert (sent(engine) or [])[: len(past)] == past
+    assert await told(proxy, 1) == await told(proxy, 3) == {"used": True}
+
+
 async def test_after_a_restart_the_past_comes_from_the_store(store: Store, engine: FakeEngine) -> None:
     async with serving(store, engine, settings=ON) as before:
         await before.chat("Where is 4821?", path="/t/one")
