@@ -27,6 +27,7 @@ from proxy.asgi import App, Receive, Scope, Send, respond
 from proxy.auth import Guard, is_loopback
 from proxy.background import Background
 from proxy.calls import Calls, Parts
+from proxy.continuity import Continuity
 from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect
 from proxy.dialects.responses import ResponsesDialect
@@ -63,6 +64,7 @@ class Deps:
     versions: InService
     background: Sequence[Callable[[], AbstractAsyncContextManager[Any]]] = ()  # runs while the app does
     fallbacks: Mapping[str, str] = field(default_factory=dict)  # alias → the model of [[proxy.models]] in its place
+    reasoning_parser: str | None = None  # the engine's
 
 
 class HoneApp(Gate):
@@ -85,6 +87,7 @@ class HoneApp(Gate):
             client=self._client,
             providers=self._providers,
             metrics=self.metrics,
+            continuity=_continuity(deps, self._client),
         )
         super().__init__(_routed(deps, parts, self._background), Guard(deps.store, deps.project_id))
 
@@ -136,6 +139,11 @@ def _routed(deps: Deps, parts: Parts, background: Background) -> App:
         request_max_body_size=deps.settings.max_body_bytes,
     )
     return cast(App, litestar)  # its ASGI types give the same messages other names
+
+
+def _continuity(deps: Deps, client: Client) -> Continuity | None:
+    on = deps.settings.token_continuity == "on"  # noqa: S105 - no password
+    return Continuity(deps.project_id, deps.recorder, client, deps.reasoning_parser) if on else None
 
 
 def _calls(path: str, parts: Parts) -> App:

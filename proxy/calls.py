@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from proxy.address import Stated
 from proxy.asgi import Connected, RawHeaders, Receive, Scope, Send, begin_stream, read_body, respond
 from proxy.attribution import Attributor
 from proxy.auth import Caller
+from proxy.continuity import Continued, Continuity, refused
 from proxy.conversations import Conversations
 from proxy.dialects.base import NOTHING_SAMPLED, Answer, Dialect, Reading, Rules, Sampled
 from proxy.engine_errors import engine_said, in_stream, unknown_model
@@ -73,6 +74,7 @@ class Call:
     started_at: float = field(default_factory=time.time)
     attribution: Attribution | None = None  # None: it cannot be recorded
     route: Route | None = None
+    continued: Continued | None = None  # None: token continuity is off
     http_status: int | None = None
     streaming: bool = False  # the head of the stream was sent
     body: bytes = b""  # a whole answer, for the client
@@ -112,6 +114,7 @@ class Parts:
     client: Client
     providers: Providers
     metrics: Metrics
+    continuity: Continuity | None = None
 
 
 class Calls:
@@ -130,6 +133,7 @@ class Calls:
         self._client = parts.client
         self._providers = parts.providers
         self._metrics = parts.metrics
+        self._continuity = parts.continuity
         self._attributor = Attributor(parts.project_id, parts.recorder, parts.versions)
         self._conversations = Conversations()
         self._alarmed_at = float("-inf")
@@ -274,14 +278,29 @@ class Calls:
                 call.route = other
 
     async def _ask_one(self, call: Call, route: Route, send: Send) -> None:
-        body = call.reading.engine_body(route.engine_model)
         with self._versions.hold(route):
-            reply = await self._client.send(route.replica_url, self._dialect.engine_path, body, key=route.engine_key)
+            ids = await self._prompt_ids(call, route)
+            reply = await self._send(call, route, ids)
+            if ids is not None and 400 <= reply.status < 500:  # whatever it dislikes: continuity fails no call
+                async with reply:
+                    call.continued = refused(call.continued)
+                reply = await self._send(call, route, None)
             async with reply:
                 call.http_status = reply.status
                 if reply.status != 200:
                     raise engine_said(reply.status, await reply.body(), route, call.reading.request.model)
                 await self._take(call, reply, send)
+
+    async def _send(self, call: Call, route: Route, ids: Sequence[int] | None) -> Reply:
+        body = call.reading.engine_body(route.engine_model, ids)
+        return await self._client.send(route.replica_url, self._dialect.engine_path, body, key=route.engine_key)
+
+    async def _prompt_ids(self, call: Call, route: Route) -> Sequence[int] | None:
+        """The prompt's ids where the call goes on from recorded ones; None: the engine renders its messages."""
+        if self._continuity is None or call.reading.chat is None:
+            return None
+        call.continued = await self._continuity.prompt(call.reading.chat, call.attribution, route)
+        return call.continued.ids
 
     async def _ask_provider(self, call: Call, send: Send) -> None:
         """Send the call to a provider. Where it stands in for an engine, its refusal is not the client's fault."""
@@ -433,7 +452,8 @@ class Calls:
 def _meta(call: Call, sampled: Sampled) -> Mapping[str, Any] | None:
     """What is recorded of an answer beside its choices; of a provider's, who it was and whether it stood in."""
     if call.provider is None:
-        return sampled.response_meta
+        continued = call.continued.meta(sampled.prompt_token_ids) if call.continued is not None else {}
+        return {**(sampled.response_meta or {}), **continued} or None
     stood_in = {"fallback": True, "fallback_reason": call.fell_back} if call.fell_back is not None else {}
     return {**(sampled.response_meta or {}), **call.provided, **stood_in}
 

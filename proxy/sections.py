@@ -63,6 +63,11 @@ class ProxySettings(BaseModel):
     defaults: Literal["neutral", "engine"] = "neutral"
     """What a sampling field that the client leaves out becomes. `neutral`: sent as temperature 1, top_p 1, no top_k.
     `engine`: left to the engine's own defaults."""
+    token_continuity: Literal["off", "on"] = "off"  # noqa: S105 - no password
+    """Whether a turn that goes on from a recorded one is sent with exactly the recorded tokens of its past, instead of
+    what the chat template makes of it now. `on`: a trajectory is one row, and the engine's prefix cache always hits;
+    what a template would drop or rewrite, a thinking model's earlier thinking above all, stays in the context as it was
+    sampled. Where equal meaning is not certain, the turn is sent as it came, and the call says why."""
     unrecorded: bool = False
     """Whether a generating route that is not recorded yet is passed through instead of answered with 501."""
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)

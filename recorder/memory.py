@@ -106,6 +106,15 @@ class Memory:
         """What `chain` said of this very list, which is then forgotten: it holds a whole request."""
         known = self._chains.get(id(messages))
         self._chains.drop(id(messages))
+        return self._chain_of(known, key, messages)
+
+    def known_chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
+        """What `chain` said of this very list, which stays known."""
+        return self._chain_of(self._chains.get(id(messages)), key, messages)
+
+    def _chain_of(
+        self, known: tuple[bytes, Sequence[Message], list[bytes]] | None, key: bytes, messages: Sequence[Message]
+    ) -> list[bytes]:
         # the entry holds the list, so its id is not another's
         if known is not None and known[1] is messages and known[0] == key and len(known[2]) == len(messages):
             return known[2]

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 
 from recorder import batch as batches
 from recorder import canonical, lineage, lookup, rows
+from recorder import past as pasts
 from recorder import statements as sql
 from recorder.checkpoint import Checkpointer
 from recorder.errors import NotFound, RecorderError, StoreUnavailable
 from recorder.ids import new_id
 from recorder.lanes import Lane, lane_for
 from recorder.memory import Earlier, Fresh, Memory
+from recorder.past import Past, RecentPasts
 from recorder.placing import Place
 from recorder.remember import remember_attempt, remember_ref
 from recorder.running import Running
@@ -64,6 +66,7 @@ class Recorder:
 
     def __init__(self, store: Store, settings: RecorderSettings, lane: Lane | None = None) -> None:
         self._memory = Memory()
+        self._pasts = RecentPasts()
         self._lane = lane if lane is not None else lane_for(store, settings.durability)
         self._writer = Writer(self._lane, settings, self._memory)
         self._running = Running(settings.open_row_after_s, self._show)
@@ -190,6 +193,26 @@ class Recorder:
             project_id, ref = known
             remember_ref(self._memory, project_id, replace(ref, version_id=version_id))
 
+    # --- what a turn goes on from, in tokens
+
+    def keep_pasts(self, max_bytes: int) -> None:
+        """Keep the tokens of what is sampled from now on in memory, so that `past` seldom asks the store."""
+        self._pasts.max_bytes = max_bytes
+
+    async def past(
+        self, project_id: str, parent: Parent, messages: Sequence[Message]
+    ) -> tuple[Past, int | None] | None:
+        """The exact tokens up to and including a sampled choice, and where in `messages` its message stands.
+
+        The place is None where the conversation up to there is not the one that was sampled in: it was edited.
+        Returns None where no such choice is stored. Raises StoreUnavailable, CorruptRecord.
+        """
+        past = self._pasts.get(parent) or await self._lane.read(lambda ex: pasts.read(ex, parent))
+        if past is None:
+            return None
+        chain = self._memory.known_chain(await self._key(project_id), messages)
+        return past, chain.index(past.node) if past.node in chain else None
+
     # --- calls
 
     def begin(self, turn: Turn) -> None:
@@ -208,13 +231,15 @@ class Recorder:
         self._running.end(turn.call_id)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            self._writer.submit(await self._job(turn, done))
+            job = await self._job(turn, done)
+            self._writer.submit(job)
         except RecorderError as e:
             self._writer.counts.unrecorded_turns += 1
             if isinstance(e, StoreUnavailable):
                 raise
             raise StoreUnavailable(str(e)) from e
         await done
+        pasts.keep(self._pasts, job.prepared)
 
     async def show(self, turn: Turn) -> None:
         """Write a call (state OPEN) that was begun, now rather than when it has run for long. Raises StoreUnavailable.

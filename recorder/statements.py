@@ -333,3 +333,35 @@ CHOICE_HASHES: Final = Statement(
         choices.c.call_id.in_(bindparam("ids", expanding=True))
     )
 )
+
+# A call's ids and those of the calls that it shares ids with, nearest first.
+_PROMPT = (calls.c.id, calls.c.parent_call_id, calls.c.parent_choice, calls.c.prompt_shared)
+_ids_call = (
+    select(*_PROMPT, calls.c.prompt_delta, calls.c.prompt_len, literal_column("0").label("height"))
+    .where(calls.c.id == bindparam("call"))
+    .cte("ids_up", recursive=True)
+)
+_ids_above = (
+    select(*_PROMPT, calls.c.prompt_delta, calls.c.prompt_len, _ids_call.c.height + literal_column("1"))
+    .join(_ids_call, calls.c.id == _ids_call.c.parent_call_id)
+    .where(_ids_call.c.prompt_shared > literal_column("0"))
+)
+_ids_up = _ids_call.union_all(_ids_above)
+PROMPTS_UP: Final = Statement(
+    select(
+        _ids_up.c.id,
+        _ids_up.c.parent_call_id,
+        _ids_up.c.parent_choice,
+        _ids_up.c.prompt_shared,
+        _ids_up.c.prompt_delta,
+        _ids_up.c.prompt_len,
+    ).order_by(_ids_up.c.height)
+)
+CHOICE_IDS: Final = Statement(
+    select(
+        choices.c.call_id, choices.c["index"], choices.c.node_id, choices.c.token_ids, choices.c.finish_reason
+    ).where(choices.c.call_id.in_(bindparam("ids", expanding=True)))
+)
+CALL_META: Final = Statement(
+    select(calls.c.base_fingerprint, _text(calls.c.response_meta)).where(calls.c.id == bindparam("call"))
+)

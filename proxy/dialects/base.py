@@ -69,8 +69,12 @@ class Reading(Protocol):
 
     request: Request
 
-    def engine_body(self, engine_model: str) -> bytes:
-        """The body for the engine."""
+    @property
+    def chat(self) -> Mapping[str, Any] | None:
+        """The request in the fields of chat completions; None where the engine is asked in others."""
+
+    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
+        """The body for the engine; with `prompt_ids`, these are the prompt (only where there are chat fields)."""
 
     def answer(self) -> Answer:
         """An empty answer."""

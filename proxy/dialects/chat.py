@@ -6,7 +6,7 @@ client wants them; the client gets what it asked for. Refuses: attribution, vers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import orjson
@@ -43,20 +43,20 @@ class ChatDialect(OpenAIErrors):
 class ChatReading:
     """One request as it was read."""
 
-    __slots__ = ("_fields", "_rules", "request")
+    __slots__ = ("_rules", "chat", "request")
 
     def __init__(self, request: Request, fields: Body, rules: Rules) -> None:
         self.request = request
-        self._fields = fields
+        self.chat = fields
         self._rules = rules
 
-    def engine_body(self, engine_model: str) -> bytes:
+    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
         """The body for the engine."""
-        return engine_fields.dump(chat_fields.for_engine(self._fields, engine_model, self._rules))
+        return engine_fields.dump(chat_fields.for_engine(self.chat, engine_model, self._rules, prompt_ids))
 
     def answer(self) -> ChatAnswer:
         """An empty answer."""
-        return ChatAnswer(self._fields, self.request)
+        return ChatAnswer(self.chat, self.request)
 
 
 class ChatAnswer(ChatRecord):

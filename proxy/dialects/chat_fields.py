@@ -6,7 +6,7 @@ dialects turn them into these first), and answers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -40,8 +40,12 @@ def request_of(
     )
 
 
-def for_engine(fields: Body, engine_model: str, rules: Rules) -> Body:
-    """What the engine is asked: the fields, neutral sampling values, and what Hone wants to know."""
+def for_engine(fields: Body, engine_model: str, rules: Rules, prompt_ids: Sequence[int] | None = None) -> Body:
+    """What the engine is asked: the fields, neutral sampling values, and what Hone wants to know.
+
+    `prompt_ids` are the prompt in place of what the template makes of the messages; tools and answers are parsed the
+    same.
+    """
     body = dict(fields)
     engine_fields.add_neutral(body, rules)
     body["model"] = engine_model
@@ -51,6 +55,8 @@ def for_engine(fields: Body, engine_model: str, rules: Rules) -> Body:
     body["include_reasoning"] = True  # without it the engine hides ids and logprobs; the answer hides it instead
     if body.get("stream"):
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+    if prompt_ids is not None:
+        body["kv_transfer_params"] = {"prompt_token_ids": prompt_ids}
     return body
 
 

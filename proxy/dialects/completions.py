@@ -7,7 +7,7 @@ versions, storage.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import orjson
@@ -103,8 +103,13 @@ class CompletionsReading:
         self._fields = fields
         self._rules = rules
 
-    def engine_body(self, engine_model: str) -> bytes:
-        """The body for the engine."""
+    @property
+    def chat(self) -> None:
+        """None: the engine is asked for a completion."""
+        return
+
+    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
+        """The body for the engine; `prompt_ids` are never given, since the caller gave its prompt."""
         body = dict(self._fields)
         engine_fields.add_neutral(body, self._rules)
         body |= {"model": engine_model, "return_token_ids": True, "logprobs": body.get("logprobs") or 0}

@@ -7,7 +7,7 @@ Owns: this format's requests, answers and errors, in bytes. The engine is asked 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -88,9 +88,14 @@ class MessagesReading:
         self._chat = chat
         self._rules = rules
 
-    def engine_body(self, engine_model: str) -> bytes:
+    @property
+    def chat(self) -> Body:
+        """The request in the fields of chat completions."""
+        return self._chat
+
+    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
         """The body for the engine."""
-        return engine_fields.dump(chat_fields.for_engine(self._chat, engine_model, self._rules))
+        return engine_fields.dump(chat_fields.for_engine(self._chat, engine_model, self._rules, prompt_ids))
 
     def answer(self) -> MessagesAnswer:
         """An empty answer."""

@@ -110,9 +110,14 @@ class ResponsesReading:
         )
         self.request = replace(request, previous_response_id=self.previous)
 
-    def engine_body(self, engine_model: str) -> bytes:
+    @property
+    def chat(self) -> Body:
+        """The request in the fields of chat completions."""
+        return self._chat
+
+    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
         """The body for the engine."""
-        return engine_fields.dump(chat_fields.for_engine(self._chat, engine_model, self._rules))
+        return engine_fields.dump(chat_fields.for_engine(self._chat, engine_model, self._rules, prompt_ids))
 
     def answer(self) -> ResponsesAnswer:
         """An empty answer."""

@@ -105,10 +105,10 @@ def wait_for(what: str, check: Any, timeout_s: float = START_TIMEOUT_S) -> Any:
 
 
 @contextlib.contextmanager
-def started(folder: Path) -> Iterator[Stack]:
+def started(folder: Path, settings: str = CONFIG) -> Iterator[Stack]:
     """`hone up` without judge and learner, on free ports, until the block ends."""
     data, config, log = folder / "data", folder / "hone.toml", folder / "up.log"
-    config.write_text(CONFIG)
+    config.write_text(settings)
     engine_port, proxy_port = free_port(), free_port()
     environment = os.environ | {"HONE_ENGINE__PORT": str(engine_port), "HONE_PROXY__PORT": str(proxy_port)}
     command = [sys.executable, "-m", "proxy.cli", "up", "--no-learn", "--no-judge"]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 import torch
@@ -153,6 +154,30 @@ async def test_an_adapter_is_loaded_answers_as_itself_and_is_unloaded(
     await running.replica.unload(path.name)
     await running.replica.unload(path.name)
     assert (await running.replica.served()).adapters == {}
+
+
+async def test_an_adapter_answers_on_the_ids_that_a_chat_brings(
+    running: Running, peft_model: PeftModel, folder: Path
+) -> None:
+    new, parent = logprobs(peft_model, adapted=True), logprobs(peft_model, adapted=False)
+    path = publish(peft_model, folder / "given-ids", "y@1", new, parent)
+    await running.replica.load(path.name, str(path))
+    body: dict[str, Any] = {"model": path.name, "messages": [{"role": "user", "content": "something else"}]}
+    body |= {"max_tokens": 2, "return_token_ids": True, "temperature": 0.0, "logprobs": True, "top_logprobs": 0}
+    headers = {"authorization": f"Bearer {running.key}"}
+    async with httpx.AsyncClient(base_url=running.replica.url, headers=headers, timeout=60) as engine:
+        for prompt in PROMPTS:
+            asked = body | {"kv_transfer_params": {"prompt_token_ids": prompt}}
+            answer = (await engine.post("/v1/chat/completions", json=asked)).raise_for_status().json()
+            assert answer["prompt_token_ids"] == prompt
+            first = answer["choices"][0]["token_ids"][0]
+            with torch.no_grad():
+                logits = peft_model(input_ids=torch.tensor([prompt])).logits[0, -1].float()
+            assert first == int(logits.argmax())
+            streamed = (await engine.post("/v1/chat/completions", json=asked | {"stream": True})).raise_for_status()
+            chunk = json.loads(streamed.text.split("\n\n")[0].removeprefix("data: "))
+            assert chunk["prompt_token_ids"] == prompt
+    await running.replica.unload(path.name)
 
 
 async def test_a_folder_that_is_missing_or_empty_is_refused_and_the_engine_lives(

@@ -23,15 +23,27 @@ def ids_of(text: str) -> list[int]:
     return [10 + zlib.crc32(word.encode()) % 50_000 for word in text.split()]
 
 
-def prompt_ids(messages: list[dict[str, Any]]) -> list[int]:
-    """The ids of a conversation, with the prompt for an assistant turn at its end."""
+def prompt_ids(messages: list[dict[str, Any]], ask: bool = True) -> list[int]:
+    """The ids of a conversation, with the prompt for an assistant turn at its end.
+
+    As real templates do, it drops the thinking of turns before the last user message.
+    """
     ids: list[int] = []
-    for message in messages:
+    asked = max((at for at, message in enumerate(messages) if message["role"] == "user"), default=-1)
+    for at, message in enumerate(messages):
         content = message.get("content") or ""
         said = content if isinstance(content, str) else " ".join(part.get("text", "<media>") for part in content)
+        if at < asked and message["role"] == "assistant":
+            said = said.rpartition("</think>")[2]
         calls = [json.dumps(call["function"]) for call in message.get("tool_calls") or ()]
         ids += [*ids_of(message["role"]), *ids_of(" ".join([said, *calls])), END]
-    return ids + ids_of("assistant")
+    return ids + ids_of("assistant") if ask else ids
+
+
+def prompt_of(body: dict[str, Any]) -> list[int]:
+    """The prompt that a request is answered on: the ids that it brings, else its messages rendered."""
+    given: list[int] | None = (body.get("kv_transfer_params") or {}).get("prompt_token_ids")
+    return given or prompt_ids(body["messages"])
 
 
 @dataclass
@@ -111,6 +123,8 @@ class FakeEngine:
         self.next: list[Scripted] = []
         self.requests: list[dict[str, Any]] = []
         self.heads: list[str] = []
+        self.renders: list[dict[str, Any]] = []  # what was asked of /tokenize with messages
+        self.render: Callable[[dict[str, Any]], dict[str, Any]] = rendered
         self.aborted: list[int] = []  # numbers of the requests whose client hung up
         self.connections = 0
         self.sent_events = 0
@@ -177,6 +191,10 @@ class FakeEngine:
         if head.startswith("GET /v1/models "):  # no call: it takes no script
             card = {"id": "base-model", "object": "model", "max_model_len": CONTEXT_LENGTH, "parent": None}
             await _whole(writer, 200, _bytes({"object": "list", "data": [card]}))
+            return True
+        if "add_generation_prompt" in body and " /tokenize " in head:
+            self.renders.append(body)
+            await _whole(writer, 200, _bytes(self.render(body)))
             return True
         number = len(self.requests)
         self.heads.append(head)
@@ -264,6 +282,11 @@ async def _whole(writer: asyncio.StreamWriter, status: int, body: bytes) -> None
     await writer.drain()
 
 
+def rendered(body: dict[str, Any]) -> dict[str, Any]:
+    """What `/tokenize` says of a conversation."""
+    return {"tokens": prompt_ids(body["messages"], body["add_generation_prompt"]), "max_model_len": 4096}
+
+
 def _bytes(value: object) -> bytes:
     return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()
 
@@ -277,7 +300,7 @@ def _logprobs(body: dict[str, Any], logprobs: list[float], start: int, ids: list
 
 
 def _usage(body: dict[str, Any], choices: list[Said]) -> dict[str, Any]:
-    prompt, sampled = len(prompt_ids(body["messages"])), sum(len(said.ids()) for said in choices)
+    prompt, sampled = len(prompt_of(body)), sum(len(said.ids()) for said in choices)
     return {"prompt_tokens": prompt, "total_tokens": prompt + sampled, "completion_tokens": sampled}
 
 
@@ -308,7 +331,7 @@ def completion_of(body: dict[str, Any], choices: list[Said]) -> dict[str, Any]:
         "system_fingerprint": "vllm-0.32.0",
         "usage": _usage(body, choices),
         "prompt_logprobs": None,
-        "prompt_token_ids": prompt_ids(body["messages"]) if body.get("return_token_ids") else None,
+        "prompt_token_ids": prompt_of(body) if body.get("return_token_ids") else None,
         "prompt_text": None,
         "kv_transfer_params": None,
         "ec_transfer_params": None,
@@ -326,7 +349,7 @@ def events_of(body: dict[str, Any], choices: list[Said]) -> Iterator[bytes]:
     want_ids = bool(body.get("return_token_ids"))
     for at in range(len(choices)):
         first = {"index": at, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
-        ids = prompt_ids(body["messages"]) if want_ids else None
+        ids = prompt_of(body) if want_ids else None
         yield event(choices=[first], prompt_token_ids=ids, prompt_text=None)
     want_usage = bool((body.get("stream_options") or {}).get("include_usage"))
     longest = max(len(said.steps) for said in choices)

@@ -87,6 +87,7 @@ async def serving(
     recording: RecorderSettings | None = None,
     base: str = BASE,
     fallbacks: Mapping[str, str] | None = None,
+    reasoning_parser: str | None = None,
 ) -> AsyncIterator[Proxy]:
     """A proxy that serves the alias from `engine` until the block ends."""
     settings, recording = settings or ProxySettings(port=0), recording or RecorderSettings()
@@ -103,7 +104,8 @@ async def serving(
     )
     recorder = Recorder(store, recording)
     versions = InService(store, PROJECT, settings)
-    app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions, fallbacks=fallbacks or {}))
+    more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser}
+    app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions, **more))
     sock = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     running = asyncio.ensure_future(serve(app, sock, stop_timeout_s=1))

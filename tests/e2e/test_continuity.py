@@ -1,0 +1,260 @@
+"""Token continuity before a real vLLM whose template drops thinking: rows a run, cached tokens, exact logprobs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from proxy.stitch import TURN_BOUND_PARSERS
+from recorder.migrate import open_store
+from recorder.settings import RecorderSettings
+from recorder.transcripts import find_trajectory, load_trajectory
+from recorder.views import TrajectoryView
+from tests.e2e.conftest import MODEL, ROOT, Stack, free_port, started, wait_for
+from tests.e2e.test_capture import QUESTION, TOOLS
+from trainer.rows import Basis, Row, trajectory_rows
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+TEMPLATE = ROOT / "tests" / "templates" / "thinking.jinja"
+BLOCK = 128  # of vLLM's prefix cache on a CPU
+TURNS = 8
+ENGINE = f"""
+[aliases.helpdesk]
+
+[engine]
+base = "{MODEL}"
+name = "tiny-qwen3"
+chat_template = "{TEMPLATE}"
+max_model_len = 2048
+max_lora_rank = 8
+"""
+ON = ENGINE + 'args = ["--enable-prompt-tokens-details"]\n[proxy]\ntoken_continuity = "on"\n'
+LONG_SYSTEM = {"role": "system", "content": " ".join([QUESTION[0]["content"]] * 6)}
+
+
+Runs = dict[str, tuple[str, list[dict[str, Any]]]]
+
+
+@dataclass(frozen=True)
+class Proxies:
+    """Two proxies before one engine, and their data folders."""
+
+    urls: dict[str, str]
+    data: dict[str, Path]
+    stack: Stack
+
+
+@contextlib.contextmanager
+def second_proxy(folder: Path, stack: Stack) -> Iterator[str]:
+    """A proxy without continuity before the engine that runs already."""
+    config, log, port = folder / "off.toml", folder / "off.log", free_port()
+    config.write_text(ENGINE + f'urls = ["{stack.engine_url}"]\n[proxy]\nport = {port}\n')
+    command = [sys.executable, "-m", "proxy.cli", "serve", "--data", str(folder / "off"), "--config", str(config)]
+    environment = os.environ | {"HONE_ENGINE__API_KEY": stack.engine_key}
+    with log.open("wb") as out:
+        proxy = subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=ROOT)
+    url = f"http://127.0.0.1:{port}"
+
+    def ready() -> bool:
+        assert proxy.poll() is None, log.read_text()
+        body = {"model": "helpdesk", "messages": QUESTION, "max_tokens": 1}
+        headers = {"x-hone-purpose": "none"}
+        return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60).is_success
+
+    try:
+        wait_for("the second proxy", ready)
+        yield url
+    finally:
+        proxy.send_signal(signal.SIGTERM)
+        proxy.wait(60)
+
+
+@contextlib.contextmanager
+def both(folder: Path) -> Iterator[Proxies]:
+    """A proxy with continuity, and one without, before one engine."""
+    with started(folder, ON) as stack, second_proxy(folder, stack) as off:
+        yield Proxies({"on": stack.proxy_url, "off": off}, {"on": stack.data, "off": folder / "off"}, stack)
+
+
+@pytest.fixture(scope="module")
+def proxies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxies]:
+    with both(tmp_path_factory.mktemp("continuity")) as running:
+        yield running
+
+
+def converse(url: str, run: str, seed: int) -> list[dict[str, Any]] | None:
+    """A run of `TURNS` turns; its usage by turn. None where the model did not end a turn, so that no other follows."""
+    messages: list[dict[str, Any]] = [LONG_SYSTEM, QUESTION[1]]
+    usages = []
+    with httpx.Client(base_url=url, timeout=120) as http:
+        for turn in range(TURNS):
+            body = {"model": "helpdesk", "messages": messages, "tools": TOOLS, "temperature": 1.0, "seed": seed}
+            reply = http.post(f"/t/{run}/v1/chat/completions", json=body | {"max_tokens": 200})
+            answer = reply.raise_for_status().json()
+            [choice] = answer["choices"]
+            usages.append(answer["usage"])
+            if choice["finish_reason"] == "length":
+                return None
+            said = {name: value for name, value in choice["message"].items() if value}
+            calls = said.get("tool_calls", ())
+            results = [{"role": "tool", "tool_call_id": call["id"], "content": "shipped ZX81"} for call in calls]
+            asked = {"role": "user", "content": f"Where is my order {4830 + turn}?"}
+            messages = [*messages, said, *(results or [asked])]
+            if results and turn % 2:  # a question behind the result: the template drops the thinking before it
+                messages.append(asked)
+    return usages
+
+
+@pytest.fixture(scope="module")
+def runs(proxies: Proxies) -> Runs:
+    """By mode: a whole run and its usage by turn."""
+    return {mode: _run_of(proxies, mode) for mode in ("on", "off")}
+
+
+def _run_of(proxies: Proxies, mode: str) -> tuple[str, list[dict[str, Any]]]:
+    for seed in range(20):
+        name = f"run-{seed}"
+        if (usages := converse(proxies.urls[mode], name, seed)) is not None:
+            return name, usages
+    raise AssertionError("the model ended no run within 20 tries")
+
+
+def recorded(proxies: Proxies, mode: str, run: str) -> TrajectoryView:
+    """A run as the trainer gets it."""
+
+    async def load() -> TrajectoryView:
+        store = await open_store(proxies.data[mode], RecorderSettings(), migrate=False)
+        try:
+            return await load_trajectory(store, await find_trajectory(store, "default", run), with_tokens=True)
+        finally:
+            await store.close()
+
+    return asyncio.run(load())
+
+
+def rows_of(run: TrajectoryView) -> list[Row]:
+    versions = [call.version_id for call in run.calls if call.version_id is not None]
+    basis = Basis(run.calls[0].base_fingerprint, versions[:1], max_age=8, max_tokens=4096)
+    rows, skipped = trajectory_rows(run, basis)
+    assert skipped == []
+    return rows
+
+
+def trainers_logprobs(row: Row) -> np.ndarray[Any, Any]:
+    """What transformers says of a row's trained tokens, at their temperature."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
+    with torch.no_grad():
+        logits = model(torch.tensor(row.token_ids[None].astype(np.int64))).logits[0, :-1]
+    scaled = logits / torch.tensor(np.nan_to_num(row.temperature[1:], nan=1.0))[:, None]
+    logprobs = torch.log_softmax(scaled, -1)
+    taken = logprobs.gather(1, torch.tensor(row.token_ids[1:].astype(np.int64))[:, None])[:, 0].numpy()
+    return np.asarray(taken[row.trained[1:]])
+
+
+def test_a_run_is_one_row_with_continuity_and_several_without(proxies: Proxies, runs: Runs) -> None:
+    rows = {mode: rows_of(recorded(proxies, mode, name)) for mode, (name, _) in runs.items()}
+    assert len(rows["on"]) == 1
+    assert len(rows["off"]) > 1
+    [row] = rows["on"]
+    assert len(row.calls) == TURNS
+    assert np.abs(trainers_logprobs(row) - row.behaviour[row.trained]).max() <= 1e-4
+
+
+def test_every_prompt_goes_on_from_what_was_read_and_sampled_and_the_engine_has_it_cached(
+    proxies: Proxies, runs: Runs
+) -> None:
+    name, usages = runs["on"]
+    calls = recorded(proxies, "on", name).calls
+    before: list[int] = []
+    for call, usage in zip(calls, usages, strict=True):
+        assert call.prompt_token_ids is not None
+        assert list(call.prompt_token_ids[: len(before)]) == before
+        if before:
+            assert (call.response_meta or {})["token_continuity"]["used"] is True
+            cached = usage["prompt_tokens_details"]["cached_tokens"]
+            assert cached >= (len(before) - 1) // BLOCK * BLOCK
+        assert call.choices[0].token_ids is not None
+        before = [*call.prompt_token_ids, *call.choices[0].token_ids]
+    assert len(before) > 2 * BLOCK
+
+
+def test_a_stitched_prompt_is_the_rendered_one_but_for_the_thinking(proxies: Proxies, runs: Runs) -> None:
+    name, _ = runs["on"]
+    last = recorded(proxies, "on", name).calls[-1]
+    assert last.prompt_token_ids is not None
+    with proxies.stack.engine() as engine:
+
+        def text(ids: list[int]) -> str:
+            asked = {"model": "tiny-qwen3", "tokens": ids}
+            return str(engine.post("/detokenize", json=asked).raise_for_status().json()["prompt"])
+
+        asked = {"model": "tiny-qwen3", "messages": list(last.messages), "tools": TOOLS}
+        rendered = text(engine.post("/tokenize", json=asked).raise_for_status().json()["tokens"])
+        sent = text(list(last.prompt_token_ids))
+    assert sent != rendered
+    assert _bare(sent) == _bare(rendered)
+
+
+def test_more_of_a_prompt_is_cached_with_continuity(runs: Runs) -> None:
+    share = {}
+    for mode, (_, usages) in runs.items():
+        cached = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages[1:])
+        share[mode] = cached / sum(usage["prompt_tokens"] for usage in usages[1:])
+    assert share["on"] > share["off"]
+
+
+def _bare(text: str) -> str:
+    return "".join(text.replace("<think></think>", "").split())
+
+
+def test_a_stream_goes_on_the_same_way(proxies: Proxies) -> None:
+    with httpx.Client(base_url=proxies.urls["on"], timeout=120) as http:
+        body = {
+            "model": "helpdesk",
+            "messages": QUESTION,
+            "tools": TOOLS,
+            "max_tokens": 300,
+            "temperature": 1.0,
+            "seed": 1,
+        }
+        first = http.post("/t/streamed/v1/chat/completions", json=body).raise_for_status().json()
+        said = {name: value for name, value in first["choices"][0]["message"].items() if value}
+        results = [
+            {"role": "tool", "tool_call_id": call["id"], "content": "shipped"} for call in said.get("tool_calls", ())
+        ]
+        messages = [*QUESTION, said, *results, {"role": "user", "content": "And order 4831?"}]
+        streamed = http.post("/t/streamed/v1/chat/completions", json=body | {"messages": messages, "stream": True})
+        assert streamed.raise_for_status().text.endswith("data: [DONE]\n\n")
+    one, two = recorded(proxies, "on", "streamed").calls
+    assert one.prompt_token_ids is not None
+    assert one.choices[0].token_ids is not None
+    assert two.prompt_token_ids is not None
+    before = [*one.prompt_token_ids, *one.choices[0].token_ids]
+    assert list(two.prompt_token_ids[: len(before)]) == before
+    assert (two.response_meta or {})["token_continuity"]["used"] is True
+
+
+def test_reasoning_parsers_that_look_at_the_turn_alone_are_known() -> None:
+    names = [*sorted(TURN_BOUND_PARSERS), "deepseek_r1"]
+    program = [sys.executable, str(Path(__file__).parent / "reasoning_parsers.py"), str(MODEL), *names]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=200, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    alone = {name: ["why", "why"] for name in TURN_BOUND_PARSERS}
+    assert found == alone | {"deepseek_r1": ["why", ""]}
