@@ -11,8 +11,9 @@ Three kinds, told apart by what people use them for:
   request (`x-litellm-trace-id`). It only tells apart runs whose conversations are equal.
 - `TRACE`: W3C trace context. A trace is often one request, or a whole batch: what is placed by it alone is not trained.
 
-A value may be anything. It never becomes a file name; `Hint.id` is a hash under the name of what carried it, so that
-`X-Session-Id: x`, `metadata.thread_id: "x"` and the path `/t/x` are three different things.
+A value may be anything. It never becomes a file name or an external id: sessions have a place of their own in the
+store, under the name of what carried them, so that `X-Session-Id: x`, `metadata.thread_id: "x"` and the path `/t/x` are
+three different things. Long values and those that no terminal should see are kept as their hash.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ _SESSION_HEADERS: Final = (
 _CODEX_HEADERS: Final = (b"session-id", b"session_id")  # too common a name to be believed of others
 _CODEX_THREADS: Final = (b"thread-id", b"thread_id")
 _METADATA: Final = ("session_id", "thread_id", "conversation_id")
-_ID_CHARS: Final = 32
 
 
 class Kind(StrEnum):
@@ -59,11 +59,8 @@ class Hint:
     value: str  # at most MAX_SHOWN_CHARS, without control characters
     of_header: bool = False
 
-    @property
-    def id(self) -> str:
-        """A legal external id that stands for this value of this name."""
-        key = f"{self.name}\0{self.value}".encode(errors="surrogatepass")
-        return f"session:{blake2b(key, digest_size=_ID_CHARS // 2).hexdigest()}"
+    def __str__(self) -> str:
+        return f"{self.name}:{self.value}"
 
 
 @dataclass(frozen=True, slots=True)
