@@ -138,7 +138,7 @@ def _from_headers(headers: Mapping[bytes, bytes]) -> Address:
         group=read("x-hone-group", _checked),
         group_size=read("x-hone-group-size", _size),
         purpose=read("x-hone-purpose", _one_of(Purpose)) or Purpose.TRAIN,
-        turn_kind=read("x-hone-turn", _one_of(TurnKind)) or TurnKind.MAIN,
+        turn_kind=read("x-hone-turn", _one_of(TurnKind)),
         done=read("x-hone-done", _flag) or False,
         tags=read("x-hone-tags", _tags) or {},
     )

@@ -39,6 +39,7 @@ from proxy.errors import (
     Unavailable,
     WrongMethod,
 )
+from proxy.hints import Hints, read_hints
 from proxy.keep_alive import Pulse
 from proxy.metrics import Metrics
 from proxy.providers import Provider, ProviderReply, Providers
@@ -69,6 +70,7 @@ class Call:
     reading: Reading
     target: Target | None  # None: another provider's model
     answer: Answer
+    hints: Hints
     provider: Provider | None = None  # who is asked instead of an engine
     id: str = field(default_factory=lambda: new_id("call"))
     started_at: float = field(default_factory=time.time)
@@ -164,7 +166,8 @@ class Calls:
         if provider is not None and not self._takes_providers:
             raise BadRequest(f"{model!r} is another provider's model: it is served by /v1/chat/completions.")
         target = self._target(model, caller) if provider is None else None
-        return Call(caller, scope["hone.stated"], reading, target, reading.answer(), provider)
+        hints = read_hints(headers, reading.request.dialect, reading.request.rest)
+        return Call(caller, scope["hone.stated"], reading, target, reading.answer(), hints, provider)
 
     async def _reading(self, body: bytes, headers: Mapping[bytes, bytes]) -> Reading:
         return self._dialect.read(body, headers, self._rules)
@@ -182,7 +185,7 @@ class Calls:
         try:
             self._conversations.recognise(call.stated.address, call.reading)
             async with asyncio.timeout(self._commit_timeout_s):
-                placed = await self._attributor.place(call.target, call.stated, call.reading.request)
+                placed = await self._attributor.place(call.target, call.stated, call.reading.request, call.hints)
             call.attribution, call.route = placed.attribution, placed.route
             if placed.no_route is not None:
                 self._without_engine(call, _unavailable(placed.no_route))

@@ -14,7 +14,7 @@ from typing import Any
 from recorder import canonical, media, tokens
 from recorder.errors import CorruptRecord
 from recorder.lineage import CallNode, not_selected, path_to
-from recorder.rows import CHOICE_EXTRAS
+from recorder.rows import CHOICE_EXTRAS, STATED_KIND
 from recorder.states import CallState, Confidence, Origin, Purpose, TrajectoryState, TurnKind
 from recorder.trainable import LeftOut
 from recorder.turns import Message, Parent, Sampling
@@ -97,6 +97,7 @@ def trajectory_view(row: Row, material: Material) -> TrajectoryView:
         id=row.id,
         project_id=row.project_id,
         external_id=row.external_id,
+        session=row.session,
         group_id=row.group_id,
         alias_id=row.alias_id,
         state=TrajectoryState(row.state),
@@ -180,6 +181,7 @@ def call_view(call: Row, material: Material) -> CallView:
 def _call_view(call: Row, material: Material, home: str, leaf: Parent | None, unselected: Iterable[Parent]) -> CallView:
     meta = dict(call.response_meta or {})
     extras = meta.pop(CHOICE_EXTRAS, {})
+    meta.pop(STATED_KIND, None)
     shared = call.trajectory_id != home
     choices = []
     for choice in material.choices.get(call.id, ()):

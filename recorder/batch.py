@@ -95,6 +95,7 @@ def place_of(prepared: Prepared, implicit_key: str | None, continues: str | None
         offered_version=ref.version_id or prepared.version_id,
         started_at=prepared.started_at,
         continues=continues,
+        session=ref.session,
     )
 
 

@@ -32,6 +32,7 @@ from recorder.readiness import (
 )
 from recorder.schema import aliases, calls, choices, groups, trajectories
 from recorder.settings import RecorderSettings
+from recorder.settling import settle_kinds
 from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import Store, now
 from recorder.trainable import LeftOut
@@ -193,6 +194,7 @@ async def lock_groups_of(conn: AsyncConnection, trajectory_ids: Collection[str])
 
 async def _end(conn: AsyncConnection, closings: Sequence[Closing]) -> set[str]:
     completing = [c.trajectory_id for c in closings if c.state == TrajectoryState.COMPLETED]
+    await settle_kinds(conn, completing)
     answered = await siblings.answered(conn, completing)
     unanswered = set(completing) - answered
     by_end: dict[tuple[TrajectoryState, str | None], list[str]] = defaultdict(list)

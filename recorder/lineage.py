@@ -26,6 +26,8 @@ class Match:
     open: bool  # its trajectory is
     continued: bool  # another call goes on from it already
     at: float  # when it was sampled
+    session: str | None = None  # of its trajectory
+    hinted: bool = False  # it was placed there by a hint alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,23 @@ def issued_in(messages: Sequence[Message]) -> list[str]:
     return []
 
 
+def has_past(messages: Sequence[Message]) -> bool:
+    """Whether a conversation holds an assistant turn."""
+    return any(m.get("role") == "assistant" for m in messages)
+
+
 def assistant_ends(messages: Sequence[Message], chain: Sequence[bytes], limit: int = 64) -> list[bytes]:
     """The nodes of the assistant turns of a conversation, the last first, at most `limit` of them."""
     nodes = (node for message, node in zip(messages, chain, strict=True) if message.get("role") == "assistant")
     return list(nodes)[::-1][:limit]
+
+
+def last_answers(messages: Sequence[Message], ends: Sequence[bytes]) -> Sequence[bytes]:
+    """Of the ends of a conversation, the one that it goes on from; two where it closes with the beginning of an answer.
+
+    An earlier turn that we sampled proves nothing where a later one is not ours: the history was edited or made up.
+    """
+    return ends[: 2 if messages[-1].get("role") == "assistant" else 1]
 
 
 def decide(matches: Iterable[Match]) -> Decision:

@@ -5,15 +5,16 @@ Owns: what these rows mean. Runs on an `Executor`. Refuses: deciding (`recorder.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recorder import statements as sql
 from recorder.lanes import Executor, Row
 from recorder.lineage import Match, decide
-from recorder.states import Purpose, TrajectoryState
+from recorder.states import Confidence, Purpose, TrajectoryState
 from recorder.tokens import BLOCK, HASH_BYTES
-from recorder.turns import Parent, TrajectoryRef
+from recorder.turns import Message, Parent, TrajectoryRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +26,53 @@ class Known:
     project_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """What an id that we gave out stands for."""
+
+    choice: Parent
+    trajectory_id: str
+    hinted: bool = False  # its call was placed by a hint alone
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRuns:
+    """A session's runs as they stand, the newest first, and where among them a conversation goes on from."""
+
+    ids: Sequence[str]
+    open_ids: Sequence[str]
+    matches: Sequence[Match]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer of a run, with what it answered."""
+
+    choice: Parent
+    trajectory_id: str
+    answer: Message
+    asked: Message | None
+    finish_reason: str | None
+    tools: bytes | None  # the blob of the tools that its call had
+
+
 def trajectory(ex: Executor, trajectory_id: str) -> Known | None:
     """A trajectory by its id."""
     for row in ex.all(sql.BY_IDS, ids=[trajectory_id]):
         group_pin = row[16] if row[14] is not None or row[15] is not None else None
-        ref = TrajectoryRef(row[0], row[11], row[3], row[2] or None, row[10] or group_pin, Purpose(row[6]))
+        ref = TrajectoryRef(row[0], row[11], row[3], row[2] or None, row[10] or group_pin, Purpose(row[6]), row[17])
         return Known(ref, TrajectoryState(row[5]), row[1])
     return None
 
 
-def issued(ex: Executor, project_id: str, ids: Sequence[str]) -> dict[str, tuple[Parent, str]]:
-    """For each id that we gave out, once only: the sampled choice that it stands for, and its trajectory."""
+def issued(ex: Executor, project_id: str, ids: Sequence[str]) -> dict[str, Issued]:
+    """For each id that we gave out, once only: what it stands for."""
     rows = ex.all(sql.ISSUED, project=project_id, ids=list(ids)) if ids else ()
-    return {row[0]: (Parent(row[2], row[3]), row[4]) for row in rows if row[1] != sql.AMBIGUOUS_ISSUED}
+    return {
+        row[0]: Issued(Parent(row[2], row[3]), row[4], row[5] == Confidence.HINT)
+        for row in rows
+        if row[1] != sql.AMBIGUOUS_ISSUED
+    }
 
 
 def deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes]) -> list[Match]:
@@ -45,15 +80,17 @@ def deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes]) -> lis
     present = {bytes(row[0]) for row in ex.all(sql.SAMPLED_NODES, nodes=list(ends))} if ends else set()
     for end in ends:
         rows = ex.all(sql.SAMPLED_LEAVES, node=end) if end in present else ()
-        matches = [_match(row[:6]) for row in rows if row[6] == project_id]
+        matches = [_match(row[:8]) for row in rows if row[8] == project_id]
         if matches:
             return matches
     return []
 
 
 def _match(row: Row) -> Match:
-    call_id, choice, trajectory_id, state, continued, at = row
-    return Match(call_id, choice, trajectory_id, state == TrajectoryState.OPEN, bool(continued), at)
+    call_id, choice, trajectory_id, state, continued, at, *more = row
+    session, confidence = more or (None, None)
+    is_open, hinted = state == TrajectoryState.OPEN, confidence == Confidence.HINT
+    return Match(call_id, choice, trajectory_id, is_open, bool(continued), at, session, hinted)
 
 
 def leaf_in(ex: Executor, trajectory_id: str, ends: Sequence[bytes]) -> Parent | None:
@@ -68,6 +105,38 @@ def leaf_in(ex: Executor, trajectory_id: str, ends: Sequence[bytes]) -> Parent |
             return Parent(found.call_id, found.choice)
         home = next((row[0] for row in ex.all(sql.CONTINUES, trajectory=home)), None)
     return None
+
+
+def session_runs(ex: Executor, project_id: str, session: str, group: str, ends: Sequence[bytes]) -> SessionRuns:
+    """The runs of a session, at most `MOST_RUNS + 1`, and where among them a conversation goes on from."""
+    runs = ex.all(sql.SESSION_RUNS, project=project_id, session=session, address_group=group)
+    ids = [row[0] for row in runs]
+    open_ids = [row[0] for row in runs if row[1] == TrajectoryState.OPEN]
+    found: dict[bytes, list[Match]] = {}
+    for row in ex.all(sql.LEAVES_AMONG, trajectories=ids, nodes=list(ends)) if ids and ends else ():
+        found.setdefault(bytes(row[0]), []).append(_match(row[1:]))
+    return SessionRuns(ids, open_ids, next((found[end] for end in ends if end in found), []))
+
+
+def said_in(ex: Executor, trajectory_ids: Sequence[str]) -> list[Said]:
+    """The newest answers of some trajectories, the newest first, at most `MOST_ANSWERS`."""
+    rows = ex.all(sql.ANSWERS_AMONG, trajectories=list(trajectory_ids)) if trajectory_ids else ()
+    return [
+        Said(
+            Parent(row[0], row[1]),
+            row[2],
+            json.loads(row[3]),
+            json.loads(row[4]) if row[4] is not None else None,
+            row[5],
+            bytes(row[6]) if row[6] is not None else None,
+        )
+        for row in rows
+    ]
+
+
+def beginning(ex: Executor, call_id: str) -> list[Message]:
+    """The first messages of what a call was asked."""
+    return [json.loads(row[0]) for row in ex.all(sql.BEGINNING, call=call_id)]
 
 
 def hashes_of(ex: Executor, parent: Parent) -> bytes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from recorder import canonical
+from recorder.states import Confidence
 from recorder.turns import Message, Parent, TrajectoryRef
 
 K = TypeVar("K")
@@ -58,6 +59,7 @@ class Earlier:
     parent: Parent | None
     retry_count: int
     complete: bool
+    confidence: Confidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class Memory:
     leaves: Lru[tuple[str, bytes], Parent] = field(default_factory=lambda: Lru(_LEAVES))  # (trajectory, node)
     hashes: Lru[Parent, bytes] = field(default_factory=lambda: Lru(_LEAVES))  # blocks of prompt + sampled ids
     issued: Lru[tuple[str, str], tuple[Parent, str]] = field(default_factory=lambda: Lru(_ISSUED))
+    # (project, trace) → the trajectory of its calls; "" where they are of several
+    traces: Lru[tuple[str, str], str] = field(default_factory=lambda: Lru(_ATTEMPTS))
     # (project, hash of the body) → requests with it
     attempts: Lru[tuple[str, bytes], tuple[Earlier, ...]] = field(
         default_factory=lambda: Lru(_ATTEMPTS)

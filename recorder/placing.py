@@ -36,6 +36,7 @@ class Place:
     offered_version: str | None
     started_at: float
     continues: str | None = None
+    session: str | None = None
 
 
 class _Row(NamedTuple):
@@ -58,6 +59,7 @@ class _Row(NamedTuple):
     group_size: int | None
     group_campaign_id: str | None
     group_version_id: str | None
+    session: str | None
 
     @property
     def declared(self) -> bool:
@@ -177,6 +179,7 @@ def _after(row: _Row, version_id: str | None) -> Place:
         offered_version=version_id,
         started_at=0.0,
         continues=row.id,
+        session=row.session,
     )
 
 
@@ -196,6 +199,7 @@ def _ref_of(row: _Row, wanted: Place) -> TrajectoryRef:
         row.address_group or None,
         _pinned(row, wanted.offered_version),
         Purpose(row.purpose),
+        row.session,
     )
 
 
@@ -361,6 +365,7 @@ def _row(newcomer: _Newcomer, group: _Group | None, version_id: str | None, at: 
         wanted.started_at or at,
         at,  # last_call_at
         None,  # ended_at
+        wanted.session,
     )
 
 
@@ -372,4 +377,5 @@ def _new_ref(wanted: Place, group: _Group | None, version_id: str | None) -> Tra
         wanted.address_group or None,
         version_id,
         Purpose(wanted.purpose),
+        wanted.session,
     )

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from recorder import batch as batches
-from recorder import canonical, lineage, lookup, rows
+from recorder import canonical, likeness, lineage, lookup, rows, sessions
 from recorder import past as pasts
 from recorder import statements as sql
 from recorder.checkpoint import Checkpointer
 from recorder.errors import NotFound, RecorderError, StoreUnavailable
 from recorder.ids import new_id
 from recorder.lanes import Lane, lane_for
+from recorder.lineage import has_past
+from recorder.lookup import Issued
 from recorder.memory import Earlier, Fresh, Memory
 from recorder.past import Past, RecentPasts
 from recorder.placing import Place
-from recorder.remember import remember_attempt, remember_ref
+from recorder.remember import KEPT_ATTEMPTS, remember_attempt, remember_ref
 from recorder.running import Running
+from recorder.sessions import Asked
 from recorder.settings import RecorderSettings
 from recorder.states import Confidence, Purpose, TrajectoryState
 from recorder.store import Store
@@ -37,12 +40,13 @@ log = logging.getLogger(__name__)
 class Found:
     """Which run a conversation belongs to, by what it holds. `confidence` is NEW where `source` is "none"."""
 
-    source: str  # "tool_call_id", "lineage", "retry", "none"
+    source: str  # "tool_call_id", "session", "lineage", "retry", "trace", "none"
     confidence: Confidence
     parent: Parent | None
     trajectory: TrajectoryRef | None
 
 
+_NO_NAMES: Mapping[str, str] = {}
 NOTHING_FOUND = Found("none", Confidence.NEW, None, None)
 
 
@@ -111,6 +115,7 @@ class Recorder:
         address: Address,
         request: Request,
         offered_version: str | None,
+        session: str | None = None,
     ) -> TrajectoryRef:
         """Find or create the trajectory that `address` names: by trajectory id, or a new member of a named group.
 
@@ -135,54 +140,128 @@ class Recorder:
             tags=rows.json_text(dict(address.tags)),
             offered_version=offered_version,
             started_at=0.0,  # the store's clock
+            session=session,
         )
         return await self._placed(place)
 
     async def find_parent(
         self, project_id: str, alias_id: str | None, messages: Sequence[Message], request: Request | None = None
     ) -> Found:
-        """Which run a call without an address belongs to: issued tool-call ids, else exact lineage.
+        """Which run a call without an address belongs to: issued ids, else exact lineage.
 
-        With `request`, an SDK's retry is found too (source "retry"): it belongs where the earlier attempt does, or to
-        no known run (`trajectory` None) where it could be of several. Does no I/O when there is no assistant message.
         `alias_id` does not narrow the search: a run may use several.
         """
-        retried = self._retried(project_id, request) if request is not None else None
+        found = await self.find_issued(project_id, messages)
+        if found is NOTHING_FOUND and request is not None:
+            found = self.find_retried(project_id, request)
+        return found if found is not NOTHING_FOUND else await self.find_lineage(project_id, messages)
+
+    async def find_issued(self, project_id: str, messages: Sequence[Message]) -> Found:
+        """Which run a call belongs to by ids that we issued and that come back in it. No I/O where it has no past."""
+        if not has_past(messages):
+            return NOTHING_FOUND
+        ends = await self._ends(project_id, messages)
+        return await self._by_issued_ids(project_id, messages, ends) or NOTHING_FOUND
+
+    def find_retried(self, project_id: str, request: Request) -> Found:
+        """Where what an SDK sends again belongs: where the attempt does that was not answered.
+
+        `trajectory` is None where that could be several: it joins no known run.
+        """
+        return self._retried(project_id, request) or NOTHING_FOUND
+
+    async def find_lineage(
+        self,
+        project_id: str,
+        messages: Sequence[Message],
+        names: Mapping[str, str] = _NO_NAMES,
+        traces: Iterable[str] = (),
+    ) -> Found:
+        """Which run a call belongs to by its history: the one that sampled the end of it. No I/O where it has none.
+
+        `names` are sessions that the call names loosely, with the source to tell: they tell equal runs apart. `traces`
+        only choose among those that stay equal.
+        """
+        if not has_past(messages):
+            return NOTHING_FOUND
+        ends = lineage.last_answers(messages, await self._ends(project_id, messages))
+        return await self._by_lineage(project_id, ends, names, traces)
+
+    async def find_in_session(
+        self, project_id: str, session: str, group: str | None, request: Request, *, sub_agent: bool = False
+    ) -> Found | None:
+        """Which run of a session a call belongs to; `trajectory` is None where that is a new one (source "session").
+
+        None where the name tells nothing, as too many runs share it.
+        """
+        group, messages = group or "", request.messages
+        key = await self._key(project_id)
+        tools = canonical.content_id(key, canonical.dumps(request.tools)) if request.tools else None
+        ends = await self._ends(project_id, messages) if has_past(messages) else []
+        asked = Asked(project_id, session, group, messages, ends, tools, sub_agent)
+        claimed = self._memory.claimed
+        seat = await self._lane.read(lambda ex: sessions.seat(ex, asked, claimed))
+        if seat is None:
+            return None
+        if seat.trajectory_id is not None:
+            if seat.parent is not None:
+                claimed.put(seat.parent, True)
+            return Found("session", seat.confidence, seat.parent, await self._going_on(seat.trajectory_id))
+        retried = self._retried(project_id, request, lambda ref: _is_of(ref, session, group))
         if retried is not None:
             return retried
-        if not any(m.get("role") == "assistant" for m in messages):
+        ref = None if ends else sessions.beside(self._running.turns(), asked, request)
+        return Found("session", Confidence.STATED, None, self._current(ref) if ref is not None else None)
+
+    async def find_traced(self, project_id: str, traces: Iterable[str], messages: Sequence[Message]) -> Found:
+        """Which run a conversation with a past may belong to, as all calls of its trace that we know do. A hint."""
+        if not has_past(messages):
             return NOTHING_FOUND
-        chain = self._memory.chain(await self._key(project_id), messages)
-        ends = lineage.assistant_ends(messages, chain)
-        return await self._by_issued_ids(project_id, messages, ends) or await self._by_lineage(project_id, ends)
+        for trace in traces:
+            home = self._memory.traces.get((project_id, trace))
+            if home:
+                ref = await self._going_on(home)
+                return Found("trace", Confidence.HINT, await self.parent_in(ref, messages), ref)
+        return NOTHING_FOUND
+
+    def note_traces(self, project_id: str, traces: Iterable[str], trajectory_id: str) -> None:
+        """A call of these traces was placed. A trace with calls of several runs tells nothing from then on."""
+        for trace in traces:
+            known = self._memory.traces.get((project_id, trace))
+            self._memory.traces.put((project_id, trace), trajectory_id if known in (None, trajectory_id) else "")
 
     async def parent_in(self, trajectory: TrajectoryRef, messages: Sequence[Message]) -> Parent | None:
         """The sampled choice of `trajectory` that a conversation goes on from. No I/O where this process wrote it."""
-        if not any(m.get("role") == "assistant" for m in messages):
+        if not has_past(messages):
             return None
         project_id = await self._project_of(trajectory)
         if project_id is None:
             return None
-        chain = self._memory.chain(await self._key(project_id), messages)
-        parent = await self._leaf_in(trajectory.id, lineage.assistant_ends(messages, chain))
+        parent = await self._leaf_in(trajectory.id, await self._ends(project_id, messages))
         if parent is not None:
             return parent
         issued = await self._issued(project_id, lineage.issued_in(messages))
-        return next((choice for choice, home in issued if home == trajectory.id), None)
+        parent = next((i.choice for i in issued if i.trajectory_id == trajectory.id), None)
+        if parent is not None:
+            return parent
+        said = await self._lane.read(lambda ex: lookup.said_in(ex, [trajectory.id]))
+        return next((s.choice for s in likeness.come_back(messages, said)), None)
 
     async def answered(self, project_id: str, response_id: str) -> tuple[Parent, TrajectoryRef] | None:
         """The sampled choice that a response id of ours stands for, and the trajectory in which calls go on from it."""
-        for choice, home in await self._issued(project_id, [response_id]):
-            return choice, await self._going_on(home)
+        for issued in await self._issued(project_id, [response_id]):
+            return issued.choice, await self._going_on(issued.trajectory_id)
         return None
 
     def forget_issued(self, project_id: str, issued_id: str) -> None:
         """Tell this process that an id stands for nothing any more (`answered.forget`)."""
         self._memory.issued.drop((project_id, issued_id))
 
-    def new_trajectory(self, address: Address, offered_version: str | None) -> TrajectoryRef:
+    def new_trajectory(
+        self, address: Address, offered_version: str | None, session: str | None = None
+    ) -> TrajectoryRef:
         """A new trajectory without an external id, pinned to `offered_version`. Its row is written with its turn."""
-        ref = TrajectoryRef(new_id("traj"), None, None, address.group, offered_version, address.purpose)
+        ref = TrajectoryRef(new_id("traj"), None, None, address.group, offered_version, address.purpose, session)
         self._memory.fresh.put(ref.id, Fresh())
         return ref
 
@@ -219,7 +298,8 @@ class Recorder:
         """Note a call (state OPEN) that runs now. It is written where it still runs after `open_row_after_s`."""
         self._running.begin(turn)
         body, where = turn.request.body_hash, turn.attribution
-        attempt = Earlier(turn.call_id, where.trajectory, where.parent, turn.request.retry_count, complete=False)
+        count, confidence = turn.request.retry_count, where.confidence
+        attempt = Earlier(turn.call_id, where.trajectory, where.parent, count, False, confidence)
         remember_attempt(self._memory, turn.project_id, body, attempt)
 
     async def commit(self, turn: Turn) -> None:
@@ -309,42 +389,62 @@ class Recorder:
         self._writer.submit(PlaceJob(place, done))
         return await done
 
-    def _retried(self, project_id: str, request: Request) -> Found | None:
+    def _retried(
+        self, project_id: str, request: Request, within: Callable[[TrajectoryRef], bool] = lambda _: True
+    ) -> Found | None:
+        """What an SDK sends again: the one attempt at it that was not answered. What was answered may be another's."""
         attempts = self._memory.attempts.get((project_id, request.body_hash)) if request.retry_count > 0 else None
-        earlier = [a for a in attempts or () if a.retry_count < request.retry_count]
-        # one that never completed is what an SDK asks for again
-        candidates = [a for a in earlier if not a.complete] or earlier
-        if not candidates:
+        known = sorted((a for a in attempts or () if within(a.trajectory)), key=lambda a: a.retry_count)
+        last = {a.trajectory.id: a for a in known}
+        # an SDK counts: what was sent again as often as this already is somebody else's
+        broken = [a for a in last.values() if not a.complete and a.retry_count < request.retry_count]
+        if len(broken) == 1 and len(attempts or ()) < KEPT_ATTEMPTS:
+            attempt = broken[0]
+            sure = attempt.confidence not in (Confidence.AMBIGUOUS, Confidence.HINT)
+            confidence = Confidence.EXACT if sure else attempt.confidence
+            return Found("retry", confidence, attempt.parent, self._current(attempt.trajectory))
+        if not known or has_past(request.messages):
             return None
-        if len({a.trajectory.id for a in candidates}) > 1:  # of which run, nobody can tell: it joins none of them
-            return Found("retry", Confidence.AMBIGUOUS, None, None)
-        last = candidates[-1]
-        return Found("retry", Confidence.EXACT, last.parent, self._current(last.trajectory))
+        return Found("retry", Confidence.AMBIGUOUS, None, None)  # of which run, nobody can tell: it joins none
 
     async def _by_issued_ids(self, project_id: str, messages: Sequence[Message], ends: Sequence[bytes]) -> Found | None:
         issued = await self._issued(project_id, lineage.issued_in(messages))
-        if len({home for _, home in issued}) != 1:
+        if len({i.trajectory_id for i in issued}) != 1:
             return None  # none that is ours, or of several runs: proves nothing
-        choice, home = issued[0]
-        parent = await self._leaf_in(home, ends) or choice
-        return Found("tool_call_id", Confidence.EXACT, parent, await self._going_on(home))
+        home = issued[0].trajectory_id
+        parent = await self._leaf_in(home, ends) or issued[0].choice
+        confidence = Confidence.HINT if any(i.hinted for i in issued) else Confidence.EXACT
+        return Found("tool_call_id", confidence, parent, await self._going_on(home))
 
-    async def _by_lineage(self, project_id: str, ends: Sequence[bytes]) -> Found:
+    async def _by_lineage(
+        self, project_id: str, ends: Sequence[bytes], names: Mapping[str, str], traces: Iterable[str]
+    ) -> Found:
         deepest = await self._lane.read(lambda ex: lookup.deepest_sampled(ex, project_id, ends))
         claimed = self._memory.claimed
-        decision = lineage.decide(
-            replace(m, continued=m.continued or Parent(m.call_id, m.choice) in claimed) for m in deepest
-        )
-        if decision.match is None:
+        matches = [replace(m, continued=m.continued or Parent(m.call_id, m.choice) in claimed) for m in deepest]
+        named = [m for m in matches if m.session in names]
+        decision = lineage.decide(named or matches)
+        match = decision.match
+        if match is None:
             return NOTHING_FOUND
-        parent = Parent(decision.match.call_id, decision.match.choice)
+        source = names[match.session or ""] if named and len(named) < len(matches) else "lineage"
+        exact = decision.confidence is Confidence.EXACT
+        if not exact:
+            homes = {self._memory.traces.get((project_id, trace)) for trace in traces}
+            traced = lineage.decide(m for m in named or matches if m.trajectory_id in homes).match
+            match, source = (traced, "trace") if traced is not None else (match, source)
+        parent = Parent(match.call_id, match.choice)
         claimed.put(parent, True)
-        trajectory = await self._going_on(decision.match.trajectory_id)
-        return Found("lineage", decision.confidence, parent, trajectory)
+        confidence = Confidence.HINT if exact and match.hinted else decision.confidence
+        return Found(source, confidence, parent, await self._going_on(match.trajectory_id))
 
-    async def _issued(self, project_id: str, ids: Sequence[str]) -> list[tuple[Parent, str]]:
+    async def _ends(self, project_id: str, messages: Sequence[Message]) -> list[bytes]:
+        return lineage.assistant_ends(messages, self._memory.chain(await self._key(project_id), messages))
+
+    async def _issued(self, project_id: str, ids: Sequence[str]) -> list[Issued]:
         """The sampled choices (and their trajectories) that issued ids stand for, as far as they do."""
-        known = {id_: what for id_ in ids if (what := self._memory.issued.get((project_id, id_))) is not None}
+        remembered = {id_: self._memory.issued.get((project_id, id_)) for id_ in ids}
+        known = {id_: Issued(*what) for id_, what in remembered.items() if what is not None}
         missing = [id_ for id_ in ids if id_ not in known]
         if missing:
             known |= await self._lane.read(lambda ex: lookup.issued(ex, project_id, missing))
@@ -389,6 +489,10 @@ class Recorder:
         self._memory.fresh.put(ref.id, Fresh(continues=trajectory_id))
         self._memory.moved.put(trajectory_id, ref)
         return ref
+
+
+def _is_of(ref: TrajectoryRef, session: str, group: str) -> bool:
+    return ref.session == session and (ref.group_external_id or "") == group
 
 
 def _implicit_key(key: bytes, alias_id: str | None, address: Address, request: Request) -> str | None:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from recorder.batch import Outcome, Written
 from recorder.memory import Earlier, Memory
 from recorder.rows import Prepared
-from recorder.states import CallState
+from recorder.states import CallState, Confidence
 from recorder.turns import Parent, TrajectoryRef
 
-KEPT_ATTEMPTS = 8  # equal requests that are told apart when a retry of one comes
+KEPT_ATTEMPTS = 32  # equal requests that are told apart when a retry of one comes; of more, none is
 
 
 def remember(memory: Memory, written: Sequence[Written], outcome: Outcome) -> None:
@@ -53,13 +53,13 @@ def _remember_turn(memory: Memory, prepared: Prepared, outcome: Outcome) -> None
             memory.leaves.put((ref.id, leaf.node), leaf.parent)
         if prepared.prompt is not None:
             memory.hashes.put(leaf.parent, prepared.prompt_hashes + leaf.hashes)
-    for issued_id, _, choice in prepared.issued_ids:
+    for issued_id, _, choice in prepared.issued_ids if prepared.confidence is not Confidence.HINT else ():
         _remember_issued(memory, prepared.project_id, issued_id, (Parent(prepared.call_id, choice), ref.id))
     memory.fresh.drop(prepared.trajectory.id)
     if ref.id not in memory.refs:  # a known one may have been pinned anew since this call began
         remember_ref(memory, prepared.project_id, ref)
     complete = prepared.state is CallState.COMPLETE
-    attempt = Earlier(prepared.call_id, ref, prepared.parent, prepared.retry_count, complete)
+    attempt = Earlier(prepared.call_id, ref, prepared.parent, prepared.retry_count, complete, prepared.confidence)
     remember_attempt(memory, prepared.project_id, prepared.body_hash, attempt)
     if prepared.retry_count > 0:
         memory.retried.put((ref.id, prepared.body_hash), True)

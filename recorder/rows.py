@@ -7,7 +7,7 @@ its trajectory may turn out to be sealed, so the row of the call itself is made 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,13 +16,14 @@ import orjson
 from recorder import canonical, media, tokens
 from recorder.errors import RecorderError
 from recorder.memory import Memory
-from recorder.states import CallState, TurnKind
+from recorder.states import CallState, Confidence, TurnKind
 from recorder.trainable import untrainable_reason
 from recorder.turns import Address, Message, Parent, SampledChoice, TrajectoryRef, Turn
 
 Row = tuple[Any, ...]
 ROW_BYTES = 2048  # of a prepared turn's ids, numbers and objects, roughly
 CHOICE_EXTRAS = "choice_extras"  # in response_meta: what each choice said beside its message (reasoning …)
+STATED_KIND = "stated_kind"  # in response_meta: the client said what kind of turn it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Prepared:
     retry_count: int
     started_at: float
     issued_ids: Sequence[tuple[str, str, int]]
+    confidence: Confidence
     leaf_choice: int | None  # None: the call does not end the main path
     nodes: Sequence[Row]
     blobs: Sequence[Row]
@@ -109,6 +111,7 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         retry_count=request.retry_count,
         started_at=turn.started_at,
         issued_ids=turn.issued_ids,
+        confidence=attribution.confidence,
         leaf_choice=_leaf_choice(turn),
         nodes=writing.nodes,
         blobs=writing.blobs,
@@ -123,7 +126,9 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
 
 
 def _leaf_choice(turn: Turn) -> int | None:
-    if turn.state is not CallState.COMPLETE or turn.address.turn_kind is not TurnKind.MAIN:
+    if turn.state is not CallState.COMPLETE or turn.turn_kind is not TurnKind.MAIN:
+        return None
+    if turn.attribution.confidence is Confidence.HINT:  # perhaps another run's: not what this one is judged by
         return None
     return min((choice.index for choice in turn.choices), default=None)
 
@@ -142,7 +147,7 @@ def _row_middle(turn: Turn, prompt_node: bytes | None, writing: _Writing) -> Row
         request.stream,
         turn.state.value,
         None,  # superseded_by
-        turn.address.turn_kind.value,
+        turn.turn_kind.value,
         turn.attribution.source,
         turn.attribution.confidence.value,
         prompt_node,
@@ -229,7 +234,9 @@ def _choice(
 
 def _response_meta(turn: Turn) -> str | None:
     beside = {str(c.index): extras for c in turn.choices if c.message and (extras := canonical.extras(c.message))}
-    meta: Mapping[str, Any] = {**(turn.response_meta or {}), **({CHOICE_EXTRAS: beside} if beside else {})}
+    meta: dict[str, Any] = {**(turn.response_meta or {}), **({CHOICE_EXTRAS: beside} if beside else {})}
+    if turn.stated_kind is not None:
+        meta[STATED_KIND] = True
     return json_text(meta) if meta else None
 
 

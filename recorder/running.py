@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from recorder.turns import Turn
 
@@ -37,6 +37,10 @@ class Running:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+
+    def turns(self) -> Iterator[Turn]:
+        """The turns of the calls that run now, as they began."""
+        return iter(tuple(self._turns.values()))
 
     def begin(self, turn: Turn) -> None:
         """A call began."""

@@ -184,9 +184,11 @@ trajectories = Table(
     Column("started_at", Double, nullable=False),
     Column("last_call_at", Double, nullable=False),
     Column("ended_at", Double),
+    Column("session", Text),  # what a client called the conversation that the run is of; several may share it
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
     Index(None, "group_id"),
     Index(None, "project_id", "state", "last_call_at"),
+    Index(None, "project_id", "session"),
 )
 
 calls = Table(

@@ -137,6 +137,7 @@ _PLACED = (
     groups.c.declared_size,
     groups.c.campaign_id,
     groups.c.version_id,
+    trajectories.c.session,
 )
 _placed = select(*_PLACED).select_from(trajectories.outerjoin(groups, groups.c.id == trajectories.c.group_id))
 # Each row: the fields of `recorder.placing.Row`.
@@ -246,9 +247,16 @@ MOVE_LEAF: Final = Statement(
 # --- look-ups for attribution
 
 ISSUED: Final = Statement(
-    select(issued.c.issued_id, issued.c.kind, issued.c.call_id, issued.c.choice, issued.c.trajectory_id).where(
-        issued.c.project_id == bindparam("project"), issued.c.issued_id.in_(bindparam("ids", expanding=True))
+    select(
+        issued.c.issued_id,
+        issued.c.kind,
+        issued.c.call_id,
+        issued.c.choice,
+        issued.c.trajectory_id,
+        calls.c.attribution_confidence,
     )
+    .outerjoin(calls, calls.c.id == issued.c.call_id)
+    .where(issued.c.project_id == bindparam("project"), issued.c.issued_id.in_(bindparam("ids", expanding=True)))
 )
 _continued = exists().where(
     and_(_child.c.parent_call_id == choices.c.call_id, _child.c.parent_choice == choices.c["index"])
@@ -268,6 +276,8 @@ SAMPLED_LEAVES: Final = Statement(
         trajectories.c.state,
         _continued.label("continued"),
         calls.c.started_at,
+        trajectories.c.session,
+        calls.c.attribution_confidence,
         calls.c.project_id,
     )
     .join(calls, calls.c.id == choices.c.call_id)
@@ -294,6 +304,78 @@ LEAVES_IN: Final = Statement(
         calls.c.trajectory_id == bindparam("trajectory"),
         func.coalesce(choices.c.node_id, choices.c.node_id).in_(bindparam("nodes", expanding=True)),
     )
+)
+# The newest runs of a session.
+MOST_RUNS: Final = 64
+SESSION_RUNS: Final = Statement(
+    select(trajectories.c.id, trajectories.c.state)
+    .where(
+        trajectories.c.project_id == bindparam("project"),
+        trajectories.c.session == bindparam("session"),
+        trajectories.c.address_group == bindparam("address_group"),
+    )
+    .order_by(trajectories.c.id.desc())
+    .limit(literal_column(str(MOST_RUNS + 1)))
+    .offset(literal_column("0"))
+)
+# As LEAVES_IN, for several trajectories, whose states count.
+LEAVES_AMONG: Final = Statement(
+    select(
+        choices.c.node_id,
+        choices.c.call_id,
+        choices.c["index"],
+        calls.c.trajectory_id,
+        trajectories.c.state,
+        _continued.label("continued"),
+        calls.c.started_at,
+    )
+    .join(calls, calls.c.id == choices.c.call_id)
+    .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+    .where(
+        calls.c.trajectory_id.in_(bindparam("trajectories", expanding=True)),
+        func.coalesce(choices.c.node_id, choices.c.node_id).in_(bindparam("nodes", expanding=True)),
+    )
+)
+# The newest answers of some trajectories, each with what it answered.
+_asked = nodes.alias("asked")
+_answered = nodes.alias("answered")
+MOST_ANSWERS: Final = 32
+ANSWERS_AMONG: Final = Statement(
+    select(
+        choices.c.call_id,
+        choices.c["index"],
+        calls.c.trajectory_id,
+        _text(_answered.c.message),
+        _text(_asked.c.message),
+        choices.c.finish_reason,
+        calls.c.tools_blob_id,
+    )
+    .join(calls, calls.c.id == choices.c.call_id)
+    .join(_answered, _answered.c.id == choices.c.node_id)
+    .outerjoin(_asked, _asked.c.id == _answered.c.parent_id)
+    .where(
+        calls.c.trajectory_id.in_(bindparam("trajectories", expanding=True)),
+        calls.c.superseded_by.is_(None),
+        _is(calls.c.state, "complete"),
+    )
+    .order_by(choices.c.call_id.desc(), choices.c["index"])
+    .limit(literal_column(str(MOST_ANSWERS)))
+    .offset(literal_column("0"))
+)
+# The first messages of a call's prompt.
+_bottom = (
+    select(nodes.c.id, nodes.c.parent_id, nodes.c.depth, nodes.c.message)
+    .join(calls, calls.c.prompt_node_id == nodes.c.id)
+    .where(calls.c.id == bindparam("call"))
+    .cte("up", recursive=True)
+)
+_prompt = _bottom.union_all(
+    select(nodes.c.id, nodes.c.parent_id, nodes.c.depth, nodes.c.message).join(
+        _bottom, nodes.c.id == _bottom.c.parent_id
+    )
+)
+BEGINNING: Final = Statement(
+    select(_text(_prompt.c.message)).where(_prompt.c.depth < literal_column("4")).order_by(_prompt.c.depth)
 )
 CONTINUES: Final = Statement(select(trajectories.c.continues).where(trajectories.c.id == bindparam("trajectory")))
 

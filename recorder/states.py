@@ -103,10 +103,11 @@ class Origin(StrEnum):
 
 
 class TurnKind(StrEnum):
-    """Whether a call belongs to the agent's main path or to a side errand (title, compaction, sub-agent)."""
+    """Whether a call belongs to the agent's main path or to a side errand."""
 
     MAIN = "main"
-    AUX = "aux"
+    AUX = "aux"  # a title, a summary: never trained on
+    SUB = "sub"  # a sub-agent's: trained with its run's advantage, and never what the judge sees last
 
 
 class Confidence(StrEnum):

@@ -154,6 +154,7 @@ def _trajectory_head(view: TrajectoryView, versions: Mapping[str, str]) -> Rende
     title = _title(view.id, view.state, view.end_reason)
     about = [
         view.external_id and f"id {view.external_id}",
+        view.session and f"session {view.session}",
         view.group_id and f"group {view.group_id}",
         view.version_id and versions.get(view.version_id, view.version_id),
         "mixed" if view.mixed else None,
@@ -256,11 +257,12 @@ def _choice_note(choice: ChoiceView) -> Text:
 
 def _other_calls(calls: Sequence[CallView]) -> RenderableType:
     rows = [
-        (c.id, c.state, c.turn_kind, f"after {c.parent_call_id}" if c.parent_call_id else "first",
+        (c.id, c.state, c.turn_kind, f"{c.attribution_source}/{c.attribution_confidence}",
+         f"after {c.parent_call_id}" if c.parent_call_id else "first",
          f"superseded by {c.superseded_by}" if c.superseded_by else c.error)
         for c in calls
     ]  # fmt: skip
-    return Group(Text("calls beside the main path", style="dim"), table(("", "", "", "", ""), rows)) if rows else Text()
+    return Group(Text("calls beside the main path", style="dim"), table(("",) * 6, rows)) if rows else Text()
 
 
 def _value(part: Any) -> float | None:

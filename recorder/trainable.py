@@ -24,7 +24,7 @@ class LeftOut(StrEnum):
     PURPOSE = "purpose"  # val, eval, none
     NOT_COMPLETE = "not_complete"  # aborted, errored
     AMBIGUOUS = "ambiguous_attribution"  # whose call it is, is not certain
-    AUXILIARY = "auxiliary_call"  # a title, a compaction, a sub-agent's errand
+    AUXILIARY = "auxiliary_call"  # a title, a summary beside the agent's work
     SUPERSEDED = "superseded"  # a retry took its place
     REDACTED = "redacted"
     # of the sampling
@@ -62,7 +62,7 @@ def _of_call(turn: Turn) -> LeftOut | None:
         return LeftOut.NOT_COMPLETE
     if turn.attribution.confidence in (Confidence.AMBIGUOUS, Confidence.HINT):
         return LeftOut.AMBIGUOUS
-    if turn.address.turn_kind is not TurnKind.MAIN:
+    if turn.turn_kind is TurnKind.AUX:
         return LeftOut.AUXILIARY
     return None
 

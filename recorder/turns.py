@@ -51,7 +51,7 @@ class Address:
     group_size: int | None = None  # declared size of the group
     purpose: Purpose = Purpose.TRAIN
     origin: Origin = Origin.LIVE
-    turn_kind: TurnKind = TurnKind.MAIN
+    turn_kind: TurnKind | None = None  # None: it said nothing, and the shape of the run tells
     done: bool = False  # this call ends the trajectory
     tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -66,6 +66,7 @@ class TrajectoryRef:
     group_external_id: str | None = None
     version_id: str | None = None  # its pin (the group's, where the group is declared)
     purpose: Purpose = Purpose.TRAIN
+    session: str | None = None  # what a client called the conversation, where it named no run
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,11 @@ class Parent:
 class Attribution:
     """Which run a call belongs to, how that is known, and how surely."""
 
-    source: str  # path, key, header, tool_call_id, lineage, new …
+    source: str  # path, key, header, session_header, tool_call_id, metadata, lineage, new …
     confidence: Confidence
     trajectory: TrajectoryRef
     parent: Parent | None = None
+    turn_kind: TurnKind | None = None  # what a hint says of the call; None: nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +129,13 @@ class Turn:
     first_token_at: float | None
     finished_at: float | None
     issued_ids: Sequence[tuple[str, str, int]] = ()  # (id we gave out, "tool_call" | "response", choice index)
+
+    @property
+    def stated_kind(self) -> TurnKind | None:
+        """What its client said of the turn: by Hone's own header, else by a vendor's. None: nothing."""
+        return self.address.turn_kind or self.attribution.turn_kind
+
+    @property
+    def turn_kind(self) -> TurnKind:
+        """The turn's kind as far as the call alone can tell; the run's end may tell more (`recorder.turn_kinds`)."""
+        return self.stated_kind or TurnKind.MAIN

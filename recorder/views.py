@@ -120,6 +120,7 @@ class TrajectoryView:
     main_path: Sequence[tuple[str, int]]  # (call id, choice), root to leaf
     feedback: Sequence[FeedbackView]
     scenario: ScenarioView | None
+    session: str | None = None  # what its client called the conversation, where it named no run
 
     @property
     def answer(self) -> str | None:

@@ -99,7 +99,7 @@ def _of_call(trajectory: TrajectoryView, call: CallView) -> LeftOut | None:
         return LeftOut.NOT_COMPLETE
     if call.superseded_by is not None:
         return LeftOut.SUPERSEDED
-    if call.turn_kind is not TurnKind.MAIN:
+    if call.turn_kind is TurnKind.AUX:
         return LeftOut.AUXILIARY
     if call.attribution_confidence in (Confidence.HINT, Confidence.AMBIGUOUS):
         return LeftOut.AMBIGUOUS

@@ -133,6 +133,71 @@ async def test_a_retry_of_an_sdk_is_the_same_turn(proxy: Proxy, engine: FakeEngi
     assert first["trajectory_id"] == second["trajectory_id"]
 
 
+@pytest.mark.parametrize(
+    ("headers", "body", "source"),
+    [
+        ({"X-Session-Id": "../a b"}, {}, "session_header"),
+        ({"Helicone-Session-Id": "7"}, {}, "session_header"),
+        ({}, {"metadata": {"thread_id": "7"}}, "metadata"),
+    ],
+)
+async def test_a_session_that_is_named_keeps_equal_runs_apart(
+    proxy: Proxy, headers: dict[str, str], body: dict[str, Any], source: str
+) -> None:
+    await proxy.chat("Where?")
+    await proxy.chat("Where?", headers=headers, **body)
+    await proxy.chat("Where?", SAID, "And now?", headers=headers, **body)
+    await proxy.chat("Where?", headers=headers, **body)
+    _, first, second, third = await proxy.calls()
+    assert [attribution(call) for call in (first, second, third)] == [(source, "stated")] * 3
+    assert (second["trajectory_id"], second["parent_call_id"]) == (first["trajectory_id"], first["call_id"])
+    assert third["trajectory_id"] != first["trajectory_id"]  # another task of the same session
+    assert second["choices"][0]["trainable"] is True
+    assert first["trajectory_external_id"] is None
+
+
+async def test_a_path_is_stronger_than_a_session(proxy: Proxy) -> None:
+    for path in ("/t/x", "/t/y"):
+        await proxy.chat(path=path, headers={"X-Session-Id": "x"})
+    await proxy.chat(headers={"X-Session-Id": "x"})
+    calls = await proxy.calls()
+    assert [attribution(call)[0] for call in calls] == ["path", "path", "session_header"]
+    assert len({call["trajectory_id"] for call in calls}) == 3
+
+
+async def test_a_cache_key_tells_equal_runs_apart(proxy: Proxy) -> None:
+    for key in ("a", "b"):
+        await proxy.chat("Where?", prompt_cache_key=key)
+    await proxy.chat("Where?", SAID, "And now?", prompt_cache_key="a")
+    first, _, third = await proxy.calls()
+    assert attribution(first) == ("new", "new")
+    assert attribution(third) == ("prompt_cache_key", "exact")
+    assert third["trajectory_id"] == first["trajectory_id"]
+
+
+async def test_a_trace_alone_is_a_hint_and_never_trained(proxy: Proxy) -> None:
+    headers = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    await proxy.chat("Where?", headers=headers)
+    await proxy.chat("Where exactly?", SAID + " (edited)", "And now?", headers=headers)
+    first, second = await proxy.calls()
+    assert attribution(first) == ("new", "new")
+    assert attribution(second) == ("trace", "hint")
+    assert second["trajectory_id"] == first["trajectory_id"]
+    assert [call["choices"][0]["trainable"] for call in (first, second)] == [True, False]
+    await proxy.chat("Where exactly?", SAID + " (edited)", "And now?", SAID, "So?", headers=headers)
+    assert attribution((await proxy.calls())[-1]) == ("lineage", "hint")  # what goes on from a hint is no surer
+
+
+async def test_a_sub_agent_of_a_coding_agent_is_marked(proxy: Proxy) -> None:
+    session = {"X-Claude-Code-Session-Id": "5d1f"}
+    await proxy.chat("Do it", headers=session)
+    await proxy.chat("A part of it", headers=session | {"X-Claude-Code-Agent-Id": "a1"})
+    first, second = await proxy.calls()
+    assert first["trajectory_id"] == second["trajectory_id"]
+    assert (first["turn_kind"], second["turn_kind"]) == ("main", "sub")
+    assert second["choices"][0]["trainable"] is True
+
+
 async def test_a_turn_that_says_done_ends_its_run(proxy: Proxy) -> None:
     await proxy.chat(path="/t/one", headers={"x-hone-done": "true"})
     await proxy.chat(path="/t/one")
