@@ -423,3 +423,57 @@ async def test_a_key_that_is_not_set_is_told_at_the_start(monkeypatch: pytest.Mo
         await Providers([model]).start()
     monkeypatch.setenv("TODAYS_KEY", KEY)
     assert Provider(model).key() == KEY
+
+
+# --- in the other formats
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_messages_are_answered_by_a_providers_model(proxy: Proxy, provider: ProviderServer, stream: bool) -> None:
+    body = {"model": TODAY, "max_tokens": 64, "stream": stream, "messages": [{"role": "user", "content": "Where?"}]}
+    answer = await proxy.http.post("/v1/messages", json=body)
+    assert answer.status_code == 200, answer.text
+    if stream:
+        events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+        said = "".join(e["delta"].get("text", "") for e in events if e["type"] == "content_block_delta")
+        assert events[-1]["type"] == "message_stop"
+    else:
+        said = answer.json()["content"][0]["text"]
+    assert said == "It arrives on Monday"
+    assert provider.requests[0]["max_tokens"] == 64
+    call = await proxy.call()
+    assert (call["dialect"], call["model"], call["choices"][0]["trainable"]) == ("messages", TODAY, False)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_responses_are_answered_by_a_providers_model_and_go_on_by_their_id(
+    proxy: Proxy, provider: ProviderServer, stream: bool
+) -> None:
+    first = await proxy.http.post("/v1/responses", json={"model": TODAY, "input": "Where?"})
+    assert first.status_code == 200, first.text
+    more = {"model": TODAY, "input": "Sure?", "previous_response_id": first.json()["id"], "stream": stream}
+    answer = await proxy.http.post("/v1/responses", json=more)
+    assert answer.status_code == 200, answer.text
+    assert "It arrives on Monday" in answer.text
+    assert ("response.completed" in answer.text) is stream
+    assert [message["role"] for message in provider.requests[1]["messages"]] == ["user", "assistant", "user"]
+    one, two = await proxy.calls()
+    assert (two["parent_call_id"], two["trajectory_id"]) == (one["call_id"], one["trajectory_id"])
+
+
+async def test_completions_are_refused_since_no_provider_is_asked_for_them(
+    proxy: Proxy, engine: FakeEngine, provider: ProviderServer
+) -> None:
+    body = {"model": TODAY, "prompt": "Where"}
+    answer = await proxy.http.post("/v1/completions", json=body)
+    assert (answer.status_code, "/v1/chat/completions" in answer.text) == (400, True)
+    await engine.stop()
+    assert (await proxy.http.post("/v1/completions", json=body | {"model": ALIAS})).status_code == 503
+    assert provider.requests == []
+
+
+async def test_errors_are_told_in_the_callers_format(proxy: Proxy, provider: ProviderServer) -> None:
+    provider.mode = "429"
+    body = {"model": TODAY, "max_tokens": 64, "messages": [{"role": "user", "content": "Where?"}]}
+    answer = await proxy.http.post("/v1/messages", json=body)
+    assert (answer.status_code, answer.json()["type"], answer.headers["retry-after"]) == (429, "error", "7")
