@@ -127,7 +127,8 @@ class Calls:
         self._project_id = parts.project_id
         self._settings = parts.settings
         self._takes_providers = dialect.engine_path == CHAT_PATH  # the form that LiteLLM translates
-        self._rules = Rules(parts.settings.defaults, frozenset(parts.settings.allowed_media_hosts))
+        settings = parts.settings
+        self._rules = Rules(settings.defaults, frozenset(settings.allowed_media_hosts), settings.strict_tools)
         self._commit_timeout_s = parts.recorder_settings.commit_timeout_s
         self._refuse = parts.recorder_settings.on_failure == "refuse"
         self._recorder = parts.recorder

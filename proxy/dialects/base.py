@@ -24,6 +24,7 @@ class Rules:
 
     defaults: Literal["neutral", "engine"] = "neutral"
     media_hosts: frozenset[str] = frozenset()
+    strict_tools: Literal["engine", "plain"] = "engine"
 
 
 @dataclass(frozen=True, slots=True)

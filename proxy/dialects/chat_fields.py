@@ -35,7 +35,7 @@ def request_of(
         response_format=fields.get("response_format"),
         rest=rest,
         body_hash=blake2b(body, digest_size=16).digest(),
-        sampling=engine_fields.sampling(fields, rules, forced(fields)),
+        sampling=engine_fields.sampling(fields, rules, forced(fields, rules)),
         retry_count=int(retries[:4]) if retries.isdigit() else 0,
     )
 
@@ -55,6 +55,8 @@ def for_engine(fields: Body, engine_model: str, rules: Rules, prompt_ids: Sequen
     body["include_reasoning"] = True  # without it the engine hides ids and logprobs; the answer hides it instead
     if body.get("stream"):
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+    if rules.strict_tools == "plain" and body.get("tools"):
+        body["tools"] = [_unforced(tool) for tool in body["tools"]]
     if prompt_ids is not None:
         body["kv_transfer_params"] = {"prompt_token_ids": prompt_ids}
     return body
@@ -98,13 +100,13 @@ def _are_tool_calls(calls: object) -> bool:
     )
 
 
-def forced(fields: Body) -> tuple[str, ...]:
+def forced(fields: Body, rules: Rules) -> tuple[str, ...]:
     """What of tools and formats lets the engine's grammar pick tokens, where plain sampling would not."""
     bends = []
     choice = fields.get("tool_choice")
     if isinstance(choice, dict) or choice == "required":
         bends.append("tool_choice")
-    elif choice != "none" and any(_is_strict(tool) for tool in fields.get("tools") or ()):
+    elif choice != "none" and rules.strict_tools == "engine" and any(map(_is_strict, fields.get("tools") or ())):
         bends.append("strict_tools")
     form = fields.get("response_format")
     if form and form.get("type") != "text":
@@ -115,3 +117,9 @@ def forced(fields: Body) -> tuple[str, ...]:
 def _is_strict(tool: Body) -> bool:
     function = tool.get("function")
     return isinstance(function, dict) and function.get("strict") is True
+
+
+def _unforced(tool: Body) -> Body:
+    if not _is_strict(tool):
+        return tool
+    return {**tool, "function": {k: v for k, v in tool["function"].items() if k != "strict"}}

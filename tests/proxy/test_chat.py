@@ -163,6 +163,17 @@ def test_what_lets_a_grammar_pick_tokens_is_named(more: dict[str, Any], distorti
     assert read(**more).request.sampling.distorting == distorting
 
 
+def test_strict_tools_may_be_offered_plainly_so_that_the_turn_is_learned_from() -> None:
+    rules = Rules(strict_tools="plain")
+    strict = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object"}}}
+    reading = read(rules, tools=[strict, FIND])
+    sent = json.loads(reading.engine_body("adapter-1"))["tools"]
+    assert sent == [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}, FIND]
+    assert reading.request.sampling.distorting == ()
+    assert list(reading.request.tools) == [strict, FIND]  # recorded as the client sent them
+    assert read(rules, tools=[strict], tool_choice="required").request.sampling.distorting == ("tool_choice",)
+
+
 @pytest.mark.parametrize(
     ("more", "param"),
     [
