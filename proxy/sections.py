@@ -69,9 +69,9 @@ class ProxySettings(BaseModel):
     what a template would drop or rewrite, a thinking model's earlier thinking above all, stays in the context as it was
     sampled. Where equal meaning is not certain, the turn is sent as it came, and the call says why."""
     strict_tools: Literal["engine", "plain"] = "engine"
-    """What `strict: true` of a tool becomes. `engine`: the engine's grammar holds the model to the tool's schema, and the
-    turn is not trained on, since its logprobs are not those of free sampling. `plain`: the tool is offered without it, so
-    that agents whose SDK marks every tool strict (OpenAI's Agents SDK does) are learned from."""
+    """What `strict: true` of a tool becomes. `engine`: the engine's grammar holds the model to the tool's schema, and
+    the turn is not trained on, since its logprobs are not those of free sampling. `plain`: the tool is offered without
+    it, so that agents whose SDK marks every tool strict (OpenAI's Agents SDK does) are learned from."""
     unrecorded: bool = False
     """Whether a generating route that is not recorded yet is passed through instead of answered with 501."""
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
