@@ -43,6 +43,7 @@ from proxy.metrics import Metrics
 from proxy.providers import Provider, ProviderReply, Providers
 from proxy.replies import say
 from proxy.sections import ProxySettings
+from proxy.traces import Traces
 from proxy.upstream import Client, Reply
 from proxy.versions import InService, Route, Target
 from recorder.errors import StoreError
@@ -69,6 +70,7 @@ class Call:
     target: Target | None  # None: another provider's model
     answer: Answer
     provider: Provider | None = None  # who is asked instead of an engine
+    traceparent: bytes | None = None
     id: str = field(default_factory=lambda: new_id("call"))
     started_at: float = field(default_factory=time.time)
     attribution: Attribution | None = None  # None: it cannot be recorded
@@ -112,6 +114,7 @@ class Parts:
     client: Client
     providers: Providers
     metrics: Metrics
+    traces: Traces
 
 
 class Calls:
@@ -130,6 +133,7 @@ class Calls:
         self._client = parts.client
         self._providers = parts.providers
         self._metrics = parts.metrics
+        self._traces = parts.traces
         self._attributor = Attributor(parts.project_id, parts.recorder, parts.versions)
         self._conversations = Conversations()
         self._alarmed_at = float("-inf")
@@ -160,7 +164,9 @@ class Calls:
         if provider is not None and not self._takes_providers:
             raise BadRequest(f"{model!r} is another provider's model: it is served by /v1/chat/completions.")
         target = self._target(model, caller) if provider is None else None
-        return Call(caller, scope["hone.stated"], reading, target, reading.answer(), provider)
+        return Call(
+            caller, scope["hone.stated"], reading, target, reading.answer(), provider, headers.get(b"traceparent")
+        )
 
     async def _reading(self, body: bytes, headers: Mapping[bytes, bytes]) -> Reading:
         return self._dialect.read(body, headers, self._rules)
@@ -354,6 +360,7 @@ class Calls:
         except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
             return self._alarm(call, "store", e)
         self._metrics.committed(time.perf_counter() - began)
+        self._traces.seen(call.traceparent, call.attribution.trajectory.id)
         self._conversations.note(call.stated.address, call.reading, sampled)
         return None
 

@@ -54,6 +54,7 @@ async def run(settings: HoneSettings) -> None:
                 versions=versions,
                 background=(controller.running,) if aliases else (),  # without an alias there is no engine
                 fallbacks=settings.fallbacks(),
+                mcp=settings.mcp,
             )
         )
         log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), host, port)
