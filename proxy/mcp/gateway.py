@@ -43,6 +43,7 @@ _LISTED: Final[Mapping[str, tuple[str, str]]] = {  # method → kind of list, fi
     "resources/list": ("resources", "resources"),
     "resources/templates/list": ("templates", "resourceTemplates"),
 }
+_CACHED: Final = frozenset({*_LISTED, "resources/read"})
 
 Params = Mapping[str, Any]
 
@@ -94,7 +95,7 @@ class Gateway:
         except ValueError as e:
             raise MCPError(types.INVALID_PARAMS, str(e)) from e
         result = {field: list(page)} | ({"nextCursor": following} if following is not None else {})
-        return result | hints if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else result
+        return _in_form(ctx, result | hints)
 
     # --- what goes to one server
 
@@ -176,7 +177,7 @@ class Gateway:
             result = await self._parking.run(exchange, caller.key, ctx.method, params, send)
         else:
             result = await send(params)
-        return _of_ours(result)
+        return _in_form(ctx, _of_ours(result))
 
     @staticmethod
     async def _send(
@@ -261,6 +262,16 @@ def _of_ours(result: dict[str, Any]) -> dict[str, Any]:
         return result
     kept = {k: v for k, v in meta.items() if k != types.SERVER_INFO_META_KEY}
     return {**{k: v for k, v in result.items() if k != "_meta"}, **({"_meta": kept} if kept else {})}
+
+
+def _in_form(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
+    """What the caller's era requires of every result, where the server's did not know it."""
+    if not _modern(ctx):
+        return result
+    kept = {"ttlMs": 0, "cacheScope": "private"} if ctx.method in _CACHED else {}
+    if result.get("resultType") == "input_required":
+        return result
+    return {"resultType": "complete", **kept, **result}
 
 
 async def _nothing(work: Awaitable[None]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from proxy.app import Deps, HoneApp, create_app
+from proxy.mcp.settings import McpServerSettings
 from proxy.sections import ProxySettings
 from proxy.server import listen, serve
 from proxy.versions import InService
@@ -87,6 +88,7 @@ async def serving(
     recording: RecorderSettings | None = None,
     base: str = BASE,
     fallbacks: Mapping[str, str] | None = None,
+    mcp: Mapping[str, McpServerSettings] | None = None,
 ) -> AsyncIterator[Proxy]:
     """A proxy that serves the alias from `engine` until the block ends."""
     settings, recording = settings or ProxySettings(port=0), recording or RecorderSettings()
@@ -103,7 +105,9 @@ async def serving(
     )
     recorder = Recorder(store, recording)
     versions = InService(store, PROJECT, settings)
-    app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions, fallbacks=fallbacks or {}))
+    app = create_app(
+        Deps(PROJECT, settings, recording, store, recorder, versions, mcp=mcp or {}, fallbacks=fallbacks or {})
+    )
     sock = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     running = asyncio.ensure_future(serve(app, sock, stop_timeout_s=1))
