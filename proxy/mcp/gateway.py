@@ -132,7 +132,8 @@ class Gateway:
             except MCPError as e:
                 if e.error.code not in _NOT_FOUND:
                     raise
-                refusal = e
+                # each era has a code of its own for it
+                refusal = not_found(uri, modern=_modern(ctx)) if _says_not_found(e) else e
         raise refusal
 
     async def complete(self, ctx: Context, params: Any) -> dict[str, Any]:
@@ -253,6 +254,11 @@ class _Facade(Server[Any]):
 
 def _modern(ctx: Context) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def _says_not_found(error: MCPError) -> bool:
+    data = error.error.data
+    return error.error.code == RESOURCE_NOT_FOUND or (isinstance(data, Mapping) and "uri" in data)
 
 
 def _of_ours(result: dict[str, Any]) -> dict[str, Any]:

@@ -135,7 +135,9 @@ class Pool:
     # --- what the links hear
 
     def changed(self, link: Link, event: ServerEvent) -> None:
-        """A list or a resource of a server changed."""
+        """A list or a resource of a server changed. It says so on each of its links: one is listened to."""
+        if link is not self.upstreams[link.name].link:
+            return
         self.upstreams[link.name].outdated()
         self._tell(event)
 

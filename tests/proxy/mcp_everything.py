@@ -582,13 +582,17 @@ async def served(everything: Everything, *, era: str = "both", port: int = 0) ->
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext  # type: ignore[assignment,method-assign]
     sock = config.bind_socket()
-    async with app.manager.run():
-        running = asyncio.ensure_future(server.serve(sockets=[sock]))
-        try:
-            yield f"http://127.0.0.1:{sock.getsockname()[1]}/mcp"
-        finally:
-            server.should_exit = server.force_exit = True
-            await running
+
+    async def run() -> None:
+        async with app.manager.run():  # in one task with its end, which a fixture's may not be
+            await server.serve(sockets=[sock])
+
+    running = asyncio.ensure_future(run())
+    try:
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}/mcp"
+    finally:
+        server.should_exit = server.force_exit = True
+        await running
 
 
 async def _stdio(everything: Everything) -> None:
