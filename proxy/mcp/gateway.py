@@ -110,7 +110,7 @@ class Gateway:
         upstream, own, known = found
         called = Called(upstream.name, name, own, arguments, known.get("annotations"))
         forward = partial(self._forward, ctx, upstream, {**sent, "name": own}, schema=self.pool.schema(name))
-        return await self._calling.call(ctx, called, forward)
+        return _in_form(ctx, await self._calling.call(ctx, called, forward))
 
     async def _unknown_tool(self, name: str) -> dict[str, Any]:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:200]}")
