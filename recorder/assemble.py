@@ -15,7 +15,7 @@ from recorder import canonical, media, tokens
 from recorder.errors import CorruptRecord
 from recorder.lineage import CallNode, not_selected, path_to
 from recorder.rows import CHOICE_EXTRAS
-from recorder.states import CallState, Confidence, Origin, Purpose, ToolCallState, TrajectoryState, TurnKind
+from recorder.states import CallState, Confidence, Origin, Purpose, ToolOutcome, TrajectoryState, TurnKind
 from recorder.trainable import LeftOut
 from recorder.turns import Message, Parent, Sampling
 from recorder.views import CallView, ChoiceView, FeedbackView, ScenarioView, ToolCallView, TrajectoryView
@@ -247,7 +247,7 @@ def tool_call_view(row: Row) -> ToolCallView:
         name=row.name,
         tool=row.tool,
         arguments=row.arguments,
-        state=ToolCallState(row.state),
+        outcome=ToolOutcome(row.outcome),
         result=row.result,
         error=row.error,
         annotations=row.annotations,

@@ -180,7 +180,7 @@ def _tool(call: ToolCallView) -> dict[str, Any]:
         "name": call.name,
         "tool": call.tool,
         "arguments": call.arguments,
-        "status": call.state.value,
+        "status": call.outcome.value,
         "result": call.result,
         "error": call.error,
         "annotations": call.annotations,

@@ -292,7 +292,7 @@ tool_calls = Table(
     Column("name", Text, nullable=False),  # as the agent called it
     Column("tool", Text, nullable=False),  # as its server calls it
     Column("arguments", JSON),
-    Column("state", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
     Column("result", JSON),  # what the server answered, whole
     Column("error", Text),
     Column("annotations", JSON),  # readOnlyHint, destructiveHint … as the server declared them

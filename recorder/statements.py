@@ -349,7 +349,7 @@ TOOL_REQUESTS: Final = Statement(
                 _by_tool.c.call_id == tool_requests.c.call_id,
                 _by_tool.c.choice == tool_requests.c.choice,
                 _by_tool.c.position == tool_requests.c.position,
-                ~_is(_by_tool.c.state, "input_required"),
+                ~_is(_by_tool.c.outcome, "input_required"),
             )
         ),
     )

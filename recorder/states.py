@@ -109,7 +109,7 @@ class TurnKind(StrEnum):
     AUX = "aux"
 
 
-class ToolCallState(StrEnum):
+class ToolOutcome(StrEnum):
     """What became of a tool call that went through the gateway."""
 
     COMPLETE = "complete"

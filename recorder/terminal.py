@@ -279,12 +279,12 @@ def _tool_facts(one: ToolCallView) -> list[str]:
     kind = "read-only" if declared.get("readOnlyHint") else "destructive" if declared.get("destructiveHint") else None
     took = f"{one.finished_at - one.started_at:.2f} s"
     known = f"{one.join_source}/{one.join_confidence}"
-    facts = (one.name, one.server and f"by {one.server}", one.state, took, kind, known, one.error)
+    facts = (one.name, one.server and f"by {one.server}", one.outcome, took, kind, known, one.error)
     return [fact for fact in facts if fact]
 
 
 def _other_tools(calls: Sequence[ToolCallView]) -> RenderableType:
-    rows = [(when(t.started_at), t.state, t.name, json.dumps(t.arguments)[:200], t.error) for t in calls]
+    rows = [(when(t.started_at), t.outcome, t.name, json.dumps(t.arguments)[:200], t.error) for t in calls]
     title = Text("tool calls beside the main path", style="dim")
     return Group(title, table(("", "", "", "", ""), rows)) if rows else Text()
 

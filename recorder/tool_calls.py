@@ -18,7 +18,7 @@ from recorder.ids import first_id_at, new_id
 from recorder.lanes import Executor, Lane
 from recorder.memory import Memory
 from recorder.placing import Place
-from recorder.states import Confidence, ToolCallState
+from recorder.states import Confidence, ToolOutcome
 from recorder.tool_requests import match
 from recorder.turns import Address, TrajectoryRef
 from recorder.writer import PlaceJob, ToolJob, Writer
@@ -59,7 +59,7 @@ class ToolCall:
     name: str  # as the agent called it
     tool: str  # as its server calls it
     arguments: Mapping[str, Any]
-    state: ToolCallState
+    outcome: ToolOutcome
     result: Mapping[str, Any] | None
     error: str | None
     annotations: Mapping[str, Any] | None
@@ -131,7 +131,7 @@ class ToolCalls:
 
     async def commit(self, call: ToolCall) -> None:
         """Write a tool call; returns when it is durable, raises StoreUnavailable where it is not."""
-        if call.state is ToolCallState.INPUT_REQUIRED:
+        if call.outcome is ToolOutcome.INPUT_REQUIRED:
             self.release(call.joined)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         row = _row(call)
@@ -185,7 +185,7 @@ def _row(call: ToolCall) -> tuple[Any, ...]:
         call.name,
         call.tool,
         rows.json_text(call.arguments),
-        call.state.value,
+        call.outcome.value,
         rows.json_text(call.result) if call.result is not None else None,
         call.error,
         rows.json_text(call.annotations) if call.annotations is not None else None,

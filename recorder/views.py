@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recorder.states import CallState, Confidence, GroupState, Origin, Purpose, ToolCallState, TrajectoryState, TurnKind
+from recorder.states import CallState, Confidence, GroupState, Origin, Purpose, ToolOutcome, TrajectoryState, TurnKind
 from recorder.turns import Message, Sampling
 
 
@@ -79,7 +79,7 @@ class ToolCallView:
     name: str
     tool: str
     arguments: Any
-    state: ToolCallState
+    outcome: ToolOutcome
     result: Any
     error: str | None
     annotations: Mapping[str, Any] | None

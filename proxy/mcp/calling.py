@@ -23,7 +23,7 @@ from proxy.metrics import Metrics
 from proxy.traces import Traces
 from recorder.ids import new_id
 from recorder.recorder import Recorder
-from recorder.states import Confidence, ToolCallState
+from recorder.states import Confidence, ToolOutcome
 from recorder.tool_calls import Joined, ToolCall
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Called:
     id: str = field(default_factory=lambda: new_id("tool"))
     started_at: float = field(default_factory=time.time)
     joined: Joined = UNJOINED
-    state: ToolCallState = ToolCallState.ABORTED
+    outcome: ToolOutcome = ToolOutcome.ABORTED
     result: Mapping[str, Any] | None = None
     error: str | None = None
 
@@ -74,10 +74,10 @@ class Calling:
         try:
             result = await answer()
         except UpstreamDown as e:
-            called.state, called.error = ToolCallState.ERRORED, str(e)
+            called.outcome, called.error = ToolOutcome.ERRORED, str(e)
             result = {"content": [{"type": "text", "text": str(e)}], "isError": True}
         except MCPError as e:
-            called.state, called.error = ToolCallState.ERRORED, f"{e.error.code}: {e.error.message}"
+            called.outcome, called.error = ToolOutcome.ERRORED, f"{e.error.code}: {e.error.message}"
             await self._end(called)
             raise
         except asyncio.CancelledError:
@@ -86,7 +86,7 @@ class Calling:
             raise
         else:
             called.result = result
-            called.state, called.error = _outcome(result)
+            called.outcome, called.error = _outcome(result)
         await self._end(called)
         return result
 
@@ -138,7 +138,7 @@ class Calling:
 
     async def _commit(self, called: Called) -> None:
         now = time.time()
-        self._metrics.tool_call(called.server or "unknown", called.state.value, now - called.started_at)
+        self._metrics.tool_call(called.server or "unknown", called.outcome.value, now - called.started_at)
         await self._recorder.tools.commit(
             ToolCall(
                 id=called.id,
@@ -148,7 +148,7 @@ class Calling:
                 name=called.name,
                 tool=called.tool,
                 arguments=called.arguments,
-                state=called.state,
+                outcome=called.outcome,
                 result=called.result,
                 error=called.error,
                 annotations=called.annotations,
@@ -170,10 +170,11 @@ class Calling:
             )
 
 
-def _outcome(result: Mapping[str, Any]) -> tuple[ToolCallState, str | None]:
+def _outcome(result: Mapping[str, Any]) -> tuple[ToolOutcome, str | None]:
     if result.get("resultType") == "input_required":
-        return ToolCallState.INPUT_REQUIRED, None
+        return ToolOutcome.INPUT_REQUIRED, None
     if not result.get("isError"):
-        return ToolCallState.COMPLETE, None
-    texts = [c.get("text") for c in result.get("content") or () if isinstance(c, Mapping)]
-    return ToolCallState.FAILED, next((t[:2000] for t in texts if isinstance(t, str)), "the tool said that it failed")
+        return ToolOutcome.COMPLETE, None
+    content = result.get("content")
+    texts = [c.get("text") for c in content if isinstance(c, Mapping)] if isinstance(content, list) else []
+    return ToolOutcome.FAILED, next((t[:2000] for t in texts if isinstance(t, str)), "the tool said that it failed")

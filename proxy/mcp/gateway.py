@@ -7,7 +7,7 @@ recording (`proxy.mcp.calling`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -19,7 +19,9 @@ from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
+from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from proxy.asgi import Receive, Scope, Send
 from proxy.auth import Caller
@@ -42,6 +44,11 @@ _LISTED: Final[Mapping[str, tuple[str, str]]] = {  # method → kind of list, fi
     "prompts/list": ("prompts", "prompts"),
     "resources/list": ("resources", "resources"),
     "resources/templates/list": ("templates", "resourceTemplates"),
+}
+_BODIES: Final[Mapping[str, str]] = {
+    "tools/call": "content",
+    "prompts/get": "messages",
+    "resources/read": "contents",
 }
 _CACHED: Final = frozenset({*_LISTED, "resources/read"})
 
@@ -108,7 +115,7 @@ class Gateway:
             called = Called(None, name, name, arguments, None)
             return await self._calling.call(ctx, called, partial(self._unknown_tool, name))
         upstream, own, known = found
-        called = Called(upstream.name, name, own, arguments, known.get("annotations"))
+        called = Called(upstream.name, name, own, arguments, _mapping(known.get("annotations")))
         forward = partial(self._forward, ctx, upstream, {**sent, "name": own}, schema=self.pool.schema(name))
         return _in_form(ctx, await self._calling.call(ctx, called, forward))
 
@@ -178,7 +185,7 @@ class Gateway:
             result = await self._parking.run(exchange, caller.key, ctx.method, params, send)
         else:
             result = await send(params)
-        return _in_form(ctx, _of_ours(result))
+        return _checked(ctx, upstream.name, _in_form(ctx, _of_ours(result)))
 
     @staticmethod
     async def _send(
@@ -256,6 +263,10 @@ def _modern(ctx: Context) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
+def _mapping(value: object) -> Mapping[str, Any] | None:
+    return value if isinstance(value, Mapping) else None
+
+
 def _says_not_found(error: MCPError) -> bool:
     data = error.error.data
     return error.error.code == RESOURCE_NOT_FOUND or (isinstance(data, Mapping) and "uri" in data)
@@ -278,6 +289,21 @@ def _in_form(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
     if result.get("resultType") == "input_required":
         return result
     return {"resultType": "complete", **kept, **result}
+
+
+def _checked(ctx: Context, server: str, result: dict[str, Any]) -> dict[str, Any]:
+    """The result, unless its caller could not read it. Raises MCPError."""
+    try:
+        methods.validate_server_result(ctx.method, ctx.protocol_version, result)
+        # the SDK takes any complete result of today's era for one that asks for nothing
+        body = result[_BODIES[ctx.method]] if result.get("resultType") == "complete" and ctx.method in _BODIES else []
+        if not isinstance(body, Sequence):
+            raise KeyError(ctx.method)
+    except (ValidationError, KeyError) as e:
+        raise MCPError(
+            types.INTERNAL_ERROR, f"the MCP server {server!r} answered {ctx.method} with what is no result of it"
+        ) from e
+    return result
 
 
 async def _nothing(work: Awaitable[None]) -> dict[str, Any]:

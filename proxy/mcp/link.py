@@ -234,7 +234,7 @@ class Link:
             found = {}
         versions = found.get("supportedVersions")
         if isinstance(versions, list) and (mutual := [v for v in MODERN_PROTOCOL_VERSIONS if v in versions]):
-            return Speaks(mutual[-1], True, found.get("capabilities") or {}, found.get("instructions"))
+            return _speaks(mutual[-1], True, found)
         return await self._shake_hands(dispatcher)
 
     async def _shake_hands(self, dispatcher: JSONRPCDispatcher[TransportContext]) -> Speaks:
@@ -249,7 +249,7 @@ class Link:
             raise UpstreamDown(f"it speaks version {str(version)[:40]!r} of the protocol, which Hone does not")
         headers = {MCP_PROTOCOL_VERSION_HEADER: version}
         await dispatcher.notify("notifications/initialized", None, {"headers": headers})
-        return Speaks(version, False, found.get("capabilities") or {}, found.get("instructions"))
+        return _speaks(str(version), False, found)
 
     def _bare(self, method: str) -> tuple[dict[str, Any], dict[str, str]]:
         return wire.stamped(
@@ -375,6 +375,16 @@ class Link:
         if current is not None or len(self.in_flight) != 1:
             return current
         return self.in_flight[0]
+
+
+def _speaks(version: str, modern: bool, found: Mapping[str, Any]) -> Speaks:
+    capabilities, instructions = found.get("capabilities"), found.get("instructions")
+    return Speaks(
+        version,
+        modern,
+        capabilities if isinstance(capabilities, Mapping) else {},
+        instructions if isinstance(instructions, str) else None,
+    )
 
 
 def _usable(exchange: Exchange | None) -> Mapping[str, Any]:

@@ -34,6 +34,8 @@ async def drive(exchange: Exchange, params: Params, send: Send) -> dict[str, Any
         if result.get("resultType") != "input_required":
             return result
         questions = result.get("inputRequests") or {}
+        if not isinstance(questions, Mapping) or not all(map(_is_question, questions.values())):
+            raise MCPError(types.INTERNAL_ERROR, "the server asked for input in a way that the protocol does not know")
         if questions:
             answers = await _answers(exchange, questions)
         else:
@@ -45,6 +47,14 @@ async def drive(exchange: Exchange, params: Params, send: Send) -> dict[str, Any
         if sent["requestState"] is None:
             del sent["requestState"]
     raise MCPError(types.INTERNAL_ERROR, f"the server asked its caller {MOST_ROUNDS} times and did not answer")
+
+
+def _is_question(value: object) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and isinstance(value.get("method"), str)
+        and isinstance(value.get("params"), Mapping | None)
+    )
 
 
 async def _answers(exchange: Exchange, questions: Mapping[str, Any]) -> dict[str, Any]:

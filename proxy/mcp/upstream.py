@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +16,17 @@ from typing import Any, Final
 
 import orjson
 from mcp.shared.inbound import find_invalid_x_mcp_header
+from mcp_types import methods
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
+from pydantic import ValidationError
 
 from proxy.mcp.errors import UpstreamDown
 from proxy.mcp.exchange import Exchange
 from proxy.mcp.link import Link, Watcher
 from proxy.mcp.names import Filter
 from proxy.mcp.settings import McpServerSettings
+
+log = logging.getLogger(__name__)
 
 LIST_TIMEOUT_S: Final = 5.0
 FRESH_S: Final = 1.0  # a list that is asked for again within this time is not fetched again
@@ -149,14 +155,36 @@ class Upstream:
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str):
                 break
-        hints = {name: first[name] for name in ("ttlMs", "cacheScope") if name in first}
-        listing = self._lists[kind] = Listing(items, hints, time.monotonic())
+        listing = self._lists[kind] = Listing(items, _hints(first), time.monotonic())
         return listing
 
     def _may_be_seen(self, kind: str, item: Mapping[str, Any], key: str) -> bool:
+        if not self.filter.admits(str(item[key])):
+            return False
         if kind == "tools" and find_invalid_x_mcp_header(item.get("inputSchema")) is not None:
             return False  # the protocol has clients drop such a tool
-        return self.filter.admits(str(item[key]))
+        if _is_sound(kind, item):
+            return True
+        log.warning("the MCP server %s lists %r in %s, which is malformed: left out", self.name, item[key][:80], kind)
+        return False
+
+
+def _is_sound(kind: str, item: Mapping[str, Any]) -> bool:
+    """Whether callers of both eras can read it: in the list of all servers, one bad entry would spoil the others."""
+    _, method, field, _ = LISTS[kind]
+    alone = {field: [item], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    try:
+        for version in (LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION):
+            methods.validate_server_result(method, version, alone)
+    except ValidationError:
+        return False
+    return True
+
+
+def _hints(page: Mapping[str, Any]) -> dict[str, Any]:
+    ttl, scope = page.get("ttlMs"), page.get("cacheScope")
+    sound = isinstance(ttl, int) and ttl >= 0 and scope in ("public", "private")
+    return {"ttlMs": ttl, "cacheScope": scope} if sound else {}
 
 
 def _entries(page: Mapping[str, Any], field: str, key: str) -> Sequence[Mapping[str, Any]]:

@@ -156,6 +156,71 @@ async def test_what_is_denied_is_not_there(store: Store) -> None:
     assert everything.seen == []
 
 
+async def hostile(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A server that answers everything with what no server may say."""
+    try:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            length = next(int(h.split(b":")[1]) for h in head.split(b"\r\n") if h.lower().startswith(b"content-length"))
+            asked = json.loads(await reader.readexactly(length))
+            told = {"jsonrpc": "2.0", "id": asked.get("id"), "result": _nonsense(asked)}
+            body = json.dumps(told).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body))
+            writer.write(body)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    finally:
+        writer.close()
+
+
+def _nonsense(asked: dict[str, Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object"}
+    answers: dict[str, dict[str, Any]] = {
+        "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": 1}, "instructions": [3]},
+        "tools/list": {
+            "tools": [
+                7,
+                {"name": 3},
+                {"name": "bad", "inputSchema": "none"},
+                {"name": "odd", "inputSchema": schema, "annotations": [1]},
+                {"name": "good", "inputSchema": schema},
+            ],
+            "ttlMs": "forever",
+            "cacheScope": 3,
+        },
+        "tools/call": {"resultType": "input_required", "inputRequests": [1]}
+        if asked.get("params", {}).get("name") == "good"
+        else {"content": 7, "isError": True},
+    }
+    return answers.get(asked["method"], {"prompts": 1})
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_what_a_hostile_server_says_harms_itself_alone(store: Store, mode: str) -> None:
+    server = await asyncio.start_server(hostile, "127.0.0.1", 0)
+    evil = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    async with server, served(Everything()) as url, FakeEngine() as engine:
+        servers = {"evil": McpServerSettings(url=evil), "well": McpServerSettings(url=url)}
+        async with (
+            serving(store, engine, mcp=servers) as proxy,
+            Client(f"{proxy.url}/mcp", mode=mode) as client,
+        ):
+            tools = {tool.name for tool in (await client.list_tools()).tools}
+            assert {name for name in tools if name.startswith("evil")} == {"evil__good"}
+            assert "well__find_order" in tools
+            for name in ("evil__good", "evil__other"):
+                with pytest.raises(MCPError):
+                    await client.call_tool(name)
+            assert said(await client.call_tool("well__find_order", {"order_id": "1"})).startswith("order 1")
+            assert (await client.list_prompts()).prompts
+        server.close()
+    lines = [line async for line in tool_lines(store, PROJECT)]
+    assert [(line["server"], line["status"]) for line in lines] == [
+        ("evil", "errored"),
+        ("evil", "errored"),
+        ("well", "complete"),
+    ]
+
+
 async def test_names_stay_as_they_are_with_one_server(store: Store) -> None:
     async with served(Everything()) as url, FakeEngine() as engine:
         settings = ProxySettings(port=0, mcp_prefix="none")

@@ -264,7 +264,7 @@ def test_models_that_contradict_something_are_named(tmp_path: Path, text: str, t
 def test_mcp_servers_are_read_and_their_secrets_not_shown(tmp_path: Path) -> None:
     write(
         tmp_path,
-        "[mcp.orders]\nurl = 'http://127.0.0.1:9/mcp'\ntoken = 'sesame'\nheaders = { x-key = 'open' }\n"
+        "[mcp.orders]\nurl = 'http://127.0.0.1:9/mcp'\ntoken = 'sesame'\nheaders = { x-key = 'hush-hush' }\n"
         "[mcp.files]\ncommand = 'files-server'\nargs = ['.']\nenv = { KEY = 'sesame' }\ncwd = 'data'\ndeny = ['rm*']\n",
     )
     settings = load_settings(None, {"mcp": {"more": {"url": "http://127.0.0.1:8/mcp"}}}).settings
@@ -272,7 +272,7 @@ def test_mcp_servers_are_read_and_their_secrets_not_shown(tmp_path: Path) -> Non
     assert settings.mcp["files"].cwd == tmp_path / "data"
     told = str([shown(key, value) for key, value in leaves(settings)])
     assert "sesame" not in told
-    assert "open" not in told
+    assert "hush-hush" not in told
 
 
 @pytest.mark.parametrize(

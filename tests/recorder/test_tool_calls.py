@@ -14,7 +14,7 @@ from recorder.export import raw_lines, tool_lines
 from recorder.ids import first_id_at, new_id
 from recorder.recorder import Recorder
 from recorder.schema import trajectories
-from recorder.states import Confidence, ToolCallState, TrajectoryState
+from recorder.states import Confidence, ToolOutcome, TrajectoryState
 from recorder.store import Store
 from recorder.tool_calls import Asked, Joined, ToolCall, choose
 from recorder.tool_requests import match, requests_in
@@ -37,7 +37,7 @@ def done(joined: Joined, **changes: Any) -> ToolCall:
         "name": "find",
         "tool": "find",
         "arguments": ARGUMENTS,
-        "state": ToolCallState.COMPLETE,
+        "outcome": ToolOutcome.COMPLETE,
         "result": {"content": [{"type": "text", "text": "found"}]},
         "error": None,
         "annotations": {"readOnlyHint": True},
@@ -103,7 +103,7 @@ async def test_a_turn_that_was_gone_on_with_waits_no_longer(recorder: Recorder, 
 async def test_a_tool_that_asks_something_first_leaves_the_request_open(recorder: Recorder, talk: Talk) -> None:
     await talk.call([user("?")], tool_turn("id-1"))
     first = await recorder.tools.join(PROJECT, "find", ARGUMENTS)
-    await recorder.tools.commit(done(first, state=ToolCallState.INPUT_REQUIRED))
+    await recorder.tools.commit(done(first, outcome=ToolOutcome.INPUT_REQUIRED))
     assert (await call(recorder)).asked == first.asked
 
 
@@ -159,10 +159,10 @@ async def test_a_run_reads_as_one_timeline(recorder: Recorder, talk: Talk, store
     await call(recorder)
     await talk.call([user("?"), tool_turn("id-1"), tool_result("id-1")], "done")
     stray = await recorder.tools.join(PROJECT, "look", {}, stated=asked.attribution.trajectory.id, source="path")
-    failed: dict[str, Any] = {"state": ToolCallState.ERRORED, "result": None, "error": "\x1b[2Jgone", "name": "look"}
+    failed: dict[str, Any] = {"outcome": ToolOutcome.ERRORED, "result": None, "error": "\x1b[2Jgone", "name": "look"}
     await recorder.tools.commit(done(stray, **failed))
     view = await load_trajectory(store, asked.attribution.trajectory.id)
-    assert [(t.name, t.tool_call_id, t.state) for t in view.tool_calls] == [
+    assert [(t.name, t.tool_call_id, t.outcome) for t in view.tool_calls] == [
         ("find", "id-1", "complete"),
         ("look", None, "errored"),
     ]

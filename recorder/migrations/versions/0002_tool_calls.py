@@ -41,7 +41,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("tool", sa.Text(), nullable=False),
         sa.Column("arguments", sa.JSON(), nullable=True),
-        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("outcome", sa.Text(), nullable=False),
         sa.Column("result", sa.JSON(), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
         sa.Column("annotations", sa.JSON(), nullable=True),
