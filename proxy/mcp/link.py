@@ -334,16 +334,18 @@ class Link:
             sent, options = self._prepared(connection.speaks, "subscriptions/listen", {"notifications": wanted}, None)
             options.pop("timeout")
             options["request_id"] = f"listen-{next(self._listen_ids)}"
+            began = time.monotonic()
             with anyio.CancelScope() as self._listening:
                 try:
                     await connection.dispatcher.send_raw_request("subscriptions/listen", sent, options)
-                    wait_s = FIRST_WAIT_S
                 except MCPError as e:
                     if e.error.code in (wire.UNREACHABLE, types.CONNECTION_CLOSED):
                         self._lost(e.error.message)
                     else:
                         self._heard.set()
                         return  # it tells nobody of changes
+            if time.monotonic() - began > LONGEST_WAIT_S:
+                wait_s = FIRST_WAIT_S
             if not self._listening.cancelled_caught:
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
