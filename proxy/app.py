@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from litestar import Litestar, Request, Response, asgi
 from litestar.di import Provide
@@ -31,18 +31,20 @@ from proxy.continuity import Continuity
 from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect
 from proxy.dialects.responses import ResponsesDialect
-from proxy.errors import CallerError, ConfigError
+from proxy.errors import CallerError, ConfigError, Missing
 from proxy.gate import Gate
 from proxy.history import History
 from proxy.hone_routes import HANDLERS, Hone
+from proxy.mcp.settings import McpServerSettings
 from proxy.metrics import Metrics
 from proxy.model_routes import GENERATING, PASSED, ModelRoutes
 from proxy.providers import Providers
-from proxy.replies import advice, error_of, rendered, send_json
+from proxy.replies import MCP_PATH, advice, error_of, rendered, say, send_json
 from proxy.response_calls import ResponseCalls
 from proxy.response_routes import ResponseRoutes
 from proxy.sections import ProxySettings
 from proxy.several_prompts import SeveralPrompts
+from proxy.traces import Traces
 from proxy.upstream import Client
 from proxy.versions import InService
 from recorder.errors import RecorderError
@@ -50,6 +52,9 @@ from recorder.keys import any_keys
 from recorder.recorder import Recorder
 from recorder.settings import RecorderSettings
 from recorder.store import Store
+
+if TYPE_CHECKING:
+    from proxy.mcp.gateway import Gateway
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class Deps:
     recorder: Recorder
     versions: InService
     background: Sequence[Callable[[], AbstractAsyncContextManager[Any]]] = ()  # runs while the app does
+    mcp: Mapping[str, McpServerSettings] = field(default_factory=dict)
     fallbacks: Mapping[str, str] = field(default_factory=dict)  # alias → the model of [[proxy.models]] in its place
     reasoning_parser: str | None = None  # the engine's
 
@@ -88,8 +94,11 @@ class HoneApp(Gate):
             providers=self._providers,
             metrics=self.metrics,
             continuity=_continuity(deps, self._client),
+            traces=Traces(),
         )
-        super().__init__(_routed(deps, parts, self._background), Guard(deps.store, deps.project_id))
+        self._gateway = _gateway(deps, parts) if deps.mcp else None
+        routed = _routed(deps, parts, self._background, self._gateway or _no_gateway)
+        super().__init__(routed, Guard(deps.store, deps.project_id))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -109,6 +118,8 @@ class HoneApp(Gate):
             await deps.versions.start()
             stack.push_async_callback(deps.versions.stop)
             stack.push_async_callback(self._background.stop)
+            if self._gateway is not None:
+                await stack.enter_async_context(self._gateway.running())
             for part in deps.background:
                 await stack.enter_async_context(part())
             yield
@@ -119,7 +130,7 @@ def create_app(deps: Deps) -> HoneApp:
     return HoneApp(deps)
 
 
-def _routed(deps: Deps, parts: Parts, background: Background) -> App:
+def _routed(deps: Deps, parts: Parts, background: Background, gateway: App) -> App:
     models = ModelRoutes(deps.settings, deps.versions, parts.client)
     hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
     litestar = Litestar(
@@ -128,6 +139,7 @@ def _routed(deps: Deps, parts: Parts, background: Background) -> App:
             _mounted(response_routes.PATH, _responses(deps.store, parts, background), whole_tree=True),
             *(_mounted(path, models.passed(path)) for path in (*PASSED, *GENERATING) if path not in DIALECTS),
             _mounted("/v1/models", models.models, whole_tree=True),
+            _mounted(MCP_PATH, gateway),
             _mounted("/metrics", _metrics_route(parts.metrics)),
             _mounted("/healthz", _health_route(deps.versions)),
             *HANDLERS,
@@ -154,6 +166,29 @@ def _calls(path: str, parts: Parts) -> App:
 def _responses(store: Store, parts: Parts, background: Background) -> App:
     history = History(store, parts.recorder, parts.project_id)
     return ResponseRoutes(ResponseCalls(ResponsesDialect(), history, background, parts), history, background)
+
+
+def _gateway(deps: Deps, parts: Parts) -> Gateway:
+    # the SDK costs half a second to import, and who has no MCP server need not wait for it
+    from proxy.mcp.calling import Calling
+    from proxy.mcp.gateway import Gateway
+
+    limit_s = deps.recorder_settings.commit_timeout_s
+    return Gateway(
+        deps.mcp,
+        prefix=deps.settings.mcp_prefix == "server",
+        calling=Calling(deps.project_id, deps.recorder, parts.traces, parts.metrics, limit_s),
+        metrics=parts.metrics,
+        max_body_bytes=deps.settings.max_body_bytes,
+    )
+
+
+async def _no_gateway(scope: Scope, receive: Receive, send: Send) -> None:
+    error = Missing(
+        "no MCP server is configured: add [mcp.NAME] with a `url` or a `command` to hone.toml, or start with "
+        "`hone serve --mcp NAME=URL`."
+    )
+    await say(send, scope["hone.path"], error)
 
 
 def _mounted(path: str, app: App, *, whole_tree: bool = False) -> ASGIRouteHandler:

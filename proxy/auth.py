@@ -52,6 +52,8 @@ def needed_scope(method: str, path: str) -> Scope | None:
         if method in SAFE_METHODS:
             return Scope.READ
         return Scope.INFER if path.rstrip("/") == "/hone/v1/trajectories" else Scope.FEEDBACK
+    if path.rstrip("/") == "/mcp":
+        return Scope.INFER
     return next((scope for prefix, scope in _SCOPES if path.startswith(prefix)), Scope.ADMIN)
 
 
@@ -100,7 +102,8 @@ class Guard:
         secret = _secret(headers)
         if not await self._is_guarded():
             self._require_local(headers, peer)
-            if method not in SAFE_METHODS:
+            # a session is ended by DELETE, without a body; a browser asks before it sends one for a page
+            if method not in SAFE_METHODS and (method, path) != ("DELETE", "/mcp"):
                 _require_json(headers)
             # a key that Hone minted still says whose run this is; any other string is a placeholder
             if secret is None or not secret.startswith(keys.PREFIX):

@@ -45,6 +45,7 @@ from proxy.metrics import Metrics
 from proxy.providers import Provider, ProviderReply, Providers
 from proxy.replies import say
 from proxy.sections import ProxySettings
+from proxy.traces import Traces
 from proxy.upstream import Client, Reply
 from proxy.versions import InService, Route, Target
 from recorder.errors import StoreError
@@ -72,6 +73,7 @@ class Call:
     answer: Answer
     hints: Hints
     provider: Provider | None = None  # who is asked instead of an engine
+    traceparent: bytes | None = None
     id: str = field(default_factory=lambda: new_id("call"))
     started_at: float = field(default_factory=time.time)
     attribution: Attribution | None = None  # None: it cannot be recorded
@@ -116,6 +118,7 @@ class Parts:
     client: Client
     providers: Providers
     metrics: Metrics
+    traces: Traces
     continuity: Continuity | None = None
 
 
@@ -137,6 +140,7 @@ class Calls:
         self._providers = parts.providers
         self._metrics = parts.metrics
         self._continuity = parts.continuity
+        self._traces = parts.traces
         self._attributor = Attributor(parts.project_id, parts.recorder, parts.versions)
         self._conversations = Conversations()
         self._alarmed_at = float("-inf")
@@ -168,7 +172,8 @@ class Calls:
             raise BadRequest(f"{model!r} is another provider's model: it is served by /v1/chat/completions.")
         target = self._target(model, caller) if provider is None else None
         hints = read_hints(headers, reading.request.dialect, reading.request.rest)
-        return Call(caller, scope["hone.stated"], reading, target, reading.answer(), hints, provider)
+        trace = headers.get(b"traceparent")
+        return Call(caller, scope["hone.stated"], reading, target, reading.answer(), hints, provider, trace)
 
     async def _reading(self, body: bytes, headers: Mapping[bytes, bytes]) -> Reading:
         return self._dialect.read(body, headers, self._rules)
@@ -377,6 +382,7 @@ class Calls:
         except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
             return self._alarm(call, "store", e)
         self._metrics.committed(time.perf_counter() - began)
+        self._traces.seen(call.traceparent, call.attribution.trajectory.id)
         self._conversations.note(call.stated.address, call.reading, sampled)
         return None
 

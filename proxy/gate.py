@@ -10,7 +10,7 @@ from proxy.address import split_path, stated
 from proxy.asgi import App, Receive, Scope, Send
 from proxy.auth import Guard
 from proxy.errors import CallerError
-from proxy.replies import say
+from proxy.replies import MCP_PATH, say
 from recorder.keys import Scope as KeyScope
 
 
@@ -54,5 +54,7 @@ class Gate:
 
 def _unaddressed(raw_path: bytes) -> str:
     """The path behind an address that may be malformed: only to choose the format of an error."""
+    if raw_path.endswith(b"/mcp"):
+        return MCP_PATH
     at = max(raw_path.find(b"/hone/v1/"), 0) or max(raw_path.find(b"/v1/"), 0)
     return raw_path[at:].decode("latin-1")

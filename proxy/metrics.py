@@ -56,6 +56,9 @@ class Metrics(Collector):
         self._seconds: dict[str, _Histogram] = {}  # dialect
         self._first: dict[str, _Histogram] = {}
         self._commit = _Histogram(_COMMIT_SECONDS)
+        self._tools: Counter[tuple[str, str]] = Counter()  # server, state
+        self._tool_seconds: dict[str, _Histogram] = {}  # server
+        self._servers: dict[str, bool] = {}  # MCP server → whether it answers
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -72,6 +75,17 @@ class Metrics(Collector):
         """Count tokens."""
         self._tokens["prompt"] += prompt
         self._tokens["sampled"] += sampled
+
+    def tool_call(self, server: str, state: str, seconds: float) -> None:
+        """Count an ended tool call."""
+        self._tools[server, state] += 1
+        if server not in self._tool_seconds:
+            self._tool_seconds[server] = _Histogram(_SECONDS)
+        self._tool_seconds[server].observe(seconds)
+
+    def mcp_server(self, server: str, up: bool) -> None:
+        """Note whether an MCP server answers."""
+        self._servers[server] = up
 
     def committed(self, seconds: float) -> None:
         """Count how long an answer waited for its commit."""
@@ -122,7 +136,24 @@ class Metrics(Collector):
         )
         self._commit.add_to(commit, [])
         yield commit
+        yield from self._of_tools()
         yield from self._recorders()
+
+    def _of_tools(self) -> Iterator[Metric]:
+        calls = CounterMetricFamily(
+            "hone_tool_calls", "Tool calls through the gateway by what became of them.", labels=["server", "state"]
+        )
+        for labels, count in self._tools.items():
+            calls.add_metric(labels, count)
+        yield calls
+        seconds = HistogramMetricFamily("hone_tool_call_seconds", "From a tool call to its result.", labels=["server"])
+        for server, histogram in self._tool_seconds.items():
+            histogram.add_to(seconds, [server])
+        yield seconds
+        up = GaugeMetricFamily("hone_mcp_server_up", "Whether an MCP server answers.", labels=["server"])
+        for server, answers in self._servers.items():
+            up.add_metric([server], float(answers))
+        yield up
 
     def _recorders(self) -> Iterator[Metric]:
         """The recorder's own counts."""

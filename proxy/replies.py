@@ -1,7 +1,7 @@
 """Small answers of Hone itself, and errors in the caller's own format.
 
 Owns: which format an error takes by the path it came on: a dialect's on model routes, problem details (RFC 9457) under
-`/hone`. Refuses: deciding what is an error.
+`/hone`, JSON-RPC's at the MCP gateway. Refuses: deciding what is an error.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from proxy.errors import (
 )
 from recorder.errors import Conflict, InvalidId, NotFound, StoreError
 
+MCP_PATH = "/mcp"
 PROBLEM = b"application/problem+json"
 
 _TOLD: Mapping[type[Exception], type[CallerError]] = {
@@ -53,6 +54,9 @@ def problem(error: CallerError) -> dict[str, Any]:
 
 def rendered(path: str, error: CallerError) -> tuple[bytes, bytes]:
     """An error as a caller of `path` reads it: body and content type."""
+    if path == MCP_PATH:  # no request was read, so it has no id
+        told = {"code": -32600 if error.status < 500 else -32603, "message": str(error), "data": {"code": error.code}}
+        return orjson.dumps({"jsonrpc": "2.0", "id": None, "error": told}), JSON
     if path.startswith("/hone/"):
         return orjson.dumps(problem(error)), PROBLEM
     return format_of(path).error_body(error), JSON

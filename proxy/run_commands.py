@@ -29,12 +29,22 @@ def _log_to_terminal() -> None:
 @click.option("--model", "models", multiple=True, metavar="NAME", help="A model of the engine to serve. Repeatable.")
 @click.option("--host", help="Address to listen on [127.0.0.1].")
 @click.option("--port", type=int, help="Port to listen on [8700]; 0 takes a free one.")
+@click.option("--mcp", "servers", multiple=True, metavar="NAME=URL", help="An MCP server for /mcp. Repeatable.")
+@click.option("--mcp-prefix", type=click.Choice(["server", "none"]), help="How its tools are called [server].")
 @click.pass_obj
 def serve(
-    context: Context, engines: tuple[str, ...], models: tuple[str, ...], host: str | None, port: int | None
+    context: Context,
+    engines: tuple[str, ...],
+    models: tuple[str, ...],
+    host: str | None,
+    port: int | None,
+    servers: tuple[str, ...],
+    mcp_prefix: str | None,
 ) -> None:
     """Run the proxy before an engine: the one named with --engine, else the one of hone.toml."""
     _override(context, engines, models, host, port)
+    context.override("mcp", dict(map(_server, servers)) or None)
+    context.override("proxy.mcp_prefix", mcp_prefix)
     settings = context.settings()
     _log_to_terminal()
     import uvloop
@@ -42,6 +52,13 @@ def serve(
     from proxy.serve import run
 
     uvloop.run(run(settings))
+
+
+def _server(text: str) -> tuple[str, dict[str, str]]:
+    name, equals, url = text.partition("=")
+    if not equals or not name or not url:
+        raise click.BadParameter(f"{text!r}: write it as NAME=URL", param_hint="--mcp")
+    return name, {"url": url}
 
 
 def _override(

@@ -84,6 +84,9 @@ class ProxySettings(BaseModel):
     """How long the engine may take until the first byte of its answer."""
     poll_s: float = Field(0.1, gt=0, le=5)
     """How often aliases, versions and replicas are read from the store, and new versions looked for."""
+    mcp_prefix: Literal["server", "none"] = "server"
+    """How tools and prompts behind `/mcp` are called. `server`: `<server>__<tool>`. `none`: as the one server there is
+    calls them."""
     stop_timeout_s: float = Field(30.0, ge=0)
     """How long running requests may go on after the proxy was told to stop."""
     pin_max_age_versions: int = Field(8, ge=1)

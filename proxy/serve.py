@@ -55,6 +55,7 @@ async def run(settings: HoneSettings) -> None:
                 background=(controller.running,) if aliases else (),  # without an alias there is no engine
                 fallbacks=settings.fallbacks(),
                 reasoning_parser=settings.engine.reasoning_parser,
+                mcp=settings.mcp,
             )
         )
         log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), host, port)

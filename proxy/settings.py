@@ -25,6 +25,7 @@ from pydantic_settings.exceptions import SettingsError
 
 from judge.settings import JudgeSettings
 from proxy.errors import ConfigError
+from proxy.mcp.settings import McpServerSettings, check_names
 from proxy.sections import AliasSettings, EngineSettings, ProxySettings
 from recorder.settings import RecorderSettings
 from trainer.campaign_settings import CampaignSettings
@@ -66,6 +67,9 @@ class HoneSettings(BaseSettings):
     aliases: dict[str, AliasSettings] = {}
     """The names that agents ask for. Default: one, named as the engine names the base."""
 
+    mcp: dict[str, McpServerSettings] = {}
+    """The MCP servers whose tools callers find at `/mcp`."""
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -105,6 +109,12 @@ class HoneSettings(BaseSettings):
                 raise ValueError(
                     f"aliases.{name}.fallback is {alias.fallback!r}, no model of [[proxy.models]]: {there}"
                 )
+        if self.proxy.mcp_prefix == "none" and len(self.mcp) > 1:
+            raise ValueError(
+                f"proxy.mcp_prefix is 'none', and there are {len(self.mcp)} MCP servers ({', '.join(self.mcp)}): names "
+                "can stay as they are with one server only"
+            )
+        check_names(self.mcp)
         return self
 
     def model_names(self) -> list[str]:

@@ -15,10 +15,10 @@ from recorder import canonical, media, tokens
 from recorder.errors import CorruptRecord
 from recorder.lineage import CallNode, not_selected, path_to
 from recorder.rows import CHOICE_EXTRAS, STATED_KIND
-from recorder.states import CallState, Confidence, Origin, Purpose, TrajectoryState, TurnKind
+from recorder.states import CallState, Confidence, Origin, Purpose, ToolOutcome, TrajectoryState, TurnKind
 from recorder.trainable import LeftOut
 from recorder.turns import Message, Parent, Sampling
-from recorder.views import CallView, ChoiceView, FeedbackView, ScenarioView, TrajectoryView
+from recorder.views import CallView, ChoiceView, FeedbackView, ScenarioView, ToolCallView, TrajectoryView
 
 Row = Any  # a SQLAlchemy row: its attributes are the table's columns
 
@@ -33,6 +33,7 @@ class Material:
     nodes: dict[bytes, tuple[bytes | None, Message]] = field(default_factory=dict)  # parent, message
     blobs: dict[bytes, bytes] = field(default_factory=dict)
     feedback: dict[str, list[FeedbackView]] = field(default_factory=dict)  # by trajectory
+    tool_calls: dict[str, list[ToolCallView]] = field(default_factory=dict)  # by trajectory
     scenarios: dict[str, ScenarioView] = field(default_factory=dict)  # by group
     with_tokens: bool = False
     _prompts: dict[str, array[int] | None] = field(default_factory=dict)
@@ -119,6 +120,7 @@ def trajectory_view(row: Row, material: Material) -> TrajectoryView:
         main_path=[(p.call_id, p.choice) for p in path],
         feedback=material.feedback.get(row.id, []),
         scenario=material.scenarios.get(row.group_id),
+        tool_calls=material.tool_calls.get(row.id, []),
     )
 
 
@@ -231,6 +233,29 @@ def _left_out(call: Row, choice: Row, unselected: bool) -> str | None:
         return LeftOut.NOT_SELECTED
     reason: str | None = choice.untrainable_reason
     return reason
+
+
+def tool_call_view(row: Row) -> ToolCallView:
+    """A tool call as it was written."""
+    return ToolCallView(
+        id=row.id,
+        trajectory_id=row.trajectory_id,
+        call_id=row.call_id,
+        choice=row.choice,
+        tool_call_id=row.tool_call_id,
+        join_source=row.join_source,
+        join_confidence=Confidence(row.join_confidence),
+        server=row.server,
+        name=row.name,
+        tool=row.tool,
+        arguments=row.arguments,
+        outcome=ToolOutcome(row.outcome),
+        result=row.result,
+        error=row.error,
+        annotations=row.annotations,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+    )
 
 
 def _choice_view(choice: Row, material: Material, extras: Mapping[str, Any], reason: str | None) -> ChoiceView:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from recorder import statements as sql
-from recorder.lanes import Executor
+from recorder.lanes import Executor, Row
 from recorder.lineage import Attempt, settle
 from recorder.placing import Place, continue_sealed, place
 from recorder.rows import Prepared, call_row, json_text
@@ -42,6 +42,7 @@ class Batch:
     moves: Mapping[str, TrajectoryRef] = field(default_factory=dict)  # known continuations of sealed trajectories
     touched: Mapping[str, float] = field(default_factory=dict)  # group → last_call_at as written, where remembered
     resettle: Iterable[AttemptKey] = ()  # turns whose superseded attempt was gone on with
+    tool_calls: Sequence[tuple[Row, str | None]] = ()  # each with its trajectory
     ending: Collection[str] = ()  # groups whose members end in this transaction, as far as they are known
 
 
@@ -74,6 +75,7 @@ def write(ex: Executor, batch: Batch) -> Outcome:
     _touch_groups(ex, batch, outcome, joined={ref.group_id for ref in refs})  # groups are locked before their members
     _touch(ex, batch.turns, outcome)
     _insert(ex, batch.turns, outcome)
+    _insert_tool_calls(ex, batch, outcome)
     outcome.superseded = _settle(ex, batch, outcome)
     return outcome
 
@@ -152,6 +154,18 @@ def _insert(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
         for issued_id, kind, choice in w.prepared.issued_ids
     ]
     ex.many(sql.INSERT_ISSUED, issued)
+    requests = [
+        (w.prepared.project_id, w.prepared.call_id, choice, position, id_, home, match)
+        for w, home in homes
+        for choice, position, id_, match in w.prepared.tool_requests
+    ]
+    ex.many(sql.INSERT_TOOL_REQUESTS, requests)
+
+
+def _insert_tool_calls(ex: Executor, batch: Batch, outcome: Outcome) -> None:
+    touched = {home for _, home in batch.tool_calls if home is not None}
+    ex.many(sql.TOUCH_BY_TOOLS, [(outcome.at, home) for home in sorted(touched)])
+    ex.many(sql.INSERT_TOOL_CALLS, [row for row, _ in batch.tool_calls])
 
 
 def _settle(ex: Executor, batch: Batch, outcome: Outcome) -> dict[str, AttemptKey]:

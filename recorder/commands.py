@@ -169,7 +169,7 @@ async def _score(store: Store, score_id: str | None) -> StoredScore | None:
 
 
 @click.command()
-@click.option("--format", "form", type=click.Choice(["raw", "openai"]), default="raw", show_default=True)
+@click.option("--format", "form", type=click.Choice(["raw", "openai", "tools"]), default="raw", show_default=True)
 @click.option("--trajectory", "trajectory_id", help="One run only (its id).")
 @click.option("--since", type=When(), help="Runs that began since: 24h, 7d, 2026-11-20 …")
 @click.option(
@@ -177,14 +177,14 @@ async def _score(store: Store, score_id: str | None) -> StoredScore | None:
 )
 @click.pass_obj
 def export(context: Context, form: str, trajectory_id: str | None, since: float | None, output: TextIO) -> None:
-    """Print one JSON line a call (raw), or fine-tuning data of completed runs (openai)."""
+    """Print one JSON line a call (raw), a tool call (tools), or fine-tuning data of completed runs (openai)."""
 
     async def write(store: Store, project: str) -> None:
-        from recorder.export import openai_lines, raw_lines
+        from recorder.export import openai_lines, raw_lines, tool_lines
         from recorder.transcripts import find_trajectory
 
         one = await find_trajectory(store, project, trajectory_id) if trajectory_id else None
-        lines = raw_lines if form == "raw" else openai_lines
+        lines = {"raw": raw_lines, "openai": openai_lines, "tools": tool_lines}[form]
         async for row in lines(store, project, trajectory_id=one, since=since):
             output.write(to_json(row) + "\n")
 

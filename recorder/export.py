@@ -1,4 +1,4 @@
-"""Recorded calls as JSON lines: every detail (raw), or conversations for fine-tuning (openai).
+"""Recorded calls as JSON lines: every detail (raw), conversations for fine-tuning (openai), or tool calls (tools).
 
 Owns: the shape of exported lines. Refuses: files and printing (`recorder.commands`).
 """
@@ -9,17 +9,17 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 
 from recorder import scores
-from recorder.assemble import Row
+from recorder.assemble import Row, tool_call_view
 from recorder.canonical import ECHO_EXTRAS
-from recorder.schema import aliases, groups, trajectories, versions
+from recorder.schema import aliases, groups, tool_calls, trajectories, versions
 from recorder.states import TrajectoryState
 from recorder.store import Store
 from recorder.transcripts import load_trajectories
 from recorder.turns import Message
-from recorder.views import CallView, TrajectoryView
+from recorder.views import CallView, ToolCallView, TrajectoryView
 
 PAGE = 20  # trajectories held in memory at a time, tokens included
 ID_PAGE = 500
@@ -50,6 +50,27 @@ async def openai_lines(
             if trajectory.state is TrajectoryState.COMPLETED and trajectory.main_path and not trajectory.selection:
                 line: dict[str, Any] = {"messages": [_plain(m) for m in trajectory.messages]}
                 yield line | ({"tools": list(trajectory.tools)} if trajectory.tools else {})
+
+
+async def tool_lines(
+    store: Store, project_id: str, *, trajectory_id: str | None = None, since: float | None = None
+) -> AsyncIterator[dict[str, Any]]:
+    """One line a tool call that went through the gateway, in the order they began; those of no known run too."""
+    t = tool_calls.c
+    query = select(tool_calls).where(t.project_id == project_id).order_by(t.started_at, t.id).limit(PAGE)
+    if trajectory_id is not None:
+        query = query.where(t.trajectory_id == trajectory_id)
+    if since is not None:
+        query = query.where(t.started_at >= since)
+    page = query
+    while True:
+        async with store.read() as conn:
+            rows = (await conn.execute(page)).all()
+        for row in rows:
+            yield _tool(tool_call_view(row))
+        if len(rows) < PAGE:
+            return
+        page = query.where(tuple_(t.started_at, t.id) > (rows[-1].started_at, rows[-1].id))
 
 
 async def _pages(
@@ -136,6 +157,7 @@ def _raw(trajectory: TrajectoryView, call: CallView, version: str | None, reward
             }
             for choice in call.choices
         ],
+        "tool_calls": [_tool(t) for t in trajectory.tool_calls if t.call_id == call.id],
         "sampling": asdict(call.sampling),
         "usage": call.usage,
         "reward": reward,
@@ -144,6 +166,26 @@ def _raw(trajectory: TrajectoryView, call: CallView, version: str | None, reward
             "first_token_s": _since(call.first_token_at, call.started_at),
             "total_s": _since(call.finished_at, call.started_at),
         },
+    }
+
+
+def _tool(call: ToolCallView) -> dict[str, Any]:
+    return {
+        "tool_call_id": call.tool_call_id,
+        "trajectory_id": call.trajectory_id,
+        "call_id": call.call_id,
+        "choice": call.choice,
+        "joined": {"source": call.join_source, "confidence": call.join_confidence.value},
+        "server": call.server,
+        "name": call.name,
+        "tool": call.tool,
+        "arguments": call.arguments,
+        "status": call.outcome.value,
+        "result": call.result,
+        "error": call.error,
+        "annotations": call.annotations,
+        "started_at": call.started_at,
+        "timings": {"total_s": call.finished_at - call.started_at},
     }
 
 

@@ -23,6 +23,12 @@ def new_id(prefix: str) -> str:
     return prefix + "_" + "".join([_PAIRS[value >> shift & 1023] for shift in _PAIR_SHIFTS])
 
 
+def first_id_at(prefix: str, at: float) -> str:
+    """The least id that `new_id` can make at a time (unix seconds): ids of a kind sort by time."""
+    value = max(0, int(at * 1000)) << 80
+    return prefix + "_" + "".join([_PAIRS[value >> shift & 1023] for shift in _PAIR_SHIFTS])
+
+
 def check_external(value: str, what: str) -> str:
     """Return `value` if it is a legal external id, else raise `InvalidId` naming `what`."""
     if value in {".", ".."} or not _EXTERNAL.fullmatch(value):

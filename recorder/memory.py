@@ -97,6 +97,9 @@ class Memory:
     retried: Lru[tuple[str, bytes], bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # (trajectory, body)
     superseded: Lru[str, tuple[str, bytes]] = field(default_factory=lambda: Lru(_ATTEMPTS))  # call → its attempt
     claimed: Lru[Parent, bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # went to a call that still runs
+    tools: Lru[tuple[str, int, int], bool] = field(
+        default_factory=lambda: Lru(_ATTEMPTS)
+    )  # requests for a tool (call, choice, position) that a tool call answers
     touched: Lru[str, float] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # group → last_call_at as written
     _chains: Lru[int, tuple[bytes, Sequence[Message], list[bytes]]] = field(default_factory=lambda: Lru(64))
 

@@ -111,8 +111,10 @@ def place(ex: Executor, at: float, places: Sequence[Place]) -> list[TrajectoryRe
             newcomers.append(_newcomer(wanted, row))
         else:
             pins.append((row, wanted))
-            refs[key] = _ref_of(row, wanted)
+    adopted = _adopt(ex, at, pins)
     _pin(ex, pins)
+    for row, wanted in pins:
+        refs[_address(wanted)] = _ref_of(row, wanted, adopted.get(row.id))
     newcomers.reverse()
     for newcomer, ref in zip(newcomers, _make(ex, at, newcomers), strict=True):
         refs[_address(newcomer.place)] = ref
@@ -191,10 +193,10 @@ def _pinned(row: _Row, offered: str | None) -> str | None:
     return row.version_id or group_pin or offered
 
 
-def _ref_of(row: _Row, wanted: Place) -> TrajectoryRef:
+def _ref_of(row: _Row, wanted: Place, adopted: _Group | None) -> TrajectoryRef:
     return TrajectoryRef(
         row.id,
-        row.group_id,
+        adopted.id if adopted is not None else row.group_id,
         row.external_id,
         row.address_group or None,
         _pinned(row, wanted.offered_version),
@@ -212,6 +214,22 @@ def _pin(ex: Executor, found: Sequence[tuple[_Row, Place]]) -> None:
     ex.many(sql.PIN_TRAJECTORIES, [(version, wanted.alias_id, row.id) for row, wanted, version in pins])
 
 
+def _adopt(ex: Executor, at: float, found: Sequence[tuple[_Row, Place]]) -> dict[str, _Group]:
+    """The groups of trajectories that a tool call has opened: what a group is made of comes with the first model call.
+
+    An explicit group has its row already and learns its alias; an implicit one is joined now. By trajectory.
+    """
+    bare = [(row, wanted) for row, wanted in found if row.alias_id is None and wanted.alias_id is not None]
+    ex.many(sql.NAME_GROUPS, [(wanted.alias_id, row.group_id) for row, wanted in bare if row.group_id is not None])
+    alone = [(row, wanted) for row, wanted in bare if row.group_id is None and _group_key(wanted) is not None]
+    if not alone:
+        return {}
+    joined = _enter(ex, at, [_Newcomer(wanted, row.sequence, None) for row, wanted in alone])
+    adopted = {row.id: group for (row, _), (group, _) in zip(alone, joined, strict=True) if group is not None}
+    ex.many(sql.ADOPT_TRAJECTORIES, [(group.id, id_) for id_, group in adopted.items()])
+    return adopted
+
+
 # --- groups
 
 
@@ -219,15 +237,21 @@ def _make(ex: Executor, at: float, newcomers: Sequence[_Newcomer]) -> list[Traje
     """Write the rows of new trajectories, and of the groups that they open."""
     if not newcomers:
         return []
+    entered = _enter(ex, at, newcomers)
+    rows = [_row(n, group, version, at) for n, (group, version) in zip(newcomers, entered, strict=True)]
+    ex.many(sql.INSERT_TRAJECTORIES, rows)
+    return [_new_ref(n.place, group, version) for n, (group, version) in zip(newcomers, entered, strict=True)]
+
+
+def _enter(ex: Executor, at: float, newcomers: Sequence[_Newcomer]) -> list[tuple[_Group | None, str | None]]:
+    """The group that each becomes a member of, written, and the version that it is pinned to."""
     groups = _latest_groups(ex, newcomers)
     joined = [_join(groups, n) for n in newcomers]
     versions = [_pin_of(group, n.place) for n, group in zip(newcomers, joined, strict=True)]
     used = {id(g): (g, n.place) for n, g in zip(newcomers, joined, strict=True) if g is not None}
     ex.many(sql.INSERT_GROUPS, [_group_row(g, p, at) for g, p in used.values() if g.new])
     ex.many(sql.JOIN_GROUPS, [_join_row(g, p, at) for g, p in used.values() if not g.new])
-    rows = [_row(n, g, v, at) for n, g, v in zip(newcomers, joined, versions, strict=True)]
-    ex.many(sql.INSERT_TRAJECTORIES, rows)
-    return [_new_ref(n.place, g, v) for n, g, v in zip(newcomers, joined, versions, strict=True)]
+    return list(zip(joined, versions, strict=True))
 
 
 def _group_key(wanted: Place) -> _GroupKey | None:

@@ -30,6 +30,7 @@ from recorder.sessions import Asked
 from recorder.settings import RecorderSettings
 from recorder.states import Confidence, Purpose, TrajectoryState
 from recorder.store import Store
+from recorder.tool_calls import ToolCalls
 from recorder.turns import Address, Message, Parent, Request, TrajectoryRef, Turn
 from recorder.writer import CloseJob, PlaceJob, TurnJob, Writer
 
@@ -77,6 +78,7 @@ class Recorder:
         database = store.url.database if store.is_sqlite else None
         self._checkpoints = Checkpointer(database) if database and database != ":memory:" else None
         self._keys: dict[str, bytes] = {}
+        self.tools = ToolCalls(self._lane, self._writer, self._memory, self._key)
 
     async def start(self) -> None:
         """Start the writer and what runs beside it."""

@@ -17,6 +17,7 @@ from recorder import canonical, media, tokens
 from recorder.errors import RecorderError
 from recorder.memory import Memory
 from recorder.states import CallState, Confidence, TurnKind
+from recorder.tool_requests import requests_in
 from recorder.trainable import untrainable_reason
 from recorder.turns import Address, Message, Parent, SampledChoice, TrajectoryRef, Turn
 
@@ -52,6 +53,7 @@ class Prepared:
     started_at: float
     issued_ids: Sequence[tuple[str, str, int]]
     confidence: Confidence
+    tool_requests: Sequence[Row]  # choice, position, tool-call id, match
     leaf_choice: int | None  # None: the call does not end the main path
     nodes: Sequence[Row]
     blobs: Sequence[Row]
@@ -112,6 +114,7 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         started_at=turn.started_at,
         issued_ids=turn.issued_ids,
         confidence=attribution.confidence,
+        tool_requests=_tool_requests(turn, key),
         leaf_choice=_leaf_choice(turn),
         nodes=writing.nodes,
         blobs=writing.blobs,
@@ -123,6 +126,12 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         row_end=(turn.http_status, turn.error, turn.started_at, turn.first_token_at, turn.finished_at),
         size_bytes=writing.size_bytes + 2 * len(prompt or b"") + sum(_size(row) for row in choices) + ROW_BYTES,
     )
+
+
+def _tool_requests(turn: Turn, key: bytes) -> list[Row]:
+    if turn.state is not CallState.COMPLETE:
+        return []
+    return [(c.index, *asked) for c in turn.choices for asked in requests_in(key, c.message)]
 
 
 def _leaf_choice(turn: Turn) -> int | None:

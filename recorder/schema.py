@@ -262,6 +262,49 @@ issued = Table(
     PrimaryKeyConstraint("project_id", "issued_id"),
 )
 
+# What a model asked of tools, as recorded: how a tool call that comes in by itself finds the turn that asked for it.
+tool_requests = Table(
+    "tool_requests",
+    metadata,
+    _project(),
+    Column("call_id", Text, nullable=False),
+    Column("choice", Integer, nullable=False),
+    Column("position", Integer, nullable=False),  # among the tool calls of its message
+    Column("tool_call_id", Text),
+    Column("trajectory_id", Text, nullable=False),
+    Column("match", LargeBinary, nullable=False),  # keyed hash of name and arguments
+    PrimaryKeyConstraint("call_id", "choice", "position"),
+    Index(None, "match", "call_id"),
+    Index(None, "trajectory_id"),
+)
+
+tool_calls = Table(
+    "tool_calls",
+    metadata,
+    _id(),
+    _project(),
+    Column("trajectory_id", Text, ForeignKey("trajectories.id")),  # null: nobody can tell
+    Column("call_id", Text),  # the model call that asked for it
+    Column("choice", Integer),
+    Column("position", Integer),
+    Column("tool_call_id", Text),
+    Column("join_source", Text, nullable=False),  # path, key, header, traceparent, trace, arguments, none
+    Column("join_confidence", Text, nullable=False),
+    Column("server", Text),  # null: no MCP server of Hone's has a tool of this name
+    Column("name", Text, nullable=False),  # as the agent called it
+    Column("tool", Text, nullable=False),  # as its server calls it
+    Column("arguments", JSON),
+    Column("outcome", Text, nullable=False),
+    Column("result", JSON),  # what the server answered, whole
+    Column("error", Text),
+    Column("annotations", JSON),  # readOnlyHint, destructiveHint … as the server declared them
+    Column("started_at", Double, nullable=False),
+    Column("finished_at", Double, nullable=False),
+    Index(None, "trajectory_id"),
+    Index(None, "call_id"),
+    Index(None, "project_id", "started_at"),
+)
+
 scores = Table(
     "scores",
     metadata,

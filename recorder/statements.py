@@ -28,7 +28,18 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from recorder.lanes import Statement
-from recorder.schema import blobs, calls, choices, groups, issued, nodes, projects, trajectories
+from recorder.schema import (
+    blobs,
+    calls,
+    choices,
+    groups,
+    issued,
+    nodes,
+    projects,
+    tool_calls,
+    tool_requests,
+    trajectories,
+)
 from recorder.store import now
 
 AMBIGUOUS_ISSUED: Final = "ambiguous"  # an id that was given out twice proves nothing
@@ -90,6 +101,8 @@ INSERT_BLOBS: Final = _insert_new(blobs)
 INSERT_CALLS: Final = _insert(calls)
 INSERT_CHOICES: Final = _insert(choices)
 INSERT_ISSUED: Final = Statement(_insert_issued(sqlite), _insert_issued(postgresql))
+INSERT_TOOL_REQUESTS: Final = _insert(tool_requests)
+INSERT_TOOL_CALLS: Final = _insert(tool_calls)
 INSERT_GROUPS: Final = _insert(groups)
 INSERT_TRAJECTORIES: Final = _insert(trajectories)
 
@@ -108,6 +121,12 @@ TOUCH_TRAJECTORIES: Final = Statement(
         (trajectories.c.call_count, trajectories.c.call_count + bindparam("calls")),
         (trajectories.c.version_id, func.coalesce(trajectories.c.version_id, bindparam("version", type_=Text))),
     )
+    .where(trajectories.c.id == bindparam("trajectory"), _is(trajectories.c.state, "open"))
+)
+# A run whose tools are at work is not idle.
+TOUCH_BY_TOOLS: Final = Statement(
+    update(trajectories)
+    .values(last_call_at=bindparam("at"))
     .where(trajectories.c.id == bindparam("trajectory"), _is(trajectories.c.state, "open"))
 )
 TOUCH_GROUPS: Final = Statement(
@@ -209,6 +228,14 @@ PIN_GROUPS: Final = Statement(
     update(groups)
     .values(version_id=bindparam("version"))
     .where(groups.c.id == bindparam("group_id"), groups.c.version_id.is_(None))
+)
+NAME_GROUPS: Final = Statement(
+    update(groups)
+    .values(alias_id=bindparam("alias"))
+    .where(groups.c.id == bindparam("group_id"), groups.c.alias_id.is_(None))
+)
+ADOPT_TRAJECTORIES: Final = Statement(
+    update(trajectories).values(group_id=bindparam("group")).where(trajectories.c.id == bindparam("trajectory"))
 )
 PIN_TRAJECTORIES: Final = Statement(
     update(trajectories)
@@ -376,6 +403,41 @@ _prompt = _bottom.union_all(
 )
 BEGINNING: Final = Statement(
     select(_text(_prompt.c.message)).where(_prompt.c.depth < literal_column("4")).order_by(_prompt.c.depth)
+)
+# What models asked of a tool with these arguments, since a call's id, in turns that count and are not gone on with, and
+# that no tool call has answered. The run of a request may have moved to a continuation: it is told, not asked for.
+_by_tool = tool_calls.alias("by_tool")
+TOOL_REQUESTS: Final = Statement(
+    select(
+        tool_requests.c.call_id,
+        tool_requests.c.choice,
+        tool_requests.c.position,
+        tool_requests.c.tool_call_id,
+        tool_requests.c.trajectory_id,
+    )
+    .join(calls, calls.c.id == tool_requests.c.call_id)
+    .where(
+        tool_requests.c.match == bindparam("match"),
+        tool_requests.c.call_id >= bindparam("since"),
+        calls.c.superseded_by.is_(None),
+        ~exists().where(
+            and_(
+                _child.c.parent_call_id == tool_requests.c.call_id,
+                _child.c.parent_choice == tool_requests.c.choice,
+            )
+        ),
+        ~exists().where(
+            and_(
+                _by_tool.c.call_id == tool_requests.c.call_id,
+                _by_tool.c.choice == tool_requests.c.choice,
+                _by_tool.c.position == tool_requests.c.position,
+                ~_is(_by_tool.c.outcome, "input_required"),
+            )
+        ),
+    )
+    .order_by(tool_requests.c.call_id, tool_requests.c.choice, tool_requests.c.position)
+    .limit(literal_column(str(MOST_EQUAL)))
+    .offset(literal_column("0"))
 )
 CONTINUES: Final = Statement(select(trajectories.c.continues).where(trajectories.c.id == bindparam("trajectory")))
 

@@ -110,6 +110,16 @@ class TurnKind(StrEnum):
     SUB = "sub"  # a sub-agent's: trained with its run's advantage, and never what the judge sees last
 
 
+class ToolOutcome(StrEnum):
+    """What became of a tool call that went through the gateway."""
+
+    COMPLETE = "complete"
+    FAILED = "failed"  # the tool answered, and said that it failed
+    ERRORED = "errored"  # there is no answer of the tool: its server is down or slow, or refused the request
+    INPUT_REQUIRED = "input_required"  # the tool asks its caller something first; the answer comes as a further call
+    ABORTED = "aborted"  # the caller did not wait
+
+
 class Confidence(StrEnum):
     """How surely a call was attributed to its trajectory."""
 

@@ -23,7 +23,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from recorder.scores import StoredScore
     from recorder.turns import Message
-    from recorder.views import CallView, ChoiceView, GroupView, TrajectoryView
+    from recorder.views import CallView, ChoiceView, GroupView, ToolCallView, TrajectoryView
 
 SHOWN_CHARS: Final = 4000  # of one message, unless everything is asked for
 _UNWRAPPED: Final = 1_000_000
@@ -104,8 +104,11 @@ def trajectory(
     sampled = {len(by_id[id_].messages): (by_id[id_], choice) for id_, choice in view.main_path if id_ in by_id}
     for index, message in enumerate(view.messages):
         shown.append(_message(message, _sampled_note(sampled.get(index), versions), full))
+        if index in sampled:
+            shown += _tools_at_work(view, *sampled[index])
     on_path = {id_ for id_, _ in view.main_path}
     shown.append(_other_calls([c for c in view.calls if c.id not in on_path]))
+    shown.append(_other_tools([t for t in view.tool_calls if (t.call_id, t.choice) not in set(view.main_path)]))
     return Group(*shown)
 
 
@@ -263,6 +266,29 @@ def _other_calls(calls: Sequence[CallView]) -> RenderableType:
         for c in calls
     ]  # fmt: skip
     return Group(Text("calls beside the main path", style="dim"), table(("",) * 6, rows)) if rows else Text()
+
+
+def _tools_at_work(view: TrajectoryView, asked: CallView, choice: int) -> Iterable[RenderableType]:
+    """The tool calls that a sampled message led to, below it: who did the work, how long, with what outcome."""
+    for one in view.tool_calls:
+        if (one.call_id, one.choice) == (asked.id, choice):
+            style = "red" if one.error is not None else "dim"
+            yield Padding(line("⚒ " + " · ".join(_tool_facts(one)), style), (0, 0, 1, 2), expand=False)
+
+
+def _tool_facts(one: ToolCallView) -> list[str]:
+    declared = one.annotations or {}
+    kind = "read-only" if declared.get("readOnlyHint") else "destructive" if declared.get("destructiveHint") else None
+    took = f"{one.finished_at - one.started_at:.2f} s"
+    known = f"{one.join_source}/{one.join_confidence}"
+    facts = (one.name, one.server and f"by {one.server}", one.outcome, took, kind, known, one.error)
+    return [fact for fact in facts if fact]
+
+
+def _other_tools(calls: Sequence[ToolCallView]) -> RenderableType:
+    rows = [(when(t.started_at), t.outcome, t.name, json.dumps(t.arguments)[:200], t.error) for t in calls]
+    title = Text("tool calls beside the main path", style="dim")
+    return Group(title, table(("", "", "", "", ""), rows)) if rows else Text()
 
 
 def _value(part: Any) -> float | None:

@@ -13,9 +13,9 @@ from typing import Any
 from sqlalchemy import Select, select
 
 from recorder import media
-from recorder.assemble import Material, Row, call_view, message_of, trajectory_view
+from recorder.assemble import Material, Row, call_view, message_of, tool_call_view, trajectory_view
 from recorder.errors import NotFound
-from recorder.schema import blobs, calls, choices, feedback, groups, nodes, scenarios, trajectories
+from recorder.schema import blobs, calls, choices, feedback, groups, nodes, scenarios, tool_calls, trajectories
 from recorder.states import GroupState
 from recorder.store import Store
 from recorder.views import (
@@ -24,6 +24,7 @@ from recorder.views import (
     FeedbackView,
     GroupView,
     ScenarioView,
+    ToolCallView,
     TrajectoryView,
 )
 
@@ -33,6 +34,7 @@ __all__ = [
     "FeedbackView",
     "GroupView",
     "ScenarioView",
+    "ToolCallView",
     "TrajectoryView",
     "find_trajectory",
     "load_call",
@@ -179,6 +181,9 @@ async def _material(store: Store, rows: Sequence[Row], with_tokens: bool, group_
     for row in sorted(said, key=lambda r: (r.created_at, r.id)):
         view = FeedbackView(row.name, row.value, row.call_id, row.comment, row.tags, row.created_at)
         material.feedback.setdefault(row.trajectory_id, []).append(view)
+    by_tools = await _rows(store, ids, lambda keys: select(tool_calls).where(tool_calls.c.trajectory_id.in_(keys)))
+    for row in sorted(by_tools, key=lambda r: (r.started_at, r.id)):
+        material.tool_calls.setdefault(row.trajectory_id, []).append(tool_call_view(row))
     material.scenarios = await _scenarios(store, group_ids)
     return material
 

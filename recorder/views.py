@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recorder.states import CallState, Confidence, GroupState, Origin, Purpose, TrajectoryState, TurnKind
+from recorder.states import CallState, Confidence, GroupState, Origin, Purpose, ToolOutcome, TrajectoryState, TurnKind
 from recorder.turns import Message, Sampling
 
 
@@ -62,6 +62,29 @@ class CallView:
     started_at: float
     first_token_at: float | None
     finished_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallView:
+    """One call of a tool through the gateway, and the model's request that it answers, where that is known."""
+
+    id: str
+    trajectory_id: str | None
+    call_id: str | None  # the model call that asked for it
+    choice: int | None
+    tool_call_id: str | None
+    join_source: str
+    join_confidence: Confidence
+    server: str | None
+    name: str
+    tool: str
+    arguments: Any
+    outcome: ToolOutcome
+    result: Any
+    error: str | None
+    annotations: Mapping[str, Any] | None
+    started_at: float
+    finished_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +144,7 @@ class TrajectoryView:
     feedback: Sequence[FeedbackView]
     scenario: ScenarioView | None
     session: str | None = None  # what its client called the conversation, where it named no run
+    tool_calls: Sequence[ToolCallView] = ()  # in time order, those that answer no known request among them
 
     @property
     def answer(self) -> str | None:

@@ -19,7 +19,7 @@ from recorder import batch as batches
 from recorder.batch import Batch, Outcome, Written
 from recorder.errors import StoreUnavailable
 from recorder.groups import Closing, close_trajectories
-from recorder.lanes import Executor, Lane
+from recorder.lanes import Executor, Lane, Row
 from recorder.lookup import hashes_of
 from recorder.memory import Memory
 from recorder.placing import Place
@@ -52,7 +52,18 @@ class PlaceJob:
 
     place: Place
     done: asyncio.Future[TrajectoryRef]
+    remembered: bool = True
     size_bytes: int = 1024
+
+
+@dataclass(slots=True)
+class ToolJob:
+    """A tool call to write."""
+
+    row: Row
+    trajectory_id: str | None
+    done: asyncio.Future[None]
+    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -67,7 +78,7 @@ class CloseJob:
     size_bytes: int = 256
 
 
-Job = TurnJob | PlaceJob | CloseJob
+Job = TurnJob | PlaceJob | CloseJob | ToolJob
 
 
 @dataclass(slots=True)
@@ -177,6 +188,7 @@ class Writer:
         turns = [j for j in transaction.jobs if isinstance(j, TurnJob) and not self._overtaken(j)]
         places = [j for j in transaction.jobs if isinstance(j, PlaceJob)]
         closing = [j for j in transaction.jobs if isinstance(j, CloseJob)]
+        tools = [j for j in transaction.jobs if isinstance(j, ToolJob)]
         hashes = await self._parent_hashes(turns)
         written = [self._written(job, hashes) for job in turns]
         batch = Batch(
@@ -185,6 +197,7 @@ class Writer:
             moves=self._moves(turns),
             touched=self._touched(turns),
             resettle=self._resettle(turns),
+            tool_calls=[(j.row, j.trajectory_id) for j in tools],
             ending=self._ending(turns, closing),
         )
 
@@ -204,6 +217,8 @@ class Writer:
         self._ended.difference_update(j.prepared.call_id for j in turns)
         self._note_shown(turns)
         self._answer(turns, places, closing, outcome)
+        for tool in tools:
+            _resolve(tool.done)
 
     def _overtaken(self, job: TurnJob) -> bool:
         """Whether a call that was to be shown as open has ended meanwhile."""
@@ -264,7 +279,8 @@ class Writer:
         self.counts.commits += 1
         self.counts.committed_turns += sum(j.prepared.state is not CallState.OPEN for j in turns)
         for place, ref in zip(places, outcome.placed, strict=True):
-            remember_ref(self._memory, place.place.project_id, ref)
+            if place.remembered:
+                remember_ref(self._memory, place.place.project_id, ref)
             if not place.done.done():
                 place.done.set_result(ref)
         for job in turns:

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from proxy.app import Deps, HoneApp, create_app
+from proxy.mcp.settings import McpServerSettings
 from proxy.sections import ProxySettings
 from proxy.server import listen, serve
 from proxy.versions import InService
@@ -88,6 +89,7 @@ async def serving(
     base: str = BASE,
     fallbacks: Mapping[str, str] | None = None,
     reasoning_parser: str | None = None,
+    mcp: Mapping[str, McpServerSettings] | None = None,
 ) -> AsyncIterator[Proxy]:
     """A proxy that serves the alias from `engine` until the block ends."""
     settings, recording = settings or ProxySettings(port=0), recording or RecorderSettings()
@@ -104,7 +106,7 @@ async def serving(
     )
     recorder = Recorder(store, recording)
     versions = InService(store, PROJECT, settings)
-    more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser}
+    more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser, "mcp": mcp or {}}
     app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions, **more))
     sock = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from proxy import cli as cli_module
 from proxy.cli import COMMANDS, Context, cli, with_shared_options
+from proxy.settings import HoneSettings
 from recorder.aliases import ensure_alias, get_alias, set_canary
 from recorder.migrate import open_store
 from recorder.replicas import report_replica
@@ -237,3 +238,33 @@ def test_mounting_a_command_leaves_the_modules_own_as_it_was(name: str) -> None:
     assert mounted is not None
     assert mounted.to_info_dict(click.Context(mounted)) != before
     assert command.to_info_dict(click.Context(command)) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--mcp", "http://127.0.0.1:9/mcp"], "write it as NAME=URL"),
+        (["--mcp", "a="], "write it as NAME=URL"),
+        (["--mcp", "a=x"], "is no URL"),
+        (["--mcp", "a=http://x/mcp", "--mcp", "b=http://x/mcp", "--mcp-prefix", "none"], "with one server only"),
+        (["--mcp", "a__b=http://x/mcp"], "is no name for an MCP server"),
+    ],
+)
+def test_serve_refuses_mcp_servers_that_cannot_be(arguments: list[str], why: str) -> None:
+    code, out, error = hone("serve", "--engine", "http://127.0.0.1:9", "--model", "m", *arguments)
+    assert code != 0
+    assert why in error + out
+
+
+def test_serve_takes_mcp_servers_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[HoneSettings] = []
+
+    async def run(settings: HoneSettings) -> None:
+        served.append(settings)
+
+    monkeypatch.setattr("proxy.serve.run", run)
+    arguments = ("--mcp", "orders=http://127.0.0.1:9/mcp?a=b", "--mcp-prefix", "none")
+    code, _, error = hone("serve", "--engine", "http://127.0.0.1:9", "--model", "m", *arguments)
+    assert code == 0, error
+    assert {name: one.url for name, one in served[0].mcp.items()} == {"orders": "http://127.0.0.1:9/mcp?a=b"}
+    assert served[0].proxy.mcp_prefix == "none"

@@ -256,3 +256,42 @@ def test_a_models_secrets_are_not_shown(tmp_path: Path) -> None:
 def test_models_that_contradict_something_are_named(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         load_settings(write(tmp_path, text), {})
+
+
+# --- MCP servers
+
+
+def test_mcp_servers_are_read_and_their_secrets_not_shown(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "[mcp.orders]\nurl = 'http://127.0.0.1:9/mcp'\ntoken = 'sesame'\nheaders = { x-key = 'hush-hush' }\n"
+        "[mcp.files]\ncommand = 'files-server'\nargs = ['.']\nenv = { KEY = 'sesame' }\ncwd = 'data'\ndeny = ['rm*']\n",
+    )
+    settings = load_settings(None, {"mcp": {"more": {"url": "http://127.0.0.1:8/mcp"}}}).settings
+    assert set(settings.mcp) == {"orders", "files", "more"}
+    assert settings.mcp["files"].cwd == tmp_path / "data"
+    told = str([shown(key, value) for key, value in leaves(settings)])
+    assert "sesame" not in told
+    assert "hush-hush" not in told
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[mcp.a]\n", "give either `url` or `command`"),
+        ("[mcp.a]\nurl = 'http://x/mcp'\ncommand = 'x'\n", "give either `url` or `command`"),
+        ("[mcp.a]\nurl = 'x'\n", "is no URL"),
+        ("[mcp.a]\nurl = 'http://x/mcp'\nargs = ['x']\n", "are for a server with a `command`"),
+        ("[mcp.a]\ncommand = 'x'\ntoken = 'x'\n", "are for a server with a `url`"),
+        ("[mcp.a__b]\nurl = 'http://x/mcp'\n", "is no name for an MCP server"),
+        ("[mcp.a]\nurl = 'http://x/mcp'\ntimeout = 3\n", "mcp.a.timeout_s"),
+        (
+            "[proxy]\nmcp_prefix = 'none'\n[mcp.a]\nurl = 'http://x'\n[mcp.b]\nurl = 'http://x'\n",
+            "with one server only",
+        ),
+    ],
+)
+def test_an_mcp_server_that_cannot_be_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    write(tmp_path, text)
+    with pytest.raises(ConfigError, match=why):
+        load_settings(None, {})

@@ -36,6 +36,7 @@ FIELDS = {
     "response",
     "prompt_token_ids",
     "choices",
+    "tool_calls",
     "sampling",
     "usage",
     "reward",

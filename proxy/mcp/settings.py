@@ -1,0 +1,68 @@
+"""`[mcp.<name>]` of hone.toml: the MCP servers behind the gateway.
+
+Owns: their fields, defaults and units. Refuses: connecting, and importing anything but pydantic.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+NAME: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]|_(?!_)){0,31}(?<!_)")
+
+
+class McpServerSettings(BaseModel):
+    """One MCP server: a URL (streamable HTTP), or a command that speaks on its standard input and output."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    url: str | None = None
+    """Where it listens, for example `http://127.0.0.1:9000/mcp`."""
+    command: str | None = None
+    """A program to start instead, once for all callers."""
+    args: list[str] = []
+    """Arguments of the command."""
+    env: dict[str, SecretStr] = {}
+    """Environment variables of the command, beside PATH, HOME and the like."""
+    cwd: Path | None = None
+    """Folder that the command runs in."""
+    headers: dict[str, SecretStr] = {}
+    """HTTP headers for every request to the server."""
+    token: SecretStr | None = None
+    """Sent to the server as `Authorization: Bearer`. A caller's own key is never passed on."""
+    allow: list[str] = ["*"]
+    """Names of tools, prompts and resource URIs that callers may see and use; `*` and `?` are wildcards."""
+    deny: list[str] = []
+    """Those that they may not, though allowed above."""
+    timeout_s: float = Field(300.0, gt=0)
+    """How long the server may take to answer one request."""
+    connect_timeout_s: float = Field(5.0, gt=0)
+    """How long it may take to start, connect and say what it can."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> McpServerSettings:
+        if (self.url is None) == (self.command is None):
+            raise ValueError("give either `url` or `command`")
+        if self.url is None and (self.headers or self.token):
+            raise ValueError("`headers` and `token` are for a server with a `url`; give a command its secrets in `env`")
+        if self.command is None and (self.args or self.env or self.cwd):
+            raise ValueError("`args`, `env` and `cwd` are for a server with a `command`")
+        return self
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(("http://", "https://")):
+            raise ValueError(f"{url!r} is no URL: write it as http://host:port/mcp")
+        return url
+
+
+def check_names(servers: dict[str, McpServerSettings]) -> dict[str, McpServerSettings]:
+    """Raise ValueError for a name that `server__tool` could not be taken apart with."""
+    for name in servers:
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name for an MCP server: use up to 32 letters, digits, '-' and single '_'")
+    return servers

@@ -1,0 +1,611 @@
+"""A full-featured MCP server to stand behind the gateway, with what the official conformance suite asks of a server.
+
+Run: `python -m tests.proxy.mcp_everything` on standard input and output, or with a port over HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+import secrets
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import mcp_types as types
+import uvicorn
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.subscriptions import PromptsListChanged, ResourceUpdated, ToolsListChanged
+from mcp_types import methods
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ConfigDict
+
+Context = ServerRequestContext[Any, Any]
+Result = dict[str, Any]
+Tool = Callable[["Everything", Context, dict[str, Any]], Awaitable[Result]]
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA="
+SCHEMA_2020: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {
+        "address": {
+            "$anchor": "addressDef",
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+        }
+    },
+    "properties": {
+        "name": {"type": "string"},
+        "address": {"$ref": "#/$defs/address"},
+        "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+        "phone": {"type": "string"},
+        "email": {"type": "string"},
+    },
+    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+    "then": {"required": ["phone"]},
+    "else": {"required": ["email"]},
+    "additionalProperties": False,
+}
+NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+class _Any(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+def text(said: str, **more: Any) -> Result:
+    return {"content": [{"type": "text", "text": said}], **more}
+
+
+def asks_name(message: str, **properties: Any) -> Result:
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return {"method": "elicitation/create", "params": {"message": message, "requestedSchema": schema}}
+
+
+def samples(prompt: str, most: int = 100) -> Result:
+    message = {"role": "user", "content": {"type": "text", "text": prompt}}
+    return {"method": "sampling/createMessage", "params": {"messages": [message], "maxTokens": most}}
+
+
+ROOTS: Result = {"method": "roots/list", "params": {}}
+TEXT = {"type": "string"}
+
+
+def _finished(handler: Callable[[Context, Any], Awaitable[Result]]) -> Callable[[Context, Any], Awaitable[Result]]:
+    """The result says that it is one, where the protocol wants that."""
+
+    async def handle(ctx: Context, params: Any) -> Result:
+        result = await handler(ctx, params)
+        modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return {"resultType": "complete", **result} if modern else result
+
+    return handle
+
+
+class Everything:
+    """The server. What tests look at and turn: `seen`, `gate`, `tools`."""
+
+    def __init__(self, name: str = "everything", *, instructions: str | None = "Be kind.") -> None:
+        self.name = name
+        self.seen: list[Mapping[str, Any]] = []  # params of tools/call as they came
+        self.headers: list[Mapping[str, str]] = []
+        self.cancelled: list[str] = []
+        self.gate = asyncio.Event()  # what `slow` waits for
+        self.entered = asyncio.Event()
+        self.tools: dict[str, tuple[dict[str, Any], Tool]] = dict(TOOLS)
+        self.prompts: dict[str, dict[str, Any]] = dict(PROMPTS)
+        self.subscribed: list[str] = []
+        self._key = secrets.token_bytes(16)
+        self._bus = InMemorySubscriptionBus()
+        self._sessions: list[Any] = []
+        server: Any = Server(
+            name,
+            version="1",
+            instructions=instructions,
+            on_list_tools=_finished(self._list_tools),  # type: ignore[arg-type]
+            on_call_tool=_finished(self._call_tool),  # type: ignore[arg-type]
+            on_list_resources=_finished(self._list_resources),  # type: ignore[arg-type]
+            on_list_resource_templates=_finished(self._list_templates),  # type: ignore[arg-type]
+            on_read_resource=_finished(self._read),  # type: ignore[arg-type]
+            on_subscribe_resource=_finished(self._subscribe),  # type: ignore[arg-type]
+            on_unsubscribe_resource=_finished(self._unsubscribe),  # type: ignore[arg-type]
+            on_subscriptions_listen=ListenHandler(self._bus),
+            on_list_prompts=_finished(self._list_prompts),  # type: ignore[arg-type]
+            on_get_prompt=_finished(self._get_prompt),  # type: ignore[arg-type]
+            on_completion=_finished(self._complete),  # type: ignore[arg-type]
+        )
+        server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
+        server.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
+        plain = server.create_initialization_options
+        server.create_initialization_options = lambda *_, **__: plain(NotificationOptions(True, True, True))
+        self.server: Server[Any] = server
+
+    # --- lists
+
+    async def _list_tools(self, ctx: Context, params: Any) -> Result:
+        tools = [{"name": name, **shown} for name, (shown, _) in self.tools.items()]
+        return self._hinted(ctx, {"tools": tools})
+
+    async def _list_prompts(self, ctx: Context, params: Any) -> Result:
+        return self._hinted(ctx, {"prompts": [{"name": name, **shown} for name, shown in self.prompts.items()]})
+
+    async def _list_resources(self, ctx: Context, params: Any) -> Result:
+        shown = [
+            ("test://static-text", "text/plain"),
+            ("test://static-binary", "image/png"),
+            ("test://watched-resource", "text/plain"),
+            (f"test://{self.name}/own", "text/plain"),
+        ]
+        resources = [{"uri": uri, "name": uri, "description": "A resource.", "mimeType": mime} for uri, mime in shown]
+        # in two pages, for whoever lists it
+        if (ctx.params or {}).get("cursor") == "more":
+            return self._hinted(ctx, {"resources": resources[2:]})
+        return self._hinted(ctx, {"resources": resources[:2], "nextCursor": "more"})
+
+    async def _list_templates(self, ctx: Context, params: Any) -> Result:
+        shown = {"uriTemplate": "test://template/{id}/data", "name": "data", "mimeType": "application/json"}
+        return self._hinted(ctx, {"resourceTemplates": [{**shown, "description": "Data by id."}]})
+
+    def _hinted(self, ctx: Context, result: Result) -> Result:
+        modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return result | {"ttlMs": 1000, "cacheScope": "public"} if modern else result
+
+    # --- tools
+
+    async def _call_tool(self, ctx: Context, params: Any) -> Result:
+        sent = dict(ctx.params or {})
+        self.seen.append(sent)
+        self.headers.append(dict(ctx.request.headers) if ctx.request is not None else {})
+        found = self.tools.get(params.name)
+        if found is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
+        return await found[1](self, ctx, sent)
+
+    async def ask(self, ctx: Context, sent: Mapping[str, Any], questions: dict[str, Result]) -> Result | None:
+        """The answers by key; None where the caller has to come again with them."""
+        if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            answers = {}
+            for key, question in questions.items():
+                request: Any = methods.parse_server_request(
+                    question["method"], LATEST_HANDSHAKE_VERSION, question["params"]
+                )
+                metadata = ServerMessageMetadata(related_request_id=ctx.request_id)
+                answers[key] = (await ctx.session.send_request(request, _Any, metadata=metadata)).model_dump()
+            return answers
+        given = sent.get("inputResponses")
+        return given if isinstance(given, dict) and all(isinstance(given.get(k), dict) for k in questions) else None
+
+    async def log(self, ctx: Context, level: Any, said: str) -> None:
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            wanted = (ctx.meta or {}).get(types.LOG_LEVEL_META_KEY)
+            if wanted is None:
+                return
+        note = types.LoggingMessageNotification(params=types.LoggingMessageNotificationParams(level=level, data=said))
+        await ctx.session.send_notification(note, related_request_id=ctx.request_id)
+
+    def sealed(self, state: str) -> str:
+        return f"{state}.{hmac.new(self._key, state.encode(), hashlib.sha256).hexdigest()}"
+
+    def opened(self, sent: Mapping[str, Any]) -> str:
+        state, _, seal = str(sent.get("requestState")).rpartition(".")
+        if not hmac.compare_digest(seal, self.sealed(state).rpartition(".")[2]):
+            raise MCPError(types.INVALID_PARAMS, "requestState was tampered with")
+        return state
+
+    # --- resources, prompts, completion
+
+    async def _read(self, ctx: Context, params: Any) -> Result:
+        uri = str(params.uri)
+        if uri in ("test://static-text", "test://watched-resource"):
+            found = {"mimeType": "text/plain", "text": "This is the content of the static text resource."}
+        elif uri == "test://static-binary":
+            found = {"mimeType": "image/png", "blob": PNG}
+        elif uri.startswith("test://template/") and uri.endswith("/data"):
+            id_ = uri.removeprefix("test://template/").removesuffix("/data")
+            data = {"id": id_, "templateTest": True, "data": f"Data for ID: {id_}"}
+            found = {"mimeType": "application/json", "text": json.dumps(data)}
+        elif uri == f"test://{self.name}/own":
+            found = {"mimeType": "text/plain", "text": f"only {self.name} has it"}
+        else:
+            modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+            raise MCPError(types.INVALID_PARAMS if modern else -32002, "Resource not found", {"uri": uri})
+        return self._hinted(ctx, {"contents": [{"uri": uri, **found}]})
+
+    async def _get_prompt(self, ctx: Context, params: Any) -> Result:
+        arguments = params.arguments or {}
+        said: list[Result] = [{"type": "text", "text": "This is a simple prompt for testing."}]
+        if params.name == "test_prompt_with_arguments":
+            values = ", ".join(f"{k}='{arguments[k]}'" for k in ("arg1", "arg2"))
+            said = [{"type": "text", "text": f"Prompt with arguments: {values}"}]
+        elif params.name == "test_prompt_with_embedded_resource":
+            embedded = {"uri": arguments["resourceUri"], "mimeType": "text/plain"}
+            said = [
+                {"type": "resource", "resource": {**embedded, "text": "Embedded resource content for testing."}},
+                {"type": "text", "text": "Please process the embedded resource above."},
+            ]
+        elif params.name == "test_prompt_with_image":
+            said = [
+                {"type": "image", "data": PNG, "mimeType": "image/png"},
+                {"type": "text", "text": "Please analyze the image above."},
+            ]
+        elif params.name == "test_input_required_result_prompt":
+            question = asks_name("What context should the prompt use?", context=TEXT)
+            answers = await self.ask(ctx, ctx.params or {}, {"user_context": question})
+            if answers is None:
+                return {"resultType": "input_required", "inputRequests": {"user_context": question}}
+            said = [{"type": "text", "text": f"With {answers['user_context'].get('content')}"}]
+        elif params.name not in self.prompts:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name}")
+        return {"messages": [{"role": "user", "content": content} for content in said]}
+
+    async def _complete(self, ctx: Context, params: Any) -> Result:
+        begun = params.argument.value
+        known = ["paris", "park", "party"] if params.ref.type == "ref/prompt" else ["123", "124"]
+        return {"completion": {"values": [v for v in known if v.startswith(begun)], "hasMore": False}}
+
+    # --- changes
+
+    async def _initialized(self, ctx: Context, params: Any) -> None:
+        self._sessions.append(ctx.session)
+
+    async def _subscribe(self, ctx: Context, params: Any) -> Result:
+        self.subscribed.append(str(params.uri))
+        return {}
+
+    async def _unsubscribe(self, ctx: Context, params: Any) -> Result:
+        with contextlib.suppress(ValueError):
+            self.subscribed.remove(str(params.uri))
+        return {}
+
+    async def _set_level(self, ctx: Context, params: Any) -> Result:
+        return {}
+
+    async def tools_changed(self) -> None:
+        await self._bus.publish(ToolsListChanged())
+        for session in self._sessions:
+            await session.send_tool_list_changed()
+
+    async def prompts_changed(self) -> None:
+        await self._bus.publish(PromptsListChanged())
+        for session in self._sessions:
+            await session.send_prompt_list_changed()
+
+    async def updated(self, uri: str) -> None:
+        await self._bus.publish(ResourceUpdated(uri))
+        for session in self._sessions if uri in self.subscribed else ():
+            await session.send_resource_updated(uri)
+
+
+# --- the tools
+
+TOOLS: dict[str, tuple[dict[str, Any], Tool]] = {}
+PROMPTS: dict[str, dict[str, Any]] = {
+    "test_simple_prompt": {"description": "A simple one."},
+    "test_prompt_with_arguments": {
+        "description": "With arguments.",
+        "arguments": [{"name": n, "description": n, "required": True} for n in ("arg1", "arg2")],
+    },
+    "test_prompt_with_embedded_resource": {
+        "description": "With a resource.",
+        "arguments": [{"name": "resourceUri", "description": "Its URI.", "required": True}],
+    },
+    "test_prompt_with_image": {"description": "With an image."},
+    "test_input_required_result_prompt": {"description": "Asks first."},
+}
+
+
+def tool(name: str, schema: dict[str, Any] = NO_ARGUMENTS, **annotations: bool) -> Callable[[Tool], Tool]:
+    def register(function: Tool) -> Tool:
+        shown: dict[str, Any] = {"description": f"The tool {name}.", "inputSchema": schema}
+        TOOLS[name] = (shown | ({"annotations": annotations} if annotations else {}), function)
+        return function
+
+    return register
+
+
+def fixed(name: str, *content: Result, **more: Any) -> None:
+    async def run(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+        return {"content": list(content), **more}
+
+    tool(name, readOnlyHint=True)(run)
+
+
+def asking(name: str, *rounds: dict[str, Result], state: bool = False, says: str = "{}") -> None:
+    """A tool that asks its questions, round by round, and tells the last answers."""
+
+    async def run(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+        at = int(self.opened(sent)) if state and sent.get("requestState") is not None else 0
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            answers = await self.ask(ctx, sent, rounds[at])
+            if answers is not None and (at + 1 < len(rounds)):
+                at, answers = at + 1, None
+            if answers is None:
+                result: Result = {"resultType": "input_required", "inputRequests": rounds[at]}
+                return result | ({"requestState": self.sealed(str(at))} if state else {})
+        else:
+            for questions in rounds:
+                answers = await self.ask(ctx, sent, questions)
+        return text(says.format(json.dumps(answers)))
+
+    tool(name)(run)
+
+
+IMAGE = {"type": "image", "data": PNG, "mimeType": "image/png"}
+fixed("test_simple_text", {"type": "text", "text": "This is a simple text response for testing."})
+fixed("test_image_content", IMAGE)
+fixed("test_audio_content", {"type": "audio", "data": WAV, "mimeType": "audio/wav"})
+fixed(
+    "test_embedded_resource",
+    {
+        "type": "resource",
+        "resource": {
+            "uri": "test://embedded-resource",
+            "mimeType": "text/plain",
+            "text": "This is an embedded resource content.",
+        },
+    },
+)
+fixed(
+    "test_multiple_content_types",
+    {"type": "text", "text": "Multiple content types test:"},
+    IMAGE,
+    {
+        "type": "resource",
+        "resource": {
+            "uri": "test://mixed-content-resource",
+            "mimeType": "application/json",
+            "text": '{"test":"data","value":123}',
+        },
+    },
+)
+fixed(
+    "test_error_handling",
+    {"type": "text", "text": "This tool intentionally returns an error for testing"},
+    isError=True,
+)
+asking("test_input_required_result_elicitation", {"user_name": asks_name("What is your name?", name=TEXT)})
+asking("test_input_required_result_sampling", {"capital_question": samples("What is the capital of France?")})
+asking("test_input_required_result_list_roots", {"client_roots": ROOTS})
+asking(
+    "test_input_required_result_request_state",
+    {"confirm": asks_name("Please confirm", ok={"type": "boolean"})},
+    state=True,
+    says="state-ok {}",
+)
+asking(
+    "test_input_required_result_multiple_inputs",
+    {
+        "user_name": asks_name("What is your name?", name=TEXT),
+        "greeting": samples("Generate a greeting", 50),
+        "client_roots": ROOTS,
+    },
+    state=True,
+)
+asking(
+    "test_input_required_result_multi_round",
+    {"step1": asks_name("Step 1: What is your name?", name=TEXT)},
+    {"step2": asks_name("Step 2: What is your favorite color?", color=TEXT)},
+    state=True,
+)
+asking(
+    "test_input_required_result_tampered_state",
+    {"confirm": asks_name("Please confirm", ok={"type": "boolean"})},
+    state=True,
+)
+asking("test_streaming_elicitation", {"user_name": asks_name("What is your name?", name=TEXT)})
+asking(
+    "test_elicitation_sep1034_defaults",
+    {
+        "all": asks_name(
+            "With defaults",
+            name={"type": "string", "default": "John Doe"},
+            age={"type": "integer", "default": 30},
+            score={"type": "number", "default": 95.5},
+            status={"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+            verified={"type": "boolean", "default": True},
+        )
+    },
+    says="Elicitation completed: {}",
+)
+_OPTIONS = ["option1", "option2", "option3"]
+_TITLED = [{"const": f"value{n}", "title": f"{t} Option"} for n, t in ((1, "First"), (2, "Second"), (3, "Third"))]
+_CHOICES = [{"const": f"value{n}", "title": f"{t} Choice"} for n, t in ((1, "First"), (2, "Second"), (3, "Third"))]
+asking(
+    "test_elicitation_sep1330_enums",
+    {
+        "all": asks_name(
+            "Choose",
+            untitledSingle={"type": "string", "enum": _OPTIONS},
+            titledSingle={"type": "string", "oneOf": _TITLED},
+            legacyEnum={
+                "type": "string",
+                "enum": ["opt1", "opt2", "opt3"],
+                "enumNames": ["Option One", "Option Two", "Option Three"],
+            },
+            untitledMulti={"type": "array", "items": {"type": "string", "enum": _OPTIONS}},
+            titledMulti={"type": "array", "items": {"anyOf": _CHOICES}},
+        )
+    },
+    says="Elicitation completed: {}",
+)
+
+
+@tool("test_input_required_result_capabilities")
+async def _capabilities(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    declared: Any = (ctx.meta or {}).get(types.CLIENT_CAPABILITIES_META_KEY) or {}
+    questions = {
+        "elicitation": ("name", asks_name("What is your name?", name=TEXT)),
+        "sampling": ("greeting", samples("Generate a greeting", 50)),
+        "roots": ("roots", ROOTS),
+    }
+    asked = dict(question for need, question in questions.items() if need in declared)
+    return {"resultType": "input_required", "inputRequests": asked} if asked else text("nobody to ask")
+
+
+@tool("test_missing_capability")
+async def _missing(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    declared: Any = (ctx.meta or {}).get(types.CLIENT_CAPABILITIES_META_KEY) or {}
+    if "sampling" not in declared:
+        needed: dict[str, Any] = {"requiredCapabilities": {"sampling": {}}}
+        raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, "sampling is required", needed)
+    return text("enough")
+
+
+@tool("test_sampling", {"type": "object", "properties": {"prompt": TEXT}, "required": ["prompt"]})
+async def _sampling(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    question = samples(sent["arguments"]["prompt"])
+    answers = await self.ask(ctx, sent, {"sampled": question})
+    if answers is None:
+        return {"resultType": "input_required", "inputRequests": {"sampled": question}}
+    return text(f"LLM response: {answers['sampled']['content']['text']}")
+
+
+@tool("test_elicitation", {"type": "object", "properties": {"message": TEXT}, "required": ["message"]})
+async def _elicitation(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    described = {"username": "User's response", "email": "User's email address"}
+    question = asks_name(sent["arguments"]["message"], **{k: {**TEXT, "description": d} for k, d in described.items()})
+    answers = await self.ask(ctx, sent, {"user": question})
+    if answers is None:
+        return {"resultType": "input_required", "inputRequests": {"user": question}}
+    return text(f"User response: {json.dumps(answers['user'])}")
+
+
+@tool("test_tool_with_logging")
+async def _logging(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    for said in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        await self.log(ctx, "info", said)
+    return text("logged")
+
+
+tool("test_logging_tool")(_logging)
+
+
+@tool("test_tool_with_progress", idempotentHint=True)
+async def _progress(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    for done in (0, 50, 100):
+        await ctx.session.report_progress(done, 100)
+    return text("done")
+
+
+@tool("test_trigger_tool_change")
+async def _tool_change(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    name = "a_new_tool"
+    if self.tools.pop(name, None) is None:
+        self.tools[name] = TOOLS["test_simple_text"]
+    await self.tools_changed()
+    return text("changed")
+
+
+@tool("test_trigger_prompt_change")
+async def _prompt_change(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    name = "a_new_prompt"
+    if self.prompts.pop(name, None) is None:
+        self.prompts[name] = {"description": "A new one."}
+    await self.prompts_changed()
+    return text("changed")
+
+
+@tool("json_schema_2020_12_tool", SCHEMA_2020)
+async def _schema(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    return text("ok")
+
+
+@tool(
+    "test_custom_headers",
+    {"type": "object", "properties": {"region": {**TEXT, "x-mcp-header": "Region"}, "query": TEXT}},
+)
+async def _headers(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    return text(json.dumps(sent.get("arguments")))
+
+
+@tool("find_order", {"type": "object", "properties": {"order_id": TEXT}}, readOnlyHint=True, openWorldHint=False)
+async def _find_order(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    return text(f"order {sent['arguments'].get('order_id')} is on its way", structuredContent={"server": self.name})
+
+
+@tool("large", {"type": "object", "properties": {"bytes": {"type": "integer"}}})
+async def _large(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    return text("x" * sent["arguments"]["bytes"])
+
+
+@tool("slow", destructiveHint=True)
+async def _slow(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    self.entered.set()
+    try:
+        await self.gate.wait()
+    except asyncio.CancelledError:
+        self.cancelled.append("slow")
+        raise
+    return text("at last")
+
+
+# --- serving
+
+
+class App:
+    """The server over HTTP. `era`: both, or the handshake era alone."""
+
+    def __init__(self, everything: Everything, era: str = "both") -> None:
+        security = TransportSecuritySettings(
+            allowed_hosts=["127.0.0.1:*", "localhost:*"], allowed_origins=["http://127.0.0.1:*", "http://localhost:*"]
+        )
+        self.manager = StreamableHTTPSessionManager(everything.server, security_settings=security)
+        self._era = era
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        version = dict(scope["headers"]).get(b"mcp-protocol-version", b"").decode()
+        if self._era == "handshake" and version in MODERN_PROTOCOL_VERSIONS:
+            await send({"type": "http.response.start", "status": 400, "headers": []})
+            await send({"type": "http.response.body", "body": b"Bad Request: Unsupported protocol version"})
+            return
+        await self.manager.handle_request(scope, receive, send)
+
+
+@contextlib.asynccontextmanager
+async def served(everything: Everything, *, era: str = "both", port: int = 0) -> AsyncIterator[str]:
+    """The URL of the server while it runs."""
+    app = App(everything, era)
+    config = uvicorn.Config(app, port=port, lifespan="off", log_level="warning", ws="none")
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # type: ignore[assignment,method-assign]
+    sock = config.bind_socket()
+
+    async def run() -> None:
+        async with app.manager.run():  # in one task with its end, which a fixture's may not be
+            await server.serve(sockets=[sock])
+
+    running = asyncio.ensure_future(run())
+    try:
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}/mcp"
+    finally:
+        server.should_exit = server.force_exit = True
+        await running
+
+
+async def _stdio(everything: Everything) -> None:
+    async with stdio_server() as (read, write):
+        await everything.server.run(read, write, everything.server.create_initialization_options())
+
+
+async def _http(everything: Everything, port: int) -> None:
+    async with served(everything, port=port) as url:
+        print(url, flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    made = Everything(sys.argv[2] if len(sys.argv) > 2 else "everything")
+    asyncio.run(_http(made, int(sys.argv[1])) if len(sys.argv) > 1 else _stdio(made))
