@@ -286,8 +286,16 @@ async def _note(hone: Hone, trajectory_id: str, data: NewFeedback) -> Noted:
         feedback.check_value(data.about, data.value)
         if data.dryrun:
             return Noted(feedback_id=None, trajectory_id=trajectory_id, call_id=call_id)
+        kept = hone.recorder.redaction.value
         written = await feedback.add(
-            hone.store, hone.project_id, trajectory_id, data.about, data.value, data.comment, call_id, data.tags
+            hone.store,
+            hone.project_id,
+            trajectory_id,
+            data.about,
+            kept(data.value),
+            kept(data.comment),
+            call_id,
+            kept(data.tags),
         )
     except ValueError as e:
         raise BadRequest(f"{e}.", param="value") from e

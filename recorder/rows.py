@@ -7,7 +7,7 @@ its trajectory may turn out to be sealed, so the row of the call itself is made 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -87,13 +87,15 @@ def prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
 def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
     request, attribution = turn.request, turn.attribution
     writing = _Writing(turn.project_id, key, memory)
-    prompt_node = writing.messages(request.messages)
+    redacted = turn.redacted
+    prompt_node = writing.messages(request.messages, redacted.messages if redacted else ())
     prompt = tokens.pack_ids(turn.prompt_token_ids) if turn.prompt_token_ids is not None else None
     seed = tokens.chain_seed(key)
     hashes = tokens.block_hashes(prompt, seed) if prompt else b""
     choices, leaves = [], []
     for choice in turn.choices:
-        node = writing.sampled(choice.message, prompt_node, len(request.messages))
+        touched = redacted is not None and choice.index in redacted.choices
+        node = writing.sampled(choice.message, prompt_node, len(request.messages), touched)
         row, leaf = _choice(turn, choice, node, prompt, hashes, seed)
         choices.append(row)
         leaves.append(leaf)
@@ -173,36 +175,36 @@ class _Writing:
         self.blobs: list[Row] = []
         self.size_bytes = 0
 
-    def messages(self, messages: Sequence[Message]) -> bytes | None:
+    def messages(self, messages: Sequence[Message], redacted: Collection[int]) -> bytes | None:
         chain = self._memory.take_chain(self._key, messages)
         known = len(chain)
         # a node is written with all above it, so the last known one ends the search
         while known and chain[known - 1] not in self._memory.nodes:
             known -= 1
         for depth in range(known, len(chain)):
-            self._node(chain[depth], chain[depth - 1] if depth else None, depth, messages[depth])
+            self._node(chain[depth], chain[depth - 1] if depth else None, depth, messages[depth], depth in redacted)
         return chain[-1] if chain else None
 
-    def sampled(self, message: Message | None, parent: bytes | None, depth: int) -> bytes | None:
+    def sampled(self, message: Message | None, parent: bytes | None, depth: int, redacted: bool) -> bytes | None:
         if message is None:
             return None
         node = canonical.node_id(self._key, parent, message)
         if node not in self._memory.nodes:
             said = {k: v for k, v in message.items() if k not in canonical.ECHO_EXTRAS}
-            self._node(node, parent, depth, said)
+            self._node(node, parent, depth, said, redacted)
         return node
 
     def blob(self, kind: str, value: object) -> bytes:
         content = canonical.dumps(value)
         return self._blob(kind, canonical.content_id(self._key, content), content)
 
-    def _node(self, node: bytes, parent: bytes | None, depth: int, message: Message) -> None:
+    def _node(self, node: bytes, parent: bytes | None, depth: int, message: Message, redacted: bool) -> None:
         bare, taken = media.take_out(self._key, message)
         for blob, content in taken.items():
             self._blob("media", blob, content)
         text = json_text(bare)
         self.size_bytes += len(text)
-        self.nodes.append((node, self._project_id, parent, depth, str(message.get("role", "")), text, False))
+        self.nodes.append((node, self._project_id, parent, depth, str(message.get("role", "")), text, redacted))
 
     def _blob(self, kind: str, blob: bytes, content: bytes) -> bytes:
         if blob not in self._memory.blobs:
