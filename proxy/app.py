@@ -34,7 +34,7 @@ from proxy.dialects.responses import ResponsesDialect
 from proxy.errors import CallerError, ConfigError
 from proxy.gate import Gate
 from proxy.history import History
-from proxy.hone_routes import HANDLERS, Hone
+from proxy.hone_routes import HANDLERS
 from proxy.metrics import Metrics
 from proxy.model_routes import GENERATING, PASSED, ModelRoutes
 from proxy.providers import Providers
@@ -43,6 +43,7 @@ from proxy.response_calls import ResponseCalls
 from proxy.response_routes import ResponseRoutes
 from proxy.sections import ProxySettings
 from proxy.several_prompts import SeveralPrompts
+from proxy.steering import Hone
 from proxy.upstream import Client
 from proxy.versions import InService
 from recorder.errors import RecorderError

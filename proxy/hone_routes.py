@@ -7,11 +7,10 @@ done`), with a key minted for the run, and with `x-hone-trajectory`. Refuses: mo
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import orjson
-from litestar import Request, Response, get, post
+from litestar import Request, Response, delete, get, post
 from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromQuery, JSONBody, PathParameter
@@ -20,13 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from proxy.address import Named
 from proxy.auth import Caller
 from proxy.errors import BadRequest, Forbidden, Missing
-from proxy.versions import InService
-from recorder import feedback, groups, keys, sql
+from proxy.steering import Hone, note, own_run, run_at
+from recorder import deletion, feedback, groups, keys, sql
 from recorder import versions as stored_versions
 from recorder.aliases import get_aliases
 from recorder.ids import check_external, new_id
 from recorder.keys import Scope
-from recorder.recorder import Recorder
 from recorder.states import TrajectoryState
 from recorder.store import Store
 from recorder.transcripts import find_trajectory, load_group, load_trajectory, trajectory_of_call
@@ -34,16 +32,6 @@ from recorder.turns import Address
 
 AnyRequest = Request[Any, Any, Any]
 Id = Annotated[str, PathParameter(description="Hone's own id (`traj_…`), or the id that the caller gave.")]
-
-
-@dataclass(frozen=True, slots=True)
-class Hone:
-    """What these routes work with."""
-
-    project_id: str
-    store: Store
-    recorder: Recorder
-    versions: InService
 
 
 Injected = NamedDependency[Hone]
@@ -87,6 +75,16 @@ class Ended(BaseModel):
 
     trajectory_id: str
     state: str
+
+
+class Gone(BaseModel):
+    """What was deleted."""
+
+    trajectory_ids: list[str]
+    """All trajectories at the address that was named, or the one."""
+    calls: int
+    log_erased: bool
+    """Whether the store's log was emptied too. False: readers kept it; it is when it is next emptied."""
 
 
 class NewFeedback(_Body):
@@ -196,6 +194,17 @@ async def close_group(hone: Injected, request: AnyRequest, group: Id) -> Respons
     return _json(await groups.close_group(hone.store, hone.project_id, group))
 
 
+@delete("/hone/v1/trajectories/{trajectory:str}", status_code=200)
+async def delete_run(hone: Injected, trajectory: Id, group: FromQuery[str | None] = None) -> Gone:
+    """Delete a run for good: its calls, messages, tokens, scores and feedback. It must have ended."""
+    ids = await deletion.run_of(hone.store, hone.project_id, trajectory, group)
+    try:
+        gone = [await deletion.delete_trajectory(hone.store, hone.project_id, id_) for id_ in ids]
+    finally:
+        erased = await deletion.erase(hone.store)
+    return Gone(trajectory_ids=[one.trajectory_id for one in gone], calls=sum(g.calls for g in gone), log_erased=erased)
+
+
 # --- reading back
 
 
@@ -237,6 +246,7 @@ HANDLERS: list[HTTPRouteHandler] = [
     note_feedback,
     note_addressed_feedback,
     close_group,
+    delete_run,
     show_trajectory,
     show_group,
     show_aliases,
@@ -250,12 +260,7 @@ def _caller(request: AnyRequest) -> Caller:
 
 
 async def _own(hone: Hone, request: AnyRequest, named: str) -> str:
-    """The internal id of a run that the caller names, and may speak for."""
-    found = await find_trajectory(hone.store, hone.project_id, named)
-    run = _caller(request).run
-    if run is not None and found != await _at(hone, run):
-        raise Forbidden(f"this key was minted for the run {run}, not for {named[:200]}.")
-    return found
+    return await own_run(hone, _caller(request), named)
 
 
 async def _addressed(hone: Hone, request: AnyRequest) -> str:
@@ -265,11 +270,7 @@ async def _addressed(hone: Hone, request: AnyRequest) -> str:
         raise BadRequest(
             "no run is named: use /t/<id>/hone/v1/…, /hone/v1/trajectories/<id>/…, x-hone-trajectory, or a run's key."
         )
-    return await _at(hone, Named(address.trajectory, address.group))
-
-
-async def _at(hone: Hone, run: Named) -> str:
-    return await find_trajectory(hone.store, hone.project_id, str(run.trajectory), run.group or "")
+    return await run_at(hone, Named(address.trajectory, address.group))
 
 
 async def _end(hone: Hone, trajectory_id: str, data: Done | None) -> Ended:
@@ -281,25 +282,17 @@ async def _end(hone: Hone, trajectory_id: str, data: Done | None) -> Ended:
 
 async def _note(hone: Hone, trajectory_id: str, data: NewFeedback) -> Noted:
     call_id = data.call_id or data.inference_id
-    try:
-        check_external(data.about, "the feedback name")
-        feedback.check_value(data.about, data.value)
-        if data.dryrun:
-            return Noted(feedback_id=None, trajectory_id=trajectory_id, call_id=call_id)
-        kept = hone.recorder.redaction.value
-        written = await feedback.add(
-            hone.store,
-            hone.project_id,
-            trajectory_id,
-            data.about,
-            kept(data.value),
-            kept(data.comment),
-            call_id,
-            kept(data.tags),
-        )
-    except ValueError as e:
-        raise BadRequest(f"{e}.", param="value") from e
-    return Noted(feedback_id=written.id, trajectory_id=trajectory_id, call_id=call_id)
+    written = await note(
+        hone,
+        trajectory_id,
+        data.about,
+        data.value,
+        comment=data.comment,
+        call_id=call_id,
+        tags=data.tags,
+        dry_run=data.dryrun,
+    )
+    return Noted(feedback_id=written, trajectory_id=trajectory_id, call_id=call_id)
 
 
 async def _now(store: Store) -> float:

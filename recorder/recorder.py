@@ -16,7 +16,7 @@ from recorder import canonical, likeness, lineage, lookup, rows, sessions
 from recorder import past as pasts
 from recorder import statements as sql
 from recorder.checkpoint import Checkpointer
-from recorder.errors import NotFound, RecorderError, StoreUnavailable
+from recorder.errors import NotFound, RecorderError, Stale, StoreUnavailable
 from recorder.ids import new_id
 from recorder.lanes import Lane, lane_for
 from recorder.lineage import has_past
@@ -317,6 +317,11 @@ class Recorder:
         `address.done` closes the trajectory in the same transaction, unless the call failed: it may be sent again.
         """
         self._running.end(turn.call_id)
+        while not await self._committed(turn):
+            pass
+
+    async def _committed(self, turn: Turn) -> bool:
+        """Write an ended call; False where something was deleted meanwhile and it must be prepared anew."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             job = await self._job(turn, done)
@@ -326,8 +331,12 @@ class Recorder:
             if isinstance(e, StoreUnavailable):
                 raise
             raise StoreUnavailable(str(e)) from e
-        await done
+        try:
+            await done
+        except Stale:
+            return False
         pasts.keep(self._pasts, job.prepared)
+        return True
 
     async def show(self, turn: Turn) -> None:
         """Write a call (state OPEN) that was begun, now rather than when it has run for long. Raises StoreUnavailable.
@@ -391,6 +400,7 @@ class Recorder:
             if not found:
                 raise NotFound(f"no project {project_id!r} in the store")
             key = self._keys[project_id] = bytes(found[0][0])
+            self._memory.deletions.setdefault(project_id, found[0][1])
         return key
 
     async def _placed(self, place: Place) -> TrajectoryRef:
@@ -487,7 +497,10 @@ class Recorder:
         if moved is not None:
             return moved
         found = await self._lane.read(lambda ex: lookup.trajectory(ex, trajectory_id))
-        assert found is not None, "an issued id or a sampled choice without its trajectory"
+        if found is None:  # deleted, since this process heard of it
+            gone = TrajectoryRef(new_id("traj"), None)
+            self._memory.fresh.put(gone.id, Fresh())
+            return gone
         if found.state is TrajectoryState.OPEN:
             remember_ref(self._memory, found.project_id, found.ref)
             return found.ref

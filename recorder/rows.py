@@ -55,6 +55,7 @@ class Prepared:
     leaf_choice: int | None  # None: the call does not end the main path
     nodes: Sequence[Row]
     blobs: Sequence[Row]
+    node_blobs: Sequence[Row]
     choices: Sequence[Row]
     leaves: Sequence[Leaf]
     prompt: bytes | None  # packed ids
@@ -62,6 +63,7 @@ class Prepared:
     row_middle: Row  # the call's columns between trajectory and prompt
     row_end: Row  # and those behind the prompt
     size_bytes: int
+    deletions: int  # what `Memory.deletions` was: with another count, what is left out here may not be in the store
 
 
 def json_text(value: object) -> str:
@@ -117,6 +119,7 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         leaf_choice=_leaf_choice(turn),
         nodes=writing.nodes,
         blobs=writing.blobs,
+        node_blobs=writing.node_blobs,
         choices=choices,
         leaves=leaves,
         prompt=prompt,
@@ -124,6 +127,7 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         row_middle=middle,
         row_end=(turn.http_status, turn.error, turn.started_at, turn.first_token_at, turn.finished_at),
         size_bytes=writing.size_bytes + 2 * len(prompt or b"") + sum(_size(row) for row in choices) + ROW_BYTES,
+        deletions=memory.deletions.get(turn.project_id, 0),
     )
 
 
@@ -173,6 +177,7 @@ class _Writing:
         self._memory = memory
         self.nodes: list[Row] = []
         self.blobs: list[Row] = []
+        self.node_blobs: list[Row] = []
         self.size_bytes = 0
 
     def messages(self, messages: Sequence[Message], redacted: Collection[int]) -> bytes | None:
@@ -202,6 +207,7 @@ class _Writing:
         bare, taken = media.take_out(self._key, message)
         for blob, content in taken.items():
             self._blob("media", blob, content)
+            self.node_blobs.append((node, blob))
         text = json_text(bare)
         self.size_bytes += len(text)
         self.nodes.append((node, self._project_id, parent, depth, str(message.get("role", "")), text, redacted))

@@ -36,6 +36,8 @@ class RecorderSettings(BaseModel):
     """A group of declared size without a call for this long closes as it is."""
     lease_s: float = Field(60.0, gt=0)
     """How long a worker's claim lasts unless renewed."""
+    retention_days: float | None = Field(None, gt=0)
+    """A trajectory that ended longer ago is deleted, unless its group is open or a worker has it. Default: never."""
     redact: list[str] = []
     """What is never stored: names of built-in patterns (email, credit_card, api_key, phone) and regular expressions.
 

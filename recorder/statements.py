@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from recorder.lanes import Statement
-from recorder.schema import blobs, calls, choices, groups, issued, nodes, projects, trajectories
+from recorder.schema import blobs, calls, choices, groups, issued, ledger, node_blobs, nodes, projects, trajectories
 from recorder.store import now
 
 AMBIGUOUS_ISSUED: Final = "ambiguous"  # an id that was given out twice proves nothing
@@ -81,12 +81,21 @@ def _text(column: ColumnElement[Any]) -> ColumnElement[str]:
 
 
 NOW: Final = Statement(select(now()))
-NODE_KEY: Final = Statement(select(projects.c.node_key).where(projects.c.id == bindparam("project")))
+# The clock, and what projects have seen: locked together with other writers, and not with a deletion (PostgreSQL).
+NOW_AND_DELETIONS: Final = Statement(
+    select(now(), projects.c.id, projects.c.deletions)
+    .where(projects.c.id.in_(bindparam("projects", expanding=True)))
+    .with_for_update(read=True)
+)
+NODE_KEY: Final = Statement(
+    select(projects.c.node_key, projects.c.deletions).where(projects.c.id == bindparam("project"))
+)
 
 # --- what a batch writes
 
 INSERT_NODES: Final = _insert_new(nodes)
 INSERT_BLOBS: Final = _insert_new(blobs)
+INSERT_NODE_BLOBS: Final = _insert_new(node_blobs)
 INSERT_CALLS: Final = _insert(calls)
 INSERT_CHOICES: Final = _insert(choices)
 INSERT_ISSUED: Final = Statement(_insert_issued(sqlite), _insert_issued(postgresql))
@@ -115,6 +124,15 @@ TOUCH_GROUPS: Final = Statement(
 )
 TRAJECTORY_STATES: Final = Statement(
     select(trajectories.c.id, trajectories.c.state).where(trajectories.c.id.in_(bindparam("ids", expanding=True)))
+)
+
+# Which of some trajectories that have no row had one.
+DELETED: Final = Statement(
+    select(ledger.c.object_id).where(
+        _is(ledger.c.object_kind, "trajectory"),
+        ledger.c.object_id.in_(bindparam("ids", expanding=True)),
+        _is(ledger.c.code, "deleted"),
+    )
 )
 
 # --- placing trajectories and groups

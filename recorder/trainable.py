@@ -45,6 +45,7 @@ class LeftOut(StrEnum):
     BASE_FINGERPRINT = "base_fingerprint"  # sampled by another base
     FOREIGN_VERSION = "foreign_version"  # not an ancestor of the version that is trained
     OVER_AGE = "over_age"  # too many steps ago
+    DELETED = "deleted"  # the trajectory whose choice it was is no more
     OTHER_VERSION = "other_version"  # a mixed trajectory's tokens of its earlier version
 
 
