@@ -35,6 +35,7 @@ from proxy.errors import CallerError, ConfigError
 from proxy.gate import Gate
 from proxy.history import History
 from proxy.hone_routes import HANDLERS
+from proxy.mcp_mount import McpMount
 from proxy.metrics import Metrics
 from proxy.model_routes import GENERATING, PASSED, ModelRoutes
 from proxy.providers import Providers
@@ -90,7 +91,10 @@ class HoneApp(Gate):
             metrics=self.metrics,
             continuity=_continuity(deps, self._client),
         )
-        super().__init__(_routed(deps, parts, self._background), Guard(deps.store, deps.project_id))
+        hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
+        self._steering = McpMount(hone)
+        routed = _routed(deps, parts, hone, self._background, self._steering)
+        super().__init__(routed, Guard(deps.store, deps.project_id))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -110,6 +114,7 @@ class HoneApp(Gate):
             await deps.versions.start()
             stack.push_async_callback(deps.versions.stop)
             stack.push_async_callback(self._background.stop)
+            await stack.enter_async_context(self._steering.running())
             for part in deps.background:
                 await stack.enter_async_context(part())
             yield
@@ -120,9 +125,8 @@ def create_app(deps: Deps) -> HoneApp:
     return HoneApp(deps)
 
 
-def _routed(deps: Deps, parts: Parts, background: Background) -> App:
+def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, steering: App) -> App:
     models = ModelRoutes(deps.settings, deps.versions, parts.client)
-    hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
     litestar = Litestar(
         [
             *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != response_routes.PATH),
@@ -131,6 +135,7 @@ def _routed(deps: Deps, parts: Parts, background: Background) -> App:
             _mounted("/v1/models", models.models, whole_tree=True),
             _mounted("/metrics", _metrics_route(parts.metrics)),
             _mounted("/healthz", _health_route(deps.versions)),
+            _mounted("/hone/mcp", steering),
             *HANDLERS,
         ],
         dependencies={"hone": Provide(lambda: hone, sync_to_thread=False)},
