@@ -34,7 +34,7 @@ from proxy.dialects.responses import ResponsesDialect
 from proxy.errors import CallerError, ConfigError
 from proxy.gate import Gate
 from proxy.history import History
-from proxy.hone_routes import HANDLERS
+from proxy.hone_routes import HANDLERS, methods_at, tell_options
 from proxy.mcp_mount import McpMount
 from proxy.metrics import Metrics
 from proxy.model_routes import GENERATING, PASSED, ModelRoutes
@@ -139,6 +139,7 @@ def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, steeri
             *HANDLERS,
         ],
         dependencies={"hone": Provide(lambda: hone, sync_to_thread=False)},
+        before_request=tell_options,
         exception_handlers={HTTPException: _told, CallerError: _told, RecorderError: _told},
         openapi_config=OpenAPIConfig(title="Hone", version="1"),
         logging_config=None,
@@ -195,4 +196,6 @@ def _told(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     told = error_of(error, request.method, path)
     body, media_type = rendered(path, told)
     headers = {name.decode(): value.decode() for name, value in advice(told)}
+    if told.status == 405:
+        headers["allow"] = ", ".join(methods_at(path))
     return Response(body, status_code=told.status, media_type=media_type.decode(), headers=headers)

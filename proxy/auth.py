@@ -28,7 +28,7 @@ from recorder.store import Store
 REMEMBER_S = 1.0  # how long a verified key, or the absence of keys, is believed without asking the store
 REMEMBERED_KEYS = 10_000
 REMEMBERED_PEERS = 256
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # by their definition; most are served nowhere
 
 # Longest prefix first. A path that is not here needs admin: a new route that forgot its line is closed, not open.
 _SCOPES: tuple[tuple[str, Scope | None], ...] = (

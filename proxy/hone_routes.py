@@ -7,22 +7,27 @@ done`), with a key minted for the run, and with `x-hone-trajectory`. Refuses: mo
 from __future__ import annotations
 
 from array import array
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any, Final, Literal
 
 import orjson
 from litestar import Request, Response, delete, get, post
 from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
+from litestar.openapi import ResponseSpec
+from litestar.openapi.spec import Operation, RequestBody
 from litestar.params import FromQuery, JSONBody, PathParameter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from proxy.address import Named
 from proxy.auth import Caller
 from proxy.errors import BadRequest, Forbidden, Missing
+from proxy.replies import PROBLEM
 from proxy.steering import Hone, note, own_run, run_at
 from recorder import deletion, feedback, groups, keys, sql
 from recorder import versions as stored_versions
-from recorder.aliases import get_aliases
+from recorder.aliases import AliasView, get_aliases
 from recorder.ids import check_external, new_id
 from recorder.keys import Scope
 from recorder.states import TrajectoryState
@@ -35,6 +40,41 @@ Id = Annotated[str, PathParameter(description="Hone's own id (`traj_…`), or th
 
 
 Injected = NamedDependency[Hone]
+
+
+class Problem(BaseModel):
+    """What is wrong with a request (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    """What happened, to what, and what to do."""
+    code: str | None = None
+    param: str | None = None
+    """The field or parameter at fault."""
+
+
+@dataclass
+class _BodyOptional(Operation):
+    """An operation whose body may be left out, which the framework does not see in a default."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.request_body, RequestBody):
+            self.request_body.required = False
+
+
+def _answers(status: int, body: Any) -> dict[int, ResponseSpec]:
+    """What a route answers, for /schema."""
+    return _PROBLEMS | {status: ResponseSpec(body, description=HTTPStatus(status).phrase, generate_examples=False)}
+
+
+_PROBLEMS: Final = {
+    status: ResponseSpec(
+        Problem, description=HTTPStatus(status).phrase, media_type=PROBLEM.decode(), generate_examples=False
+    )
+    for status in (400, 401, 403, 404, 405, 409, 413, 415, 500, 503)
+}
 
 
 class _Body(BaseModel):
@@ -131,7 +171,7 @@ class Noted(BaseModel):
 # --- runs
 
 
-@post("/hone/v1/trajectories")
+@post("/hone/v1/trajectories", responses=_PROBLEMS)
 async def make_run(hone: Injected, request: AnyRequest, data: JSONBody[NewRun]) -> Run:
     """Make a run: its id, its address, and a key that stands for it."""
     caller = _caller(request)
@@ -154,25 +194,27 @@ async def make_run(hone: Injected, request: AnyRequest, data: JSONBody[NewRun]) 
     )
 
 
-@post("/hone/v1/trajectories/{trajectory:str}/done", status_code=200)
+@post(
+    "/hone/v1/trajectories/{trajectory:str}/done", status_code=200, responses=_PROBLEMS, operation_class=_BodyOptional
+)
 async def end_run(hone: Injected, request: AnyRequest, trajectory: Id, data: JSONBody[Done | None] = None) -> Ended:
     """End a run. Ending it twice changes nothing."""
     return await _end(hone, await _own(hone, request, trajectory), data)
 
 
-@post("/hone/v1/done", status_code=200)
+@post("/hone/v1/done", status_code=200, responses=_PROBLEMS, operation_class=_BodyOptional)
 async def end_addressed_run(hone: Injected, request: AnyRequest, data: JSONBody[Done | None] = None) -> Ended:
     """End the run that the path, the key or a header names."""
     return await _end(hone, await _addressed(hone, request), data)
 
 
-@post("/hone/v1/trajectories/{trajectory:str}/feedback")
+@post("/hone/v1/trajectories/{trajectory:str}/feedback", responses=_PROBLEMS)
 async def note_feedback(hone: Injected, request: AnyRequest, trajectory: Id, data: JSONBody[NewFeedback]) -> Noted:
     """Say how a run, or one call of it, went."""
     return await _note(hone, await _own(hone, request, trajectory), data)
 
 
-@post("/hone/v1/feedback")
+@post("/hone/v1/feedback", responses=_PROBLEMS)
 async def note_addressed_feedback(hone: Injected, request: AnyRequest, data: JSONBody[NewFeedback]) -> Noted:
     """Say how the run that the body, the path, the key or a header names went."""
     call_id, named = data.call_id or data.inference_id, data.trajectory_id or data.episode_id
@@ -186,7 +228,7 @@ async def note_addressed_feedback(hone: Injected, request: AnyRequest, data: JSO
     return await _note(hone, await _own(hone, request, of_call), data)
 
 
-@post("/hone/v1/groups/{group:str}/close", status_code=200)
+@post("/hone/v1/groups/{group:str}/close", status_code=200, responses=_answers(200, groups.GroupOutcome))
 async def close_group(hone: Injected, request: AnyRequest, group: Id) -> Response[bytes]:
     """Close a group: no more attempts come, it can be judged."""
     if _caller(request).run is not None:
@@ -194,7 +236,7 @@ async def close_group(hone: Injected, request: AnyRequest, group: Id) -> Respons
     return _json(await groups.close_group(hone.store, hone.project_id, group))
 
 
-@delete("/hone/v1/trajectories/{trajectory:str}", status_code=200)
+@delete("/hone/v1/trajectories/{trajectory:str}", status_code=200, responses=_PROBLEMS)
 async def delete_run(hone: Injected, trajectory: Id, group: FromQuery[str | None] = None) -> Gone:
     """Delete a run for good: its calls, messages, tokens, scores and feedback. It must have ended."""
     ids = await deletion.run_of(hone.store, hone.project_id, trajectory, group)
@@ -208,7 +250,7 @@ async def delete_run(hone: Injected, trajectory: Id, group: FromQuery[str | None
 # --- reading back
 
 
-@get("/hone/v1/trajectories/{trajectory:str}")
+@get("/hone/v1/trajectories/{trajectory:str}", responses=_answers(200, dict[str, Any]))
 async def show_trajectory(
     hone: Injected, trajectory: Id, group: FromQuery[str | None] = None, tokens: FromQuery[bool] = False
 ) -> Response[bytes]:
@@ -217,20 +259,20 @@ async def show_trajectory(
     return _json(await load_trajectory(hone.store, found, with_tokens=tokens))
 
 
-@get("/hone/v1/groups/{group:str}")
+@get("/hone/v1/groups/{group:str}", responses=_answers(200, dict[str, Any]))
 async def show_group(hone: Injected, group: Id, tokens: FromQuery[bool] = False) -> Response[bytes]:
     """A group with all its runs."""
     found = await groups.find_group(hone.store, hone.project_id, group)
     return _json(await load_group(hone.store, found, with_tokens=tokens))
 
 
-@get("/hone/v1/aliases")
+@get("/hone/v1/aliases", responses=_answers(200, list[AliasView]))
 async def show_aliases(hone: Injected) -> Response[bytes]:
     """The names that agents ask for, and where they point."""
     return _json(await get_aliases(hone.store, hone.project_id))
 
 
-@get("/hone/v1/versions")
+@get("/hone/v1/versions", responses=_answers(200, list[stored_versions.VersionView]))
 async def show_versions(hone: Injected, alias: FromQuery[str | None] = None) -> Response[bytes]:
     """The versions of an alias, or of all, by number."""
     aliases = [a for a in await get_aliases(hone.store, hone.project_id) if alias in (None, a.name)]
@@ -252,6 +294,25 @@ HANDLERS: list[HTTPRouteHandler] = [
     show_aliases,
     show_versions,
 ]
+
+
+def methods_at(path: str) -> list[str]:
+    """The methods that a path of these routes is served with; what a 405 tells in `Allow`."""
+    parts = path.rstrip("/").split("/")
+    found = {"OPTIONS"}
+    for handler in HANDLERS:
+        for template in handler.paths:
+            wanted = template.split("/")
+            if len(wanted) == len(parts) and all(w == p or w[:1] == "{" for w, p in zip(wanted, parts, strict=True)):
+                found |= set(handler.http_methods)
+    return sorted(found)
+
+
+async def tell_options(request: AnyRequest) -> Response[None] | None:
+    """Before a request: what may be done at a path. The framework would name the methods of one handler alone."""
+    if request.method != "OPTIONS":
+        return None
+    return Response(None, status_code=204, headers={"allow": ", ".join(methods_at(request.url.path))})
 
 
 def _caller(request: AnyRequest) -> Caller:
