@@ -314,7 +314,7 @@ async def _settle_group(conn: AsyncConnection, group_id: str) -> None:
     due = outcome([Member(TrajectoryState(r.state), Purpose(r.purpose), r.selection) for r in rows])
     if due.verdict is Verdict.LEFT_OUT and due.code is not None:
         await try_move(conn, groups, group_id, GroupState.LEFT_OUT, reason=due.code)
-        await write_left_out(conn, group_id, due.code)
+        await write_left_out(conn, [group_id], due.code)
 
 
 async def _take_details(conn: AsyncConnection, row: Any) -> None:

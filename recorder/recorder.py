@@ -331,9 +331,7 @@ class Recorder:
             if isinstance(e, StoreUnavailable):
                 raise
             raise StoreUnavailable(str(e)) from e
-        try:
-            await done
-        except Stale:
+        if not await _unless_stale(done):
             return False
         pasts.keep(self._pasts, job.prepared)
         return True
@@ -343,12 +341,16 @@ class Recorder:
 
         How it ends is written by `commit`, as ever.
         """
+        while not await self._shown(turn):
+            pass
+
+    async def _shown(self, turn: Turn) -> bool:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             self._writer.submit(await self._job(turn, done))
         except RecorderError as e:
             raise StoreUnavailable(str(e)) from e
-        await done
+        return await _unless_stale(done)
 
     async def close(
         self,
@@ -515,6 +517,15 @@ class Recorder:
 
 def _is_of(ref: TrajectoryRef, session: str, group: str) -> bool:
     return ref.session == session and (ref.group_external_id or "") == group
+
+
+async def _unless_stale(done: asyncio.Future[None]) -> bool:
+    """Wait for a write; False where something was deleted meanwhile, and it must be prepared anew."""
+    try:
+        await done
+    except Stale:
+        return False
+    return True
 
 
 def _implicit_key(key: bytes, alias_id: str | None, address: Address, request: Request) -> str | None:

@@ -11,6 +11,8 @@ Token ids spell the text, so a call with a match keeps neither ids nor logprobs,
 choices are not trainable. Nor does a call that goes on from one: what was sampled there may be in its prompt though the
 client never sent it (reasoning that Hone kept). What cannot be looked at is not kept either: ids without text.
 
+A conversation that Hone itself puts together (`previous_response_id`) goes on from what was kept: from the marks.
+
 Not seen: text inside pictures or sound, text in another encoding (base64, percent signs), and a match that a
 broken-off answer ends within. Addresses (the ids of runs and groups) are stored as they are: agents need them. What an
 agent of a campaign hands back, and the scenarios it was given, are the operator's own and not looked at.
@@ -19,6 +21,7 @@ agent of a campaign hands back, and the scenarios it was given, are the operator
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -36,6 +39,11 @@ _FORM: Final = frozenset(
 _WORDS: Final = frozenset({"role", "type"})  # and whose values do
 # Fields of a body that no model ever sees: a match there is taken out, and costs the call's tokens nothing.
 _UNSEEN: Final = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key"})
+_SPELLING: Final = frozenset(
+    {"logprobs", "top_logprobs", "prompt_logprobs", "token_ids", "prompt_token_ids", "tokens", "text_offset"}
+)
+# A prompt that a client gave as token ids is recorded as their list: what they spell cannot be looked at.
+_IDS: Final = re.compile(r"\[[0-9]+(?:,[0-9]+)+\]")
 _REMEMBERED: Final = 64
 
 
@@ -139,7 +147,9 @@ class Redaction:
         )
         if touched:
             self._redacted.put(turn.call_id, True)
-            kept = replace(kept, redacted=Redacted(messages, sampled), response_meta=_spelled_out(kept.response_meta))
+            kept = replace(
+                kept, redacted=Redacted(messages, sampled), response_meta=_not_spelled_out(kept.response_meta)
+            )
         return _without_ids(kept, everywhere=bool(touched))
 
     def _look(self, messages: Sequence[Message]) -> _Seen:
@@ -153,7 +163,13 @@ class Redaction:
         return seen
 
     def _message(self, message: Message | None) -> Message | None:
-        return None if message is None else self.value(message)
+        if message is None:
+            return None
+        content = message.get("content")
+        if isinstance(content, str) and content[:1] == "[" and _IDS.fullmatch(content):
+            return {**self.value({**message, "content": None}), "content": "[redacted:token_ids]"}
+        kept: Message = self.value(message)
+        return kept
 
     def _key(self, key: Any) -> Any:
         return self._marked(key) if isinstance(key, str) and key not in _FORM else key
@@ -183,10 +199,11 @@ def _strings(redaction: Redaction, value: Any) -> Any:
     return [_strings(redaction, v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def _spelled_out(meta: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """What an answer says beside its messages, without what could spell them out token by token."""
-    plain = {k: v for k, v in (meta or {}).items() if isinstance(v, str | int | float | bool)}
-    return plain or None
+def _not_spelled_out(value: Any) -> Any:
+    """What an answer says beside its messages, without what spells them out token by token."""
+    if isinstance(value, Mapping):
+        return {k: _not_spelled_out(v) for k, v in value.items() if k not in _SPELLING}
+    return [_not_spelled_out(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def _seen_parts(request: Request) -> tuple[Any, ...]:

@@ -25,8 +25,8 @@ from recorder.settings import RecorderSettings
 from recorder.states import CallState, Confidence
 from recorder.store import Store, sqlite_url
 from recorder.tokens import pack_ids
-from recorder.turns import Address, Turn
-from tests.recorder.talk import Talk, assistant, choice, tool_result, user
+from recorder.turns import Address, TrajectoryRef, Turn
+from tests.recorder.talk import Talk, assistant, choice, request, tool_result, turn, user
 
 ALL = RecorderSettings(redact=["email", "credit_card", "api_key", "phone", "case-[0-9]{6}"])
 SECRETS = ("anna@example.org", "4111 1111 1111 1111", "sk-abcdefghij0123456789", "+49 30 901820", "case-123456")
@@ -187,15 +187,15 @@ async def check_lineage(store: Store, turns: Sequence[Turn], plan: Sequence[Plan
     view = await transcripts.load_trajectory(store, homes.pop(), with_tokens=True)
     by_id = {c.id: c for c in view.calls}
     touched = False
-    for turn, step in zip(turns, plan, strict=True):
+    for one, step in zip(turns, plan, strict=True):
         beside = {"field", "tags", "error", "meta"}
         found = step.secret is not None or step.part == "number"
         touched = touched or (found and step.part not in beside)
-        call = by_id[turn.call_id]
+        call = by_id[one.call_id]
         assert (call.prompt_token_ids is None) == touched
         assert (call.choices[0].untrainable_reason == "redacted") == touched
         assert (call.choices[0].token_ids is None) == (call.choices[0].logprobs is None) == touched
-        assert len(call.messages) == len(turn.request.messages)
+        assert len(call.messages) == len(one.request.messages)
 
 
 async def stored(folder: Path, secrets: Sequence[str], plan: Sequence[Planted]) -> Any:
@@ -297,3 +297,21 @@ def test_a_pattern_that_matches_the_form_of_a_message_leaves_the_form() -> None:
     assert redaction.messages([user("hello there")]) == [
         {"role": "user", "content": "[redacted:pattern] [redacted:pattern]"}
     ]
+
+
+async def test_a_prompt_of_token_ids_is_not_kept(tmp_path: Path, empty_database: Path) -> None:
+    shutil.copy(empty_database, tmp_path / "hone.db")
+    async with recording(tmp_path) as (store, talk):
+        made = await talk.call([user("[50097,50110,50110,50097]")], "ok", prompt_token_ids=ids_of("anna"))
+        view = await transcripts.load_trajectory(store, made.attribution.trajectory.id, with_tokens=True)
+    assert view.calls[0].messages == [user("[redacted:token_ids]")]
+    assert view.calls[0].prompt_token_ids is None
+
+
+def test_what_spells_an_answer_token_by_token_goes_and_the_rest_of_it_stays() -> None:
+    redaction = Redaction(["email"])
+    meta = {"responses": {"id": "resp_1", "logprobs": [[{"token": "an"}]], "items": [{"text": "anna@example.org"}]}}
+    made = turn(TrajectoryRef("traj", None), request([user("anna@example.org")]), [], response_meta=meta)
+    assert redaction.turn(made).response_meta == {
+        "responses": {"id": "resp_1", "items": [{"text": "[redacted:email]"}]}
+    }
