@@ -34,8 +34,9 @@ from proxy.dialects.responses import ResponsesDialect
 from proxy.errors import CallerError, ConfigError, Missing
 from proxy.gate import Gate
 from proxy.history import History
-from proxy.hone_routes import HANDLERS, Hone
+from proxy.hone_routes import HANDLERS, methods_at, tell_options
 from proxy.mcp.settings import McpServerSettings
+from proxy.mcp_mount import McpMount
 from proxy.metrics import Metrics
 from proxy.model_routes import GENERATING, PASSED, ModelRoutes
 from proxy.providers import Providers
@@ -44,6 +45,7 @@ from proxy.response_calls import ResponseCalls
 from proxy.response_routes import ResponseRoutes
 from proxy.sections import ProxySettings
 from proxy.several_prompts import SeveralPrompts
+from proxy.steering import Hone
 from proxy.traces import Traces
 from proxy.upstream import Client
 from proxy.versions import InService
@@ -97,7 +99,9 @@ class HoneApp(Gate):
             traces=Traces(),
         )
         self._gateway = _gateway(deps, parts) if deps.mcp else None
-        routed = _routed(deps, parts, self._background, self._gateway or _no_gateway)
+        hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
+        self._steering = McpMount(hone)
+        routed = _routed(deps, parts, hone, self._background, self._gateway or _no_gateway, self._steering)
         super().__init__(routed, Guard(deps.store, deps.project_id))
 
     @asynccontextmanager
@@ -120,6 +124,7 @@ class HoneApp(Gate):
             stack.push_async_callback(self._background.stop)
             if self._gateway is not None:
                 await stack.enter_async_context(self._gateway.running())
+            await stack.enter_async_context(self._steering.running())
             for part in deps.background:
                 await stack.enter_async_context(part())
             yield
@@ -130,9 +135,8 @@ def create_app(deps: Deps) -> HoneApp:
     return HoneApp(deps)
 
 
-def _routed(deps: Deps, parts: Parts, background: Background, gateway: App) -> App:
+def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gateway: App, steering: App) -> App:
     models = ModelRoutes(deps.settings, deps.versions, parts.client)
-    hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
     litestar = Litestar(
         [
             *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != response_routes.PATH),
@@ -142,9 +146,11 @@ def _routed(deps: Deps, parts: Parts, background: Background, gateway: App) -> A
             _mounted(MCP_PATH, gateway),
             _mounted("/metrics", _metrics_route(parts.metrics)),
             _mounted("/healthz", _health_route(deps.versions)),
+            _mounted("/hone/mcp", steering),
             *HANDLERS,
         ],
         dependencies={"hone": Provide(lambda: hone, sync_to_thread=False)},
+        before_request=tell_options,
         exception_handlers={HTTPException: _told, CallerError: _told, RecorderError: _told},
         openapi_config=OpenAPIConfig(title="Hone", version="1"),
         logging_config=None,
@@ -224,4 +230,6 @@ def _told(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     told = error_of(error, request.method, path)
     body, media_type = rendered(path, told)
     headers = {name.decode(): value.decode() for name, value in advice(told)}
+    if told.status == 405:
+        headers["allow"] = ", ".join(methods_at(path))
     return Response(body, status_code=told.status, media_type=media_type.decode(), headers=headers)

@@ -28,7 +28,7 @@ from recorder.store import Store
 REMEMBER_S = 1.0  # how long a verified key, or the absence of keys, is believed without asking the store
 REMEMBERED_KEYS = 10_000
 REMEMBERED_PEERS = 256
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # by their definition; most are served nowhere
 
 # Longest prefix first. A path that is not here needs admin: a new route that forgot its line is closed, not open.
 _SCOPES: tuple[tuple[str, Scope | None], ...] = (
@@ -46,11 +46,17 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
 )
 
 
+# Routes that look at each request's scopes themselves: any valid key comes in.
+_BY_KEY = frozenset({"/hone/mcp"})
+
+
 def needed_scope(method: str, path: str) -> Scope | None:
     """The scope a route needs; None where everyone may."""
     if path.startswith(("/hone/v1/trajectories", "/hone/v1/groups")):
         if method in SAFE_METHODS:
             return Scope.READ
+        if method == "DELETE":
+            return Scope.ADMIN
         return Scope.INFER if path.rstrip("/") == "/hone/v1/trajectories" else Scope.FEEDBACK
     if path.rstrip("/") == "/mcp":
         return Scope.INFER
@@ -116,7 +122,8 @@ class Guard:
         if secret is None:
             raise Unauthorized("this proxy needs a key: send `Authorization: Bearer hone_…` or `x-api-key: hone_…`.")
         caller = await self._verified(secret)
-        caller.require(needed, f"{method} {path}")
+        if path.rstrip("/") not in _BY_KEY:
+            caller.require(needed, f"{method} {path}")
         return caller
 
     def _require_local(self, headers: Mapping[bytes, bytes], peer: str | None) -> None:

@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("recorder.commands:show", "Show one run, call or group."),
     "export": ("recorder.commands:export", "Print recorded calls or fine-tuning data as JSON lines."),
     "ledger": ("recorder.commands:ledger", "Show why things were left out."),
+    "delete": ("recorder.commands:delete", "Delete recorded runs for good."),
     "keys": ("recorder.commands:keys", "Create, list and revoke keys."),
     "db": ("recorder.commands:db", "Look after the store."),
 }

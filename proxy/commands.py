@@ -19,6 +19,7 @@ from proxy.cli import Context
 
 if TYPE_CHECKING:
     from proxy.settings import HoneSettings
+    from proxy.steering import Moved
     from recorder.aliases import AliasView
     from recorder.store import Store
     from recorder.versions import VersionView
@@ -80,21 +81,14 @@ async def _versions(settings: HoneSettings, alias: str | None) -> list[tuple[Ali
 @click.pass_obj
 def promote(context: Context, version: str, alias: str | None) -> None:
     """Make VERSION live: its number, or its name (helpdesk@3)."""
-    before, after = asyncio.run(_promote(context.settings(), version, alias))
-    _tell_move(context, before, after)
+    _tell_move(context, asyncio.run(_promote(context.settings(), version, alias)))
 
 
-async def _promote(settings: HoneSettings, version: str, alias: str | None) -> tuple[str | None, VersionView]:
-    from recorder.aliases import get_alias, set_live
-    from recorder.versions import by_name, get_version
+async def _promote(settings: HoneSettings, version: str, alias: str | None) -> Moved:
+    from proxy.steering import promote
 
     async with opened(settings) as store:
-        name = version if "@" in version else f"{(await _one_alias(store, settings, alias)).name}@{version}"
-        chosen = await by_name(store, settings.project, name)
-        before = await get_alias(store, settings.project, chosen.alias_name)
-        await set_live(store, chosen.alias_id, chosen.id, why="promote")
-        was = await get_version(store, before.live_version_id) if before.live_version_id else None
-        return was.name if was else None, await get_version(store, chosen.id)
+        return await promote(store, settings.project, version, alias)
 
 
 @click.command()
@@ -105,39 +99,18 @@ def rollback(context: Context, alias: str | None) -> None:
 
     Running trajectories move at once.
     """
-    before, after = asyncio.run(_rollback(context.settings(), alias))
-    _tell_move(context, before, after)
+    _tell_move(context, asyncio.run(_rollback(context.settings(), alias)))
 
 
-async def _rollback(settings: HoneSettings, alias: str | None) -> tuple[str | None, VersionView]:
-    from recorder import aliases
-    from recorder.versions import get_version
+async def _rollback(settings: HoneSettings, alias: str | None) -> Moved:
+    from proxy.steering import roll_back
 
     async with opened(settings) as store:
-        one = await _one_alias(store, settings, alias)
-        left = one.canary_version_id or one.live_version_id
-        if one.canary_version_id is not None:
-            moved = await aliases.set_canary(store, one.id, None, 0.0)
-        else:
-            moved = await aliases.rollback(store, one.id)
-        assert moved.live_version_id is not None
-        return (await get_version(store, left)).name if left else None, await get_version(store, moved.live_version_id)
+        return await roll_back(store, settings.project, alias)
 
 
-async def _one_alias(store: Store, settings: HoneSettings, name: str | None) -> AliasView:
-    from recorder.aliases import get_alias, get_aliases
-    from recorder.errors import NotFound
-
-    if name is not None:
-        return await get_alias(store, settings.project, name)
-    found = await get_aliases(store, settings.project)
-    if len(found) != 1:
-        there = ", ".join(a.name for a in found) or "none"
-        raise NotFound(f"say which alias; there is: {there}")
-    return found[0]
-
-
-def _tell_move(context: Context, before: str | None, after: VersionView) -> None:
+def _tell_move(context: Context, moved: Moved) -> None:
+    before, after = moved.left, moved.live
     if context.json:
         click.echo(json.dumps({"alias": after.alias_name, "live": after.name, "left": before}))
     else:

@@ -8,25 +8,28 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from http import HTTPStatus
+from typing import Annotated, Any, Final, Literal
 
 import orjson
-from litestar import Request, Response, get, post
+from litestar import Request, Response, delete, get, post
 from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
+from litestar.openapi import ResponseSpec
+from litestar.openapi.spec import Operation, RequestBody
 from litestar.params import FromQuery, JSONBody, PathParameter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from proxy.address import Named
 from proxy.auth import Caller
 from proxy.errors import BadRequest, Forbidden, Missing
-from proxy.versions import InService
-from recorder import feedback, groups, keys, sql
+from proxy.replies import PROBLEM
+from proxy.steering import Hone, note, own_run, run_at
+from recorder import deletion, feedback, groups, keys, sql
 from recorder import versions as stored_versions
-from recorder.aliases import get_aliases
+from recorder.aliases import AliasView, get_aliases
 from recorder.ids import check_external, new_id
 from recorder.keys import Scope
-from recorder.recorder import Recorder
 from recorder.states import TrajectoryState
 from recorder.store import Store
 from recorder.transcripts import find_trajectory, load_group, load_trajectory, trajectory_of_call
@@ -36,17 +39,42 @@ AnyRequest = Request[Any, Any, Any]
 Id = Annotated[str, PathParameter(description="Hone's own id (`traj_…`), or the id that the caller gave.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Hone:
-    """What these routes work with."""
-
-    project_id: str
-    store: Store
-    recorder: Recorder
-    versions: InService
-
-
 Injected = NamedDependency[Hone]
+
+
+class Problem(BaseModel):
+    """What is wrong with a request (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    """What happened, to what, and what to do."""
+    code: str | None = None
+    param: str | None = None
+    """The field or parameter at fault."""
+
+
+@dataclass
+class _BodyOptional(Operation):
+    """An operation whose body may be left out, which the framework does not see in a default."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.request_body, RequestBody):
+            self.request_body.required = False
+
+
+def _answers(status: int, body: Any) -> dict[int, ResponseSpec]:
+    """What a route answers, for /schema."""
+    return _PROBLEMS | {status: ResponseSpec(body, description=HTTPStatus(status).phrase, generate_examples=False)}
+
+
+_PROBLEMS: Final = {
+    status: ResponseSpec(
+        Problem, description=HTTPStatus(status).phrase, media_type=PROBLEM.decode(), generate_examples=False
+    )
+    for status in (400, 401, 403, 404, 405, 409, 413, 415, 500, 503)
+}
 
 
 class _Body(BaseModel):
@@ -87,6 +115,16 @@ class Ended(BaseModel):
 
     trajectory_id: str
     state: str
+
+
+class Gone(BaseModel):
+    """What was deleted."""
+
+    trajectory_ids: list[str]
+    """All trajectories at the address that was named, or the one."""
+    calls: int
+    log_erased: bool
+    """Whether the store's log was emptied too. False: readers kept it; it is when it is next emptied."""
 
 
 class NewFeedback(_Body):
@@ -133,7 +171,7 @@ class Noted(BaseModel):
 # --- runs
 
 
-@post("/hone/v1/trajectories")
+@post("/hone/v1/trajectories", responses=_PROBLEMS)
 async def make_run(hone: Injected, request: AnyRequest, data: JSONBody[NewRun]) -> Run:
     """Make a run: its id, its address, and a key that stands for it."""
     caller = _caller(request)
@@ -156,25 +194,27 @@ async def make_run(hone: Injected, request: AnyRequest, data: JSONBody[NewRun]) 
     )
 
 
-@post("/hone/v1/trajectories/{trajectory:str}/done", status_code=200)
+@post(
+    "/hone/v1/trajectories/{trajectory:str}/done", status_code=200, responses=_PROBLEMS, operation_class=_BodyOptional
+)
 async def end_run(hone: Injected, request: AnyRequest, trajectory: Id, data: JSONBody[Done | None] = None) -> Ended:
     """End a run. Ending it twice changes nothing."""
     return await _end(hone, await _own(hone, request, trajectory), data)
 
 
-@post("/hone/v1/done", status_code=200)
+@post("/hone/v1/done", status_code=200, responses=_PROBLEMS, operation_class=_BodyOptional)
 async def end_addressed_run(hone: Injected, request: AnyRequest, data: JSONBody[Done | None] = None) -> Ended:
     """End the run that the path, the key or a header names."""
     return await _end(hone, await _addressed(hone, request), data)
 
 
-@post("/hone/v1/trajectories/{trajectory:str}/feedback")
+@post("/hone/v1/trajectories/{trajectory:str}/feedback", responses=_PROBLEMS)
 async def note_feedback(hone: Injected, request: AnyRequest, trajectory: Id, data: JSONBody[NewFeedback]) -> Noted:
     """Say how a run, or one call of it, went."""
     return await _note(hone, await _own(hone, request, trajectory), data)
 
 
-@post("/hone/v1/feedback")
+@post("/hone/v1/feedback", responses=_PROBLEMS)
 async def note_addressed_feedback(hone: Injected, request: AnyRequest, data: JSONBody[NewFeedback]) -> Noted:
     """Say how the run that the body, the path, the key or a header names went."""
     call_id, named = data.call_id or data.inference_id, data.trajectory_id or data.episode_id
@@ -188,7 +228,7 @@ async def note_addressed_feedback(hone: Injected, request: AnyRequest, data: JSO
     return await _note(hone, await _own(hone, request, of_call), data)
 
 
-@post("/hone/v1/groups/{group:str}/close", status_code=200)
+@post("/hone/v1/groups/{group:str}/close", status_code=200, responses=_answers(200, groups.GroupOutcome))
 async def close_group(hone: Injected, request: AnyRequest, group: Id) -> Response[bytes]:
     """Close a group: no more attempts come, it can be judged."""
     if _caller(request).run is not None:
@@ -196,10 +236,21 @@ async def close_group(hone: Injected, request: AnyRequest, group: Id) -> Respons
     return _json(await groups.close_group(hone.store, hone.project_id, group))
 
 
+@delete("/hone/v1/trajectories/{trajectory:str}", status_code=200, responses=_PROBLEMS)
+async def delete_run(hone: Injected, trajectory: Id, group: FromQuery[str | None] = None) -> Gone:
+    """Delete a run for good: its calls, messages, tokens, scores and feedback. It must have ended."""
+    ids = await deletion.run_of(hone.store, hone.project_id, trajectory, group)
+    try:
+        gone = [await deletion.delete_trajectory(hone.store, hone.project_id, id_) for id_ in ids]
+    finally:
+        erased = await deletion.erase(hone.store)
+    return Gone(trajectory_ids=[one.trajectory_id for one in gone], calls=sum(g.calls for g in gone), log_erased=erased)
+
+
 # --- reading back
 
 
-@get("/hone/v1/trajectories/{trajectory:str}")
+@get("/hone/v1/trajectories/{trajectory:str}", responses=_answers(200, dict[str, Any]))
 async def show_trajectory(
     hone: Injected, trajectory: Id, group: FromQuery[str | None] = None, tokens: FromQuery[bool] = False
 ) -> Response[bytes]:
@@ -208,20 +259,20 @@ async def show_trajectory(
     return _json(await load_trajectory(hone.store, found, with_tokens=tokens))
 
 
-@get("/hone/v1/groups/{group:str}")
+@get("/hone/v1/groups/{group:str}", responses=_answers(200, dict[str, Any]))
 async def show_group(hone: Injected, group: Id, tokens: FromQuery[bool] = False) -> Response[bytes]:
     """A group with all its runs."""
     found = await groups.find_group(hone.store, hone.project_id, group)
     return _json(await load_group(hone.store, found, with_tokens=tokens))
 
 
-@get("/hone/v1/aliases")
+@get("/hone/v1/aliases", responses=_answers(200, list[AliasView]))
 async def show_aliases(hone: Injected) -> Response[bytes]:
     """The names that agents ask for, and where they point."""
     return _json(await get_aliases(hone.store, hone.project_id))
 
 
-@get("/hone/v1/versions")
+@get("/hone/v1/versions", responses=_answers(200, list[stored_versions.VersionView]))
 async def show_versions(hone: Injected, alias: FromQuery[str | None] = None) -> Response[bytes]:
     """The versions of an alias, or of all, by number."""
     aliases = [a for a in await get_aliases(hone.store, hone.project_id) if alias in (None, a.name)]
@@ -237,11 +288,31 @@ HANDLERS: list[HTTPRouteHandler] = [
     note_feedback,
     note_addressed_feedback,
     close_group,
+    delete_run,
     show_trajectory,
     show_group,
     show_aliases,
     show_versions,
 ]
+
+
+def methods_at(path: str) -> list[str]:
+    """The methods that a path of these routes is served with; what a 405 tells in `Allow`."""
+    parts = path.rstrip("/").split("/")
+    found = {"OPTIONS"}
+    for handler in HANDLERS:
+        for template in handler.paths:
+            wanted = template.split("/")
+            if len(wanted) == len(parts) and all(w == p or w[:1] == "{" for w, p in zip(wanted, parts, strict=True)):
+                found |= set(handler.http_methods)
+    return sorted(found)
+
+
+async def tell_options(request: AnyRequest) -> Response[None] | None:
+    """Before a request: what may be done at a path. The framework would name the methods of one handler alone."""
+    if request.method != "OPTIONS":
+        return None
+    return Response(None, status_code=204, headers={"allow": ", ".join(methods_at(request.url.path))})
 
 
 def _caller(request: AnyRequest) -> Caller:
@@ -250,12 +321,7 @@ def _caller(request: AnyRequest) -> Caller:
 
 
 async def _own(hone: Hone, request: AnyRequest, named: str) -> str:
-    """The internal id of a run that the caller names, and may speak for."""
-    found = await find_trajectory(hone.store, hone.project_id, named)
-    run = _caller(request).run
-    if run is not None and found != await _at(hone, run):
-        raise Forbidden(f"this key was minted for the run {run}, not for {named[:200]}.")
-    return found
+    return await own_run(hone, _caller(request), named)
 
 
 async def _addressed(hone: Hone, request: AnyRequest) -> str:
@@ -265,11 +331,7 @@ async def _addressed(hone: Hone, request: AnyRequest) -> str:
         raise BadRequest(
             "no run is named: use /t/<id>/hone/v1/…, /hone/v1/trajectories/<id>/…, x-hone-trajectory, or a run's key."
         )
-    return await _at(hone, Named(address.trajectory, address.group))
-
-
-async def _at(hone: Hone, run: Named) -> str:
-    return await find_trajectory(hone.store, hone.project_id, str(run.trajectory), run.group or "")
+    return await run_at(hone, Named(address.trajectory, address.group))
 
 
 async def _end(hone: Hone, trajectory_id: str, data: Done | None) -> Ended:
@@ -281,17 +343,17 @@ async def _end(hone: Hone, trajectory_id: str, data: Done | None) -> Ended:
 
 async def _note(hone: Hone, trajectory_id: str, data: NewFeedback) -> Noted:
     call_id = data.call_id or data.inference_id
-    try:
-        check_external(data.about, "the feedback name")
-        feedback.check_value(data.about, data.value)
-        if data.dryrun:
-            return Noted(feedback_id=None, trajectory_id=trajectory_id, call_id=call_id)
-        written = await feedback.add(
-            hone.store, hone.project_id, trajectory_id, data.about, data.value, data.comment, call_id, data.tags
-        )
-    except ValueError as e:
-        raise BadRequest(f"{e}.", param="value") from e
-    return Noted(feedback_id=written.id, trajectory_id=trajectory_id, call_id=call_id)
+    written = await note(
+        hone,
+        trajectory_id,
+        data.about,
+        data.value,
+        comment=data.comment,
+        call_id=call_id,
+        tags=data.tags,
+        dry_run=data.dryrun,
+    )
+    return Noted(feedback_id=written, trajectory_id=trajectory_id, call_id=call_id)
 
 
 async def _now(store: Store) -> float:

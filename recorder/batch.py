@@ -7,9 +7,11 @@ supersede. Runs synchronously on an `Executor`. Refuses: queueing (`recorder.wri
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from recorder import statements as sql
+from recorder.errors import Stale
+from recorder.ids import new_id
 from recorder.lanes import Executor, Row
 from recorder.lineage import Attempt, settle
 from recorder.placing import Place, continue_sealed, place
@@ -43,6 +45,7 @@ class Batch:
     touched: Mapping[str, float] = field(default_factory=dict)  # group → last_call_at as written, where remembered
     resettle: Iterable[AttemptKey] = ()  # turns whose superseded attempt was gone on with
     tool_calls: Sequence[tuple[Row, str | None]] = ()  # each with its trajectory
+    deletions: Mapping[str, int] = field(default_factory=dict)  # by project, how many the turns were prepared by
     ending: Collection[str] = ()  # groups whose members end in this transaction, as far as they are known
 
 
@@ -64,8 +67,8 @@ class Outcome:
 
 
 def write(ex: Executor, batch: Batch) -> Outcome:
-    """Write a batch."""
-    at = float(ex.all(sql.NOW)[0][0])
+    """Write a batch. Raises Stale where something was deleted since its turns were prepared: nothing is written."""
+    at = _clock(ex, batch)
     if batch.ending:
         ex.all(sql.LOCK_GROUPS, ids=sorted(batch.ending))
     wanted = {w.prepared.trajectory.id: w.place for w in batch.turns if w.place is not None}
@@ -78,6 +81,17 @@ def write(ex: Executor, batch: Batch) -> Outcome:
     _insert_tool_calls(ex, batch, outcome)
     outcome.superseded = _settle(ex, batch, outcome)
     return outcome
+
+
+def _clock(ex: Executor, batch: Batch) -> float:
+    """The database's time, and in the same statement whether what the batch was prepared from is still there."""
+    if not batch.deletions:
+        return float(ex.all(sql.NOW)[0][0])
+    rows = ex.all(sql.NOW_AND_DELETIONS, projects=sorted(batch.deletions))
+    found = {row[1]: row[2] for row in rows}
+    if found != batch.deletions:
+        raise Stale(found)
+    return float(rows[0][0])
 
 
 def place_of(prepared: Prepared, implicit_key: str | None, continues: str | None = None) -> Place:
@@ -111,11 +125,17 @@ def _touch(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
     sealed = [id_ for id_ in asked if states.get(id_) != TrajectoryState.OPEN]
     if not sealed:
         return  # the driver cannot count, and all is well
+    deleted = {row[0] for row in ex.all(sql.DELETED, ids=sealed)} if any(id_ not in states for id_ in sealed) else set()
+
+    def unknown(id_: str) -> Place:
+        made = place_of(asked[id_].prepared, None)
+        return replace(made, trajectory_id=new_id("traj")) if id_ in deleted else made
+
     outcome.moved |= continue_sealed(
         ex,
         outcome.at,
         sealed,
-        unknown=lambda id_: place_of(asked[id_].prepared, None),
+        unknown=unknown,
         version_of=lambda id_: asked[id_].prepared.version_id,
     )
     ex.many(
@@ -144,6 +164,7 @@ def _touch_groups(ex: Executor, batch: Batch, outcome: Outcome, joined: Set[str 
 def _insert(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
     ex.many(sql.INSERT_NODES, [row for w in turns for row in w.prepared.nodes])
     ex.many(sql.INSERT_BLOBS, [row for w in turns for row in w.prepared.blobs])
+    ex.many(sql.INSERT_NODE_BLOBS, [row for w in turns for row in w.prepared.node_blobs])
     ex.many(sql.DELETE_OPEN_CALLS, [(w.prepared.call_id,) for w in turns if w.was_open])
     homes = [(w, outcome.ref(w.prepared.trajectory).id) for w in turns]
     ex.many(sql.INSERT_CALLS, [call_row(w.prepared, home, w.parent_hashes) for w, home in homes])

@@ -1,4 +1,4 @@
-"""`hone trajectories`, `groups`, `show`, `export` and `ledger`: what was recorded, on a terminal.
+"""`hone trajectories`, `groups`, `show`, `export`, `ledger` and `delete`: what was recorded, on a terminal.
 
 Owns: reading arguments and printing. Refuses: queries, and the look of things (`recorder.terminal`).
 """
@@ -18,11 +18,12 @@ from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store_commands import db, keys
 
 if TYPE_CHECKING:
+    from recorder.deletion import Deleted
     from recorder.scores import StoredScore
     from recorder.store import Store
     from recorder.views import CallView, GroupView, TrajectoryView
 
-__all__ = ["db", "export", "groups", "keys", "ledger", "show", "trajectories"]
+__all__ = ["db", "delete", "export", "groups", "keys", "ledger", "show", "trajectories"]
 
 _limit = click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest first.")
 _alias = click.option("--alias", help="Of this alias only.")
@@ -189,6 +190,46 @@ def export(context: Context, form: str, trajectory_id: str | None, since: float 
             output.write(to_json(row) + "\n")
 
     run(context, write)
+
+
+@click.command()
+@click.argument("names", metavar="TRAJECTORY...", nargs=-1, required=True)
+@click.option("--group", help="The group part of the run's address, where runs of several groups share an id.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete(context: Context, names: tuple[str, ...], group: str | None, yes: bool) -> None:
+    """Delete recorded runs for good: their calls, messages, tokens, scores and feedback.
+
+    TRAJECTORY is Hone's id, or the one its caller gave: that means all that was recorded at that address.
+    """
+    ids = run(context, lambda store, project: _named(store, project, names, group))
+    if not yes:
+        click.confirm(f"Delete {len(ids)} trajectories ({', '.join(ids)}) for good?", abort=True, err=True)
+    done, erased = run(context, lambda store, project: _delete(store, project, ids))
+    if context.json:
+        echo_json({"deleted": done, "log_erased": erased})
+        return
+    for one in done:
+        click.echo(f"Deleted {one.trajectory_id}: {one.calls} calls, {one.nodes} messages, {one.blobs} blobs.")
+    if not erased:
+        click.echo("Readers keep the store's log, which still holds the bytes. Try again when it is quiet.", err=True)
+
+
+async def _named(store: Store, project: str, names: tuple[str, ...], group: str | None) -> list[str]:
+    from recorder.deletion import run_of
+
+    found = [id_ for name in names for id_ in await run_of(store, project, name, group)]
+    return list(dict.fromkeys(found))
+
+
+async def _delete(store: Store, project: str, ids: list[str]) -> tuple[list[Deleted], bool]:
+    from recorder.deletion import delete_trajectory, erase
+
+    try:
+        done = [await delete_trajectory(store, project, id_) for id_ in ids]
+    finally:
+        erased = await erase(store)
+    return done, erased
 
 
 @click.command()

@@ -7,11 +7,14 @@ RecorderError
 ├── NotFound                  no such object
 ├── Conflict                  a guarded change met another state than it expected
 │   └── LeaseLost             the holder's lease ran out and somebody else took over
+├── Stale                     something was deleted since a write was prepared
 ├── InvalidId                 an id from outside that does not have the allowed form
 └── CorruptRecord             stored bytes that contradict their own lengths or hashes
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class RecorderError(Exception):
@@ -40,6 +43,14 @@ class Conflict(RecorderError):
 
 class LeaseLost(Conflict):
     """The lease ran out and another owner holds the object."""
+
+
+class Stale(RecorderError):
+    """What a write was prepared from was deleted meanwhile, or something was: it has to be prepared anew."""
+
+    def __init__(self, deletions: Mapping[str, int]) -> None:
+        super().__init__("something was deleted from the store meanwhile")
+        self.deletions = deletions  # by project, how many it has seen
 
 
 class InvalidId(RecorderError):

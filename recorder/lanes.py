@@ -175,7 +175,9 @@ class SqliteLane:
         await self._through_store.start()
         synchronous = "FULL" if self._durability == "power" else "NORMAL"
         try:
-            self._writer = self._connect(f"synchronous={synchronous}", "foreign_keys=ON", "wal_autocheckpoint=0")
+            self._writer = self._connect(
+                f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON", "wal_autocheckpoint=0"
+            )
             self._reader = self._connect("query_only=ON")
         except sqlite3.Error as e:
             raise StoreError(f"cannot open the store {self._path}: {e}") from e

@@ -1,6 +1,6 @@
 """The ledger: for every object that was skipped, refused or moved, a reason code, and when.
 
-Owns: its rows; nothing updates or deletes them. Refuses: deciding.
+Owns: its rows; nothing updates or deletes them, but that a deletion takes their details. Refuses: deciding.
 """
 
 from __future__ import annotations

@@ -71,6 +71,7 @@ async def list_trajectories(
     alias: str | None = None,
     group: str | None = None,
     limit: int = 50,
+    offset: int = 0,
 ) -> list[TrajectoryLine]:
     """The newest runs; `group` is an internal or external id."""
     t = trajectories.c
@@ -89,6 +90,7 @@ async def list_trajectories(
         .where(t.project_id == project_id)
         .order_by(t.id.desc())  # ids begin with the time: their index spares a sort
         .limit(limit)
+        .offset(offset)
     )
     query = _narrowed(query, t.state, states, alias)
     if purpose is not None:
@@ -107,6 +109,7 @@ async def list_groups(
     alias: str | None = None,
     campaign_id: str | None = None,
     limit: int = 50,
+    offset: int = 0,
 ) -> list[GroupLine]:
     """The newest groups."""
     query = (
@@ -116,6 +119,7 @@ async def list_groups(
         .where(groups.c.project_id == project_id)
         .order_by(groups.c.opened_at.desc(), groups.c.id.desc())
         .limit(limit)
+        .offset(offset)
     )
     query = _narrowed(query, groups.c.state, states, alias)
     if campaign_id is not None:

@@ -6,8 +6,8 @@ and nothing is remembered before its transaction is committed. Refuses: queries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Generic, TypeVar
 
 from recorder import canonical
@@ -75,6 +75,9 @@ Address = tuple[str, str, str]  # project, group part, trajectory part
 _NODES, _BLOBS, _TRAJECTORIES, _LEAVES, _ISSUED, _ATTEMPTS = 200_000, 10_000, 50_000, 50_000, 50_000, 20_000
 
 
+_NOT_OF_THE_STORE = frozenset({"fresh", "_chains", "deletions"})
+
+
 @dataclass(slots=True)
 class Memory:
     """The caches of one process."""
@@ -102,6 +105,14 @@ class Memory:
     )  # requests for a tool (call, choice, position) that a tool call answers
     touched: Lru[str, float] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # group → last_call_at as written
     _chains: Lru[int, tuple[bytes, Sequence[Message], list[bytes]]] = field(default_factory=lambda: Lru(64))
+    deletions: dict[str, int] = field(default_factory=dict)  # by project, how many it had seen when all this was true
+
+    def forget(self, deletions: Mapping[str, int]) -> None:
+        """Something was deleted: forget all that speaks of the store. What has no row yet stays."""
+        for cache in fields(self):
+            if cache.name not in _NOT_OF_THE_STORE and cache.default_factory is not MISSING:
+                setattr(self, cache.name, cache.default_factory())
+        self.deletions |= deletions
 
     def chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
         """`canonical.chain`, remembered for the writer, who will ask for the same list."""

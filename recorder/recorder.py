@@ -16,7 +16,7 @@ from recorder import canonical, likeness, lineage, lookup, rows, sessions
 from recorder import past as pasts
 from recorder import statements as sql
 from recorder.checkpoint import Checkpointer
-from recorder.errors import NotFound, RecorderError, StoreUnavailable
+from recorder.errors import NotFound, RecorderError, Stale, StoreUnavailable
 from recorder.ids import new_id
 from recorder.lanes import Lane, lane_for
 from recorder.lineage import has_past
@@ -24,6 +24,7 @@ from recorder.lookup import Issued
 from recorder.memory import Earlier, Fresh, Memory
 from recorder.past import Past, RecentPasts
 from recorder.placing import Place
+from recorder.redaction import Redaction
 from recorder.remember import KEPT_ATTEMPTS, remember_attempt, remember_ref
 from recorder.running import Running
 from recorder.sessions import Asked
@@ -70,6 +71,7 @@ class Recorder:
     """
 
     def __init__(self, store: Store, settings: RecorderSettings, lane: Lane | None = None) -> None:
+        self.redaction = Redaction(settings.redact)
         self._memory = Memory()
         self._pasts = RecentPasts()
         self._lane = lane if lane is not None else lane_for(store, settings.durability)
@@ -135,11 +137,11 @@ class Recorder:
             alias_id=alias_id,
             address_group=address.group or "",
             external_id=address.trajectory,
-            implicit_key=_implicit_key(key, alias_id, address, request),
+            implicit_key=_implicit_key(key, alias_id, address, self.redaction.request(request)),
             group_size=address.group_size,
             purpose=address.purpose.value,
             origin=address.origin.value,
-            tags=rows.json_text(dict(address.tags)),
+            tags=rows.json_text(self.redaction.value(dict(address.tags))),
             offered_version=offered_version,
             started_at=0.0,  # the store's clock
             session=session,
@@ -162,6 +164,7 @@ class Recorder:
         """Which run a call belongs to by ids that we issued and that come back in it. No I/O where it has no past."""
         if not has_past(messages):
             return NOTHING_FOUND
+        messages = self.redaction.messages(messages)
         ends = await self._ends(project_id, messages)
         return await self._by_issued_ids(project_id, messages, ends) or NOTHING_FOUND
 
@@ -170,7 +173,7 @@ class Recorder:
 
         `trajectory` is None where that could be several: it joins no known run.
         """
-        return self._retried(project_id, request) or NOTHING_FOUND
+        return self._retried(project_id, self.redaction.request(request)) or NOTHING_FOUND
 
     async def find_lineage(
         self,
@@ -186,6 +189,7 @@ class Recorder:
         """
         if not has_past(messages):
             return NOTHING_FOUND
+        messages = self.redaction.messages(messages)
         ends = lineage.last_answers(messages, await self._ends(project_id, messages))
         return await self._by_lineage(project_id, ends, names, traces)
 
@@ -196,6 +200,7 @@ class Recorder:
 
         None where the name tells nothing, as too many runs share it.
         """
+        as_sent, request = request, self.redaction.request(request)
         group, messages = group or "", request.messages
         key = await self._key(project_id)
         tools = canonical.content_id(key, canonical.dumps(request.tools)) if request.tools else None
@@ -212,7 +217,9 @@ class Recorder:
         retried = self._retried(project_id, request, lambda ref: _is_of(ref, session, group))
         if retried is not None:
             return retried
-        ref = None if ends else sessions.beside(self._running.turns(), asked, request)
+        ref = (
+            None if ends else sessions.beside(self._running.turns(), replace(asked, messages=as_sent.messages), as_sent)
+        )
         return Found("session", Confidence.STATED, None, self._current(ref) if ref is not None else None)
 
     async def find_traced(self, project_id: str, traces: Iterable[str], messages: Sequence[Message]) -> Found:
@@ -239,6 +246,7 @@ class Recorder:
         project_id = await self._project_of(trajectory)
         if project_id is None:
             return None
+        messages = self.redaction.messages(messages)
         parent = await self._leaf_in(trajectory.id, await self._ends(project_id, messages))
         if parent is not None:
             return parent
@@ -291,7 +299,7 @@ class Recorder:
         past = self._pasts.get(parent) or await self._lane.read(lambda ex: pasts.read(ex, parent))
         if past is None:
             return None
-        chain = self._memory.known_chain(await self._key(project_id), messages)
+        chain = self._memory.known_chain(await self._key(project_id), self.redaction.messages(messages))
         return past, chain.index(past.node) if past.node in chain else None
 
     # --- calls
@@ -299,7 +307,7 @@ class Recorder:
     def begin(self, turn: Turn) -> None:
         """Note a call (state OPEN) that runs now. It is written where it still runs after `open_row_after_s`."""
         self._running.begin(turn)
-        body, where = turn.request.body_hash, turn.attribution
+        body, where = self.redaction.request(turn.request).body_hash, turn.attribution
         count, confidence = turn.request.retry_count, where.confidence
         attempt = Earlier(turn.call_id, where.trajectory, where.parent, count, False, confidence)
         remember_attempt(self._memory, turn.project_id, body, attempt)
@@ -311,6 +319,11 @@ class Recorder:
         `address.done` closes the trajectory in the same transaction, unless the call failed: it may be sent again.
         """
         self._running.end(turn.call_id)
+        while not await self._committed(turn):
+            pass
+
+    async def _committed(self, turn: Turn) -> bool:
+        """Write an ended call; False where something was deleted meanwhile and it must be prepared anew."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             job = await self._job(turn, done)
@@ -320,20 +333,26 @@ class Recorder:
             if isinstance(e, StoreUnavailable):
                 raise
             raise StoreUnavailable(str(e)) from e
-        await done
+        if not await _unless_stale(done):
+            return False
         pasts.keep(self._pasts, job.prepared)
+        return True
 
     async def show(self, turn: Turn) -> None:
         """Write a call (state OPEN) that was begun, now rather than when it has run for long. Raises StoreUnavailable.
 
         How it ends is written by `commit`, as ever.
         """
+        while not await self._shown(turn):
+            pass
+
+    async def _shown(self, turn: Turn) -> bool:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             self._writer.submit(await self._job(turn, done))
         except RecorderError as e:
             raise StoreUnavailable(str(e)) from e
-        await done
+        return await _unless_stale(done)
 
     async def close(
         self,
@@ -353,11 +372,12 @@ class Recorder:
                 return
             ref = known.ref
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writer.submit(CloseJob(ref, project_id, state, reason, done))
+        self._writer.submit(CloseJob(ref, project_id, state, self.redaction.text(reason), done))
         await done
 
     async def _job(self, turn: Turn, done: asyncio.Future[None] | None) -> TurnJob:
         key = self._keys.get(turn.project_id) or await self._key(turn.project_id)
+        turn = self.redaction.turn(turn)
         prepared = rows.prepare(turn, key, self._memory)
         fresh = self._memory.fresh.get(prepared.trajectory.id)
         place = None
@@ -384,6 +404,7 @@ class Recorder:
             if not found:
                 raise NotFound(f"no project {project_id!r} in the store")
             key = self._keys[project_id] = bytes(found[0][0])
+            self._memory.deletions.setdefault(project_id, found[0][1])
         return key
 
     async def _placed(self, place: Place) -> TrajectoryRef:
@@ -480,7 +501,10 @@ class Recorder:
         if moved is not None:
             return moved
         found = await self._lane.read(lambda ex: lookup.trajectory(ex, trajectory_id))
-        assert found is not None, "an issued id or a sampled choice without its trajectory"
+        if found is None:  # deleted, since this process heard of it
+            gone = TrajectoryRef(new_id("traj"), None)
+            self._memory.fresh.put(gone.id, Fresh())
+            return gone
         if found.state is TrajectoryState.OPEN:
             remember_ref(self._memory, found.project_id, found.ref)
             return found.ref
@@ -495,6 +519,15 @@ class Recorder:
 
 def _is_of(ref: TrajectoryRef, session: str, group: str) -> bool:
     return ref.session == session and (ref.group_external_id or "") == group
+
+
+async def _unless_stale(done: asyncio.Future[None]) -> bool:
+    """Wait for a write; False where something was deleted meanwhile, and it must be prepared anew."""
+    try:
+        await done
+    except Stale:
+        return False
+    return True
 
 
 def _implicit_key(key: bytes, alias_id: str | None, address: Address, request: Request) -> str | None:

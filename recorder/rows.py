@@ -7,7 +7,7 @@ its trajectory may turn out to be sealed, so the row of the call itself is made 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -57,6 +57,7 @@ class Prepared:
     leaf_choice: int | None  # None: the call does not end the main path
     nodes: Sequence[Row]
     blobs: Sequence[Row]
+    node_blobs: Sequence[Row]
     choices: Sequence[Row]
     leaves: Sequence[Leaf]
     prompt: bytes | None  # packed ids
@@ -64,6 +65,7 @@ class Prepared:
     row_middle: Row  # the call's columns between trajectory and prompt
     row_end: Row  # and those behind the prompt
     size_bytes: int
+    deletions: int  # what `Memory.deletions` was: with another count, what is left out here may not be in the store
 
 
 def json_text(value: object) -> str:
@@ -89,13 +91,15 @@ def prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
 def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
     request, attribution = turn.request, turn.attribution
     writing = _Writing(turn.project_id, key, memory)
-    prompt_node = writing.messages(request.messages)
+    redacted = turn.redacted
+    prompt_node = writing.messages(request.messages, redacted.messages if redacted else ())
     prompt = tokens.pack_ids(turn.prompt_token_ids) if turn.prompt_token_ids is not None else None
     seed = tokens.chain_seed(key)
     hashes = tokens.block_hashes(prompt, seed) if prompt else b""
     choices, leaves = [], []
     for choice in turn.choices:
-        node = writing.sampled(choice.message, prompt_node, len(request.messages))
+        touched = redacted is not None and choice.index in redacted.choices
+        node = writing.sampled(choice.message, prompt_node, len(request.messages), touched)
         row, leaf = _choice(turn, choice, node, prompt, hashes, seed)
         choices.append(row)
         leaves.append(leaf)
@@ -118,6 +122,7 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         leaf_choice=_leaf_choice(turn),
         nodes=writing.nodes,
         blobs=writing.blobs,
+        node_blobs=writing.node_blobs,
         choices=choices,
         leaves=leaves,
         prompt=prompt,
@@ -125,6 +130,7 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         row_middle=middle,
         row_end=(turn.http_status, turn.error, turn.started_at, turn.first_token_at, turn.finished_at),
         size_bytes=writing.size_bytes + 2 * len(prompt or b"") + sum(_size(row) for row in choices) + ROW_BYTES,
+        deletions=memory.deletions.get(turn.project_id, 0),
     )
 
 
@@ -180,38 +186,40 @@ class _Writing:
         self._memory = memory
         self.nodes: list[Row] = []
         self.blobs: list[Row] = []
+        self.node_blobs: list[Row] = []
         self.size_bytes = 0
 
-    def messages(self, messages: Sequence[Message]) -> bytes | None:
+    def messages(self, messages: Sequence[Message], redacted: Collection[int]) -> bytes | None:
         chain = self._memory.take_chain(self._key, messages)
         known = len(chain)
         # a node is written with all above it, so the last known one ends the search
         while known and chain[known - 1] not in self._memory.nodes:
             known -= 1
         for depth in range(known, len(chain)):
-            self._node(chain[depth], chain[depth - 1] if depth else None, depth, messages[depth])
+            self._node(chain[depth], chain[depth - 1] if depth else None, depth, messages[depth], depth in redacted)
         return chain[-1] if chain else None
 
-    def sampled(self, message: Message | None, parent: bytes | None, depth: int) -> bytes | None:
+    def sampled(self, message: Message | None, parent: bytes | None, depth: int, redacted: bool) -> bytes | None:
         if message is None:
             return None
         node = canonical.node_id(self._key, parent, message)
         if node not in self._memory.nodes:
             said = {k: v for k, v in message.items() if k not in canonical.ECHO_EXTRAS}
-            self._node(node, parent, depth, said)
+            self._node(node, parent, depth, said, redacted)
         return node
 
     def blob(self, kind: str, value: object) -> bytes:
         content = canonical.dumps(value)
         return self._blob(kind, canonical.content_id(self._key, content), content)
 
-    def _node(self, node: bytes, parent: bytes | None, depth: int, message: Message) -> None:
+    def _node(self, node: bytes, parent: bytes | None, depth: int, message: Message, redacted: bool) -> None:
         bare, taken = media.take_out(self._key, message)
         for blob, content in taken.items():
             self._blob("media", blob, content)
+            self.node_blobs.append((node, blob))
         text = json_text(bare)
         self.size_bytes += len(text)
-        self.nodes.append((node, self._project_id, parent, depth, str(message.get("role", "")), text, False))
+        self.nodes.append((node, self._project_id, parent, depth, str(message.get("role", "")), text, redacted))
 
     def _blob(self, kind: str, blob: bytes, content: bytes) -> bytes:
         if blob not in self._memory.blobs:

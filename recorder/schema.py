@@ -25,6 +25,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 metadata = MetaData(
@@ -54,6 +55,12 @@ def _lease() -> list[Column[Any]]:
     ]
 
 
+def _where_set(column: str) -> Index:
+    """An index of the rows that have a value: the others cost it nothing."""
+    some = text(f"{column} IS NOT NULL")
+    return Index(None, column, sqlite_where=some, postgresql_where=some)
+
+
 projects = Table(
     "projects",
     metadata,
@@ -62,6 +69,8 @@ projects = Table(
         "node_key", LargeBinary, nullable=False
     ),  # keys the content hashes: equal text in two projects is unlinkable
     Column("created_at", Double, nullable=False),
+    # Counts every deletion: what a process remembers of the store holds as long as this stays (`recorder.deletion`).
+    Column("deletions", Integer, nullable=False, default=0, server_default="0"),
 )
 
 keys = Table(
@@ -126,6 +135,15 @@ blobs = Table(
     _project(),
     Column("kind", Text, nullable=False),  # tools, response_format, request, media
     Column("content", LargeBinary, nullable=False),  # JSON text, or the media's bytes
+)
+
+node_blobs = Table(
+    "node_blobs",
+    metadata,
+    Column("node_id", LargeBinary, nullable=False),
+    Column("blob_id", LargeBinary, nullable=False),  # media that the node's message shows
+    PrimaryKeyConstraint("node_id", "blob_id"),
+    Index(None, "blob_id"),
 )
 
 groups = Table(
@@ -232,6 +250,11 @@ calls = Table(
     Index(None, "trajectory_id"),
     Index(None, "parent_call_id"),
     Index(None, "project_id", "state"),
+    # Whether anything still needs a node or a blob.
+    Index(None, "prompt_node_id"),
+    _where_set("tools_blob_id"),
+    _where_set("format_blob_id"),
+    _where_set("request_blob_id"),
 )
 
 choices = Table(
@@ -260,6 +283,7 @@ issued = Table(
     Column("choice", Integer, nullable=False),
     Column("trajectory_id", Text, nullable=False),
     PrimaryKeyConstraint("project_id", "issued_id"),
+    Index(None, "call_id"),
 )
 
 # What a model asked of tools, as recorded: how a tool call that comes in by itself finds the turn that asked for it.

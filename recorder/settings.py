@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from recorder.patterns import read
 
 
 class RecorderSettings(BaseModel):
@@ -34,3 +36,17 @@ class RecorderSettings(BaseModel):
     """A group of declared size without a call for this long closes as it is."""
     lease_s: float = Field(60.0, gt=0)
     """How long a worker's claim lasts unless renewed."""
+    retention_days: float | None = Field(None, gt=0)
+    """A trajectory that ended longer ago is deleted, unless its group is open or a worker has it. Default: never."""
+    redact: list[str] = []
+    """What is never stored: names of built-in patterns (email, credit_card, api_key, phone) and regular expressions.
+
+    A mark takes the place of each match. A call with one keeps neither token ids nor logprobs, and is not trained on.
+    """
+
+    @field_validator("redact")
+    @classmethod
+    def _readable(cls, entries: list[str]) -> list[str]:
+        for entry in entries:
+            read(entry)
+        return entries

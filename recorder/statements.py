@@ -34,6 +34,8 @@ from recorder.schema import (
     choices,
     groups,
     issued,
+    ledger,
+    node_blobs,
     nodes,
     projects,
     tool_calls,
@@ -92,12 +94,21 @@ def _text(column: ColumnElement[Any]) -> ColumnElement[str]:
 
 
 NOW: Final = Statement(select(now()))
-NODE_KEY: Final = Statement(select(projects.c.node_key).where(projects.c.id == bindparam("project")))
+# The clock, and what projects have seen: locked together with other writers, and not with a deletion (PostgreSQL).
+NOW_AND_DELETIONS: Final = Statement(
+    select(now(), projects.c.id, projects.c.deletions)
+    .where(projects.c.id.in_(bindparam("projects", expanding=True)))
+    .with_for_update(read=True)
+)
+NODE_KEY: Final = Statement(
+    select(projects.c.node_key, projects.c.deletions).where(projects.c.id == bindparam("project"))
+)
 
 # --- what a batch writes
 
 INSERT_NODES: Final = _insert_new(nodes)
 INSERT_BLOBS: Final = _insert_new(blobs)
+INSERT_NODE_BLOBS: Final = _insert_new(node_blobs)
 INSERT_CALLS: Final = _insert(calls)
 INSERT_CHOICES: Final = _insert(choices)
 INSERT_ISSUED: Final = Statement(_insert_issued(sqlite), _insert_issued(postgresql))
@@ -134,6 +145,15 @@ TOUCH_GROUPS: Final = Statement(
 )
 TRAJECTORY_STATES: Final = Statement(
     select(trajectories.c.id, trajectories.c.state).where(trajectories.c.id.in_(bindparam("ids", expanding=True)))
+)
+
+# Which of some trajectories that have no row had one.
+DELETED: Final = Statement(
+    select(ledger.c.object_id).where(
+        _is(ledger.c.object_kind, "trajectory"),
+        ledger.c.object_id.in_(bindparam("ids", expanding=True)),
+        _is(ledger.c.code, "deleted"),
+    )
 )
 
 # --- placing trajectories and groups

@@ -81,7 +81,7 @@ class Store:
         def _connect(connection: Any, record: Any) -> None:
             connection.isolation_level = None  # the driver must not begin transactions of its own
             cursor = connection.cursor()
-            for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON"):
+            for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON"):
                 cursor.execute(f"PRAGMA {pragma}")
             cursor.close()
 

@@ -1,7 +1,7 @@
 """The sweep: what time alone changes. Any worker may run it, at any moment, as often as it likes.
 
-Owns: idle runs, groups that are due, leases that ran out, calls of proxies that died. Refuses: deciding (the rules are
-in `recorder.readiness`, `recorder.attempts`); working (judge and trainer do).
+Owns: idle runs, groups that are due, leases that ran out, calls of proxies that died, runs past their retention.
+Refuses: deciding (the rules are in `recorder.readiness`, `recorder.attempts`); working (judge and trainer do).
 
 It first only reads, and takes the store's write lock for what is really due, a few objects a transaction: a long writer
 would stop every proxy.
@@ -9,6 +9,8 @@ would stop every proxy.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +20,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import attempts as attempt_rows
 from recorder import ledger
+from recorder.deletion import deletable, delete_trajectory, erase
+from recorder.errors import Conflict, NotFound
 from recorder.groups import Closing, close_trajectories, lock_groups_of, settle
 from recorder.ledger import LedgerRow
 from recorder.readiness import Verdict
@@ -27,7 +31,10 @@ from recorder.states import CallState, GroupState, Origin, TrajectoryState
 from recorder.store import Store, now
 from recorder.transitions import guarded
 
+log = logging.getLogger(__name__)
+
 BATCH: Final = 32  # objects a transaction
+DAY_S: Final = 86400.0
 STALE_CALL_S: Final = 3600.0  # no answer takes an hour: the proxy that should have ended the call is dead
 _EXPIRES: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
 
@@ -42,6 +49,7 @@ class SweepReport:
     groups_left_out: int = 0
     claims_expired: int = 0
     attempts_abandoned: int = 0
+    trajectories_deleted: int = 0
 
     @property
     def changed(self) -> bool:
@@ -74,6 +82,7 @@ async def sweep(store: Store, project_id: str, settings: RecorderSettings) -> Sw
         groups_left_out=verdicts.count(Verdict.LEFT_OUT),
         claims_expired=sum(expired),
         attempts_abandoned=await _abandon_attempts(store, project_id),
+        trajectories_deleted=await _delete_old(store, project_id, settings.retention_days),
     )
 
 
@@ -152,6 +161,24 @@ async def _error_stale_calls(store: Store, project_id: str) -> int:
     statement = guarded(calls, CallState.ERRORED, error=why, finished_at=now()).where(*stale)
     async with store.write() as conn:
         return (await conn.execute(statement)).rowcount
+
+
+async def _delete_old(store: Store, project_id: str, retention_days: float | None) -> int:
+    """Delete what is past its time, at most `BATCH` a sweep: each costs a transaction of its own."""
+    if retention_days is None:
+        return 0
+    old = deletable(now() - retention_days * DAY_S)
+    query = select(trajectories.c.id).where(trajectories.c.project_id == project_id, *old)
+    async with store.read() as conn:
+        due = list((await conn.execute(query.order_by(trajectories.c.ended_at).limit(BATCH))).scalars())
+    deleted = 0
+    for trajectory_id in due:
+        with contextlib.suppress(NotFound, Conflict):  # another sweep was faster, or a worker was
+            await delete_trajectory(store, project_id, trajectory_id, "retention")
+            deleted += 1
+    if deleted and not await erase(store):
+        log.warning("readers keep the store's log: what retention deleted is in it until it is next emptied")
+    return deleted
 
 
 async def _expire_claims(store: Store, project_id: str, state: GroupState) -> int:

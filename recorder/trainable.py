@@ -26,7 +26,7 @@ class LeftOut(StrEnum):
     AMBIGUOUS = "ambiguous_attribution"  # whose call it is, is not certain
     AUXILIARY = "auxiliary_call"  # a title, a summary beside the agent's work
     SUPERSEDED = "superseded"  # a retry took its place
-    REDACTED = "redacted"
+    REDACTED = "redacted"  # text was taken out of it, and its token ids with it
     # of the sampling
     TEMPERATURE = "temperature_below_0.1"
     TOP_P = "top_p"
@@ -45,6 +45,7 @@ class LeftOut(StrEnum):
     BASE_FINGERPRINT = "base_fingerprint"  # sampled by another base
     FOREIGN_VERSION = "foreign_version"  # not an ancestor of the version that is trained
     OVER_AGE = "over_age"  # too many steps ago
+    DELETED = "deleted"  # the trajectory whose choice it was is no more
     OTHER_VERSION = "other_version"  # a mixed trajectory's tokens of its earlier version
 
 
@@ -56,6 +57,8 @@ def untrainable_reason(turn: Turn, choice: SampledChoice) -> str | None:
 
 
 def _of_call(turn: Turn) -> LeftOut | None:
+    if turn.redacted is not None:
+        return LeftOut.REDACTED
     if turn.attribution.trajectory.purpose is not Purpose.TRAIN:
         return LeftOut.PURPOSE
     if turn.state is not CallState.COMPLETE:

@@ -107,6 +107,17 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Redacted:
+    """Where text of a call was taken out before it was written: indices of its messages, and of its choices.
+
+    Both may be empty: then it was in its tools or fields, or the call goes on from one that was redacted.
+    """
+
+    messages: frozenset[int]
+    choices: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One call, ended: everything that is written about it."""
 
@@ -129,6 +140,7 @@ class Turn:
     first_token_at: float | None
     finished_at: float | None
     issued_ids: Sequence[tuple[str, str, int]] = ()  # (id we gave out, "tool_call" | "response", choice index)
+    redacted: Redacted | None = None  # None: nothing was taken out of it
 
     @property
     def stated_kind(self) -> TurnKind | None:

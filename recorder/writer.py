@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import batch as batches
 from recorder.batch import Batch, Outcome, Written
-from recorder.errors import StoreUnavailable
+from recorder.errors import Stale, StoreUnavailable
 from recorder.groups import Closing, close_trajectories
 from recorder.lanes import Executor, Lane, Row
 from recorder.lookup import hashes_of
@@ -156,9 +156,13 @@ class Writer:
 
     async def _write(self, jobs: Sequence[Job]) -> None:
         """Commit jobs together; where that fails by one of them, each alone, so that the others do not fail with it."""
+        jobs = self._still_true(jobs)
         transaction = _Transaction(jobs)
         try:
             await self._commit(transaction)
+        except Stale as e:
+            self._memory.forget(e.deletions)
+            await self._write(jobs)
         # A boundary: whatever a batch meets is an answer to its callers, and the writer goes on.
         except Exception as e:  # noqa: BLE001
             self.counts.failed_commits += 1
@@ -169,6 +173,22 @@ class Writer:
             log.warning("a commit of %d jobs failed (%s); trying each alone", len(jobs), e)
             for job in jobs:
                 await self._write([job])
+
+    def _still_true(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs without turns that were prepared before a deletion: these go back to whoever waits for them."""
+        kept: list[Job] = []
+        for job in jobs:
+            if not isinstance(job, TurnJob) or self._prepared_now(job.prepared):
+                kept.append(job)
+            elif job.done is not None and not job.done.done():
+                self._ended.discard(job.prepared.call_id)
+                job.done.set_exception(Stale(self._memory.deletions))
+            elif job.prepared.state is not CallState.OPEN:  # its caller has stopped waiting, and held the turn
+                self._fail(job, Stale(self._memory.deletions))
+        return kept
+
+    def _prepared_now(self, turn: Prepared) -> bool:
+        return turn.deletions == self._memory.deletions.get(turn.project_id, 0)
 
     def _fail(self, job: Job, error: Exception) -> None:
         if isinstance(job, TurnJob):
@@ -198,6 +218,7 @@ class Writer:
             touched=self._touched(turns),
             resettle=self._resettle(turns),
             tool_calls=[(j.row, j.trajectory_id) for j in tools],
+            deletions={j.prepared.project_id: j.prepared.deletions for j in turns},
             ending=self._ending(turns, closing),
         )
 

@@ -114,6 +114,7 @@ async def test_a_key_for_one_run_leaves_the_proxy_open_and_names_its_run(guard: 
         ("POST", "/v1/chat/completions", "infer"),
         ("GET", "/v1/models", "infer"),
         ("POST", "/tokenize", "infer"),
+        ("DELETE", "/hone/v1/trajectories/traj_1", "admin"),
         ("POST", "/hone/v1/trajectories", "infer"),
         ("POST", "/hone/v1/trajectories/x/done", "feedback"),
         ("POST", "/hone/v1/trajectories/x/feedback", "feedback"),

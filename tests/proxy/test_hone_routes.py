@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from recorder import feedback, keys
+from recorder.settings import RecorderSettings
 from recorder.store import Store
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.serving import PROJECT, Proxy, serving
@@ -225,3 +226,29 @@ async def test_routes_that_are_none_are_problems(proxy: Proxy, method: str, path
 async def test_the_schema_tells_every_route(proxy: Proxy) -> None:
     schema = (await get(proxy, "/schema/openapi.json"))[1]
     assert {"/hone/v1/trajectories", "/hone/v1/feedback", "/hone/v1/groups/{group}/close"} <= schema["paths"].keys()
+
+
+async def test_a_run_that_has_ended_is_deleted(proxy: Proxy) -> None:
+    headers = {"content-type": "application/json"}
+    run = (await proxy.chat("Where is my secret?", path="/t/one")).headers["x-hone-trajectory"]
+    answer = await proxy.http.delete("/hone/v1/trajectories/one", headers=headers)
+    assert (answer.status_code, "still open" in answer.json()["detail"]) == (409, True)
+    await post(proxy, "/t/one/hone/v1/done")
+    answer = await proxy.http.delete("/hone/v1/trajectories/one", headers=headers)
+    assert answer.json() == {"trajectory_ids": [run], "calls": 1, "log_erased": True}
+    assert (await get(proxy, f"/hone/v1/trajectories/{run}"))[0] == 404
+    assert (await proxy.http.delete("/hone/v1/trajectories/one", headers=headers)).status_code == 404
+    again = await proxy.chat("Where is my secret?", "It arrives on Monday", "and?", path="/t/one")
+    assert again.headers["x-hone-trajectory"] != run
+    assert await proxy.metric("hone_unrecorded_calls") == 0
+
+
+async def test_feedback_is_redacted_like_what_it_is_about(store: Store) -> None:
+    async with FakeEngine() as engine, serving(store, engine, recording=RecorderSettings(redact=["email"])) as proxy:
+        run = (await proxy.chat("I am anna@example.org", path="/t/one")).headers["x-hone-trajectory"]
+        body = {"name": "comment", "value": "anna@example.org is pleased", "tags": {"who": "anna@example.org"}}
+        await post(proxy, "/t/one/hone/v1/feedback", body)
+        [kept] = await feedback.of(store, run)
+        _, shown = await get(proxy, f"/hone/v1/trajectories/{run}")
+    assert (kept.value, kept.tags) == ("[redacted:email] is pleased", {"who": "[redacted:email]"})
+    assert shown["messages"][0]["content"] == "I am [redacted:email]"

@@ -282,3 +282,15 @@ def test_help_imports_neither_database_nor_rich() -> None:
         "slow = {'sqlalchemy', 'rich', 'alembic', 'pydantic', 'orjson'} & set(sys.modules)\nassert not slow, slow"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+def test_a_run_is_deleted_by_the_id_its_caller_gave(hone: Hone) -> None:
+    hone.do(two_runs)
+    runs = {t["external_id"]: t["id"] for t in hone.json("trajectories")}
+    name, id_ = next(iter(runs.items()))
+    assert hone("delete", name, "--group", "orders", fails=True).output.startswith("Delete 1 trajectories")
+    told = hone.json("delete", name, "--group", "orders", "--yes")
+    assert ([one["trajectory_id"] for one in told["deleted"]], told["log_erased"]) == ([id_], True)
+    assert [t["id"] for t in hone.json("trajectories")] == [other for other in runs.values() if other != id_]
+    assert "no trajectory" in hone("delete", id_, "--yes", fails=True).output
+    assert [row["code"] for row in hone.json("ledger", id_)][:1] == ["deleted"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import sqlite3
 import stat
@@ -12,7 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
@@ -51,6 +54,26 @@ async def test_alembic_finds_nothing_to_change(empty_database: Path) -> None:
     with engine.connect() as conn:
         context = MigrationContext.configure(conn, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
+    engine.dispose()
+
+
+def test_media_of_a_store_from_before_deletion_are_noted(tmp_path: Path) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    blob = b"0123456789abcdef"
+    part = {"type": "image_url", "image_url": {"url": "hone-blob:" + blob.hex()}}
+    engine = create_engine(f"sqlite:///{tmp_path / 'old.db'}")
+    with engine.begin() as conn:
+        config.attributes["connection"] = conn
+        command.upgrade(config, "0001")
+        conn.execute(text("insert into projects values ('default', x'00', 0)"))
+        for id_, content in ((b"a", [part]), (b"b", "it looks like hone-blob:00 and is none")):
+            row = {"id": id_, "message": json.dumps({"role": "user", "content": content})}
+            columns = "(id, project_id, depth, role, message)"
+            conn.execute(text(f"insert into nodes {columns} values (:id, 'default', 0, 'user', :message)"), row)
+        command.upgrade(config, "head")
+        assert [tuple(row) for row in conn.execute(text("select * from node_blobs"))] == [(b"a", blob)]
+        assert conn.execute(text("select deletions from projects")).scalar_one() == 0
     engine.dispose()
 
 
