@@ -49,6 +49,8 @@ from recorder.schema import (
     projects,
     score_parts,
     scores,
+    tool_calls,
+    tool_requests,
     trajectories,
 )
 from recorder.schema import ledger as ledger_rows
@@ -214,6 +216,7 @@ async def _delete(conn: AsyncConnection, own: _Own, why: str) -> Deleted:
     for call_id, kept in own.shared.items():
         await _pass_on(conn, own, call_id, kept)
     await _take_scores(conn, row.id)
+    await _delete_tool_calls(conn, own)
     await conn.execute(delete(feedback).where(feedback.c.trajectory_id == row.id))
     await _take_address(conn, row)
     await conn.execute(delete(trajectories).where(trajectories.c.id == row.id))
@@ -239,6 +242,16 @@ async def _delete_calls(conn: AsyncConnection, own: _Own, page: Sequence[str]) -
     await conn.execute(delete(calls).where(calls.c.id.in_(page)))
 
 
+async def _delete_tool_calls(conn: AsyncConnection, own: _Own) -> None:
+    """Its tool calls, and what its turns asked of tools. Another run's call that answered one of them stays with it."""
+    await conn.execute(delete(tool_calls).where(tool_calls.c.trajectory_id == own.row.id))
+    await conn.execute(delete(tool_requests).where(tool_requests.c.trajectory_id == own.row.id))
+    for page in pages(own.gone):
+        await conn.execute(delete(tool_requests).where(tool_requests.c.call_id.in_(page)))
+        unasked = {"call_id": None, "choice": None, "position": None, "tool_call_id": None}
+        await conn.execute(update(tool_calls).where(tool_calls.c.call_id.in_(page)).values(**unasked))
+
+
 async def _pass_on(conn: AsyncConnection, own: _Own, call_id: str, kept: dict[int, str]) -> None:
     """Empty the choices of a shared call that nobody has any more; the call becomes that of the first who has one."""
     call = (await conn.execute(select(calls).where(calls.c.id == call_id))).one()
@@ -251,6 +264,8 @@ async def _pass_on(conn: AsyncConnection, own: _Own, call_id: str, kept: dict[in
         update(choices).where(*lost).values(**empty, trainable=False, untrainable_reason=LeftOut.DELETED)
     )
     await conn.execute(delete(issued).where(issued.c.call_id == call_id, issued.c.choice.not_in(kept)))
+    of_lost = (tool_requests.c.call_id == call_id, tool_requests.c.choice.not_in(kept))
+    await conn.execute(delete(tool_requests).where(*of_lost))
     meta = {**(call.response_meta or {})}
     if CHOICE_EXTRAS in meta:
         meta[CHOICE_EXTRAS] = {k: v for k, v in meta[CHOICE_EXTRAS].items() if int(k) in kept}
@@ -260,6 +275,8 @@ async def _pass_on(conn: AsyncConnection, own: _Own, call_id: str, kept: dict[in
         for choice, heir in kept.items():
             of_choice = (issued.c.call_id == call_id, issued.c.choice == choice)
             await conn.execute(update(issued).where(*of_choice).values(trajectory_id=heir))
+            asked = (tool_requests.c.call_id == call_id, tool_requests.c.choice == choice)
+            await conn.execute(update(tool_requests).where(*asked).values(trajectory_id=heir))
     await conn.execute(update(calls).where(calls.c.id == call_id).values(**values))
 
 

@@ -73,6 +73,11 @@ class RecentPasts:
         while self._held > self.max_bytes:
             self.drop(next(iter(self._pasts)))
 
+    def forget(self) -> None:
+        """Keep none of those that are kept: some may have been deleted."""
+        self._pasts.clear()
+        self._held = 0
+
     def drop(self, choice: Parent) -> None:
         """Keep it no longer: a call goes on from it, and another rarely does."""
         past = self._pasts.pop(choice, None)

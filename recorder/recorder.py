@@ -80,7 +80,7 @@ class Recorder:
         database = store.url.database if store.is_sqlite else None
         self._checkpoints = Checkpointer(database) if database and database != ":memory:" else None
         self._keys: dict[str, bytes] = {}
-        self.tools = ToolCalls(self._lane, self._writer, self._memory, self._key)
+        self.tools = ToolCalls(self._lane, self._writer, self._memory, self._key, self.redaction)
 
     async def start(self) -> None:
         """Start the writer and what runs beside it."""
@@ -334,6 +334,7 @@ class Recorder:
                 raise
             raise StoreUnavailable(str(e)) from e
         if not await _unless_stale(done):
+            self._pasts.forget()
             return False
         pasts.keep(self._pasts, job.prepared)
         return True

@@ -503,7 +503,7 @@ _PROMPT = (calls.c.id, calls.c.parent_call_id, calls.c.parent_choice, calls.c.pr
 _ids_call = (
     select(*_PROMPT, calls.c.prompt_delta, calls.c.prompt_len, literal_column("0").label("height"))
     .where(calls.c.id == bindparam("call"))
-    .cte("ids_up", recursive=True)
+    .cte("up", recursive=True)
 )
 _ids_above = (
     select(*_PROMPT, calls.c.prompt_delta, calls.c.prompt_len, _ids_call.c.height + literal_column("1"))

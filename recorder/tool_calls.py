@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from recorder import rows
@@ -18,6 +18,7 @@ from recorder.ids import first_id_at, new_id
 from recorder.lanes import Executor, Lane
 from recorder.memory import Memory
 from recorder.placing import Place
+from recorder.redaction import Redaction
 from recorder.states import Confidence, ToolOutcome
 from recorder.tool_requests import match
 from recorder.turns import Address, TrajectoryRef
@@ -79,11 +80,19 @@ def choose(waiting: Sequence[Asked]) -> tuple[Confidence, Asked | None]:
 class ToolCalls:
     """The recorder's half of the gateway. One a recorder."""
 
-    def __init__(self, lane: Lane, writer: Writer, memory: Memory, key_of: Callable[[str], Awaitable[bytes]]) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        writer: Writer,
+        memory: Memory,
+        key_of: Callable[[str], Awaitable[bytes]],
+        redaction: Redaction,
+    ) -> None:
         self._lane = lane
         self._writer = writer
         self._memory = memory
         self._key_of = key_of
+        self._redaction = redaction
 
     async def join(
         self,
@@ -134,12 +143,24 @@ class ToolCalls:
         if call.outcome is ToolOutcome.INPUT_REQUIRED:
             self.release(call.joined)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        row = _row(call)
+        row = _row(self._redacted(call))
         self._writer.submit(ToolJob(row, call.joined.trajectory_id, done, ROW_BYTES + _size(row)))
         await done
 
+    def _redacted(self, call: ToolCall) -> ToolCall:
+        if not self._redaction:
+            return call
+        seen = self._redaction
+        return replace(
+            call,
+            arguments=seen.value(call.arguments),
+            result=seen.value(call.result) if call.result is not None else None,
+            error=seen.text(call.error) if call.error is not None else None,
+        )
+
     async def _waiting(self, project_id: str, name: str, arguments: Any, home: str | None) -> list[Asked]:
-        wanted = match(await self._key_of(project_id), name, arguments)
+        # requests are kept as they were redacted, so a call is looked for in the same words
+        wanted = match(await self._key_of(project_id), name, self._redaction.value(arguments))
         since = first_id_at("call", time.time() - WINDOW_S)
         found = await self._lane.read(lambda ex: ex.all(sql.TOOL_REQUESTS, match=wanted, since=since))
         waiting = [Asked(*row) for row in found if row[4] == home or home is None]

@@ -8,12 +8,15 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import select
 
 from recorder import terminal
+from recorder.deletion import delete_trajectory
 from recorder.export import raw_lines, tool_lines
 from recorder.ids import first_id_at, new_id
 from recorder.recorder import Recorder
-from recorder.schema import trajectories
+from recorder.schema import tool_requests, trajectories
+from recorder.settings import RecorderSettings
 from recorder.states import Confidence, ToolOutcome, TrajectoryState
 from recorder.store import Store
 from recorder.tool_calls import Asked, Joined, ToolCall, choose
@@ -250,3 +253,39 @@ def test_the_first_id_of_a_moment_is_no_later_than_any_made_in_it() -> None:
     before = time.time()
     made = new_id("call")
     assert first_id_at("call", before) <= made < first_id_at("call", time.time() + 1)
+
+
+# --- what is taken out, and what is deleted
+
+
+async def test_a_redacted_request_is_answered_by_its_redacted_call(store: Store) -> None:
+    recorder = Recorder(store, RecorderSettings(redact=["email"]))
+    await recorder.start()
+    try:
+        asked = {"to": "anna@example.org"}
+        function = {"name": "find", "arguments": json.dumps(asked)}
+        turn = {"role": "assistant", "tool_calls": [{"id": "id-1", "type": "function", "function": function}]}
+        await Talk(recorder).call([user("?")], turn, Address("run"))
+        joined = await recorder.tools.join(PROJECT, "find", asked)
+        assert joined.asked is not None
+        result = {"content": [{"type": "text", "text": "anna@example.org is known"}]}
+        await recorder.tools.commit(done(joined, arguments=asked, result=result, error="no anna@example.org"))
+    finally:
+        await recorder.stop()
+    [line] = [line async for line in tool_lines(store, PROJECT)]
+    assert "anna@" not in json.dumps(line)
+    assert line["arguments"] == {"to": "[redacted:email]"}
+
+
+async def test_a_deleted_runs_tool_calls_go_with_it(store: Store, recorder: Recorder, talk: Talk) -> None:
+    made = await talk.call([user("?")], tool_turn("id-1"), Address("one"))
+    other = await talk.call([user("!")], tool_turn("id-2"), Address("two"))
+    gone, stays = made.attribution.trajectory.id, other.attribution.trajectory.id
+    await call(recorder, stated=gone)
+    await call(recorder, stated=stays)
+    await recorder.close(PROJECT, gone)
+    await delete_trajectory(store, PROJECT, gone)
+    assert [line["trajectory_id"] async for line in tool_lines(store, PROJECT)] == [stays]
+    async with store.read() as conn:
+        left = [row.trajectory_id for row in await conn.execute(select(tool_requests))]
+    assert left == [stays]
