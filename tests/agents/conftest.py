@@ -1,0 +1,67 @@
+"""Hone before a real vLLM with a model that can do its job, tools over MCP behind it, and what each client did."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from examples.helpdesk.scenarios import write_demo
+from tests.agents.clients import Client
+from tests.agents.model import write_trained
+from tests.agents.runs import Outcome, run_client
+from tests.e2e.conftest import Stack, free_port, started, wait_for
+
+ROOT = Path(__file__).parent.parent.parent
+
+CONFIG = """
+[aliases.helpdesk]
+
+[engine]
+base = "{model}"
+name = "tiny-qwen3"
+max_model_len = 1024
+max_lora_rank = 8
+
+[proxy]
+mcp_prefix = "none"
+
+[mcp.helpdesk]
+url = "{tools}"
+"""
+
+
+@pytest.fixture(scope="session")
+def tools_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The helpdesk's tools, served over MCP."""
+    files = write_demo(tmp_path_factory.mktemp("orders"))
+    port = free_port()
+    command = ["-m", "examples.helpdesk.tools_server", "--database", str(files.database), "--port", str(port)]
+    with subprocess.Popen([sys.executable, *command], cwd=ROOT) as server:
+        try:
+            url = f"http://127.0.0.1:{port}/mcp"
+            # a GET without the protocol's headers: any answer says that it is there
+            wait_for("the tools server", lambda: httpx.get(url).status_code, timeout_s=60)
+            yield url
+        finally:
+            server.terminate()
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory, tools_url: str) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("agents")
+    model = write_trained(folder / "model")
+    with started(folder, CONFIG.format(model=model, tools=tools_url)) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def outcome_of(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Client], Outcome]:
+    """Runs a client the first time it is asked for, and says what came of it."""
+    folder = tmp_path_factory.mktemp("programs")
+    return functools.cache(lambda client: run_client(client, stack, folder))
