@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import httpx
 import pytest
 
 from examples.helpdesk.scenarios import write_demo
+from examples.helpdesk.surroundings import free_ports, program
 from tests.agents.clients import Client
 from tests.agents.model import write_trained
 from tests.agents.runs import Outcome, run_client
-from tests.e2e.conftest import Stack, free_port, started, wait_for
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.e2e.conftest import Stack, started
 
 CONFIG = """
 [aliases.helpdesk]
@@ -39,17 +34,11 @@ url = "{tools}"
 @pytest.fixture(scope="session")
 def tools_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The helpdesk's tools, served over MCP."""
-    files = write_demo(tmp_path_factory.mktemp("orders"))
-    port = free_port()
-    command = ["-m", "examples.helpdesk.tools_server", "--database", str(files.database), "--port", str(port)]
-    with subprocess.Popen([sys.executable, *command], cwd=ROOT) as server:
-        try:
-            url = f"http://127.0.0.1:{port}/mcp"
-            # a GET without the protocol's headers: any answer says that it is there
-            wait_for("the tools server", lambda: httpx.get(url).status_code, timeout_s=60)
-            yield url
-        finally:
-            server.terminate()
+    folder = tmp_path_factory.mktemp("orders")
+    [port] = free_ports(1)
+    server = ["-m", "examples.helpdesk.tools_server", "--database", str(write_demo(folder).database)]
+    with program([*server, "--port", str(port)], port, folder):
+        yield f"http://127.0.0.1:{port}/mcp"
 
 
 @pytest.fixture(scope="session")
@@ -64,4 +53,5 @@ def stack(tmp_path_factory: pytest.TempPathFactory, tools_url: str) -> Iterator[
 def outcome_of(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Client], Outcome]:
     """Runs a client the first time it is asked for, and says what came of it."""
     folder = tmp_path_factory.mktemp("programs")
-    return functools.cache(lambda client: run_client(client, stack, folder))
+    known = {call["call_id"] for call in stack.export()}
+    return functools.cache(lambda client: run_client(client, stack, folder, known))

@@ -9,6 +9,7 @@ import json
 import subprocess
 import zlib
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,12 +73,13 @@ def runs_of(client: Client) -> list[Run]:
     return [Run(plain[0], None), *(Run(order, None) for order in plain), *named]
 
 
-def run_client(client: Client, stack: Stack, folder: Path) -> Outcome:
-    """Run the client's program, and read what was recorded."""
+def run_client(client: Client, stack: Stack, folder: Path, known: set[str]) -> Outcome:
+    """Run the client's program, and read what was recorded. `known` are the ids of calls before it, then with its own.
+
+    Raises AssertionError, with what the program said, when it fails as a whole.
+    """
     runs = runs_of(client)
     make(client.environment)
-    before = {call["call_id"] for call in stack.export()}
-    tools_before = len(_tools(stack, client))
     tasks = folder / f"{client.id}.json"
     tasks.write_text(json.dumps(_tasks(runs, stack)))
     done = subprocess.run(
@@ -91,10 +93,11 @@ def run_client(client: Client, stack: Stack, folder: Path) -> Outcome:
     assert done.returncode == 0, done.stderr
     printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     trajectories: dict[str, list[Json]] = defaultdict(list)
-    for call in sorted(stack.export(), key=lambda call: str(call["started_at"])):
-        if call["call_id"] not in before:
+    for call in sorted(stack.export(), key=lambda call: float(call["started_at"])):
+        if call["call_id"] not in known:
             trajectories[call["trajectory_id"]].append(call)
-    return Outcome(runs, printed, dict(trajectories), _tools(stack, client)[tools_before:])
+    known.update(call["call_id"] for calls in trajectories.values() for call in calls)
+    return Outcome(runs, printed, dict(trajectories), _tools(stack, client, trajectories.keys()))
 
 
 def _tasks(runs: list[Run], stack: Stack) -> Json:
@@ -116,7 +119,9 @@ def _tasks(runs: list[Run], stack: Stack) -> Json:
     }
 
 
-def _tools(stack: Stack, client: Client) -> list[Json]:
+def _tools(stack: Stack, client: Client, trajectories: Collection[str]) -> list[Json]:
+    """The tool calls of these trajectories, and those of none: they would be this client's too."""
     if client.tools != "mcp":
         return []
-    return [json.loads(line) for line in stack.hone("export", "--format", "tools").splitlines()]
+    lines = [json.loads(line) for line in stack.hone("export", "--format", "tools").splitlines()]
+    return [line for line in lines if line["trajectory_id"] is None or line["trajectory_id"] in trajectories]
