@@ -9,7 +9,6 @@ import json
 import subprocess
 import zlib
 from collections import defaultdict
-from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +96,7 @@ def run_client(client: Client, stack: Stack, folder: Path, known: set[str]) -> O
         if call["call_id"] not in known:
             trajectories[call["trajectory_id"]].append(call)
     known.update(call["call_id"] for calls in trajectories.values() for call in calls)
-    return Outcome(runs, printed, dict(trajectories), _tools(stack, client, trajectories.keys()))
+    return Outcome(runs, printed, dict(trajectories), _tools(stack, client, runs))
 
 
 def _tasks(runs: list[Run], stack: Stack) -> Json:
@@ -119,9 +118,9 @@ def _tasks(runs: list[Run], stack: Stack) -> Json:
     }
 
 
-def _tools(stack: Stack, client: Client, trajectories: Collection[str]) -> list[Json]:
-    """The tool calls of these trajectories, and those of none: they would be this client's too."""
+def _tools(stack: Stack, client: Client, runs: list[Run]) -> list[Json]:
+    """The tool calls about the orders of these runs that went through the gateway."""
     if client.tools != "mcp":
         return []
     lines = [json.loads(line) for line in stack.hone("export", "--format", "tools").splitlines()]
-    return [line for line in lines if line["trajectory_id"] is None or line["trajectory_id"] in trajectories]
+    return [line for line in lines if any(line["arguments"] == call["arguments"] for run in runs for call in run.calls)]

@@ -15,8 +15,9 @@ async def answer(run: Run) -> str:
     if "stream" not in run.modes:
         return str((await agent.run(run.question)).text)
     streamed = agent.run(run.question, stream=True)
-    said = [update.text async for update in streamed]
-    return "".join(said)
+    async for _ in streamed:
+        pass
+    return str((await streamed.get_final_response()).text)
 
 
 main(answer)

@@ -39,7 +39,8 @@ async def answer(run: Run) -> str:
     messages: list[Any] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": run.question}]
     for _ in range(MAX_TURNS):
         message = await ask(run, messages)
-        messages.append(message.model_dump())
+        # an empty string, which streaming leaves, LiteLLM would send to Anthropic's API as a sentence of its own
+        messages.append(message.model_dump() | {"content": message.content or None})
         if not message.tool_calls:
             return str(message.content)
         for call in message.tool_calls:
