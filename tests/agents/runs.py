@@ -67,9 +67,12 @@ def runs_of(client: Client) -> list[Run]:
     """The client's runs: orders that no other client asks for, the first one twice, as parallel samples are."""
     at = CLIENTS.index(client) * ORDERS
     orders = demo_orders().train[at : at + ORDERS]
-    plain, addressed = orders[:-ADDRESSED], orders[-ADDRESSED:]
-    named = [Run(order, f"{zlib.crc32(client.id.encode()):x}-{order.order_id}") for order in addressed]
-    return [Run(plain[0], None), *(Run(order, None) for order in plain), *named]
+    row = f"{zlib.crc32(client.id.encode()):x}"
+    first_addressed = 0 if client.needs_address else len(orders) + 1 - ADDRESSED
+    return [
+        Run(order, f"{row}-{number}" if number >= first_addressed else None)
+        for number, order in enumerate([orders[0], *orders])
+    ]
 
 
 def run_client(client: Client, stack: Stack, folder: Path, known: set[str]) -> Outcome:

@@ -25,7 +25,7 @@ async def answer(run: Run) -> str:
         instructions=SYSTEM,
         model=kind(model=run.model, openai_client=client),
         model_settings=ModelSettings(temperature=TEMPERATURE, max_tokens=MAX_TOKENS),
-        tools=[function_tool(tool, strict_mode=False) for tool in run.tools()],
+        tools=[function_tool(tool) for tool in run.tools()],
     )
     if "stream" not in run.modes:
         return str((await Runner.run(agent, run.question)).final_output)
