@@ -27,7 +27,11 @@ from recorder.settings import RecorderSettings
 from recorder.store import Store, make_data_folder, now, sqlite_url
 
 DEFAULT_PROJECT: Final = "default"
-REVISIONS: Final = ("0001", "0002", "0003")  # oldest first; a test holds them to the files in recorder/migrations/versions
+REVISIONS: Final = (
+    "0001",
+    "0002",
+    "0003",
+)  # oldest first; a test holds them to the files in recorder/migrations/versions
 HEAD: Final = REVISIONS[-1]
 LOCK_TIMEOUT_S: Final = 120.0
 _LOCK_POLL_S: Final = 0.05

@@ -24,11 +24,7 @@ ENDPOINTS: dict[Format, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One row of the table. `package` is the one whose version is shown; `tools` is where its tools are.
-
-    `needs_address`: it sends turns back with tool-call ids of its own, so that nothing in a call says which run it goes
-    on with; each of its runs has a base URL of its own.
-    """
+    """One row of the table. `package` is the one whose version is shown; `tools` is where its tools are."""
 
     name: str
     package: str
@@ -38,7 +34,6 @@ class Client:
     modes: tuple[str, ...] = ()
     stream: bool = False
     tools: Literal["local", "mcp"] = "local"
-    needs_address: bool = False
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -111,9 +106,6 @@ CLIENTS: tuple[Client, ...] = (
     *_both("Agent Framework", "agent-framework-core", "openai3", "agent_framework_agent.py", "responses", "responses"),
     *_both("Agent Framework", "agent-framework-core", "openai3", "agent_framework_agent.py", "chat", "chat"),
     *_both("AutoGen", "autogen-agentchat", "openai3", "autogen_agent.py", "chat"),
-    # it numbers tool calls itself: call_00…0, call_00…1 in every conversation
-    Client("Agno", "agno", "openai3", "agno_agent.py", "chat", needs_address=True),
-    Client("Agno", "agno", "openai3", "agno_agent.py", "chat", stream=True, needs_address=True),
     *_both("Haystack", "haystack-ai", "openai3", "haystack_agent.py", "chat", "chat"),
     *_both("Haystack", "haystack-ai", "openai3", "haystack_agent.py", "responses", "responses"),
     *_both("LlamaIndex", "llama-index-core", "openai2", "llama_index_agent.py", "chat"),

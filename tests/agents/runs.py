@@ -68,7 +68,7 @@ def runs_of(client: Client) -> list[Run]:
     at = CLIENTS.index(client) * ORDERS
     orders = demo_orders().train[at : at + ORDERS]
     row = f"{zlib.crc32(client.id.encode()):x}"
-    first_addressed = 0 if client.needs_address else len(orders) + 1 - ADDRESSED
+    first_addressed = len(orders) + 1 - ADDRESSED
     return [
         Run(order, f"{row}-{number}" if number >= first_addressed else None)
         for number, order in enumerate([orders[0], *orders])

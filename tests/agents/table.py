@@ -57,8 +57,6 @@ def _row(client: Client, outcome: Outcome) -> str:
 def _attributed(runs: list[list[dict[str, Any]]]) -> str:
     """The sources of the later calls of runs without an address, with how sure they are."""
     later = [call["attribution"] for calls in runs if calls[0]["trajectory_external_id"] is None for call in calls[1:]]
-    if not later:
-        return "an address alone"
     return ", ".join(sorted({f"{how['source'].replace('_', ' ')} ({how['confidence']})" for how in later}))
 
 
