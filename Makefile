@@ -7,10 +7,10 @@ export OMP_NUM_THREADS ?= 1
 # A test worker a core; the end-to-end tests start engines, which share the cores as it is.
 PARALLEL := --numprocesses auto --dist loadscope
 
-.PHONY: help setup demo test check lint e2e bench model clean
+.PHONY: help setup demo test check lint e2e agents agents-table bench model clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make the environment (.venv); what was done is not done twice
 	@scripts/setup.sh
@@ -19,14 +19,21 @@ demo: setup ## a real engine, a real agent, a judge, training and hot swaps on t
 	$(BIN)/python -m examples.helpdesk.demo
 
 test: lint ## everything: lint, types, all tests (end to end against a real vLLM included)
-	$(BIN)/pytest $(PARALLEL) -m "not e2e"
+	$(BIN)/pytest $(PARALLEL) -m "not e2e and not agents"
 	$(BIN)/pytest -m e2e
+	$(BIN)/pytest -m agents
 
 check: lint ## lint, types and the quick tests (about two minutes on two cores)
-	$(BIN)/pytest $(PARALLEL) -m "not e2e and not slow"
+	$(BIN)/pytest $(PARALLEL) -m "not e2e and not agents and not slow"
 
 e2e: setup ## only the tests against a real vLLM
 	$(BIN)/pytest -m e2e
+
+agents: setup ## only the tests with real agents, each in an environment of its own
+	$(BIN)/pytest -m agents
+
+agents-table: setup ## write docs/agents.md anew from what those tests find
+	HONE_WRITE_TABLE=1 $(BIN)/pytest -m agents
 
 lint: setup ## format, lint and check types (with CI=true: only look)
 	$(BIN)/ruff format $(if $(CI),--check) .
@@ -40,4 +47,4 @@ model: setup ## train the demo's base model again from scratch (about ten minute
 	$(BIN)/python -m examples.helpdesk.make_model
 
 clean: ## remove the environment and caches
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-agents build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

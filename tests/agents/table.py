@@ -1,0 +1,75 @@
+"""The table of clients in docs/agents.md, made of what a run of the tests found.
+
+Owns: its columns and how they are counted. Refuses: running anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.agents.clients import Client
+from tests.agents.runs import Outcome
+
+FILE = Path(__file__).parent.parent.parent / "docs" / "agents.md"
+
+_HEAD = """\
+# Agents that were tried
+
+Made by `make agents-table`; `make test` fails where it no longer is what the tests find. Each client is a program in
+`tests/agents/programs` that runs in an environment of its own against a real vLLM, with nothing of Hone but the base
+URL. It answers six questions at once, two of them the same, with two tool calls each; two of the runs have a base URL
+of their own.
+
+- *attributed by*: how the second and third calls of a run without an address were known to belong to it; with an
+  address it is `path` for all. First calls open a run of their own.
+- *exact*: calls recorded with the engine's prompt ids, its sampled ids and as many logprobs, of all calls.
+- *one row*: runs in which every prompt begins with the ids of the turn before, so that the run trains as one row.
+- *trainable*: calls whose sampling leaves nothing out of the logprobs. Strict tools are sampled through a grammar.
+
+| client | version | format | streaming | attributed by | exact | one row | trainable |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+def render(outcomes: Iterable[tuple[Client, Outcome]]) -> str:
+    """The whole file."""
+    return _HEAD + "".join(_row(client, outcome) for client, outcome in outcomes)
+
+
+def _row(client: Client, outcome: Outcome) -> str:
+    calls = outcome.calls
+    runs = list(outcome.trajectories.values())
+    cells = (
+        client.name,
+        client.version,
+        client.format,
+        "yes" if client.stream else "no",
+        _attributed(runs),
+        f"{sum(map(_exact, calls))}/{len(calls)}",
+        f"{sum(map(_one_row, runs))}/{len(runs)}",
+        f"{sum(_trainable(call) for call in calls)}/{len(calls)}",
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _attributed(runs: list[list[dict[str, Any]]]) -> str:
+    """The sources of the later calls of runs without an address, with how sure they are."""
+    later = [call["attribution"] for calls in runs if calls[0]["trajectory_external_id"] is None for call in calls[1:]]
+    return ", ".join(sorted({f"{how['source'].replace('_', ' ')} ({how['confidence']})" for how in later}))
+
+
+def _exact(call: dict[str, Any]) -> bool:
+    return bool(call["prompt_token_ids"]) and all(
+        len(choice["token_ids"] or ()) == len(choice["logprobs"] or ()) > 0 for choice in call["choices"]
+    )
+
+
+def _one_row(calls: list[dict[str, Any]]) -> bool:
+    pasts = [call["prompt_token_ids"] + call["choices"][0]["token_ids"] for call in calls]
+    return all(call["prompt_token_ids"][: len(past)] == past for past, call in zip(pasts, calls[1:], strict=False))
+
+
+def _trainable(call: dict[str, Any]) -> bool:
+    return all(choice["trainable"] for choice in call["choices"])

@@ -1,0 +1,36 @@
+"""The list of clients fits the programs and the environments that are there, before any of them is made."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.agents.clients import CLIENTS, Client
+from tests.agents.environments import PINS, PROGRAMS, names
+
+SHARED = {"desk.py", "desk.mjs"}
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.id)
+def test_a_client_has_a_program_an_environment_and_a_version(client: Client) -> None:
+    assert (PROGRAMS / client.program).is_file()
+    assert client.environment in names()
+    assert re.fullmatch(r"\d+(\.\d+)+", client.version)
+
+
+def test_every_program_and_every_environment_is_used() -> None:
+    programs = {path.name for path in PROGRAMS.iterdir() if path.is_file()}
+    assert programs == {client.program for client in CLIENTS} | SHARED
+    assert set(names()) == {client.environment for client in CLIENTS}
+
+
+def test_rows_are_told_apart() -> None:
+    assert len({client.id for client in CLIENTS}) == len(CLIENTS)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_version_of_an_environment_is_exact(name: str) -> None:
+    lines = (PINS / f"{name}.txt").read_text().splitlines()
+    assert lines
+    assert [line for line in lines if not re.match(r"[A-Za-z0-9._-]+(\[[a-z,]+\])?==[\w.+!]+( ;|$)", line)] == []
