@@ -67,22 +67,21 @@ def status_of(finish_reason: str | None) -> Status:
 
 
 def response_usage(usage: Mapping[str, Any]) -> Body:
-    """Chat's usage as the Responses API tells it."""
+    """Chat's usage as the Responses API tells it.
+
+    The engine adds lists of counts by turn, always empty: clients that know details as numbers refuse the answer.
+    """
     read, written = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
     return {
         "input_tokens": usage.get("prompt_tokens") or 0,
         "input_tokens_details": {
             "cached_tokens": read.get("cached_tokens") or 0,
             "cache_write_tokens": read.get("created_cache_tokens") or 0,
-            "input_tokens_per_turn": [],
-            "cached_tokens_per_turn": [],
         },
         "output_tokens": usage.get("completion_tokens") or 0,
         "output_tokens_details": {
             "reasoning_tokens": written.get("reasoning_tokens") or 0,
             "tool_output_tokens": 0,
-            "output_tokens_per_turn": [],
-            "tool_output_tokens_per_turn": [],
         },
         "total_tokens": usage.get("total_tokens") or 0,
     }

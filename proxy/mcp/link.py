@@ -123,7 +123,7 @@ class Link:
         # The server has started anew and knows no session: it did not look at the request.
         self._lost("it ended the session")
         try:
-            async with asyncio.timeout(self._settings.connect_timeout_s):
+            async with asyncio.timeout(self._settings.connect_s):
                 await self._up.wait()
         except TimeoutError:
             await self.ready()
@@ -204,7 +204,7 @@ class Link:
             dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(read, write)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(self._receive, dispatcher)
-                async with asyncio.timeout(self._settings.connect_timeout_s):
+                async with asyncio.timeout(self._settings.connect_s):
                     self._connection = _Connection(dispatcher, await self._agree(dispatcher))
                 self._rise()
                 if self._connection.speaks.modern:
@@ -224,7 +224,7 @@ class Link:
     async def _agree(self, dispatcher: JSONRPCDispatcher[TransportContext]) -> Speaks:
         """Ask for what it can in the way of today; a server of the handshake era refuses, or says nothing."""
         sent, headers = self._bare("server/discover")
-        limit_s = self._settings.connect_timeout_s / 2
+        limit_s = self._settings.connect_s / 2
         options: CallOptions = {"headers": headers, "cancel_on_abandon": False, "timeout": limit_s}
         try:
             found = await dispatcher.send_raw_request("server/discover", sent, options)
@@ -272,7 +272,7 @@ class Link:
         """Ask whether it is there. False: open a new connection."""
         method = "server/discover" if connection.speaks.modern else "ping"
         sent, options = self._prepared(connection.speaks, method, None, None)
-        options["timeout"] = self._settings.connect_timeout_s
+        options["timeout"] = self._settings.connect_s
         try:
             await connection.dispatcher.send_raw_request(method, sent, options)
         except MCPError as e:
@@ -317,7 +317,7 @@ class Link:
             self._heard.clear()
             if self._listening is not None:
                 self._listening.cancel()
-            async with asyncio.timeout(self._settings.connect_timeout_s):
+            async with asyncio.timeout(self._settings.connect_s):
                 await self._heard.wait()
             return
         for method, changed in (("resources/subscribe", added), ("resources/unsubscribe", dropped)):
@@ -401,5 +401,5 @@ def _said(error: BaseException, settings: McpServerSettings) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
-        return f"it said nothing within {settings.connect_timeout_s:g} s"
+        return f"it said nothing within {settings.connect_s:g} s"
     return str(error) or type(error).__name__

@@ -39,8 +39,14 @@ class McpServerSettings(BaseModel):
     """Those that they may not, though allowed above."""
     timeout_s: float = Field(300.0, gt=0)
     """How long the server may take to answer one request."""
-    connect_timeout_s: float = Field(5.0, gt=0)
-    """How long it may take to start, connect and say what it can."""
+    connect_timeout_s: float | None = Field(None, gt=0)
+    """How long it may take to start, connect and say what it can. Default: 5 with a `url`; 20 with a `command`, which is
+    a whole program to be started."""
+
+    @property
+    def connect_s(self) -> float:
+        """The connect timeout in force."""
+        return self.connect_timeout_s or (5.0 if self.url is not None else 20.0)
 
     @model_validator(mode="after")
     def _one_of_both(self) -> McpServerSettings:

@@ -57,7 +57,7 @@ async def streams(settings: McpServerSettings) -> AsyncIterator[tuple[Any, Any]]
         headers["authorization"] = f"Bearer {settings.token.get_secret_value()}"
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=_IDLE_S)
     # A response may stay open for as long as a tool works: requests have their own timeouts.
-    timeout = httpx2.Timeout(settings.connect_timeout_s, read=None, pool=None)
+    timeout = httpx2.Timeout(settings.connect_s, read=None, pool=None)
     transport = _Tolerant(httpx2.AsyncHTTPTransport(limits=limits, trust_env=True))
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, transport=transport) as http,

@@ -100,8 +100,7 @@ CLIENTS: tuple[Client, ...] = (
     *_both("Vercel AI SDK", "ai", "node", "vercel_ai.mjs", "chat", "chat"),
     *_both("Vercel AI SDK, openai-compatible", "ai", "node", "vercel_ai.mjs", "chat", "compatible"),
     *_both("Vercel AI SDK", "ai", "node", "vercel_ai.mjs", "messages", "anthropic"),
-    # not with streaming: the SDK refuses the lists in the usage of vLLM's Responses, which are passed on as they are
-    Client("OpenAI Agents SDK, Node", "@openai/agents", "node", "openai_agents.mjs", "responses", ("responses",)),
+    *_both("OpenAI Agents SDK, Node", "@openai/agents", "node", "openai_agents.mjs", "responses", "responses"),
     *_both("OpenAI Agents SDK, Node", "@openai/agents", "node", "openai_agents.mjs", "chat", "chat"),
     *_both("Agent Framework", "agent-framework-core", "openai3", "agent_framework_agent.py", "responses", "responses"),
     *_both("Agent Framework", "agent-framework-core", "openai3", "agent_framework_agent.py", "chat", "chat"),

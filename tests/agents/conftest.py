@@ -25,6 +25,7 @@ max_lora_rank = 8
 
 [proxy]
 mcp_prefix = "none"
+strict_tools = "plain" # the Agents SDK and pydantic-ai mark every tool strict
 
 [mcp.helpdesk]
 url = "{tools}"

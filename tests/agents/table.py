@@ -26,7 +26,8 @@ of their own.
   address it is `path` for all. First calls open a run of their own.
 - *exact*: calls recorded with the engine's prompt ids, its sampled ids and as many logprobs, of all calls.
 - *one row*: runs in which every prompt begins with the ids of the turn before, so that the run trains as one row.
-- *trainable*: calls whose sampling leaves nothing out of the logprobs. Strict tools are sampled through a grammar.
+- *trainable*: calls whose sampling leaves nothing out of the logprobs. Tools that an SDK marks strict are
+  offered plainly (`proxy.strict_tools = "plain"`): through the engine's grammar they could not be trained on.
 
 | client | version | format | streaming | attributed by | exact | one row | trainable |
 |---|---|---|---|---|---|---|---|

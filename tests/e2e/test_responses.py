@@ -159,6 +159,8 @@ def alike(value: Any) -> Any:
         return [alike(one) for one in value]
     if isinstance(value, dict):
         kept = {k: alike(v) for k, v in value.items() if k not in ("id", "call_id", "item_id", "created_at", "model")}
+        # The engine's usage has empty lists of counts by turn, which official clients for Node refuse: Hone has none.
+        kept = {k: v for k, v in kept.items() if not (k.endswith("_per_turn") and v == [])}
         if "logprob" in kept:
             kept["logprob"] = Near(kept["logprob"])
         return kept
