@@ -40,8 +40,8 @@ class McpServerSettings(BaseModel):
     timeout_s: float = Field(300.0, gt=0)
     """How long the server may take to answer one request."""
     connect_timeout_s: float | None = Field(None, gt=0)
-    """How long it may take to start, connect and say what it can. Default: 5 with a `url`; 20 with a `command`, which is
-    a whole program to be started."""
+    """How long it may take to start, connect and say what it can. Default: 5 with a `url`; 20 with a `command`, which
+    is a whole program to be started."""
 
     @property
     def connect_s(self) -> float:
