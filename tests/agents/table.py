@@ -12,7 +12,10 @@ from typing import Any
 from tests.agents.clients import Client
 from tests.agents.runs import Outcome
 
-FILE = Path(__file__).parent.parent.parent / "docs" / "agents.md"
+ROOT = Path(__file__).parent.parent.parent
+FILE = ROOT / "docs" / "agents.md"
+README = ROOT / "README.md"
+_BEGIN, _END = "<!-- agents: made by `make agents-table` -->\n", "<!-- /agents -->\n"
 
 _HEAD = """\
 # Agents that were tried
@@ -37,6 +40,27 @@ of their own.
 def render(outcomes: Iterable[tuple[Client, Outcome]]) -> str:
     """The whole file."""
     return _HEAD + "".join(_row(client, outcome) for client, outcome in outcomes)
+
+
+def with_short_table(readme: str, table: str) -> str:
+    """README with the short form of the table that `render` wrote, between its marks."""
+    before, _, rest = readme.partition(_BEGIN)
+    return before + _BEGIN + _short(table) + _END + rest.partition(_END)[2]
+
+
+def _short(table: str) -> str:
+    """A row a client and format, where streaming made no difference."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| ") and cells[0] != "client":
+            client, version, form, streaming, attributed, exact, *_ = cells
+            rows.setdefault((f"{client} {version}", form, attributed, exact), []).append(streaming)
+    head = "| client | format | streaming | attributed by | exact |\n|---|---|---|---|---|\n"
+    return head + "".join(
+        f"| {client} | {form} | {', '.join(streaming)} | {attributed} | {exact} |\n"
+        for (client, form, attributed, exact), streaming in rows.items()
+    )
 
 
 def _row(client: Client, outcome: Outcome) -> str:

@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+
+from tests.agents import table
 from tests.agents.clients import CLIENTS, Client
 from tests.agents.environments import PINS, PROGRAMS, names
 
@@ -34,3 +36,9 @@ def test_every_version_of_an_environment_is_exact(name: str) -> None:
     lines = (PINS / f"{name}.txt").read_text().splitlines()
     assert lines
     assert [line for line in lines if not re.match(r"[A-Za-z0-9._-]+(\[[a-z,]+\])?==[\w.+!]+( ;|$)", line)] == []
+
+
+def test_the_readme_shows_the_table() -> None:
+    readme, found = table.README.read_text(encoding="utf-8"), table.FILE.read_text(encoding="utf-8")
+    assert table.with_short_table(readme, found) == readme, "run `make agents-table`"
+    assert all(client.name in readme for client in CLIENTS)
