@@ -26,7 +26,8 @@ from proxy import metrics, response_routes
 from proxy.asgi import App, Receive, Scope, Send, respond
 from proxy.auth import Guard, is_loopback
 from proxy.background import Background
-from proxy.calls import Calls, Parts
+from proxy.call import Parts
+from proxy.calls import Calls
 from proxy.continuity import Continuity
 from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect

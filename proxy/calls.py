@@ -15,17 +15,15 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from proxy import sse
-from proxy.address import Stated
 from proxy.asgi import Connected, RawHeaders, Receive, Scope, Send, begin_stream, read_body, respond
 from proxy.attribution import Attributor
 from proxy.auth import Caller
-from proxy.continuity import Continued, Continuity, refused
+from proxy.call import Call, Parts
+from proxy.continuity import refused
 from proxy.conversations import Conversations
-from proxy.dialects.base import NOTHING_SAMPLED, Answer, Dialect, Reading, Rules, Sampled
+from proxy.dialects.base import NOTHING_SAMPLED, Dialect, Reading, Rules, Sampled
 from proxy.engine_errors import engine_said, in_stream, unknown_model
 from proxy.errors import (
     BadGateway,
@@ -39,87 +37,20 @@ from proxy.errors import (
     Unavailable,
     WrongMethod,
 )
-from proxy.hints import Hints, read_hints
+from proxy.hints import read_hints
 from proxy.keep_alive import Pulse
-from proxy.metrics import Metrics
-from proxy.providers import Provider, ProviderReply, Providers
+from proxy.providers import ProviderReply
 from proxy.replies import say
-from proxy.sections import ProxySettings
-from proxy.traces import Traces
-from proxy.upstream import Client, Reply
-from proxy.versions import InService, Route, Target
+from proxy.upstream import Reply
+from proxy.versions import Route, Target
 from recorder.errors import StoreError
-from recorder.ids import new_id
-from recorder.recorder import Recorder
-from recorder.settings import RecorderSettings
 from recorder.states import CallState, Purpose
-from recorder.turns import Attribution, Turn
 
 log = logging.getLogger(__name__)
 
 AFTER_FINISH_S = 2.0  # how long an answer whose every choice is finished may take to say so
 CHAT_PATH = "/v1/chat/completions"
 ALARM_EVERY_S = 10.0  # a failing store is logged at most this often
-
-
-@dataclass(slots=True)
-class Call:
-    """One call while it runs."""
-
-    caller: Caller
-    stated: Stated
-    reading: Reading
-    target: Target | None  # None: another provider's model
-    answer: Answer
-    hints: Hints
-    provider: Provider | None = None  # who is asked instead of an engine
-    traceparent: bytes | None = None
-    id: str = field(default_factory=lambda: new_id("call"))
-    started_at: float = field(default_factory=time.time)
-    attribution: Attribution | None = None  # None: it cannot be recorded
-    route: Route | None = None
-    continued: Continued | None = None  # None: token continuity is off
-    http_status: int | None = None
-    streaming: bool = False  # the head of the stream was sent
-    body: bytes = b""  # a whole answer, for the client
-    failure: CallerError | None = None  # what the client is told instead
-    error: str | None = None  # what is recorded as the reason
-    fell_back: str | None = None  # why the provider is asked in the engine's place
-    provided: dict[str, Any] = field(default_factory=dict)  # what is recorded of the provider
-    first_token_at: float | None = None
-
-    def headers(self) -> RawHeaders:
-        """What an answer says about the call."""
-        raw = [(b"x-hone-call", self.id.encode())]
-        if self.attribution is not None:
-            raw.append((b"x-hone-trajectory", self.attribution.trajectory.id.encode()))
-        if self.route is not None:
-            raw.append((b"x-hone-version", self.route.version.name.encode()))
-        if self.provider is not None and self.fell_back is not None:
-            raw.append((b"x-hone-fallback", self.provider.name.encode()))
-        return raw
-
-    def served_by(self) -> str:
-        """The version or the provider's model that answered, for the figures."""
-        if self.provider is not None:
-            return self.provider.name
-        return self.route.version.name if self.route is not None else "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What calls of every format are served with."""
-
-    project_id: str
-    settings: ProxySettings
-    recorder_settings: RecorderSettings
-    recorder: Recorder
-    versions: InService
-    client: Client
-    providers: Providers
-    metrics: Metrics
-    traces: Traces
-    continuity: Continuity | None = None
 
 
 class Calls:
@@ -240,7 +171,7 @@ class Calls:
 
     async def _run(self, call: Call, receive: Receive, send: Send) -> None:
         if call.attribution is not None:
-            self._recorder.begin(self._turn(call, call.attribution, CallState.OPEN, NOTHING_SAMPLED))
+            self._recorder.begin(call.turn(self._project_id, CallState.OPEN, NOTHING_SAMPLED))
         try:
             async with Connected(receive):
                 await self._ask(call, send)
@@ -372,7 +303,7 @@ class Calls:
         """Commit the turn, or give up waiting for it. Returns what the client is told if that is to be refused."""
         if call.attribution is None:
             return None
-        turn = self._turn(call, call.attribution, state, sampled)
+        turn = call.turn(self._project_id, state, sampled)
         began = time.perf_counter()
         try:
             async with asyncio.timeout(self._commit_timeout_s):
@@ -408,30 +339,6 @@ class Calls:
             f"the call cannot be recorded, and unrecorded calls are refused: {reason}", code="unrecorded"
         )
 
-    def _turn(self, call: Call, attribution: Attribution, state: CallState, sampled: Sampled) -> Turn:
-        target, route = call.target, call.route
-        return Turn(
-            call_id=call.id,
-            project_id=self._project_id,
-            address=call.stated.address,
-            attribution=attribution,
-            request=call.reading.request,
-            state=state,
-            alias_id=target.alias.id if target is not None else None,
-            version_id=route.version.id if route is not None else None,
-            base_fingerprint=route.base_fingerprint if route is not None else None,
-            prompt_token_ids=sampled.prompt_token_ids,
-            choices=sampled.choices,
-            usage=sampled.usage,
-            response_meta=_meta(call, sampled),
-            http_status=call.http_status,
-            error=call.error,
-            started_at=call.started_at,
-            first_token_at=call.first_token_at,
-            finished_at=None if state is CallState.OPEN else time.time(),
-            issued_ids=sampled.issued_ids,
-        )
-
     def _count(self, call: Call, state: CallState, sampled: Sampled) -> None:
         first_s = call.first_token_at - call.started_at if call.first_token_at is not None else None
         elapsed_s = time.time() - call.started_at
@@ -457,15 +364,6 @@ class Calls:
     async def _say(self, send: Send, error: CallerError, headers: RawHeaders | None = None) -> None:
         self._metrics.refused(error.status)
         await say(send, self._dialect.path, error, headers)
-
-
-def _meta(call: Call, sampled: Sampled) -> Mapping[str, Any] | None:
-    """What is recorded of an answer beside its choices; of a provider's, who it was and whether it stood in."""
-    if call.provider is None:
-        continued = call.continued.meta(sampled.prompt_token_ids) if call.continued is not None else {}
-        return {**(sampled.response_meta or {}), **continued} or None
-    stood_in = {"fallback": True, "fallback_reason": call.fell_back} if call.fell_back is not None else {}
-    return {**(sampled.response_meta or {}), **call.provided, **stood_in}
 
 
 def _unavailable(error: NoReplica) -> Unavailable:

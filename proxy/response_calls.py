@@ -15,7 +15,8 @@ import orjson
 
 from proxy.asgi import Receive, Send, respond
 from proxy.background import Background
-from proxy.calls import Call, Calls, Parts
+from proxy.call import Call, Parts
+from proxy.calls import Calls
 from proxy.context_lengths import ContextLengths
 from proxy.dialects.base import Reading
 from proxy.dialects.responses import ResponsesAnswer, ResponsesDialect, ResponsesReading
@@ -70,7 +71,7 @@ class ResponseCalls(Calls):
         assert isinstance(answer, ResponsesAnswer)
         if call.attribution is None:
             raise Unavailable("a background response is kept in the store, which does not answer now.")
-        turn = self._turn(call, call.attribution, CallState.OPEN, answer.sampled())
+        turn = call.turn(self._project_id, CallState.OPEN, answer.sampled())
         try:
             async with asyncio.timeout(self._commit_timeout_s):
                 await self._recorder.show(turn)

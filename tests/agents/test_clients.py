@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-
 from tests.agents import table
 from tests.agents.clients import CLIENTS, Client
 from tests.agents.environments import PINS, PROGRAMS, names
