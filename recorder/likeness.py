@@ -51,7 +51,17 @@ def come_back(messages: Sequence[Message], said: Iterable[E]) -> list[E]:
 
 
 def _form(message: Message) -> bytes:
-    return dumps(canonical_message(message))
+    """A message without the ids of tool calls: some agents number their calls anew when they send them back."""
+    form = canonical_message(message)
+    form.pop("tool_call_id", None)
+    calls = form.get("tool_calls")
+    if isinstance(calls, list):
+        form["tool_calls"] = [_without_id(call) for call in calls]
+    return dumps(form)
+
+
+def _without_id(call: Any) -> Any:
+    return {name: value for name, value in call.items() if name != "id"} if isinstance(call, Mapping) else call
 
 
 def quoted(text: str, messages: Iterable[Message]) -> bool:

@@ -151,6 +151,17 @@ async def test_a_parent_is_only_looked_for_in_the_trajectory_that_was_named(talk
     assert await talk.recorder.parent_in(TrajectoryRef("traj_none", None), [assistant("Hello")]) is None
 
 
+async def test_an_addressed_agent_that_numbers_its_tool_calls_itself_goes_on_from_its_own_turns(talk: Talk) -> None:
+    address = Address(trajectory="run")
+    first = await talk.call([user("?")], tool_turn("issued-1"), address)
+    history = [user("?"), tool_turn("call_0"), tool_result("call_0")]
+    second = await talk.call(history, tool_turn("issued-2"), address)
+    history += [tool_turn("call_1"), tool_result("call_1", "more")]
+    third = await talk.call(history, "done", address)
+    assert second.attribution.parent == Parent(first.call_id, 0)
+    assert third.attribution.parent == Parent(second.call_id, 0)
+
+
 async def test_a_retry_among_equal_requests_is_as_uncertain_as_they_are_and_joins_none(
     store: Store, talk: Talk
 ) -> None:
