@@ -42,6 +42,6 @@ async def mcp_url(files: DemoFiles) -> AsyncIterator[str]:
 @pytest.fixture
 def judge_url() -> Iterator[str]:
     with make_server(0) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

@@ -111,13 +111,14 @@ async def serving(
     sock = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     running = asyncio.ensure_future(serve(app, sock, stop_timeout_s=1))
-    async with httpx.AsyncClient(base_url=url, timeout=20) as http:
-        try:
+    try:
+        # closed before the server stops, which waits for connections
+        async with httpx.AsyncClient(base_url=url, timeout=20) as http:
             await _answers(http, running)
             yield Proxy(url, app, store, versions, recorder, alias, http)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def _answers(http: httpx.AsyncClient, running: asyncio.Future[None]) -> None:

@@ -27,6 +27,8 @@ from tests.proxy.controlled import POLL, World, controlled, served, up
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
 
+pytestmark = pytest.mark.slow  # faults, and processes that end: left out of `make check`
+
 # --- pins, rollback, drain
 
 

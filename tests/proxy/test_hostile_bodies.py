@@ -14,6 +14,8 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.base import Rules
 from proxy.errors import BadRequest
 
+pytestmark = pytest.mark.slow  # faults, and processes that end: left out of `make check`
+
 WORDS = st.sampled_from(
     [
         "text", "image", "tool_use", "tool_result", "thinking", "redacted_thinking", "tool_reference", "tool_addition",

@@ -28,6 +28,8 @@ from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.serving import PROJECT, serving
 from tests.proxy.until import until
 
+pytestmark = pytest.mark.slow  # faults, and processes that end: left out of `make check`
+
 ERA = "auto"
 
 

@@ -22,6 +22,8 @@ from proxy.errors import StartError
 from proxy.supervise import Program, ProgramState, Supervisor, tail
 from tests.proxy.until import until
 
+pytestmark = pytest.mark.slow  # faults, and processes that end: left out of `make check`
+
 ROOT = Path(__file__).parent.parent.parent
 SERVER = Path(__file__).parent / "tiny_server.py"
 
