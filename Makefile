@@ -4,8 +4,10 @@ SHELL := /bin/bash
 BIN := .venv/bin
 # One thread a process: the engine, the trainer and the agents share the cores.
 export OMP_NUM_THREADS ?= 1
-# Two test workers a core: many tests wait for servers. The end-to-end tests start engines, which share the cores as it is.
-PARALLEL := --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist loadscope
+# A test worker a core; the end-to-end tests start engines, which share the cores as it is.
+PARALLEL := --numprocesses auto --dist loadscope
+# The quick tests wait for small servers more than they compute: two a core.
+QUICK := --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist loadscope
 
 .PHONY: help setup demo test check lint e2e agents agents-table bench model clean
 
@@ -24,7 +26,7 @@ test: lint ## everything: lint, types, all tests (end to end against a real vLLM
 	$(BIN)/pytest -m agents
 
 check: lint ## lint, types and the quick tests (under two minutes on two cores)
-	$(BIN)/pytest $(PARALLEL) -m "not e2e and not agents and not slow"
+	$(BIN)/pytest $(QUICK) -m "not e2e and not agents and not slow"
 
 e2e: setup ## only the tests against a real vLLM
 	$(BIN)/pytest -m e2e
