@@ -228,21 +228,22 @@ class _Facade(Server[Any]):
     """The SDK's server, with everything that a server behind it may have."""
 
     def __init__(self, gateway: Gateway, pool: Pool) -> None:
+        answers: Any = gateway  # a dict is a result too, and stays as it is; the SDK's types know only models
         super().__init__(
             CLIENT_INFO["name"],
             version=CLIENT_INFO["version"],
             get_tool_input_schema=pool.schema,
-            on_list_tools=gateway.list,  # type: ignore[arg-type]  # a dict is a result too, and stays as it is
-            on_call_tool=gateway.call_tool,  # type: ignore[arg-type]
-            on_list_resources=gateway.list,  # type: ignore[arg-type]
-            on_list_resource_templates=gateway.list,  # type: ignore[arg-type]
-            on_read_resource=gateway.read_resource,  # type: ignore[arg-type]
-            on_subscribe_resource=gateway.subscribe,  # type: ignore[arg-type]
-            on_unsubscribe_resource=gateway.unsubscribe,  # type: ignore[arg-type]
+            on_list_tools=answers.list,
+            on_call_tool=answers.call_tool,
+            on_list_resources=answers.list,
+            on_list_resource_templates=answers.list,
+            on_read_resource=answers.read_resource,
+            on_subscribe_resource=answers.subscribe,
+            on_unsubscribe_resource=answers.unsubscribe,
             on_subscriptions_listen=pool.news.listen,
-            on_list_prompts=gateway.list,  # type: ignore[arg-type]
-            on_get_prompt=gateway.get_prompt,  # type: ignore[arg-type]
-            on_completion=gateway.complete,  # type: ignore[arg-type]
+            on_list_prompts=answers.list,
+            on_get_prompt=answers.get_prompt,
+            on_completion=answers.complete,
         )
         # By these, and not by the constructor, which warns of what the current era dropped.
         self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, gateway.set_level)

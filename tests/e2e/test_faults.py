@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,9 @@ import pytest
 from tests.e2e.conftest import Stack, started, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+# one grey pixel
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg=="
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +76,31 @@ def test_no_finished_turn_is_lost_when_the_proxy_is_killed(mortal: Stack) -> Non
         wait_for("an answer of the restarted proxy", lambda: answers(mortal))
     recorded = {c["call_id"] for c in mortal.export() if c["status"] == "complete"}
     assert finished <= recorded
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        (
+            "/v1/messages",
+            {"content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}]},
+            lambda answer: (answer["type"], answer["error"]["type"], answer["error"]["message"]),
+        ),
+        (
+            "/v1/chat/completions",
+            {"content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}]},
+            lambda answer: ("error", "invalid_request_error", answer["error"]["message"]),
+        ),
+    ],
+)
+def test_an_image_is_refused_clearly_where_the_model_can_not_see(
+    stack: Stack, path: str, body: dict[str, Any], told: Callable[[Any], tuple[str, str, str]]
+) -> None:
+    asked = {"model": "helpdesk", "max_tokens": 8, "messages": [{"role": "user"} | body]}
+    with stack.proxy() as proxy:
+        answer = proxy.post(path, json=asked, headers={"x-hone-purpose": "none"})
+        kind, error, message = told(answer.json())
+        assert (answer.status_code, kind, error) == (400, "error", "invalid_request_error")
+        assert "multimodal" in message or "image" in message
+        plain = asked | {"messages": [{"role": "user", "content": "hi"}]}
+        assert proxy.post(path, json=plain, headers={"x-hone-purpose": "none"}).is_success  # the engine lives on
