@@ -26,17 +26,17 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from recorder.batch import Batch, Written, write
+from recorder.capture.batch import Batch, Written, write
+from recorder.capture.memory import Memory
+from recorder.capture.recorder import Recorder
+from recorder.capture.rows import prepare
+from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, TrajectoryRef, Turn
 from recorder.ids import new_id
-from recorder.lanes import Lane, StoreLane, lane_for
-from recorder.memory import Memory
-from recorder.migrate import open_store
-from recorder.recorder import Recorder
-from recorder.rows import prepare
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, Confidence
-from recorder.store import Store
-from recorder.turns import Address, Attribution, Request, SampledChoice, Sampling, TrajectoryRef, Turn
+from recorder.store.database import Store
+from recorder.store.lanes import Lane, StoreLane, lane_for
+from recorder.store.migrate import open_store
 
 RESULTS = Path(__file__).parent / "results" / "recorder.json"
 PROJECT = "default"

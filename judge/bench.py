@@ -14,9 +14,9 @@ from judge.functions import FunctionPool
 from judge.model import JudgeModel
 from judge.rewards import Bench
 from judge.settings import JudgeSettings
-from recorder import scores
-from recorder.scores import StoredScore
-from recorder.store import Store
+from recorder.store.database import Store
+from recorder.work import scores
+from recorder.work.scores import StoredScore
 
 
 def check_settings(settings: JudgeSettings) -> None:

@@ -20,9 +20,9 @@ from judge.settings import JudgeSettings
 
 if TYPE_CHECKING:
     from judge.score import GroupScore
+    from recorder.reading.views import GroupView
     from recorder.settings import RecorderSettings
-    from recorder.store import Store
-    from recorder.views import GroupView
+    from recorder.store.database import Store
 
 
 class Settings(Protocol):
@@ -56,7 +56,7 @@ async def run_worker(settings: Settings) -> None:
     """Run one judge worker until SIGTERM or SIGINT. Raises JudgeMisconfigured, StoreError, SchemaMismatch."""
     from judge.bench import check_settings, open_bench
     from judge.worker import JudgeWorker
-    from recorder.migrate import open_store
+    from recorder.store.migrate import open_store
 
     check_settings(settings.judge)
     stop = asyncio.Event()
@@ -86,7 +86,7 @@ def score(context: Context, group: str, debug: bool, save: bool) -> None:
     Changes nothing in the store without --save.
     """
     from judge.errors import JudgeUnanswered
-    from recorder.terminal import clean
+    from recorder.commands.terminal import clean
 
     try:
         found, scored = asyncio.run(run_score(context.settings(), group, save=save))
@@ -107,9 +107,9 @@ async def run_score(settings: Settings, group: str, *, save: bool) -> tuple[Grou
     """
     from judge.bench import check_settings, open_bench
     from judge.score import score_group
-    from recorder.groups import find_group
-    from recorder.migrate import open_store
-    from recorder.transcripts import load_group
+    from recorder.groups.closing import find_group
+    from recorder.reading.transcripts import load_group
+    from recorder.store.migrate import open_store
 
     check_settings(settings.judge)
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
@@ -126,9 +126,9 @@ async def run_score(settings: Settings, group: str, *, save: bool) -> tuple[Grou
 
 async def _save(store: Store, settings: Settings, group: GroupView, scored: GroupScore) -> None:
     # Claimed only now: a judge that fails must not cost the group the score it has.
-    from recorder import claims, scores
     from recorder.errors import Conflict
-    from recorder.holders import holder_name
+    from recorder.work import claims, scores
+    from recorder.work.holders import holder_name
 
     claim = await claims.claim_one_for_judging(store, group.id, holder_name(), settings.recorder.lease_s)
     if claim is None:
@@ -141,7 +141,7 @@ async def _save(store: Store, settings: Settings, group: GroupView, scored: Grou
 
 def as_json(group: GroupView, scored: GroupScore, *, debug: bool) -> dict[str, Any]:
     """A score for a program; with `debug`, prompt and reply too."""
-    from recorder.scores import REWARD
+    from recorder.work.scores import REWARD
 
     out: dict[str, Any] = {
         "group_id": group.id,
@@ -173,7 +173,7 @@ def _names(group: GroupView, scored: GroupScore) -> list[str | None]:
 
 def _show(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
     from judge.worker import summary
-    from recorder.terminal import clean, console, line, table
+    from recorder.commands.terminal import clean, console, line, table
 
     out = console()
     if debug and scored.prompt:
@@ -191,8 +191,8 @@ def _show(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
 
 def _table_rows(group: GroupView, scored: GroupScore) -> Iterator[Sequence[object]]:
     """A line for each trajectory, and under it one for each part of its reward."""
-    from recorder.scores import REWARD
-    from recorder.terminal import number
+    from recorder.commands.terminal import number
+    from recorder.work.scores import REWARD
 
     for (id_, reward), name in zip(scored.rewards.items(), _names(group, scored), strict=True):
         yield name or id_, number(reward.value), "", "", "", reward.explanation

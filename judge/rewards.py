@@ -19,8 +19,8 @@ from judge.functions import FunctionPool
 from judge.prompt import SEEDS, Prompt, Run, build_prompt
 from judge.ruler import Ask, Ruling, rank, recall
 from judge.settings import JudgeSettings, RewardSettings
-from recorder.scores import StoredScore
-from recorder.views import FeedbackView, GroupView, TrajectoryView
+from recorder.reading.views import FeedbackView, GroupView, TrajectoryView
+from recorder.work.scores import StoredScore
 
 Recall = Callable[[str], Awaitable[StoredScore | None]]
 

@@ -14,9 +14,9 @@ from judge.prompt import Prompt
 from judge.rewards import REWARDS, Bench, Judged
 from judge.ruler import Ruling
 from judge.settings import RewardSettings
-from recorder.groups import MEASURED, usable
-from recorder.scores import REWARD, NewPart, NewScore
-from recorder.views import GroupView, TrajectoryView
+from recorder.groups.closing import MEASURED, usable
+from recorder.reading.views import GroupView, TrajectoryView
+from recorder.work.scores import REWARD, NewPart, NewScore
 
 MAX_REASONS = 3
 NEEDS_TWO = "ruler_needs_two"

@@ -16,15 +16,15 @@ from typing import TypeVar
 from judge.errors import CannotJudge, JudgeFailed
 from judge.rewards import Bench
 from judge.score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, only_compares, score_group
-from recorder import claims, leases, scores
-from recorder.claims import GroupClaim
 from recorder.errors import Conflict, LeaseLost, StoreError
-from recorder.holders import holder_name
-from recorder.leases import Lease
+from recorder.reading.transcripts import load_group
 from recorder.settings import RecorderSettings
-from recorder.store import Store
-from recorder.sweep import sweep
-from recorder.transcripts import load_group
+from recorder.store.database import Store
+from recorder.upkeep.sweep import sweep
+from recorder.work import claims, leases, scores
+from recorder.work.claims import GroupClaim
+from recorder.work.holders import holder_name
+from recorder.work.leases import Lease
 
 PRESENCE = "judge:"  # and the owner: the leases that show which judges run
 RENEWALS_A_LEASE = 3

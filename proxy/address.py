@@ -12,10 +12,10 @@ from enum import StrEnum
 from typing import TypeVar
 
 from proxy.errors import BadRequest, Forbidden
+from recorder.content.turns import Address
 from recorder.errors import InvalidId
 from recorder.ids import check_external
 from recorder.states import Purpose, TurnKind
-from recorder.turns import Address
 
 MAX_TAGS = 32
 MAX_TAG_CHARS = 256

@@ -50,11 +50,11 @@ from proxy.steering import Hone
 from proxy.traces import Traces
 from proxy.upstream import Client
 from proxy.versions import InService
+from recorder.capture.recorder import Recorder
 from recorder.errors import RecorderError
-from recorder.keys import any_keys
-from recorder.recorder import Recorder
+from recorder.registry.keys import any_keys
 from recorder.settings import RecorderSettings
-from recorder.store import Store
+from recorder.store.database import Store
 
 if TYPE_CHECKING:
     from proxy.mcp.gateway import Gateway

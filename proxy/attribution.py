@@ -16,11 +16,11 @@ The order, strongest first. Each call records its source and how sure it is:
     trace               no more than the trace is known                                       hint
     new                 a conversation without a past                                         new
 
-Ids belong to a project: they correlate, and never authorise. What is ambiguous, or a hint, is recorded and not trained.
-A named session may hold several runs: a call goes to the run of the session that it goes on from, and a conversation
-that goes on from none begins a new run there (`recorder.sessions` has the exceptions). A session that is named is never
-left: a history that another session sampled does not bring a call there. A name that more runs share than anybody's
-conversation has tells no more than a prompt_cache_key.
+Ids belong to a project: they correlate, and never authorise. What is ambiguous, or a hint, is recorded and not
+trained. A named session may hold several runs: a call goes to the run of the session that it goes on from, and a
+conversation that goes on from none begins a new run there (`recorder.lineage.sessions` has the exceptions). A session
+that is named is never left: a history that another session sampled does not bring a call there. A name that more runs
+share than anybody's conversation has tells no more than a prompt_cache_key.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from proxy.address import Stated
 from proxy.errors import NoReplica
 from proxy.hints import NO_HINTS, Hint, Hints, Kind
 from proxy.versions import InService, Route, Target
-from recorder.recorder import NOTHING_FOUND, Found, Recorder
+from recorder.capture.recorder import NOTHING_FOUND, Found, Recorder
+from recorder.content.turns import Attribution, Parent, Request, TrajectoryRef
 from recorder.states import Confidence, TurnKind
-from recorder.turns import Attribution, Parent, Request, TrajectoryRef
 
 Answered = tuple[Parent, TrajectoryRef]  # a sampled choice, and the run in which calls go on from it
 

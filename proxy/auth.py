@@ -1,7 +1,7 @@
 """Who may do what: keys and their scopes, and what guards a proxy that has no keys yet.
 
 Owns: admission of one HTTP request, the table of scopes by route, and a short memory of verified keys. Refuses:
-minting and storing keys (`recorder.keys`), and knowing what routes do.
+minting and storing keys (`recorder.registry.keys`), and knowing what routes do.
 
 Without keys only this machine is served: the peer and the Host must be loopback, a foreign Origin (a page in a browser)
 is refused, and a changing request must be application/json, which no page can send unasked.
@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 
 from proxy.address import Named, parse_named
 from proxy.errors import Forbidden, Unauthorized, Unavailable, WrongMediaType
-from recorder import keys
+from recorder.capture.memory import Lru
 from recorder.errors import StoreError
-from recorder.keys import Scope
-from recorder.memory import Lru
-from recorder.store import Store
+from recorder.registry import keys
+from recorder.registry.keys import Scope
+from recorder.store.database import Store
 
 REMEMBER_S = 1.0  # how long a verified key, or the absence of keys, is believed without asking the store
 REMEMBERED_KEYS = 10_000

@@ -24,11 +24,11 @@ from proxy.sections import ProxySettings
 from proxy.traces import Traces
 from proxy.upstream import Client
 from proxy.versions import InService, Route, Target
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Attribution, Turn
 from recorder.ids import new_id
-from recorder.recorder import Recorder
 from recorder.settings import RecorderSettings
 from recorder.states import CallState
-from recorder.turns import Attribution, Turn
 
 
 @dataclass(slots=True)

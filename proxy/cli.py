@@ -32,14 +32,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "promote": ("proxy.commands:promote", "Make a version live."),
     "rollback": ("proxy.commands:rollback", "Take the canary away, or go back to the previous live version."),
     "config": ("proxy.commands:config", "Show the settings in force and where each came from."),
-    "trajectories": ("recorder.commands:trajectories", "List recorded runs."),
-    "groups": ("recorder.commands:groups", "List groups of runs."),
-    "show": ("recorder.commands:show", "Show one run, call or group."),
-    "export": ("recorder.commands:export", "Print recorded calls or fine-tuning data as JSON lines."),
-    "ledger": ("recorder.commands:ledger", "Show why things were left out."),
-    "delete": ("recorder.commands:delete", "Delete recorded runs for good."),
-    "keys": ("recorder.commands:keys", "Create, list and revoke keys."),
-    "db": ("recorder.commands:db", "Look after the store."),
+    "trajectories": ("recorder.commands.runs:trajectories", "List recorded runs."),
+    "groups": ("recorder.commands.runs:groups", "List groups of runs."),
+    "show": ("recorder.commands.runs:show", "Show one run, call or group."),
+    "export": ("recorder.commands.runs:export", "Print recorded calls or fine-tuning data as JSON lines."),
+    "ledger": ("recorder.commands.runs:ledger", "Show why things were left out."),
+    "delete": ("recorder.commands.runs:delete", "Delete recorded runs for good."),
+    "keys": ("recorder.commands.store:keys", "Create, list and revoke keys."),
+    "db": ("recorder.commands.store:db", "Look after the store."),
 }
 _ERROR_TREES = frozenset(f"{package}.errors" for package in ("proxy", "recorder", "judge", "trainer"))
 _TRAINERS_MODULES = frozenset({"torch", "transformers", "peft"})
@@ -118,7 +118,7 @@ class LazyGroup(click.Group):
 
 def _harmless(message: str) -> str:
     """A message may repeat what an engine, a file or a caller said: nothing that a terminal obeys is left in it."""
-    from recorder.terminal import clean
+    from recorder.commands.terminal import clean
 
     return clean(message)
 

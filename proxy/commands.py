@@ -1,7 +1,7 @@
 """`hone versions`, `promote`, `rollback`, `config`, `status`: what is in service, and moving it.
 
-Owns: reading arguments and printing. Refuses: the moves themselves (`recorder.aliases` guards them). They work whether
-or not a proxy runs, because a running one follows the store.
+Owns: reading arguments and printing. Refuses: the moves themselves (`recorder.registry.aliases` guards them). They
+work whether or not a proxy runs, because a running one follows the store.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from proxy.cli import Context
 if TYPE_CHECKING:
     from proxy.settings import HoneSettings
     from proxy.steering import Moved
-    from recorder.aliases import AliasView
-    from recorder.store import Store
-    from recorder.versions import VersionView
+    from recorder.registry.aliases import AliasView
+    from recorder.registry.versions import VersionView
+    from recorder.store.database import Store
 
 _METRICS = {"reward": "reward_mean", "kl": "kl_engine", "tokens": "tokens"}  # column → the trainer's name of it
 _PIPE_WIDTH = 200  # lines for a program or a file are not folded at 80
@@ -31,7 +31,7 @@ _PIPE_WIDTH = 200  # lines for a program or a file are not folded at 80
 @asynccontextmanager
 async def opened(settings: HoneSettings) -> AsyncIterator[Store]:
     """The store of these settings, for the length of a command. Raises StoreError, SchemaMismatch."""
-    from recorder.migrate import open_store
+    from recorder.store.migrate import open_store
 
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
     try:
@@ -51,7 +51,7 @@ def versions(context: Context, alias: str | None) -> None:
         return
     from rich.table import Table
 
-    from recorder.terminal import line
+    from recorder.commands.terminal import line
 
     for one, its_versions in found:
         columns = ("version", "state", "parent", "verified", "since", *_METRICS, "reason")
@@ -66,8 +66,8 @@ def versions(context: Context, alias: str | None) -> None:
 
 
 async def _versions(settings: HoneSettings, alias: str | None) -> list[tuple[AliasView, list[VersionView]]]:
-    from recorder.aliases import get_alias, get_aliases
-    from recorder.versions import list_versions
+    from recorder.registry.aliases import get_alias, get_aliases
+    from recorder.registry.versions import list_versions
 
     async with opened(settings) as store:
         project = settings.project
@@ -145,7 +145,7 @@ def status(context: Context) -> None:
         return
     from rich.table import Table
 
-    from recorder.terminal import line
+    from recorder.commands.terminal import line
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
 
@@ -169,9 +169,10 @@ def status(context: Context) -> None:
 
 async def _status(settings: HoneSettings) -> dict[str, Any]:
     from proxy.up import read_run_file
-    from recorder import leases, replicas
-    from recorder.aliases import get_aliases
-    from recorder.versions import get_versions
+    from recorder.registry import replicas
+    from recorder.registry.aliases import get_aliases
+    from recorder.registry.versions import get_versions
+    from recorder.work import leases
 
     recent_s = 30.0
     async with opened(settings) as store:

@@ -42,9 +42,9 @@ from proxy.stitch import (
 )
 from proxy.upstream import Client
 from proxy.versions import Route
-from recorder.recorder import Recorder
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Attribution, Message
 from recorder.states import Confidence
-from recorder.turns import Attribution, Message
 
 log = logging.getLogger(__name__)
 

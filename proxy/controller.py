@@ -22,14 +22,15 @@ from proxy.fleet import Fleet, Member
 from proxy.replica import Replica
 from proxy.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions import InService, passes
-from recorder import leases, replicas
-from recorder.aliases import AliasView, ensure_alias, set_canary, set_live
 from recorder.errors import Conflict, LeaseLost, StoreError
-from recorder.fingerprint import base_fingerprint
-from recorder.leases import Lease
+from recorder.registry import replicas
+from recorder.registry.aliases import AliasView, ensure_alias, set_canary, set_live
+from recorder.registry.fingerprint import base_fingerprint
+from recorder.registry.versions import VersionView, get_versions, mark, pinned
 from recorder.states import VersionState
-from recorder.store import Store
-from recorder.versions import VersionView, get_versions, mark, pinned
+from recorder.store.database import Store
+from recorder.work import leases
+from recorder.work.leases import Lease
 
 log = logging.getLogger(__name__)
 

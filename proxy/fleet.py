@@ -17,9 +17,9 @@ from typing import Literal
 
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from proxy.replica import Replica, Served
-from recorder import replicas
-from recorder.store import Store
-from recorder.versions import VersionView
+from recorder.registry import replicas
+from recorder.registry.versions import VersionView
+from recorder.store.database import Store
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from proxy.asgi import App, Receive, Scope, Send
 from proxy.auth import Guard
 from proxy.errors import CallerError
 from proxy.replies import MCP_PATH, say
-from recorder.keys import Scope as KeyScope
+from recorder.registry.keys import Scope as KeyScope
 
 
 class Gate:

@@ -15,13 +15,13 @@ from proxy.dialects import responses_fields, responses_input
 from proxy.dialects.responses import Earlier
 from proxy.dialects.responses_object import META, Head, Status, response_object, status_of
 from proxy.errors import BadRequest, Missing
-from recorder import answered
-from recorder.answered import Answered
-from recorder.recorder import Recorder
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Message
+from recorder.reading import answered
+from recorder.reading.answered import Answered
+from recorder.reading.views import CallView
 from recorder.states import CallState
-from recorder.store import Store
-from recorder.turns import Message
-from recorder.views import CallView
+from recorder.store.database import Store
 
 Body = dict[str, Any]
 

@@ -25,15 +25,19 @@ from proxy.auth import Caller
 from proxy.errors import BadRequest, Forbidden, Missing
 from proxy.replies import PROBLEM
 from proxy.steering import Hone, note, own_run, run_at
-from recorder import deletion, feedback, groups, keys, sql
-from recorder import versions as stored_versions
-from recorder.aliases import AliasView, get_aliases
+from recorder.content.turns import Address
+from recorder.groups import closing
 from recorder.ids import check_external, new_id
-from recorder.keys import Scope
+from recorder.reading.transcripts import find_trajectory, load_group, load_trajectory, trajectory_of_call
+from recorder.registry import keys
+from recorder.registry import versions as stored_versions
+from recorder.registry.aliases import AliasView, get_aliases
+from recorder.registry.keys import Scope
 from recorder.states import TrajectoryState
-from recorder.store import Store
-from recorder.transcripts import find_trajectory, load_group, load_trajectory, trajectory_of_call
-from recorder.turns import Address
+from recorder.store import sql
+from recorder.store.database import Store
+from recorder.upkeep import deletion
+from recorder.work import feedback
 
 AnyRequest = Request[Any, Any, Any]
 Id = Annotated[str, PathParameter(description="Hone's own id (`traj_…`), or the id that the caller gave.")]
@@ -228,12 +232,12 @@ async def note_addressed_feedback(hone: Injected, request: AnyRequest, data: JSO
     return await _note(hone, await _own(hone, request, of_call), data)
 
 
-@post("/hone/v1/groups/{group:str}/close", status_code=200, responses=_answers(200, groups.GroupOutcome))
+@post("/hone/v1/groups/{group:str}/close", status_code=200, responses=_answers(200, closing.GroupOutcome))
 async def close_group(hone: Injected, request: AnyRequest, group: Id) -> Response[bytes]:
     """Close a group: no more attempts come, it can be judged."""
     if _caller(request).run is not None:
         raise Forbidden("a key that was minted for a run can't close a group.")
-    return _json(await groups.close_group(hone.store, hone.project_id, group))
+    return _json(await closing.close_group(hone.store, hone.project_id, group))
 
 
 @delete("/hone/v1/trajectories/{trajectory:str}", status_code=200, responses=_PROBLEMS)
@@ -262,7 +266,7 @@ async def show_trajectory(
 @get("/hone/v1/groups/{group:str}", responses=_answers(200, dict[str, Any]))
 async def show_group(hone: Injected, group: Id, tokens: FromQuery[bool] = False) -> Response[bytes]:
     """A group with all its runs."""
-    found = await groups.find_group(hone.store, hone.project_id, group)
+    found = await closing.find_group(hone.store, hone.project_id, group)
     return _json(await load_group(hone.store, found, with_tokens=tokens))
 
 

@@ -26,17 +26,17 @@ from proxy.asgi import Receive, Scope, Send
 from proxy.auth import Caller
 from proxy.errors import CallerError
 from proxy.steering import Hone, note, own_run, promote, roll_back
-from recorder.aliases import get_aliases
+from recorder.content.turns import Message
 from recorder.errors import RecorderError
-from recorder.groups import find_group
-from recorder.keys import Scope as KeyScope
-from recorder.listing import GroupLine, TrajectoryLine, current_score_of, list_groups, list_trajectories
-from recorder.scores import REWARD, StoredScore, get_score
+from recorder.groups.closing import find_group
+from recorder.reading.listing import GroupLine, TrajectoryLine, current_score_of, list_groups, list_trajectories
+from recorder.reading.transcripts import find_trajectory, load_trajectory
+from recorder.reading.views import TrajectoryView
+from recorder.registry.aliases import get_aliases
+from recorder.registry.keys import Scope as KeyScope
+from recorder.registry.versions import VersionView, list_versions
 from recorder.states import GroupState, Purpose, TrajectoryState
-from recorder.transcripts import find_trajectory, load_trajectory
-from recorder.turns import Message
-from recorder.versions import VersionView, list_versions
-from recorder.views import TrajectoryView
+from recorder.work.scores import REWARD, StoredScore, get_score
 
 PATH: Final = "/hone/mcp"
 MAX_PAGE: Final = 100

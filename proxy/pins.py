@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 
-from recorder.aliases import AliasView
+from recorder.registry.aliases import AliasView
+from recorder.registry.versions import VersionView
 from recorder.states import VersionState
-from recorder.versions import VersionView
 
 # States in which an engine may be asked for a version (it must hold it too).
 SERVABLE = (VersionState.LOADED, VersionState.GATED, VersionState.CANARY, VersionState.LIVE, VersionState.RETIRED)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from proxy.dialects.engine_fields import NEUTRAL
 from proxy.errors import BadRequest
-from recorder.turns import Request
+from recorder.content.turns import Request
 
 Body = dict[str, Any]
 

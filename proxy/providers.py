@@ -22,8 +22,8 @@ from proxy import provider_fields, sse
 from proxy.errors import BadGateway, CallerError, ConfigError, EngineBroke, EngineSaid
 from proxy.sections import ModelSettings
 from recorder import litellm_edge
+from recorder.content.turns import Request
 from recorder.litellm_edge import NO_KEY, without_secrets
-from recorder.turns import Request
 
 MAX_ERROR_CHARS = 500
 _ITS_OWN_WORDS: Final = re.compile(r"^(?:litellm\.)?\w+(?:Error|Timeout): (?:\w+Error: )?(?:\w+Exception - )?")

@@ -14,8 +14,8 @@ from proxy.errors import ConfigError
 from proxy.server import listen, serve
 from proxy.settings import HoneSettings, base_name
 from proxy.versions import InService
-from recorder.migrate import open_store
-from recorder.recorder import Recorder
+from recorder.capture.recorder import Recorder
+from recorder.store.migrate import open_store
 
 log = logging.getLogger(__name__)
 

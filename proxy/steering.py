@@ -13,14 +13,15 @@ from proxy.address import Named
 from proxy.auth import Caller
 from proxy.errors import BadRequest, Forbidden
 from proxy.versions import InService
-from recorder import aliases, feedback
-from recorder.aliases import AliasView
+from recorder.capture.recorder import Recorder
 from recorder.errors import NotFound
 from recorder.ids import check_external
-from recorder.recorder import Recorder
-from recorder.store import Store
-from recorder.transcripts import find_trajectory
-from recorder.versions import VersionView, by_name, get_version
+from recorder.reading.transcripts import find_trajectory
+from recorder.registry import aliases
+from recorder.registry.aliases import AliasView
+from recorder.registry.versions import VersionView, by_name, get_version
+from recorder.store.database import Store
+from recorder.work import feedback
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from hashlib import blake2b
 from itertools import takewhile
 from typing import Any, Final, Literal, Protocol
 
-from recorder import canonical
-from recorder.past import Past
-from recorder.turns import Message
+from recorder.content import canonical
+from recorder.content.turns import Message
+from recorder.lineage.past import Past
 
 Body = Mapping[str, Any]
 

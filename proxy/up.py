@@ -25,7 +25,7 @@ from rich.table import Table
 from proxy.engine import engine_command, engine_key, engine_program, engine_urls, health_check, require_free
 from proxy.settings import HoneSettings, as_environment
 from proxy.supervise import Program, ProgramState, Supervisor
-from recorder.migrate import open_store
+from recorder.store.migrate import open_store
 
 RUN_FILE = "run.json"
 PROXY_START_TIMEOUT_S = 60.0

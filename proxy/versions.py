@@ -19,13 +19,13 @@ from typing import Any
 from proxy import pins
 from proxy.errors import NoReplica
 from proxy.sections import ProxySettings
-from recorder import replicas
-from recorder.aliases import AliasView, get_aliases
 from recorder.errors import StoreError
 from recorder.ids import new_id
-from recorder.replicas import ReplicaView
-from recorder.store import Store
-from recorder.versions import VersionView, get_versions, repin
+from recorder.registry import replicas
+from recorder.registry.aliases import AliasView, get_aliases
+from recorder.registry.replicas import ReplicaView
+from recorder.registry.versions import VersionView, get_versions, repin
+from recorder.store.database import Store
 
 log = logging.getLogger(__name__)
 

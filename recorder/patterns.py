@@ -1,7 +1,7 @@
 """What `recorder.redact` may name: patterns of text that must not be stored.
 
 Owns: the built-in patterns, reading an entry of the setting, where a text matches. Refuses: walking messages
-(`recorder.redaction`). It imports the standard library alone, since settings are read with it.
+(`recorder.content.redaction`). It imports the standard library alone, since settings are read with it.
 
 Every built-in is bounded, so that a megabyte of base64 costs no more than a megabyte of prose.
 """

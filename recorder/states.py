@@ -1,6 +1,6 @@
 """The state machines of everything that has a state, as tables of allowed transitions.
 
-Owns: the names of states and which may follow which. Refuses: storage. `recorder.transitions` enforces these
+Owns: the names of states and which may follow which. Refuses: storage. `recorder.store.transitions` enforces these
 tables with guarded UPDATEs; no other module changes a state.
 """
 

@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from recorder.versions import slug
+from recorder.registry.versions import slug
 from trainer import durable
 from trainer.errors import AdapterInvalid
 

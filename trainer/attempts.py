@@ -16,10 +16,10 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Any
 
-from recorder.attempts import AttemptView, LastCall, claim_attempts, finish_attempts, last_calls
-from recorder.attempts import Ending as StoredEnding
 from recorder.states import AttemptState, CallState, TrajectoryState
-from recorder.store import Store
+from recorder.store.database import Store
+from recorder.work.attempts import AttemptView, LastCall, claim_attempts, finish_attempts, last_calls
+from recorder.work.attempts import Ending as StoredEnding
 from trainer.agents import Agent, Ending, Outcome
 from trainer.batcher import Batcher
 from trainer.campaign_settings import CampaignSettings

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from recorder.ledger import LedgerRow
+from recorder.content.trainable import LeftOut
+from recorder.reading.views import GroupView, TrajectoryView
 from recorder.states import Purpose, TrajectoryState
-from recorder.trainable import LeftOut
-from recorder.views import GroupView, TrajectoryView
+from recorder.store.ledger import LedgerRow
 from trainer.advantages import group_advantages, token_weights
 from trainer.rows import Basis, Row, Skipped, trajectory_rows
 

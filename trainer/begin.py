@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recorder import attempts as store_attempts
-from recorder import campaigns, holders, leases
-from recorder.aliases import AliasView
-from recorder.campaigns import CampaignView, NewScenario, Split
 from recorder.errors import Conflict, RecorderError, StoreUnavailable
 from recorder.ids import check_external
-from recorder.migrate import open_store
+from recorder.registry.aliases import AliasView
 from recorder.settings import RecorderSettings
 from recorder.states import CampaignState
-from recorder.store import Store
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
+from recorder.work import attempts as store_attempts
+from recorder.work import campaigns, holders, leases
+from recorder.work.campaigns import CampaignView, NewScenario, Split
 from trainer import scenarios
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignBusy, CampaignError, TrainerError

@@ -17,14 +17,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from recorder import aliases, campaigns, claims, ledger, replicas, steps, versions
-from recorder.aliases import AliasView
-from recorder.campaigns import CampaignView, GroupStatus, Scenario
-from recorder.claims import GroupClaim
-from recorder.ledger import LedgerRow
+from recorder.registry import aliases, replicas, versions
+from recorder.registry.aliases import AliasView
+from recorder.registry.versions import VersionView
 from recorder.states import CampaignState, GroupState, Purpose, VersionState
-from recorder.store import Store
-from recorder.versions import VersionView
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.store.ledger import LedgerRow
+from recorder.work import campaigns, claims, steps
+from recorder.work.campaigns import CampaignView, GroupStatus, Scenario
+from recorder.work.claims import GroupClaim
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError, StepFailed
 from trainer.measure import Measured, Measurer

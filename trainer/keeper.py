@@ -11,11 +11,11 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 
-from recorder import claims, leases
-from recorder.claims import GroupClaim
 from recorder.errors import LeaseLost, StoreUnavailable
-from recorder.leases import Lease
-from recorder.store import Store
+from recorder.store.database import Store
+from recorder.work import claims, leases
+from recorder.work.claims import GroupClaim
+from recorder.work.leases import Lease
 
 _RENEWALS_A_LEASE = 3  # two may fail before a lease runs out
 

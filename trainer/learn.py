@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from recorder import aliases
-from recorder.aliases import AliasView
-from recorder.migrate import open_store
-from recorder.store import Store
+from recorder.registry import aliases
+from recorder.registry.aliases import AliasView
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
 from trainer.errors import AliasBusy
 from trainer.learner import Learner
 from trainer.progress import Progress, Status

@@ -10,11 +10,12 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from recorder import claims, groups, leases
-from recorder.aliases import AliasView
-from recorder.claims import GroupClaim
+from recorder.groups import closing
+from recorder.registry.aliases import AliasView
 from recorder.states import GroupState
-from recorder.store import Store
+from recorder.store.database import Store
+from recorder.work import claims, leases
+from recorder.work.claims import GroupClaim
 from trainer.campaign import StepTrainer
 from trainer.errors import StepFailed
 from trainer.progress import Progress, Said, Status, StepDone
@@ -65,7 +66,7 @@ class Learner:
 
     async def _claim(self) -> list[GroupClaim]:
         """The groups of a step, or none while fewer than `min_groups` wait."""
-        waiting = (await groups.counts(self._store, self._alias.id)).get(GroupState.SCORED, 0)
+        waiting = (await closing.counts(self._store, self._alias.id)).get(GroupState.SCORED, 0)
         if waiting < self._settings.min_groups:
             return []
         claimed = await claims.claim_for_training(
@@ -105,7 +106,7 @@ class Learner:
         )
 
     async def _say_what_is_missing(self) -> None:
-        counts = await groups.counts(self._store, self._alias.id)
+        counts = await closing.counts(self._store, self._alias.id)
         text = waits_for(counts, self._settings.min_groups)
         if not counts.get(GroupState.SCORED) and any(counts.get(s) for s in (GroupState.READY, GroupState.UNSCORED)):
             text += await self._without_judge()

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from recorder import scores, transcripts
-from recorder.campaigns import GroupStatus
-from recorder.groups import usable
-from recorder.scores import REWARD, StoredScore
+from recorder.groups.closing import usable
+from recorder.reading import transcripts
+from recorder.reading.views import GroupView, TrajectoryView
 from recorder.states import TrajectoryState
-from recorder.store import Store
-from recorder.views import GroupView, TrajectoryView
+from recorder.store.database import Store
+from recorder.work import scores
+from recorder.work.campaigns import GroupStatus
+from recorder.work.scores import REWARD, StoredScore
 from trainer.agents import Agent, Ending
 from trainer.attempts import AGENTS_OWN
 from trainer.campaign_settings import CampaignSettings

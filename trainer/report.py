@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from recorder.steps import StepView
-from recorder.versions import VersionView
+from recorder.registry.versions import VersionView
+from recorder.work.steps import StepView
 from trainer.batch import GroupRows, WeightedRow
 
 

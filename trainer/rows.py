@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recorder.content.trainable import MIN_TEMPERATURE, LeftOut
+from recorder.reading.views import CallView, ChoiceView, TrajectoryView
+from recorder.registry.versions import age
 from recorder.states import CallState, Confidence, Purpose, TurnKind
-from recorder.trainable import MIN_TEMPERATURE, LeftOut
-from recorder.versions import age
-from recorder.views import CallView, ChoiceView, TrajectoryView
 
 ROW_TOO_LONG = "row_too_long"  # the only code that a trainer's own memory gives rise to
 

@@ -12,12 +12,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from recorder import attempts as store_attempts
-from recorder import campaigns, groups, ledger
-from recorder.attempts import NewAttempt
-from recorder.campaigns import Binding, CampaignView, GroupStatus, Scenario
+from recorder.groups import closing
 from recorder.states import AttemptState, GroupState, Purpose
-from recorder.store import Store
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.work import attempts as store_attempts
+from recorder.work import campaigns
+from recorder.work.attempts import NewAttempt
+from recorder.work.campaigns import Binding, CampaignView, GroupStatus, Scenario
 from trainer.attempts import AttemptRunner, Ended
 from trainer.campaign_settings import CampaignSettings
 from trainer.progress import Progress, Said, Status
@@ -100,7 +102,7 @@ class Sampler:
         """Nothing more joins a round's groups: one that lacks a member would wait for it."""
         for group in await self.groups(step, purpose):
             if group.state is GroupState.OPEN:
-                await groups.close_group(self._store, self._campaign.project_id, group.group_id)
+                await closing.close_group(self._store, self._campaign.project_id, group.group_id)
 
     async def groups(self, step: int, purpose: Purpose) -> list[GroupStatus]:
         """A round's groups as they stand."""

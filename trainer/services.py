@@ -22,12 +22,13 @@ from typing import Any
 
 import httpx
 
-from recorder import aliases, leases, replicas
-from recorder.aliases import AliasView
 from recorder.errors import SchemaMismatch, StoreError
-from recorder.migrate import open_store
+from recorder.registry import aliases, replicas
+from recorder.registry.aliases import AliasView
 from recorder.settings import RecorderSettings
-from recorder.store import Store
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
+from recorder.work import leases
 from trainer.errors import ServiceUnavailable
 
 RUN_FILE = "run.json"

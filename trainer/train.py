@@ -15,11 +15,13 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from recorder import holders, keys, leases, sql
-from recorder.aliases import AliasView
-from recorder.campaigns import CampaignView
+from recorder.registry import keys
+from recorder.registry.aliases import AliasView
 from recorder.settings import RecorderSettings
-from recorder.store import Store
+from recorder.store import sql
+from recorder.store.database import Store
+from recorder.work import holders, leases
+from recorder.work.campaigns import CampaignView
 from trainer.agents import Agent, AgentSpec, is_function
 from trainer.attempts import AttemptRunner, Endpoint
 from trainer.begin import Plan, begin_or_find, hold, marked, still_ours

@@ -12,16 +12,19 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder import aliases, leases, ledger, scores, steps, transcripts, versions
-from recorder.aliases import AliasView
-from recorder.claims import GroupClaim, give_back, put_back
 from recorder.errors import Conflict, LeaseLost, RecorderError, StoreUnavailable
-from recorder.fingerprint import base_fingerprint
-from recorder.holders import holder_name
-from recorder.ledger import LedgerRow
-from recorder.steps import StepView
-from recorder.store import Store
-from recorder.versions import VersionView, slug
+from recorder.reading import transcripts
+from recorder.registry import aliases, versions
+from recorder.registry.aliases import AliasView
+from recorder.registry.fingerprint import base_fingerprint
+from recorder.registry.versions import VersionView, slug
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.store.ledger import LedgerRow
+from recorder.work import leases, scores, steps
+from recorder.work.claims import GroupClaim, give_back, put_back
+from recorder.work.holders import holder_name
+from recorder.work.steps import StepView
 from trainer import durable, report
 from trainer.adapters import Origin
 from trainer.batch import GroupRows, group_rows, weigh

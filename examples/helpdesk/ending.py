@@ -19,13 +19,13 @@ from rich.table import Table
 
 from examples.helpdesk.checks import is_right, last_words
 from examples.helpdesk.scenarios import DemoFiles
-from recorder import campaigns
-from recorder.migrate import open_store
+from recorder.reading.transcripts import load_group
+from recorder.reading.views import TrajectoryView
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose
-from recorder.store import Store
-from recorder.transcripts import load_group
-from recorder.views import TrajectoryView
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
+from recorder.work import campaigns
 
 PROJECT = "default"
 _BAR = 40

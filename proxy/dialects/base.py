@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 from proxy.errors import CallerError
-from recorder.turns import Request, SampledChoice
+from recorder.content.turns import Request, SampledChoice
 
 
 @dataclass(frozen=True, slots=True)

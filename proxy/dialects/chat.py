@@ -16,7 +16,7 @@ from proxy.dialects import chat_fields, engine_fields
 from proxy.dialects.base import Rules
 from proxy.dialects.openai_errors import OpenAIErrors
 from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
-from recorder.turns import Request
+from recorder.content.turns import Request
 
 Body = dict[str, Any]
 

@@ -13,7 +13,7 @@ from typing import Any
 from proxy.dialects import engine_fields
 from proxy.dialects.base import Rules
 from proxy.errors import BadRequest
-from recorder.turns import Request
+from recorder.content.turns import Request
 
 Body = dict[str, Any]
 

@@ -18,7 +18,7 @@ from proxy.dialects.base import Rules
 from proxy.dialects.openai_errors import OpenAIErrors
 from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
 from proxy.errors import BadRequest
-from recorder.turns import Message, Request
+from recorder.content.turns import Message, Request
 
 Body = dict[str, Any]
 Prompt = str | list[int]

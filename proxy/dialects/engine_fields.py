@@ -14,7 +14,7 @@ import orjson
 
 from proxy.dialects.base import Rules
 from proxy.errors import BadRequest
-from recorder.turns import Sampling
+from recorder.content.turns import Sampling
 
 Body = dict[str, Any]
 

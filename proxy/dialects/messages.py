@@ -21,7 +21,7 @@ from proxy.dialects.messages_events import Events
 from proxy.dialects.messages_fields import to_chat
 from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
 from proxy.errors import CallerError
-from recorder.turns import Request, SampledChoice
+from recorder.content.turns import Request, SampledChoice
 
 Body = dict[str, Any]
 

@@ -14,7 +14,7 @@ import orjson
 
 from proxy.dialects.base import Choice, Sampled
 from proxy.errors import EngineBroke
-from recorder.turns import Message, SampledChoice
+from recorder.content.turns import Message, SampledChoice
 
 Body = dict[str, Any]
 

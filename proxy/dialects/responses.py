@@ -26,7 +26,7 @@ from proxy.dialects.responses_events import Event, Events
 from proxy.dialects.responses_object import META, Head, Status, response_object, status_of
 from proxy.errors import CallerError
 from proxy.sse import DONE
-from recorder.turns import Message, Request
+from recorder.content.turns import Message, Request
 
 Body = dict[str, Any]
 

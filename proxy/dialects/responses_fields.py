@@ -12,7 +12,7 @@ from typing import Any, Final
 from proxy.dialects import engine_fields
 from proxy.dialects.responses_input import continues_last
 from proxy.errors import BadRequest
-from recorder.turns import Message
+from recorder.content.turns import Message
 
 Body = dict[str, Any]
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from proxy.dialects import engine_fields
 from proxy.dialects.base import Rules
 from proxy.errors import BadRequest, Missing
-from recorder.turns import Message
+from recorder.content.turns import Message
 
 Item = dict[str, Any]
 Body = dict[str, Any]

@@ -21,10 +21,10 @@ from proxy.mcp.errors import UpstreamDown
 from proxy.mcp.exchange import Context
 from proxy.metrics import Metrics
 from proxy.traces import Traces
+from recorder.capture.recorder import Recorder
+from recorder.capture.tool_calls import Joined, ToolCall
 from recorder.ids import new_id
-from recorder.recorder import Recorder
 from recorder.states import Confidence, ToolOutcome
-from recorder.tool_calls import Joined, ToolCall
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ import pytest
 
 from proxy.mcp.settings import McpServerSettings
 from proxy.sections import ProxySettings
-from recorder.migrate import open_store
 from recorder.settings import RecorderSettings
-from recorder.store import Store
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.serving import serving

@@ -29,12 +29,12 @@ from proxy.replica import Replica
 from proxy.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.supervise import Supervisor
 from proxy.versions import InService
-from recorder.aliases import get_alias
-from recorder.migrate import open_store
+from recorder.registry.aliases import get_alias
+from recorder.registry.versions import VersionView, allocate, get_version, mark
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
-from recorder.store import Store
-from recorder.versions import VersionView, allocate, get_version, mark
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
 from tests.e2e.conftest import MODEL, free_port
 from tests.proxy.until import until
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from judge.settings import JudgeSettings
-from recorder.migrate import open_store
 from recorder.settings import RecorderSettings
-from recorder.store import Store
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
 from tests.judge.judge_server import JudgeServer, serve
 from tests.judge.recorded import Recorded
 

@@ -4,13 +4,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recorder.aliases import ensure_alias
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.ids import new_id
-from recorder.recorder import Recorder
+from recorder.registry.aliases import ensure_alias
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, Confidence, Purpose
-from recorder.store import Store
-from recorder.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
+from recorder.store.database import Store
 
 PROJECT = "default"
 Answer = str | Sequence[Mapping[str, Any]]  # the last answer, or what follows the user's question, answer last

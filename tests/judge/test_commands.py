@@ -14,11 +14,11 @@ from judge import commands
 from judge.errors import JudgeDown, JudgeMisconfigured, JudgeUnanswered
 from judge.settings import JudgeSettings
 from proxy.cli import cli
-from recorder import claims, scores
 from recorder.errors import Conflict, NotFound
+from recorder.reading.transcripts import load_group
 from recorder.settings import RecorderSettings
-from recorder.store import Store
-from recorder.transcripts import load_group
+from recorder.store.database import Store
+from recorder.work import claims, scores
 from tests.judge.judge_server import JudgeServer, fails, says
 from tests.judge.recorded import Recorded
 

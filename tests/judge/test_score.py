@@ -23,10 +23,10 @@ from judge.errors import (
 from judge.rewards import Bench
 from judge.score import GroupScore, score_group
 from judge.settings import JudgeSettings
-from recorder import claims, feedback, scores
+from recorder.reading.transcripts import load_group
 from recorder.states import Purpose, TrajectoryState
-from recorder.store import Store
-from recorder.transcripts import load_group
+from recorder.store.database import Store
+from recorder.work import claims, feedback, scores
 from tests.judge.judge_server import Behaviour, JudgeServer, documents, fails, says, verdicts
 from tests.judge.recorded import PROJECT, Recorded
 

@@ -20,12 +20,13 @@ from judge.model import Answer, Messages
 from judge.rewards import Bench
 from judge.settings import JudgeSettings
 from judge.worker import JudgeWorker
-from recorder import leases, ledger, scores
 from recorder.errors import StoreUnavailable
-from recorder.schema import groups
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, Purpose
-from recorder.store import Store
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.store.schema import groups
+from recorder.work import leases, scores
 from tests.judge.judge_server import JudgeServer, fails, says, verdicts
 from tests.judge.recorded import PROJECT, Recorded
 

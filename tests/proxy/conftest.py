@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from proxy.sections import AliasSettings
-from recorder.migrate import open_store
 from recorder.settings import RecorderSettings
-from recorder.store import Store
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
 from tests.proxy.controlled import World, controlled, hurry, up
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until

@@ -13,13 +13,13 @@ import pytest
 from proxy.controller import Controller
 from proxy.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions import InService
-from recorder.aliases import AliasView, get_alias
-from recorder.recorder import Recorder
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Address, Request, Sampling
+from recorder.registry.aliases import AliasView, get_alias
+from recorder.registry.versions import VersionView, allocate, get_version, mark
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
-from recorder.store import Store
-from recorder.turns import Address, Request, Sampling
-from recorder.versions import VersionView, allocate, get_version, mark
+from recorder.store.database import Store
 from tests.proxy.adapters import Made, make_adapter
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until

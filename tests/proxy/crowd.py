@@ -22,10 +22,10 @@ from proxy.address import NOWHERE, Source, Stated
 from proxy.attribution import Attributor
 from proxy.hints import read_hints
 from proxy.versions import Target
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.ids import new_id
-from recorder.recorder import Recorder
 from recorder.states import CallState, Confidence
-from recorder.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 
 PROJECT = "default"
 TRAINED = (Confidence.STATED, Confidence.EXACT, Confidence.NEW)

@@ -10,11 +10,11 @@ from proxy.app import Deps, create_app
 from proxy.sections import ProxySettings
 from proxy.server import listen, serve
 from proxy.versions import InService
-from recorder.aliases import ensure_alias
-from recorder.migrate import open_store
-from recorder.recorder import Recorder
-from recorder.replicas import report_replica
+from recorder.capture.recorder import Recorder
+from recorder.registry.aliases import ensure_alias
+from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
+from recorder.store.migrate import open_store
 from tests.proxy.serving import ALIAS, BASE, PROJECT
 
 

@@ -16,12 +16,12 @@ from proxy.mcp.settings import McpServerSettings
 from proxy.sections import ProxySettings
 from proxy.server import listen, serve
 from proxy.versions import InService
-from recorder.aliases import AliasView, ensure_alias
-from recorder.export import raw_lines
-from recorder.recorder import Recorder
-from recorder.replicas import report_replica
+from recorder.capture.recorder import Recorder
+from recorder.reading.export import raw_lines
+from recorder.registry.aliases import AliasView, ensure_alias
+from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
-from recorder.store import Store
+from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 
 PROJECT = "default"

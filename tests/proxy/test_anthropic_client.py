@@ -9,8 +9,8 @@ import pytest
 from anthropic.types import Message, MessageParam, RawMessageStreamEvent, ToolParam
 from pydantic import TypeAdapter
 
-from recorder.keys import mint
-from recorder.store import Store
+from recorder.registry.keys import mint
+from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Said, Script, Step, ids_of, tool_call, words
 from tests.proxy.merged import events
 from tests.proxy.serving import BASE, PROJECT, Proxy, serving

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recorder.store import Store
+from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call, words
 from tests.proxy.serving import Proxy, say, serving
 

@@ -11,9 +11,9 @@ import pytest
 from proxy import auth
 from proxy.auth import Guard, is_loopback, needed_scope
 from proxy.errors import CallerError, Forbidden, Unauthorized, WrongMediaType
-from recorder import keys
-from recorder.keys import Scope
-from recorder.store import Store
+from recorder.registry import keys
+from recorder.registry.keys import Scope
+from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.serving import PROJECT, Proxy, say, serving
 

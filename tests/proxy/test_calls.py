@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from proxy.sections import ProxySettings
-from recorder.replicas import report_replica
+from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
-from recorder.store import Store
+from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, prompt_ids, tool_call, words
 from tests.proxy.serving import BASE, Proxy, say, serving
 

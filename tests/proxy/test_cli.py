@@ -17,12 +17,12 @@ from click.testing import CliRunner
 from proxy import cli as cli_module
 from proxy.cli import COMMANDS, Context, cli, with_shared_options
 from proxy.settings import HoneSettings
-from recorder.aliases import ensure_alias, get_alias, set_canary
-from recorder.migrate import open_store
-from recorder.replicas import report_replica
+from recorder.registry.aliases import ensure_alias, get_alias, set_canary
+from recorder.registry.replicas import report_replica
+from recorder.registry.versions import VersionView, allocate, get_version, mark
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
-from recorder.versions import VersionView, allocate, get_version, mark
+from recorder.store.migrate import open_store
 
 ROOT = Path(__file__).parent.parent.parent
 HEAVY = ("litellm", "torch", "vllm", "transformers", "sqlalchemy", "litestar", "pydantic", "rich", "httpx")

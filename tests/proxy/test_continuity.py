@@ -8,8 +8,8 @@ import pytest
 
 from proxy.sections import ProxySettings
 from proxy.stitch import META
-from recorder.recorder import Recorder
-from recorder.store import Store
+from recorder.capture.recorder import Recorder
+from recorder.store.database import Store
 from tests.proxy.fake_engine import END, FakeEngine, Said, Script, ids_of, prompt_ids, tool_call, words
 from tests.proxy.serving import Proxy, say, serving
 

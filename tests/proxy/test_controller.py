@@ -16,10 +16,10 @@ import pytest
 
 from proxy.errors import NoReplica
 from proxy.sections import AliasSettings
-from recorder import ledger
-from recorder.aliases import rollback, set_live
+from recorder.registry.aliases import rollback, set_live
+from recorder.registry.versions import allocate, mark
 from recorder.states import VersionState
-from recorder.versions import allocate, mark
+from recorder.store import ledger
 from tests.proxy import adapters
 from tests.proxy.adapters import Made, make_adapter, seal
 from tests.proxy.controlled import World, served, up

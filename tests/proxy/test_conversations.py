@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proxy.conversations import Conversations
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Rules, Sampled
-from recorder.turns import Address, SampledChoice
+from recorder.content.turns import Address, SampledChoice
 
 HERE = Address(trajectory="run", group="g")
 

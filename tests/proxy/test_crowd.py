@@ -13,11 +13,11 @@ import pytest
 from proxy.attribution import Attributor
 from proxy.sections import ProxySettings
 from proxy.versions import InService
-from recorder.aliases import ensure_alias
-from recorder.recorder import Recorder
-from recorder.replicas import report_replica
+from recorder.capture.recorder import Recorder
+from recorder.registry.aliases import ensure_alias
+from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
-from recorder.store import Store, sqlite_url
+from recorder.store.database import Store, sqlite_url
 from tests.proxy.crowd import PROJECT, Crowd, Tally
 
 

@@ -13,14 +13,15 @@ from safetensors.numpy import save_file
 
 from proxy.errors import NoReplica
 from proxy.versions import InService
-from recorder import leases, replicas
-from recorder.aliases import ensure_alias, get_alias, rollback
-from recorder.fingerprint import base_fingerprint
-from recorder.recorder import Recorder
+from recorder.capture.recorder import Recorder
+from recorder.registry import replicas
+from recorder.registry.aliases import ensure_alias, get_alias, rollback
+from recorder.registry.fingerprint import base_fingerprint
+from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
-from recorder.store import Store
-from recorder.versions import VersionView
+from recorder.store.database import Store
+from recorder.work import leases
 from tests.proxy import adapters
 from tests.proxy.adapters import make_adapter
 from tests.proxy.controlled import POLL, World, controlled, served, up

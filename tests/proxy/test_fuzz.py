@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from recorder import keys
-from recorder.store import Store
+from recorder.registry import keys
+from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.serving import PROJECT, Proxy, serving
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from recorder import feedback, keys
+from recorder.registry import keys
 from recorder.settings import RecorderSettings
-from recorder.store import Store
+from recorder.store.database import Store
+from recorder.work import feedback
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.serving import PROJECT, Proxy, serving
 

@@ -18,11 +18,11 @@ from mcp.shared.exceptions import MCPError
 
 from proxy.mcp.settings import McpServerSettings
 from proxy.sections import ProxySettings
-from recorder import keys
 from recorder.errors import StoreUnavailable
-from recorder.export import tool_lines
-from recorder.keys import Scope
-from recorder.store import Store
+from recorder.reading.export import tool_lines
+from recorder.registry import keys
+from recorder.registry.keys import Scope
+from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.serving import PROJECT, serving

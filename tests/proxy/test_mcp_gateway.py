@@ -22,9 +22,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
 
 from proxy.mcp.settings import McpServerSettings
-from recorder.export import tool_lines
-from recorder.migrate import open_store
+from recorder.reading.export import tool_lines
 from recorder.settings import RecorderSettings
+from recorder.store.migrate import open_store
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.serving import PROJECT, Proxy, serving

@@ -13,9 +13,10 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
-from recorder import aliases, feedback, keys, versions
+from recorder.registry import aliases, keys, versions
 from recorder.states import VersionState
-from recorder.store import Store
+from recorder.store.database import Store
+from recorder.work import feedback
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.serving import PROJECT, Proxy, serving
 

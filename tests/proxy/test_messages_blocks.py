@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.dialects.messages_blocks import blocks_of, messages_of, stop_of, usage_of
 from proxy.errors import BadRequest
-from recorder.canonical import canonical_message
+from recorder.content.canonical import canonical_message
 
 
 def user(*blocks: Any) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from proxy.sections import ProxySettings
-from recorder.aliases import ensure_alias
-from recorder.store import Store
+from recorder.registry.aliases import ensure_alias
+from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.serving import BASE, PROJECT, Proxy, serving
 

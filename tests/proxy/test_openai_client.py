@@ -8,7 +8,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
-from recorder.store import Store
+from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call, words
 from tests.proxy.serving import Proxy, serving
 

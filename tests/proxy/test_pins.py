@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy import pins
-from recorder.aliases import AliasView
+from recorder.registry.aliases import AliasView
+from recorder.registry.versions import VersionView
 from recorder.states import VersionState
-from recorder.versions import VersionView
 
 LIVE, RETIRED, CANARY, GATED = VersionState.LIVE, VersionState.RETIRED, VersionState.CANARY, VersionState.GATED
 

@@ -19,11 +19,12 @@ from proxy.providers import Provider, Providers
 from proxy.sections import ModelSettings, ProxySettings
 from proxy.serve import run
 from proxy.settings import load_settings
-from recorder import groups, ledger
-from recorder.claims import claim_for_judging, claim_for_training
-from recorder.export import openai_lines
-from recorder.store import Store
-from recorder.transcripts import load_group
+from recorder.groups import closing
+from recorder.reading.export import openai_lines
+from recorder.reading.transcripts import load_group
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.work.claims import claim_for_judging, claim_for_training
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.provider_server import KEY, ProviderServer, provider_server
 from tests.proxy.serving import ALIAS, PROJECT, Proxy, say, serving
@@ -301,7 +302,7 @@ async def test_a_fallback_answers_for_an_engine_that_fails_before_a_byte_was_sen
 
 
 async def test_a_fallback_answers_where_no_engine_holds_the_version(proxy: Proxy, store: Store) -> None:
-    from recorder.replicas import forget_replica
+    from recorder.registry.replicas import forget_replica
 
     await forget_replica(store, PROJECT, proxy.versions.snapshot.replicas[0].url)
     await proxy.versions.refresh()
@@ -361,7 +362,7 @@ async def test_a_group_of_text_is_judged_and_exported_and_its_ledger_says_why_it
         for id_ in ids:
             assert [entry.code for entry in await ledger.of(store, kind, id_)] == ["token_ids_missing"]
     assert len([line async for line in openai_lines(store, PROJECT)]) == 2
-    assert await groups.counts(store, proxy.alias.id) == {}  # nothing that a learner waits for
+    assert await closing.counts(store, proxy.alias.id) == {}  # nothing that a learner waits for
     assert await claim_for_training(store, proxy.alias.id, "trainer", 60, limit=9) == []
 
 

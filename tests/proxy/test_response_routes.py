@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from proxy.history import History
-from recorder.recorder import Recorder
+from recorder.capture.recorder import Recorder
 from recorder.settings import RecorderSettings
 from recorder.states import CallState
-from recorder.store import Store
+from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Said, Script, Step, ids_of, tool_call, words
 from tests.proxy.serving import PROJECT, Proxy, serving
 

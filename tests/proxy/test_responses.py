@@ -18,7 +18,7 @@ from proxy.dialects.responses import Earlier, ResponsesAnswer, ResponsesDialect,
 from proxy.dialects.responses_input import output_items
 from proxy.dialects.responses_object import META, Head, response_object
 from proxy.errors import BadGateway, BadRequest, EngineBroke, Missing
-from recorder.turns import SampledChoice
+from recorder.content.turns import SampledChoice
 
 DIALECT = ResponsesDialect()
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)

@@ -9,7 +9,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from recorder.store import Store
+from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call, words
 from tests.proxy.serving import Proxy, serving
 

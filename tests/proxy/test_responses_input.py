@@ -22,7 +22,7 @@ from proxy.dialects.responses_input import (
     with_referenced,
 )
 from proxy.errors import BadRequest, Missing
-from recorder.canonical import canonical_message
+from recorder.content.canonical import canonical_message
 
 RULES = Rules(media_hosts=frozenset({"pictures.example"}))
 ID = "resp_0123456789abcdef"

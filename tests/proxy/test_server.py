@@ -15,10 +15,10 @@ from proxy.sections import ProxySettings
 from proxy.server import listen, serve
 from proxy.sse import KEEP_ALIVE
 from proxy.versions import InService
-from recorder import keys
-from recorder.recorder import Recorder
+from recorder.capture.recorder import Recorder
+from recorder.registry import keys
 from recorder.settings import RecorderSettings
-from recorder.store import Store
+from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.serving import PROJECT, say, serving
 

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from recorder.store import Store
+from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, ids_of, words
 from tests.proxy.serving import Proxy, serving
 

@@ -23,11 +23,11 @@ import httpx
 import psutil
 import pytest
 
-from recorder.export import raw_lines
-from recorder.migrate import open_store
+from recorder.reading.export import raw_lines
+from recorder.reading.transcripts import load_trajectory
 from recorder.settings import RecorderSettings
-from recorder.store import Store
-from recorder.transcripts import load_trajectory
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
 from tests.proxy.fake_engine import END, FakeEngine, Said, Script, Step, ids_of, prompt_ids, words
 from tests.proxy.serving import ALIAS, PROJECT, say
 from tests.proxy.until import until

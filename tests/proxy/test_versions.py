@@ -12,16 +12,16 @@ from sqlalchemy import select
 from proxy.errors import NoReplica
 from proxy.sections import ProxySettings
 from proxy.versions import InService
-from recorder import replicas
-from recorder.aliases import AliasView, ensure_alias, get_alias, rollback, set_canary, set_live
-from recorder.recorder import Recorder
-from recorder.replicas import ReplicaState
-from recorder.schema import trajectories
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Address, Request, Sampling
+from recorder.registry import replicas
+from recorder.registry.aliases import AliasView, ensure_alias, get_alias, rollback, set_canary, set_live
+from recorder.registry.replicas import ReplicaState
+from recorder.registry.versions import VersionView, allocate, mark
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
-from recorder.store import Store
-from recorder.turns import Address, Request, Sampling
-from recorder.versions import VersionView, allocate, mark
+from recorder.store.database import Store
+from recorder.store.schema import trajectories
 from tests.proxy.until import until
 
 E1, E2 = "http://e1:1", "http://e2:2"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from recorder.aliases import rollback, set_live
-from recorder.replicas import report_replica
+from recorder.registry.aliases import rollback, set_live
+from recorder.registry.replicas import report_replica
+from recorder.registry.versions import VersionView, allocate, mark
 from recorder.states import VersionState
-from recorder.store import Store
-from recorder.versions import VersionView, allocate, mark
+from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.serving import BASE, PROJECT, Proxy, serving
 

@@ -7,10 +7,10 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from recorder.recorder import Recorder
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Address
 from recorder.settings import RecorderSettings
-from recorder.store import Store, sqlite_url
-from recorder.turns import Address
+from recorder.store.database import Store, sqlite_url
 from tests.recorder.talk import Talk, assistant, choice, user
 
 AT_ONCE = 4

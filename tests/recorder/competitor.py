@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from recorder import claims
-from recorder.claims import GroupClaim
-from recorder.store import Store
+from recorder.store.database import Store
+from recorder.work import claims
+from recorder.work.claims import GroupClaim
 
 
 async def take(store: Store, owner: str, kind: str, alias_id: str) -> list[GroupClaim]:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from recorder import migrate
-from recorder.lanes import StoreLane
-from recorder.recorder import Recorder
-from recorder.schema import metadata
+from recorder.capture.recorder import Recorder
 from recorder.settings import RecorderSettings
-from recorder.store import Store
+from recorder.store import migrate
+from recorder.store.database import Store
+from recorder.store.lanes import StoreLane
+from recorder.store.schema import metadata
 from tests.recorder.rows import Rows
 from tests.recorder.talk import Talk
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from sqlalchemy import RowMapping, Table, event, insert, select, update
 
-from recorder import aliases, claims, scores
-from recorder.aliases import AliasView
-from recorder.claims import GroupClaim
-from recorder.schema import calls, choices, groups, trajectories
-from recorder.scores import NewPart, NewScore
-from recorder.store import Store, now
+from recorder.registry import aliases
+from recorder.registry.aliases import AliasView
+from recorder.store.database import Store, now
+from recorder.store.schema import calls, choices, groups, trajectories
+from recorder.work import claims, scores
+from recorder.work.claims import GroupClaim
+from recorder.work.scores import NewPart, NewScore
 
 PROJECT = "default"
 

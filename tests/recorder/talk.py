@@ -8,11 +8,21 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from recorder.canonical import dumps
+from recorder.capture.recorder import Recorder
+from recorder.content.canonical import dumps
+from recorder.content.turns import (
+    Address,
+    Attribution,
+    Message,
+    Parent,
+    Request,
+    SampledChoice,
+    Sampling,
+    TrajectoryRef,
+    Turn,
+)
 from recorder.ids import new_id
-from recorder.recorder import Recorder
 from recorder.states import CallState, Confidence
-from recorder.turns import Address, Attribution, Message, Parent, Request, SampledChoice, Sampling, TrajectoryRef, Turn
 
 PROJECT = "default"
 NOWHERE = Address()

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from recorder.content.turns import Sampling
+from recorder.reading.views import CallView, ChoiceView, GroupView, TrajectoryView
 from recorder.states import CallState, Confidence, GroupState, Origin, Purpose, TrajectoryState, TurnKind
-from recorder.turns import Sampling
-from recorder.views import CallView, ChoiceView, GroupView, TrajectoryView
 from trainer.rows import Row
 
 

@@ -20,17 +20,20 @@ from typing import Any
 
 from aiohttp import web
 
-from recorder import aliases, claims, leases, ledger, replicas, scores, steps, transcripts, versions
-from recorder.aliases import AliasView
-from recorder.claims import GroupClaim
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.ids import new_id
-from recorder.migrate import open_store
-from recorder.recorder import Recorder
-from recorder.scores import NewPart, NewScore
+from recorder.reading import transcripts
+from recorder.registry import aliases, replicas, versions
+from recorder.registry.aliases import AliasView
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, Confidence, VersionState
-from recorder.store import Store
-from recorder.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
+from recorder.work import claims, leases, scores, steps
+from recorder.work.claims import GroupClaim
+from recorder.work.scores import NewPart, NewScore
 from trainer import begin
 from trainer.campaign_settings import CampaignSettings
 from trainer.progress import Ended, Event, Said, StepDone, Validated

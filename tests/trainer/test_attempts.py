@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recorder.attempts import LastCall
 from recorder.states import CallState
+from recorder.work.attempts import LastCall
 from trainer.agents import Ending, Outcome
 from trainer.attempts import EndReason, whose_fault
 

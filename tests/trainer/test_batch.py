@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from recorder.content.trainable import LeftOut
+from recorder.reading.views import TrajectoryView
 from recorder.states import Purpose, TrajectoryState
-from recorder.trainable import LeftOut
-from recorder.views import TrajectoryView
 from tests.trainer.building import call, choice, group, trajectory
 from trainer.batch import NotTrained, group_rows, weigh
 from trainer.rows import Basis

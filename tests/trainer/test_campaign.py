@@ -19,11 +19,13 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from recorder import campaigns, keys, leases, ledger, versions
-from recorder.campaigns import CampaignView
-from recorder.schema import attempts, groups, step_groups, trajectories
+from recorder.registry import keys, versions
 from recorder.states import CampaignState, VersionState
-from recorder.store import Store
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.store.schema import attempts, groups, step_groups, trajectories
+from recorder.work import campaigns, leases
+from recorder.work.campaigns import CampaignView
 from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign, write_user_folder
 from trainer import attempts as trainer_attempts
 from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, ScenariosInvalid, ServiceUnavailable

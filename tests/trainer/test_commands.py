@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from recorder import campaigns
 from recorder.states import CampaignState
+from recorder.work import campaigns
 from tests.trainer.ring import PROJECT, Ring, Script, write_user_folder
 
 pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`

@@ -18,8 +18,8 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from recorder.turns import Sampling
-from recorder.views import GroupView
+from recorder.content.turns import Sampling
+from recorder.reading.views import GroupView
 from tests.trainer.building import call, choice, group, random_ids, trajectory
 from trainer.batch import group_rows, weigh
 from trainer.model import Policy

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recorder.content.trainable import LeftOut
+from recorder.content.turns import Sampling
+from recorder.reading.views import TrajectoryView
 from recorder.states import CallState, Confidence, Purpose, TurnKind
-from recorder.trainable import LeftOut
-from recorder.turns import Sampling
-from recorder.views import TrajectoryView
 from tests.trainer.building import call, choice, trajectory
 from trainer.rows import ROW_TOO_LONG, Basis, Row, trajectory_rows
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from recorder.aliases import ensure_alias
 from recorder.errors import StoreError
-from recorder.migrate import open_store
+from recorder.registry.aliases import ensure_alias
 from recorder.settings import RecorderSettings
+from recorder.store.migrate import open_store
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.trainer.ring import PROJECT, Ring, Script
 from trainer.errors import ServiceUnavailable

@@ -16,11 +16,13 @@ import torch
 from sqlalchemy import select, update
 
 import trainer.step
-from recorder import claims, leases, ledger, schema, steps, versions
-from recorder.claims import GroupClaim
+from recorder.content.trainable import LeftOut
 from recorder.errors import StoreUnavailable
+from recorder.registry import versions
 from recorder.states import GroupState, Purpose, StepState, VersionState
-from recorder.trainable import LeftOut
+from recorder.store import ledger, schema
+from recorder.work import claims, leases, steps
+from recorder.work.claims import GroupClaim
 from tests.trainer.world import PROJECT, World
 from trainer import adapters
 from trainer.batch import NotTrained
@@ -142,7 +144,7 @@ async def test_samples_of_a_version_off_the_line_are_left_out(world: World) -> N
 
 
 async def aliases_back(world: World, version_id: str) -> None:
-    from recorder import aliases
+    from recorder.registry import aliases
 
     await aliases.set_live(world.store, world.alias.id, version_id, why="rollback")
 

@@ -17,19 +17,20 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from recorder import aliases, claims, scores, versions
-from recorder.aliases import AliasView
-from recorder.claims import GroupClaim
-from recorder.fingerprint import base_fingerprint
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Address, Attribution, Parent, Request, SampledChoice, Sampling, Turn
 from recorder.ids import new_id
-from recorder.migrate import open_store
-from recorder.recorder import Recorder
-from recorder.scores import NewPart, NewScore
+from recorder.registry import aliases, versions
+from recorder.registry.aliases import AliasView
+from recorder.registry.fingerprint import base_fingerprint
+from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, Confidence, Purpose, VersionState
-from recorder.store import Store
-from recorder.turns import Address, Attribution, Parent, Request, SampledChoice, Sampling, Turn
-from recorder.versions import VersionView
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
+from recorder.work import claims, scores
+from recorder.work.claims import GroupClaim
+from recorder.work.scores import NewPart, NewScore
 from tests.trainer.building import random_ids
 from trainer.settings import TrainerSettings
 from trainer.worker import AliasTrainer

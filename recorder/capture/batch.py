@@ -1,0 +1,206 @@
+"""One transaction of the writer: many turns, new trajectories and open calls, with one statement a table.
+
+Owns: the order in which a batch is written, calls of sealed trajectories going to a continuation, retries that
+supersede. Runs synchronously on an `Executor`. Refuses: queueing (`recorder.capture.writer`), reading back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+
+from recorder.capture import statements as sql
+from recorder.capture.placing import Place, continue_sealed, place
+from recorder.capture.rows import Prepared, call_row, json_text
+from recorder.content.turns import TrajectoryRef
+from recorder.errors import Stale
+from recorder.ids import new_id
+from recorder.lineage.match import Attempt, settle
+from recorder.states import CallState, TrajectoryState
+from recorder.store.lanes import Executor, Row
+
+GROUP_TOUCH_S = 1.0  # how exact `groups.last_call_at` is
+
+AttemptKey = tuple[str, bytes]  # trajectory, hash of the body
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A turn of the batch and what the writer knows about it."""
+
+    prepared: Prepared
+    parent_hashes: bytes
+    place: Place | None  # its trajectory has no row yet
+    was_open: bool  # its row as an open call may be there
+    retried: bool  # it may be an attempt among several at one turn
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one transaction writes."""
+
+    turns: Sequence[Written] = ()
+    places: Sequence[Place] = ()  # addressed trajectories that calls are about to use
+    moves: Mapping[str, TrajectoryRef] = field(default_factory=dict)  # known continuations of sealed trajectories
+    touched: Mapping[str, float] = field(default_factory=dict)  # group → last_call_at as written, where remembered
+    resettle: Iterable[AttemptKey] = ()  # turns whose superseded attempt was gone on with
+    tool_calls: Sequence[tuple[Row, str | None]] = ()  # each with its trajectory
+    deletions: Mapping[str, int] = field(default_factory=dict)  # by project, how many the turns were prepared by
+    ending: Collection[str] = ()  # groups whose members end in this transaction, as far as they are known
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of it."""
+
+    at: float
+    placed: list[TrajectoryRef]
+    refs: dict[str, TrajectoryRef]  # asked-for trajectory id → where the call went, where that is news
+    moved: dict[str, TrajectoryRef]  # sealed → its continuation
+    superseded: dict[str, AttemptKey] = field(default_factory=dict)
+    touched: list[str] = field(default_factory=list)  # groups whose last_call_at is now `at`
+
+    def ref(self, asked: TrajectoryRef) -> TrajectoryRef:
+        """Where a call that asked for a trajectory went."""
+        ref = self.refs.get(asked.id, asked)
+        return self.moved.get(ref.id, ref)
+
+
+def write(ex: Executor, batch: Batch) -> Outcome:
+    """Write a batch. Raises Stale where something was deleted since its turns were prepared: nothing is written."""
+    at = _clock(ex, batch)
+    if batch.ending:
+        ex.all(sql.LOCK_GROUPS, ids=sorted(batch.ending))
+    wanted = {w.prepared.trajectory.id: w.place for w in batch.turns if w.place is not None}
+    refs = place(ex, at, [*batch.places, *(p for p in wanted.values() if p is not None)])
+    made = dict(zip(wanted, refs[len(batch.places) :], strict=True))
+    outcome = Outcome(at, refs[: len(batch.places)], {**batch.moves, **made}, {})
+    _touch_groups(ex, batch, outcome, joined={ref.group_id for ref in refs})  # groups are locked before their members
+    _touch(ex, batch.turns, outcome)
+    _insert(ex, batch.turns, outcome)
+    _insert_tool_calls(ex, batch, outcome)
+    outcome.superseded = _settle(ex, batch, outcome)
+    return outcome
+
+
+def _clock(ex: Executor, batch: Batch) -> float:
+    """The database's time, and in the same statement whether what the batch was prepared from is still there."""
+    if not batch.deletions:
+        return float(ex.all(sql.NOW)[0][0])
+    rows = ex.all(sql.NOW_AND_DELETIONS, projects=sorted(batch.deletions))
+    found = {row[1]: row[2] for row in rows}
+    if found != batch.deletions:
+        raise Stale(found)
+    return float(rows[0][0])
+
+
+def place_of(prepared: Prepared, implicit_key: str | None, continues: str | None = None) -> Place:
+    """The row of a trajectory that was made without one, from its first turn."""
+    address, ref = prepared.address, prepared.trajectory
+    return Place(
+        trajectory_id=ref.id,
+        project_id=prepared.project_id,
+        alias_id=prepared.alias_id,
+        address_group=address.group or "",
+        external_id=ref.external_id,
+        implicit_key=implicit_key,
+        group_size=address.group_size,
+        purpose=address.purpose.value,
+        origin=address.origin.value,
+        tags=json_text(dict(address.tags)),
+        offered_version=ref.version_id or prepared.version_id,
+        started_at=prepared.started_at,
+        continues=continues,
+        session=ref.session,
+    )
+
+
+def _touch(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
+    """Move the trajectories on, guarded: a call whose trajectory was sealed meanwhile goes to a continuation."""
+    rows = [_touch_row(w, outcome) for w in turns]
+    if ex.many(sql.TOUCH_TRAJECTORIES, rows) == len(rows):
+        return
+    asked = {row[-1]: w for row, w in zip(rows, turns, strict=True)}
+    states = dict(map(tuple, ex.all(sql.TRAJECTORY_STATES, ids=list(asked))))
+    sealed = [id_ for id_ in asked if states.get(id_) != TrajectoryState.OPEN]
+    if not sealed:
+        return  # the driver cannot count, and all is well
+    deleted = {row[0] for row in ex.all(sql.DELETED, ids=sealed)} if any(id_ not in states for id_ in sealed) else set()
+
+    def unknown(id_: str) -> Place:
+        made = place_of(asked[id_].prepared, None)
+        return replace(made, trajectory_id=new_id("traj")) if id_ in deleted else made
+
+    outcome.moved |= continue_sealed(
+        ex,
+        outcome.at,
+        sealed,
+        unknown=unknown,
+        version_of=lambda id_: asked[id_].prepared.version_id,
+    )
+    ex.many(
+        sql.TOUCH_TRAJECTORIES,
+        [_touch_row(w, outcome) for row, w in zip(rows, turns, strict=True) if row[-1] in outcome.moved],
+    )
+
+
+def _touch_row(written: Written, outcome: Outcome) -> tuple[float, str | None, int | None, int, str | None, str]:
+    prepared = written.prepared
+    leaf = prepared.call_id if prepared.leaf_choice is not None else None
+    counted = 0 if prepared.state is CallState.OPEN else 1
+    home = outcome.ref(prepared.trajectory).id
+    return outcome.at, leaf, prepared.leaf_choice, counted, prepared.version_id, home
+
+
+def _touch_groups(ex: Executor, batch: Batch, outcome: Outcome, joined: Set[str | None]) -> None:
+    # Their timeouts are minutes: a row that all members share is not written for every call of each.
+    ids = {outcome.ref(w.prepared.trajectory).group_id for w in batch.turns} - joined
+    outcome.touched = sorted(
+        id_ for id_ in ids if id_ is not None and outcome.at - batch.touched.get(id_, 0.0) >= GROUP_TOUCH_S
+    )
+    ex.many(sql.TOUCH_GROUPS, [(outcome.at, id_) for id_ in outcome.touched])
+
+
+def _insert(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
+    ex.many(sql.INSERT_NODES, [row for w in turns for row in w.prepared.nodes])
+    ex.many(sql.INSERT_BLOBS, [row for w in turns for row in w.prepared.blobs])
+    ex.many(sql.INSERT_NODE_BLOBS, [row for w in turns for row in w.prepared.node_blobs])
+    ex.many(sql.DELETE_OPEN_CALLS, [(w.prepared.call_id,) for w in turns if w.was_open])
+    homes = [(w, outcome.ref(w.prepared.trajectory).id) for w in turns]
+    ex.many(sql.INSERT_CALLS, [call_row(w.prepared, home, w.parent_hashes) for w, home in homes])
+    ex.many(sql.INSERT_CHOICES, [row for w in turns for row in w.prepared.choices])
+    issued = [
+        (w.prepared.project_id, issued_id, kind, w.prepared.call_id, choice, home)
+        for w, home in homes
+        for issued_id, kind, choice in w.prepared.issued_ids
+    ]
+    ex.many(sql.INSERT_ISSUED, issued)
+    requests = [
+        (w.prepared.project_id, w.prepared.call_id, choice, position, id_, home, match)
+        for w, home in homes
+        for choice, position, id_, match in w.prepared.tool_requests
+    ]
+    ex.many(sql.INSERT_TOOL_REQUESTS, requests)
+
+
+def _insert_tool_calls(ex: Executor, batch: Batch, outcome: Outcome) -> None:
+    touched = {home for _, home in batch.tool_calls if home is not None}
+    ex.many(sql.TOUCH_BY_TOOLS, [(outcome.at, home) for home in sorted(touched)])
+    ex.many(sql.INSERT_TOOL_CALLS, [row for row, _ in batch.tool_calls])
+
+
+def _settle(ex: Executor, batch: Batch, outcome: Outcome) -> dict[str, AttemptKey]:
+    """Of several attempts at one turn, keep one as the turn and mark the others as superseded by it."""
+    keys = set(batch.resettle)
+    for w in batch.turns:
+        if w.retried:
+            keys.add((outcome.ref(w.prepared.trajectory).id, w.prepared.body_hash))
+    superseded: dict[str, AttemptKey] = {}
+    for trajectory_id, body in sorted(keys):
+        rows = ex.all(sql.ATTEMPTS, trajectory=trajectory_id, body=body)
+        winners = settle([Attempt(row[0], row[1], CallState(row[2]), row[3], bool(row[5])) for row in rows])
+        changed = [(winners.get(row[0]), row[0]) for row in rows if row[4] != winners.get(row[0])]
+        ex.many(sql.SUPERSEDE, changed)
+        ex.many(sql.MOVE_LEAF, [(winner, trajectory_id, loser) for loser, winner in winners.items()])
+        superseded |= dict.fromkeys(winners, (trajectory_id, body))
+    return superseded

@@ -1,0 +1,145 @@
+"""What a proxy process remembers of what it wrote, bounded, so that a known trajectory costs no look-up.
+
+Owns: the caches. They only ever say what is: a thing that is not remembered may still exist (no negative caching),
+and nothing is remembered before its transaction is committed. Refuses: queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Generic, TypeVar
+
+from recorder.content import canonical
+from recorder.content.turns import Message, Parent, TrajectoryRef
+from recorder.states import Confidence
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Lru(Generic[K, V]):
+    """A dict of at most `size` entries that forgets what was not used for longest."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._entries: dict[K, V] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._entries
+
+    def get(self, key: K) -> V | None:
+        """The value, which is now the newest; None where it is not remembered."""
+        value = self._entries.pop(key, None)
+        if value is not None:
+            self._entries[key] = value
+        return value
+
+    def put(self, key: K, value: V) -> None:
+        """Remember `value`; the oldest goes where there is no room."""
+        self._entries.pop(key, None)
+        self._entries[key] = value
+        if len(self._entries) > self._size:
+            del self._entries[next(iter(self._entries))]
+
+    def drop(self, key: K) -> None:
+        """Forget `key`, if it is remembered."""
+        self._entries.pop(key, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """An attempt at a request, for an SDK's retry to be recognised by."""
+
+    call_id: str
+    trajectory: TrajectoryRef
+    parent: Parent | None
+    retry_count: int
+    complete: bool
+    confidence: Confidence
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A trajectory without a row yet. `continues` is the sealed one that it goes on from."""
+
+    continues: str | None = None
+
+
+Address = tuple[str, str, str]  # project, group part, trajectory part
+
+# Sizes: at the stated bytes an entry, all caches together stay under 120 MB.
+_NODES, _BLOBS, _TRAJECTORIES, _LEAVES, _ISSUED, _ATTEMPTS = 200_000, 10_000, 50_000, 50_000, 50_000, 20_000
+
+
+_NOT_OF_THE_STORE = frozenset({"fresh", "_chains", "deletions"})
+
+
+@dataclass(slots=True)
+class Memory:
+    """The caches of one process."""
+
+    nodes: Lru[bytes, bool] = field(default_factory=lambda: Lru(_NODES))  # written, and so are all above them
+    blobs: Lru[bytes, bool] = field(default_factory=lambda: Lru(_BLOBS))  # written
+    addresses: Lru[Address, TrajectoryRef] = field(default_factory=lambda: Lru(_TRAJECTORIES))
+    refs: Lru[str, tuple[str, TrajectoryRef]] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # id → project, ref
+    fresh: Lru[str, Fresh] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # by trajectory id
+    moved: Lru[str, TrajectoryRef] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # sealed → its continuation
+    leaves: Lru[tuple[str, bytes], Parent] = field(default_factory=lambda: Lru(_LEAVES))  # (trajectory, node)
+    hashes: Lru[Parent, bytes] = field(default_factory=lambda: Lru(_LEAVES))  # blocks of prompt + sampled ids
+    issued: Lru[tuple[str, str], tuple[Parent, str]] = field(default_factory=lambda: Lru(_ISSUED))
+    # (project, trace) → the trajectory of its calls; "" where they are of several
+    traces: Lru[tuple[str, str], str] = field(default_factory=lambda: Lru(_ATTEMPTS))
+    # (project, hash of the body) → requests with it
+    attempts: Lru[tuple[str, bytes], tuple[Earlier, ...]] = field(
+        default_factory=lambda: Lru(_ATTEMPTS)
+    )  # (project, body)
+    retried: Lru[tuple[str, bytes], bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # (trajectory, body)
+    superseded: Lru[str, tuple[str, bytes]] = field(default_factory=lambda: Lru(_ATTEMPTS))  # call → its attempt
+    claimed: Lru[Parent, bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # went to a call that still runs
+    tools: Lru[tuple[str, int, int], bool] = field(
+        default_factory=lambda: Lru(_ATTEMPTS)
+    )  # requests for a tool (call, choice, position) that a tool call answers
+    touched: Lru[str, float] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # group → last_call_at as written
+    _chains: Lru[int, tuple[bytes, Sequence[Message], list[bytes]]] = field(default_factory=lambda: Lru(64))
+    deletions: dict[str, int] = field(default_factory=dict)  # by project, how many it had seen when all this was true
+
+    def forget(self, deletions: Mapping[str, int]) -> None:
+        """Something was deleted: forget all that speaks of the store. What has no row yet stays."""
+        for cache in fields(self):
+            if cache.name not in _NOT_OF_THE_STORE and cache.default_factory is not MISSING:
+                setattr(self, cache.name, cache.default_factory())
+        self.deletions |= deletions
+
+    def chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
+        """`canonical.chain`, remembered for the writer, who will ask for the same list."""
+        chain = canonical.chain(key, messages)
+        self._chains.put(id(messages), (key, messages, chain))
+        return chain
+
+    def take_chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
+        """What `chain` said of this very list, which is then forgotten: it holds a whole request."""
+        known = self._chains.get(id(messages))
+        self._chains.drop(id(messages))
+        return self._chain_of(known, key, messages)
+
+    def known_chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
+        """What `chain` said of this very list, which stays known."""
+        return self._chain_of(self._chains.get(id(messages)), key, messages)
+
+    def _chain_of(
+        self, known: tuple[bytes, Sequence[Message], list[bytes]] | None, key: bytes, messages: Sequence[Message]
+    ) -> list[bytes]:
+        # the entry holds the list, so its id is not another's
+        if known is not None and known[1] is messages and known[0] == key and len(known[2]) == len(messages):
+            return known[2]
+        return canonical.chain(key, messages)
+
+    def forget_address(self, project_id: str, ref: TrajectoryRef) -> None:
+        """A trajectory was closed: whoever uses its address next gets a continuation."""
+        if ref.external_id is not None:
+            self.addresses.drop((project_id, ref.group_external_id or "", ref.external_id))
+        self.refs.drop(ref.id)

@@ -1,0 +1,277 @@
+"""A turn as rows of the store, made before the transaction begins.
+
+Owns: the order of columns, what of a turn is new (messages, blobs, tokens). Refuses: SQL, and where the turn belongs:
+its trajectory may turn out to be sealed, so the row of the call itself is made last (`call_row`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import orjson
+
+from recorder.capture.memory import Memory
+from recorder.content import canonical, media, tokens
+from recorder.content.tool_requests import requests_in
+from recorder.content.trainable import untrainable_reason
+from recorder.content.turns import Address, Message, Parent, SampledChoice, TrajectoryRef, Turn
+from recorder.errors import RecorderError
+from recorder.states import CallState, Confidence, TurnKind
+
+Row = tuple[Any, ...]
+ROW_BYTES = 2048  # of a prepared turn's ids, numbers and objects, roughly
+CHOICE_EXTRAS = "choice_extras"  # in response_meta: what each choice said beside its message (reasoning …)
+STATED_KIND = "stated_kind"  # in response_meta: the client said what kind of turn it was
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """What the process remembers of a sampled choice once it is committed."""
+
+    parent: Parent
+    node: bytes | None
+    hashes: bytes  # of the blocks that end inside the sampled ids
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A turn, ready to be written. It holds rows, not the request: what waits in the queue is bounded in bytes."""
+
+    call_id: str
+    project_id: str
+    state: CallState
+    alias_id: str | None
+    version_id: str | None
+    address: Address
+    trajectory: TrajectoryRef  # as attributed; it may turn out to be sealed
+    parent: Parent | None
+    body_hash: bytes
+    retry_count: int
+    started_at: float
+    issued_ids: Sequence[tuple[str, str, int]]
+    confidence: Confidence
+    tool_requests: Sequence[Row]  # choice, position, tool-call id, match
+    leaf_choice: int | None  # None: the call does not end the main path
+    nodes: Sequence[Row]
+    blobs: Sequence[Row]
+    node_blobs: Sequence[Row]
+    choices: Sequence[Row]
+    leaves: Sequence[Leaf]
+    prompt: bytes | None  # packed ids
+    prompt_hashes: bytes
+    row_middle: Row  # the call's columns between trajectory and prompt
+    row_end: Row  # and those behind the prompt
+    size_bytes: int
+    deletions: int  # what `Memory.deletions` was: with another count, what is left out here may not be in the store
+
+
+def json_text(value: object) -> str:
+    """`value` as JSON, in the order it has."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # integers beyond 64 bits, lone surrogates
+        return json.dumps(value, separators=(",", ":"), default=_as_dict)
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
+    """Everything about `turn` that does not depend on its trajectory. Raises RecorderError for what no row can hold."""
+    try:
+        return _prepare(turn, key, memory)
+    except (TypeError, ValueError, OverflowError, AttributeError) as e:
+        raise RecorderError(f"call {turn.call_id} cannot be recorded: {type(e).__name__}: {e}") from e
+
+
+def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
+    request, attribution = turn.request, turn.attribution
+    writing = _Writing(turn.project_id, key, memory)
+    redacted = turn.redacted
+    prompt_node = writing.messages(request.messages, redacted.messages if redacted else ())
+    prompt = tokens.pack_ids(turn.prompt_token_ids) if turn.prompt_token_ids is not None else None
+    seed = tokens.chain_seed(key)
+    hashes = tokens.block_hashes(prompt, seed) if prompt else b""
+    choices, leaves = [], []
+    for choice in turn.choices:
+        touched = redacted is not None and choice.index in redacted.choices
+        node = writing.sampled(choice.message, prompt_node, len(request.messages), touched)
+        row, leaf = _choice(turn, choice, node, prompt, hashes, seed)
+        choices.append(row)
+        leaves.append(leaf)
+    middle = _row_middle(turn, prompt_node, writing)
+    return Prepared(
+        call_id=turn.call_id,
+        project_id=turn.project_id,
+        state=turn.state,
+        alias_id=turn.alias_id,
+        version_id=turn.version_id,
+        address=turn.address,
+        trajectory=attribution.trajectory,
+        parent=attribution.parent,
+        body_hash=request.body_hash,
+        retry_count=request.retry_count,
+        started_at=turn.started_at,
+        issued_ids=turn.issued_ids,
+        confidence=attribution.confidence,
+        tool_requests=_tool_requests(turn, key),
+        leaf_choice=_leaf_choice(turn),
+        nodes=writing.nodes,
+        blobs=writing.blobs,
+        node_blobs=writing.node_blobs,
+        choices=choices,
+        leaves=leaves,
+        prompt=prompt,
+        prompt_hashes=hashes,
+        row_middle=middle,
+        row_end=(turn.http_status, turn.error, turn.started_at, turn.first_token_at, turn.finished_at),
+        size_bytes=writing.size_bytes + 2 * len(prompt or b"") + sum(_size(row) for row in choices) + ROW_BYTES,
+        deletions=memory.deletions.get(turn.project_id, 0),
+    )
+
+
+def _tool_requests(turn: Turn, key: bytes) -> list[Row]:
+    if turn.state is not CallState.COMPLETE:
+        return []
+    return [(c.index, *asked) for c in turn.choices for asked in requests_in(key, c.message)]
+
+
+def _leaf_choice(turn: Turn) -> int | None:
+    if turn.state is not CallState.COMPLETE or turn.turn_kind is not TurnKind.MAIN:
+        return None
+    if turn.attribution.confidence is Confidence.HINT:  # perhaps another run's: not what this one is judged by
+        return None
+    return min((choice.index for choice in turn.choices), default=None)
+
+
+def _row_middle(turn: Turn, prompt_node: bytes | None, writing: _Writing) -> Row:
+    request, parent, form = turn.request, turn.attribution.parent, turn.request.response_format
+    return (
+        parent.call_id if parent else None,
+        parent.choice if parent else None,
+        turn.alias_id,
+        turn.version_id,
+        turn.base_fingerprint,
+        request.model,
+        request.dialect,
+        request.endpoint,
+        request.stream,
+        turn.state.value,
+        None,  # superseded_by
+        turn.turn_kind.value,
+        turn.attribution.source,
+        turn.attribution.confidence.value,
+        prompt_node,
+        writing.blob("tools", request.tools) if request.tools else None,
+        writing.blob("response_format", form) if form is not None else None,
+        writing.blob("request", request.rest) if request.rest else None,
+        request.body_hash,
+        request.retry_count,
+        json_text(request.sampling),
+        json_text(turn.usage) if turn.usage is not None else None,
+        _response_meta(turn),
+    )
+
+
+class _Writing:
+    """Collects the messages and blobs of one turn that are not known to be written."""
+
+    def __init__(self, project_id: str, key: bytes, memory: Memory) -> None:
+        self._project_id = project_id
+        self._key = key
+        self._memory = memory
+        self.nodes: list[Row] = []
+        self.blobs: list[Row] = []
+        self.node_blobs: list[Row] = []
+        self.size_bytes = 0
+
+    def messages(self, messages: Sequence[Message], redacted: Collection[int]) -> bytes | None:
+        chain = self._memory.take_chain(self._key, messages)
+        known = len(chain)
+        # a node is written with all above it, so the last known one ends the search
+        while known and chain[known - 1] not in self._memory.nodes:
+            known -= 1
+        for depth in range(known, len(chain)):
+            self._node(chain[depth], chain[depth - 1] if depth else None, depth, messages[depth], depth in redacted)
+        return chain[-1] if chain else None
+
+    def sampled(self, message: Message | None, parent: bytes | None, depth: int, redacted: bool) -> bytes | None:
+        if message is None:
+            return None
+        node = canonical.node_id(self._key, parent, message)
+        if node not in self._memory.nodes:
+            said = {k: v for k, v in message.items() if k not in canonical.ECHO_EXTRAS}
+            self._node(node, parent, depth, said, redacted)
+        return node
+
+    def blob(self, kind: str, value: object) -> bytes:
+        content = canonical.dumps(value)
+        return self._blob(kind, canonical.content_id(self._key, content), content)
+
+    def _node(self, node: bytes, parent: bytes | None, depth: int, message: Message, redacted: bool) -> None:
+        bare, taken = media.take_out(self._key, message)
+        for blob, content in taken.items():
+            self._blob("media", blob, content)
+            self.node_blobs.append((node, blob))
+        text = json_text(bare)
+        self.size_bytes += len(text)
+        self.nodes.append((node, self._project_id, parent, depth, str(message.get("role", "")), text, redacted))
+
+    def _blob(self, kind: str, blob: bytes, content: bytes) -> bytes:
+        if blob not in self._memory.blobs:
+            self.size_bytes += len(content)
+            self.blobs.append((blob, self._project_id, kind, content))
+        return blob
+
+
+def _choice(
+    turn: Turn, choice: SampledChoice, node: bytes | None, prompt: bytes | None, hashes: bytes, seed: bytes
+) -> tuple[Row, Leaf]:
+    ids = tokens.pack_ids(choice.token_ids) if choice.token_ids is not None else None
+    logprobs = tokens.pack_logprobs(choice.logprobs) if choice.logprobs is not None else None
+    ended = tokens.extend_hashes(prompt, hashes, ids, seed) if prompt is not None and ids else b""
+    reason = untrainable_reason(turn, choice)
+    row = (
+        turn.call_id,
+        choice.index,
+        node,
+        ids,
+        logprobs,
+        ended,
+        choice.finish_reason,
+        reason is None,
+        str(reason) if reason is not None else None,
+    )
+    return row, Leaf(Parent(turn.call_id, choice.index), node, ended)
+
+
+def _response_meta(turn: Turn) -> str | None:
+    beside = {str(c.index): extras for c in turn.choices if c.message and (extras := canonical.extras(c.message))}
+    meta: dict[str, Any] = {**(turn.response_meta or {}), **({CHOICE_EXTRAS: beside} if beside else {})}
+    if turn.stated_kind is not None:
+        meta[STATED_KIND] = True
+    return json_text(meta) if meta else None
+
+
+def _size(choice: Row) -> int:
+    return len(choice[3] or b"") + len(choice[4] or b"")
+
+
+def call_row(prepared: Prepared, trajectory_id: str, parent_hashes: bytes) -> Row:
+    """The row of the call, in the order of the schema's columns.
+
+    `parent_hashes` are the block hashes of the parent's prompt and sampled ids: what the prompt shares with these is
+    not stored again.
+    """
+    length = shared = delta = hashes = None
+    if prepared.prompt is not None:
+        length = len(prepared.prompt) // tokens.ID_BYTES
+        shared = tokens.shared_prefix(prepared.prompt_hashes, parent_hashes) if parent_hashes else 0
+        delta = prepared.prompt[shared * tokens.ID_BYTES :]
+        hashes = prepared.prompt_hashes[shared // tokens.BLOCK * tokens.HASH_BYTES :]
+    head = (prepared.call_id, prepared.project_id, trajectory_id)
+    return (*head, *prepared.row_middle, length, shared, delta, hashes, *prepared.row_end)

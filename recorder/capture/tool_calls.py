@@ -1,0 +1,219 @@
+"""Tool calls that went through the gateway: which model turn asked for each, and writing them down.
+
+Owns: the choice among requests that still wait (`choose`), a call's place where its caller stated one. Refuses: MCP,
+and guessing: where requests of several runs wait for the same call, it belongs to none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from recorder.capture import rows
+from recorder.capture import statements as sql
+from recorder.capture.memory import Memory
+from recorder.capture.placing import Place
+from recorder.capture.writer import PlaceJob, ToolJob, Writer
+from recorder.content.redaction import Redaction
+from recorder.content.tool_requests import match
+from recorder.content.turns import Address, TrajectoryRef
+from recorder.ids import first_id_at, new_id
+from recorder.states import Confidence, ToolOutcome
+from recorder.store.lanes import Executor, Lane
+
+WINDOW_S: Final = 900.0  # how long a model's request waits for its call: as long as a run may idle by default
+ROW_BYTES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A model's request for a tool: one tool call in one sampled message."""
+
+    call_id: str
+    choice: int
+    position: int
+    tool_call_id: str | None
+    trajectory_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Which run and which request a tool call belongs to, and how that is known."""
+
+    source: str  # path, key, header, traceparent, trace, arguments, none
+    confidence: Confidence
+    trajectory_id: str | None = None
+    asked: Asked | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One tool call, ended: everything that is written about it."""
+
+    id: str
+    project_id: str
+    joined: Joined
+    server: str | None
+    name: str  # as the agent called it
+    tool: str  # as its server calls it
+    arguments: Mapping[str, Any]
+    outcome: ToolOutcome
+    result: Mapping[str, Any] | None
+    error: str | None
+    annotations: Mapping[str, Any] | None
+    started_at: float
+    finished_at: float
+
+
+def choose(waiting: Sequence[Asked]) -> tuple[Confidence, Asked | None]:
+    """Which of the requests that wait for this very call is answered by it: the first, unless several runs wait."""
+    if not waiting:
+        return Confidence.NEW, None
+    if len({asked.trajectory_id for asked in waiting}) > 1:
+        return Confidence.AMBIGUOUS, None
+    return Confidence.EXACT, min(waiting, key=lambda a: (a.call_id, a.choice, a.position))
+
+
+class ToolCalls:
+    """The recorder's half of the gateway. One a recorder."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        writer: Writer,
+        memory: Memory,
+        key_of: Callable[[str], Awaitable[bytes]],
+        redaction: Redaction,
+    ) -> None:
+        self._lane = lane
+        self._writer = writer
+        self._memory = memory
+        self._key_of = key_of
+        self._redaction = redaction
+
+    async def join(
+        self,
+        project_id: str,
+        name: str,
+        arguments: Any,
+        *,
+        stated: str | None = None,
+        source: str = "none",
+        confidence: Confidence = Confidence.STATED,
+    ) -> Joined:
+        """Find the request that a call answers: in the run `stated` (a trajectory's id), else in any, if it is sure.
+
+        The request is taken: no other call of this process gets it, unless `release` gives it back.
+        """
+        waiting = await self._waiting(project_id, name, arguments, stated)
+        found, asked = choose(waiting)
+        if asked is not None:
+            self._memory.tools.put((asked.call_id, asked.choice, asked.position), True)
+        if stated is not None:
+            return Joined(source, confidence, stated, asked)
+        if asked is None:
+            return Joined("arguments" if waiting else "none", found if waiting else Confidence.NEW)
+        return Joined("arguments", found, asked.trajectory_id, asked)
+
+    def release(self, joined: Joined) -> None:
+        """The call did not answer its request: the same call comes again."""
+        if joined.asked is not None:
+            self._memory.tools.drop((joined.asked.call_id, joined.asked.choice, joined.asked.position))
+
+    async def run_at(self, project_id: str, address: Address) -> str:
+        """The id of the newest trajectory at an address, ended or not; where there is none, one is opened."""
+        assert address.trajectory is not None
+        known = self._memory.addresses.get((project_id, address.group or "", address.trajectory))
+        if known is not None:
+            return known.id
+        place = _place(project_id, address)
+        found = await self._lane.read(lambda ex: _newest(ex, place))
+        if found is not None:
+            return found
+        done: asyncio.Future[TrajectoryRef] = asyncio.get_running_loop().create_future()
+        # Not remembered: the first model call is to give it its alias, its version and its group.
+        self._writer.submit(PlaceJob(place, done, remembered=False))
+        return (await done).id
+
+    async def commit(self, call: ToolCall) -> None:
+        """Write a tool call; returns when it is durable, raises StoreUnavailable where it is not."""
+        if call.outcome is ToolOutcome.INPUT_REQUIRED:
+            self.release(call.joined)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        row = _row(self._redacted(call))
+        self._writer.submit(ToolJob(row, call.joined.trajectory_id, done, ROW_BYTES + _size(row)))
+        await done
+
+    def _redacted(self, call: ToolCall) -> ToolCall:
+        if not self._redaction:
+            return call
+        seen = self._redaction
+        return replace(
+            call,
+            arguments=seen.value(call.arguments),
+            result=seen.value(call.result) if call.result is not None else None,
+            error=seen.text(call.error) if call.error is not None else None,
+        )
+
+    async def _waiting(self, project_id: str, name: str, arguments: Any, home: str | None) -> list[Asked]:
+        # requests are kept as they were redacted, so a call is looked for in the same words
+        wanted = match(await self._key_of(project_id), name, self._redaction.value(arguments))
+        since = first_id_at("call", time.time() - WINDOW_S)
+        found = await self._lane.read(lambda ex: ex.all(sql.TOOL_REQUESTS, match=wanted, since=since))
+        waiting = [Asked(*row) for row in found if row[4] == home or home is None]
+        return [a for a in waiting if (a.call_id, a.choice, a.position) not in self._memory.tools]
+
+
+def _newest(ex: Executor, place: Place) -> str | None:
+    values = {"project": place.project_id, "groups": [place.address_group], "ids": [place.external_id]}
+    found = sorted(ex.all(sql.AT_ADDRESSES, **values), key=lambda row: row[4])  # by sequence
+    return found[-1][0] if found else None
+
+
+def _place(project_id: str, address: Address) -> Place:
+    return Place(
+        trajectory_id=new_id("traj"),
+        project_id=project_id,
+        alias_id=None,
+        address_group=address.group or "",
+        external_id=address.trajectory,
+        implicit_key=None,
+        group_size=address.group_size,
+        purpose=address.purpose.value,
+        origin=address.origin.value,
+        tags=rows.json_text(dict(address.tags)),
+        offered_version=None,
+        started_at=0.0,  # the store's clock
+    )
+
+
+def _row(call: ToolCall) -> tuple[Any, ...]:
+    asked = call.joined.asked
+    return (
+        call.id,
+        call.project_id,
+        call.joined.trajectory_id,
+        asked.call_id if asked else None,
+        asked.choice if asked else None,
+        asked.position if asked else None,
+        asked.tool_call_id if asked else None,
+        call.joined.source,
+        call.joined.confidence.value,
+        call.server,
+        call.name,
+        call.tool,
+        rows.json_text(call.arguments),
+        call.outcome.value,
+        rows.json_text(call.result) if call.result is not None else None,
+        call.error,
+        rows.json_text(call.annotations) if call.annotations is not None else None,
+        call.started_at,
+        call.finished_at,
+    )
+
+
+def _size(row: Sequence[Any]) -> int:
+    return sum(len(value) for value in row if isinstance(value, str))

@@ -1,0 +1,335 @@
+"""The writer: one background task a process that commits what is queued, in groups.
+
+Owns: the queue and its bound in bytes, batches, what happens when one fails, what is remembered once one is committed.
+Refuses: statements (`recorder.capture.batch`), attribution, and what a caller does when its turn could not be written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.capture import batch as batches
+from recorder.capture.batch import Batch, Outcome, Written
+from recorder.capture.memory import Memory
+from recorder.capture.placing import Place
+from recorder.capture.remember import remember, remember_ref
+from recorder.capture.rows import Prepared
+from recorder.content.turns import Parent, TrajectoryRef
+from recorder.errors import Stale, StoreUnavailable
+from recorder.groups.closing import Closing, close_trajectories
+from recorder.lineage.lookup import hashes_of
+from recorder.settings import RecorderSettings
+from recorder.states import CallState, TrajectoryState
+from recorder.store.lanes import Executor, Lane, Row
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class TurnJob:
+    """A turn to write; with state OPEN, the row that shows a running call."""
+
+    prepared: Prepared
+    place: Place | None  # where its trajectory had no row when it was queued
+    done: asyncio.Future[None] | None
+
+    @property
+    def size_bytes(self) -> int:
+        """What it holds in memory."""
+        return self.prepared.size_bytes
+
+
+@dataclass(slots=True)
+class PlaceJob:
+    """An addressed trajectory to find or make."""
+
+    place: Place
+    done: asyncio.Future[TrajectoryRef]
+    remembered: bool = True
+    size_bytes: int = 1024
+
+
+@dataclass(slots=True)
+class ToolJob:
+    """A tool call to write."""
+
+    row: Row
+    trajectory_id: str | None
+    done: asyncio.Future[None]
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class CloseJob:
+    """A trajectory to close behind its queued turns."""
+
+    ref: TrajectoryRef
+    project_id: str
+    state: TrajectoryState
+    reason: str
+    done: asyncio.Future[None]
+    size_bytes: int = 256
+
+
+Job = TurnJob | PlaceJob | CloseJob | ToolJob
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the writer did so far, and what waits."""
+
+    commits: int = 0
+    committed_turns: int = 0
+    failed_commits: int = 0
+    unrecorded_turns: int = 0
+    queued_turns: int = 0
+    queued_bytes: int = 0
+
+
+class Writer:
+    """The queue and the task that empties it."""
+
+    def __init__(self, lane: Lane, settings: RecorderSettings, memory: Memory) -> None:
+        self._lane = lane
+        self._settings = settings
+        self._memory = memory
+        self._queue: deque[Job] = deque()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._shown: set[str] = set()  # calls whose row as an open call is written
+        self._ended: set[str] = set()  # calls that wait in the queue with their end
+        self.counts = Counts()
+
+    def start(self) -> None:
+        """Start the task."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="recorder-writer")
+
+    async def stop(self) -> None:
+        """Commit what is queued, then end."""
+        self._stopping = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+
+    def submit(self, job: Job) -> None:
+        """Queue a job. Raises StoreUnavailable at once where the queue is full or the writer is not running."""
+        if self._task is None or self._task.done() or self._stopping:
+            raise StoreUnavailable("the recorder's writer is not running: the turn is not recorded")
+        if self.counts.queued_bytes + job.size_bytes > self._settings.queue_bytes:
+            raise StoreUnavailable(
+                f"the recorder's queue is full ({self.counts.queued_bytes} bytes wait, recorder.queue_bytes is "
+                f"{self._settings.queue_bytes}): the store commits too slowly. Look at its disk and at who holds it."
+            )
+        self._queue.append(job)
+        self.counts.queued_bytes += job.size_bytes
+        if isinstance(job, TurnJob):
+            self.counts.queued_turns += 1
+            if job.prepared.state is not CallState.OPEN:
+                self._ended.add(job.prepared.call_id)
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while not (self._stopping and not self._queue):
+            await self._wake.wait()
+            self._wake.clear()
+            await asyncio.sleep(0)  # what ends in the same round of the event loop is committed together
+            while self._queue:
+                await self._write(self._take())
+
+    def _take(self) -> list[Job]:
+        jobs: list[Job] = []
+        while self._queue and len(jobs) < self._settings.batch_turns:
+            job = self._queue.popleft()
+            self.counts.queued_bytes -= job.size_bytes
+            if isinstance(job, TurnJob):
+                self.counts.queued_turns -= 1
+            jobs.append(job)
+        return jobs
+
+    async def _write(self, jobs: Sequence[Job]) -> None:
+        """Commit jobs together; where that fails by one of them, each alone, so that the others do not fail with it."""
+        jobs = self._still_true(jobs)
+        transaction = _Transaction(jobs)
+        try:
+            await self._commit(transaction)
+        except Stale as e:
+            self._memory.forget(e.deletions)
+            await self._write(jobs)
+        # A boundary: whatever a batch meets is an answer to its callers, and the writer goes on.
+        except Exception as e:  # noqa: BLE001
+            self.counts.failed_commits += 1
+            if len(jobs) == 1 or (isinstance(e, StoreUnavailable) and not transaction.began):
+                for job in jobs:
+                    self._fail(job, e)
+                return
+            log.warning("a commit of %d jobs failed (%s); trying each alone", len(jobs), e)
+            for job in jobs:
+                await self._write([job])
+
+    def _still_true(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs without turns that were prepared before a deletion: these go back to whoever waits for them."""
+        kept: list[Job] = []
+        for job in jobs:
+            if not isinstance(job, TurnJob) or self._prepared_now(job.prepared):
+                kept.append(job)
+            elif job.done is not None and not job.done.done():
+                self._ended.discard(job.prepared.call_id)
+                job.done.set_exception(Stale(self._memory.deletions))
+            elif job.prepared.state is not CallState.OPEN:  # its caller has stopped waiting, and held the turn
+                self._fail(job, Stale(self._memory.deletions))
+        return kept
+
+    def _prepared_now(self, turn: Prepared) -> bool:
+        return turn.deletions == self._memory.deletions.get(turn.project_id, 0)
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        if isinstance(job, TurnJob):
+            turn = job.prepared
+            self._ended.discard(turn.call_id)
+            self.counts.unrecorded_turns += turn.state is not CallState.OPEN
+            log.error("call %s of project %s is not recorded: %s", turn.call_id, turn.project_id, error)
+        if job.done is None or job.done.done():
+            return
+        if not isinstance(error, StoreUnavailable):
+            cause = error
+            error = StoreUnavailable(f"the store did not take a write: {type(cause).__name__}: {cause}")
+            error.__cause__ = cause
+        job.done.set_exception(error)
+
+    async def _commit(self, transaction: _Transaction) -> None:
+        turns = [j for j in transaction.jobs if isinstance(j, TurnJob) and not self._overtaken(j)]
+        places = [j for j in transaction.jobs if isinstance(j, PlaceJob)]
+        closing = [j for j in transaction.jobs if isinstance(j, CloseJob)]
+        tools = [j for j in transaction.jobs if isinstance(j, ToolJob)]
+        hashes = await self._parent_hashes(turns)
+        written = [self._written(job, hashes) for job in turns]
+        batch = Batch(
+            turns=written,
+            places=[j.place for j in places],
+            moves=self._moves(turns),
+            touched=self._touched(turns),
+            resettle=self._resettle(turns),
+            tool_calls=[(j.row, j.trajectory_id) for j in tools],
+            deletions={j.prepared.project_id: j.prepared.deletions for j in turns},
+            ending=self._ending(turns, closing),
+        )
+
+        def work(ex: Executor) -> Outcome:
+            transaction.began = True
+            return batches.write(ex, batch)
+
+        async def close(conn: AsyncConnection, outcome: Outcome) -> None:
+            done = [outcome.ref(w.prepared.trajectory).id for w in written if _ends(w.prepared)]
+            asked = {job.ref.id: Closing(job.ref.id, job.state, job.reason) for job in reversed(closing)}
+            ended = {id_: Closing(id_, TrajectoryState.COMPLETED, "done") for id_ in done}
+            await close_trajectories(conn, list((asked | ended).values()))
+
+        ends = bool(closing) or any(_ends(w.prepared) for w in written)
+        outcome = await self._lane.write(work, close if ends else None)
+        remember(self._memory, written, outcome)
+        self._ended.difference_update(j.prepared.call_id for j in turns)
+        self._note_shown(turns)
+        self._answer(turns, places, closing, outcome)
+        for tool in tools:
+            _resolve(tool.done)
+
+    def _overtaken(self, job: TurnJob) -> bool:
+        """Whether a call that was to be shown as open has ended meanwhile."""
+        turn = job.prepared
+        return turn.state is CallState.OPEN and (turn.call_id in self._ended or turn.call_id in self._shown)
+
+    async def _parent_hashes(self, turns: Sequence[TurnJob]) -> dict[Parent, bytes]:
+        """The block hashes of the choices that calls go on from, for their prompts to be stored as differences."""
+        hashes: dict[Parent, bytes] = {}
+        for job in turns:
+            parent = job.prepared.parent
+            if parent is not None and job.prepared.prompt_hashes:
+                known = self._memory.hashes.get(parent)
+                hashes[parent] = (
+                    known if known is not None else await self._lane.read(partial(hashes_of, parent=parent))
+                )
+        return hashes
+
+    def _written(self, job: TurnJob, hashes: Mapping[Parent, bytes]) -> Written:
+        turn = job.prepared
+        asked, parent = turn.trajectory, turn.parent
+        home = self._memory.moved.get(asked.id) or asked
+        return Written(
+            prepared=turn,
+            parent_hashes=hashes.get(parent, b"") if parent is not None else b"",
+            place=job.place if asked.id in self._memory.fresh else None,
+            was_open=turn.call_id in self._shown,
+            retried=turn.retry_count > 0 or (home.id, turn.body_hash) in self._memory.retried,
+        )
+
+    def _note_shown(self, turns: Sequence[TurnJob]) -> None:
+        for turn in (j.prepared for j in turns):
+            if turn.state is CallState.OPEN:
+                self._shown.add(turn.call_id)
+            else:
+                self._shown.discard(turn.call_id)
+
+    def _moves(self, turns: Sequence[TurnJob]) -> dict[str, TrajectoryRef]:
+        asked = {j.prepared.trajectory.id for j in turns}
+        return {id_: ref for id_ in asked if (ref := self._memory.moved.get(id_)) is not None}
+
+    def _touched(self, turns: Sequence[TurnJob]) -> dict[str, float]:
+        ids = {j.prepared.trajectory.group_id for j in turns}
+        return {id_: at for id_ in ids if id_ is not None and (at := self._memory.touched.get(id_)) is not None}
+
+    def _ending(self, turns: Sequence[TurnJob], closing: Sequence[CloseJob]) -> set[str]:
+        refs = [*(j.prepared.trajectory for j in turns if _ends(j.prepared)), *(j.ref for j in closing)]
+        return {group for ref in refs if (group := (self._memory.moved.get(ref.id) or ref).group_id) is not None}
+
+    def _resettle(self, turns: Sequence[TurnJob]) -> set[tuple[str, bytes]]:
+        parents = (j.prepared.parent for j in turns)
+        keys = (self._memory.superseded.get(p.call_id) for p in parents if p is not None)
+        return {key for key in keys if key is not None}
+
+    def _answer(
+        self, turns: Sequence[TurnJob], places: Sequence[PlaceJob], closing: Sequence[CloseJob], outcome: Outcome
+    ) -> None:
+        self.counts.commits += 1
+        self.counts.committed_turns += sum(j.prepared.state is not CallState.OPEN for j in turns)
+        for place, ref in zip(places, outcome.placed, strict=True):
+            if place.remembered:
+                remember_ref(self._memory, place.place.project_id, ref)
+            if not place.done.done():
+                place.done.set_result(ref)
+        for job in turns:
+            if _ends(job.prepared):
+                self._memory.forget_address(job.prepared.project_id, outcome.ref(job.prepared.trajectory))
+        for close in closing:
+            self._memory.forget_address(close.project_id, close.ref)
+        for job in turns:
+            _resolve(job.done)
+        for close in closing:
+            _resolve(close.done)
+
+
+def _ends(prepared: Prepared) -> bool:
+    """Whether the call's caller said that it ends the trajectory, and it was answered: SDKs send failed ones again."""
+    return prepared.address.done and prepared.state is CallState.COMPLETE
+
+
+def _resolve(done: asyncio.Future[None] | None) -> None:
+    if done is not None and not done.done():  # its caller may have stopped waiting
+        done.set_result(None)
+
+
+class _Transaction:
+    """The jobs of one commit, and whether it came as far as writing them."""
+
+    __slots__ = ("began", "jobs")
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = jobs
+        self.began = False

@@ -1,0 +1,286 @@
+"""`hone trajectories`, `groups`, `show`, `export`, `ledger` and `delete`: what was recorded, on a terminal.
+
+Owns: reading arguments and printing. Refuses: queries, and the look of things (`recorder.commands.terminal`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from recorder.commands.store import db, keys
+from recorder.commands.support import Context, When, echo_json, run, show_table, to_json
+from recorder.commands.support import show as print_shown
+from recorder.errors import NotFound
+from recorder.states import GroupState, Purpose, TrajectoryState
+
+if TYPE_CHECKING:
+    from recorder.reading.views import CallView, GroupView, TrajectoryView
+    from recorder.store.database import Store
+    from recorder.upkeep.deletion import Deleted
+    from recorder.work.scores import StoredScore
+
+__all__ = ["db", "delete", "export", "groups", "keys", "ledger", "show", "trajectories"]
+
+_limit = click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest first.")
+_alias = click.option("--alias", help="Of this alias only.")
+
+
+@click.command()
+@click.option("--state", "states", multiple=True, type=click.Choice([s.value for s in TrajectoryState]))
+@click.option("--purpose", type=click.Choice([p.value for p in Purpose]))
+@click.option("--group", help="Of this group only (its id, or the one its caller gave).")
+@_alias
+@_limit
+@click.pass_obj
+def trajectories(
+    context: Context, states: tuple[str, ...], purpose: str | None, group: str | None, alias: str | None, limit: int
+) -> None:
+    """List recorded runs, newest first."""
+    from recorder.reading.listing import list_trajectories
+
+    wanted = [TrajectoryState(s) for s in states]
+    of_purpose = Purpose(purpose) if purpose else None
+    found = run(
+        context,
+        lambda store, project: list_trajectories(
+            store, project, states=wanted, purpose=of_purpose, alias=alias, group=group, limit=limit
+        ),
+    )
+    if context.json:
+        echo_json(found)
+        return
+    from recorder.commands.terminal import number, when
+
+    columns = ("trajectory", "id", "group", "version", "state", "why", "purpose", "calls", "reward", "started")
+    rows = [
+        (t.id, t.external_id, t.group_external_id or t.group_id, t.version or t.alias, t.state,
+         t.selection or t.end_reason, t.purpose, t.call_count, number(t.reward), when(t.started_at))
+        for t in found
+    ]  # fmt: skip
+    show_table(columns, rows, right=("calls", "reward"))
+
+
+@click.command()
+@click.option("--state", "states", multiple=True, type=click.Choice([s.value for s in GroupState]))
+@click.option("--campaign", help="Of this campaign only (its id).")
+@_alias
+@_limit
+@click.pass_obj
+def groups(context: Context, states: tuple[str, ...], campaign: str | None, alias: str | None, limit: int) -> None:
+    """List groups of runs, newest first."""
+    from recorder.reading.listing import list_groups
+
+    wanted = [GroupState(s) for s in states]
+    found = run(
+        context,
+        lambda store, project: list_groups(
+            store, project, states=wanted, alias=alias, campaign_id=campaign, limit=limit
+        ),
+    )
+    if context.json:
+        echo_json(found)
+        return
+    from recorder.commands.terminal import number, when
+
+    columns = ("group", "id", "version", "state", "why", "members", "reward", "from", "to", "opened")
+    rows = [
+        (g.id, g.external_id, g.version or g.alias, g.state, g.reason,
+         f"{g.members}/{g.declared_size}" if g.declared_size else g.members,
+         number(g.reward_mean), number(g.reward_min), number(g.reward_max), when(g.opened_at))
+        for g in found
+    ]  # fmt: skip
+    show_table(columns, rows, right=("members", "reward", "from", "to"))
+
+
+@click.command()
+@click.argument("object_id", metavar="ID")
+@click.option("--group", help="The group part of the run's address, where runs of several groups share an id.")
+@click.option("--full", is_flag=True, help="Show long messages whole.")
+@click.pass_obj
+def show(context: Context, object_id: str, group: str | None, full: bool) -> None:
+    """Show one run, call or group: by Hone's id, or by the one its caller gave."""
+    found = run(context, lambda store, project: _find(store, project, object_id, group))
+    from recorder.commands import terminal
+    from recorder.reading.views import CallView, TrajectoryView
+
+    kind = {TrajectoryView: "trajectory", CallView: "call"}.get(type(found.view), "group")
+    if context.json:
+        echo_json({"kind": kind, kind: found.view, "score": found.score})
+    elif isinstance(found.view, TrajectoryView):
+        print_shown(terminal.trajectory(found.view, found.score, found.versions, full=full))
+    elif isinstance(found.view, CallView):
+        print_shown(terminal.call(found.view, found.versions, full=full))
+    else:
+        print_shown(terminal.group(found.view, found.score, found.versions))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What an id named, with its group's current score and the names of all versions."""
+
+    view: TrajectoryView | CallView | GroupView
+    score: StoredScore | None
+    versions: dict[str, str]
+
+
+async def _find(store: Store, project: str, object_id: str, group: str | None) -> _Found:
+    from recorder.reading.transcripts import find_trajectory, load_group, trajectory_of_call
+    from recorder.registry.versions import get_versions
+
+    names = {v.id: v.name for v in await get_versions(store, project)}
+    of_call = await trajectory_of_call(store, project, object_id)
+    if of_call is not None:
+        home, score = await _run_of(store, of_call)
+        return _Found(next(c for c in home.calls if c.id == object_id), score, names)
+    try:
+        return _Found(*await _run_of(store, await find_trajectory(store, project, object_id, group)), names)
+    except NotFound:
+        group_id = await _group_id(store, project, object_id)
+    found = await load_group(store, group_id)
+    return _Found(found, await _score(store, found.current_score_id), names)
+
+
+async def _run_of(store: Store, trajectory_id: str) -> tuple[TrajectoryView, StoredScore | None]:
+    from recorder.reading.listing import current_score_of
+    from recorder.reading.transcripts import load_trajectory
+
+    view = await load_trajectory(store, trajectory_id, with_tokens=True)
+    return view, await _score(store, await current_score_of(store, view.group_id))
+
+
+async def _group_id(store: Store, project: str, object_id: str) -> str:
+    from recorder.groups.closing import find_group
+
+    try:
+        return await find_group(store, project, object_id)
+    except NotFound as e:
+        raise NotFound(
+            f"no run, call or group {object_id!r} in project {project!r}: `hone trajectories`, `hone groups` list them"
+        ) from e
+
+
+async def _score(store: Store, score_id: str | None) -> StoredScore | None:
+    from recorder.work.scores import get_score
+
+    return await get_score(store, score_id) if score_id else None
+
+
+@click.command()
+@click.option("--format", "form", type=click.Choice(["raw", "openai", "tools"]), default="raw", show_default=True)
+@click.option("--trajectory", "trajectory_id", help="One run only (its id).")
+@click.option("--since", type=When(), help="Runs that began since: 24h, 7d, 2026-11-20 …")
+@click.option(
+    "--output", type=click.File("w", encoding="utf-8", lazy=True), default="-", help="File [standard output]."
+)
+@click.pass_obj
+def export(context: Context, form: str, trajectory_id: str | None, since: float | None, output: TextIO) -> None:
+    """Print one JSON line a call (raw), a tool call (tools), or fine-tuning data of completed runs (openai)."""
+
+    async def write(store: Store, project: str) -> None:
+        from recorder.reading.export import openai_lines, raw_lines, tool_lines
+        from recorder.reading.transcripts import find_trajectory
+
+        one = await find_trajectory(store, project, trajectory_id) if trajectory_id else None
+        lines = {"raw": raw_lines, "openai": openai_lines, "tools": tool_lines}[form]
+        async for row in lines(store, project, trajectory_id=one, since=since):
+            output.write(to_json(row) + "\n")
+
+    run(context, write)
+
+
+@click.command()
+@click.argument("names", metavar="TRAJECTORY...", nargs=-1, required=True)
+@click.option("--group", help="The group part of the run's address, where runs of several groups share an id.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete(context: Context, names: tuple[str, ...], group: str | None, yes: bool) -> None:
+    """Delete recorded runs for good: their calls, messages, tokens, scores and feedback.
+
+    TRAJECTORY is Hone's id, or the one its caller gave: that means all that was recorded at that address.
+    """
+    ids = run(context, lambda store, project: _named(store, project, names, group))
+    if not yes:
+        click.confirm(f"Delete {len(ids)} trajectories ({', '.join(ids)}) for good?", abort=True, err=True)
+    done, erased = run(context, lambda store, project: _delete(store, project, ids))
+    if context.json:
+        echo_json({"deleted": done, "log_erased": erased})
+        return
+    for one in done:
+        click.echo(f"Deleted {one.trajectory_id}: {one.calls} calls, {one.nodes} messages, {one.blobs} blobs.")
+    if not erased:
+        click.echo("Readers keep the store's log, which still holds the bytes. Try again when it is quiet.", err=True)
+
+
+async def _named(store: Store, project: str, names: tuple[str, ...], group: str | None) -> list[str]:
+    from recorder.upkeep.deletion import run_of
+
+    found = [id_ for name in names for id_ in await run_of(store, project, name, group)]
+    return list(dict.fromkeys(found))
+
+
+async def _delete(store: Store, project: str, ids: list[str]) -> tuple[list[Deleted], bool]:
+    from recorder.upkeep.deletion import delete_trajectory, erase
+
+    try:
+        done = [await delete_trajectory(store, project, id_) for id_ in ids]
+    finally:
+        erased = await erase(store)
+    return done, erased
+
+
+@click.command()
+@click.argument("object_id", metavar="[ID]", required=False)
+@click.option("--kind", help="Of this kind of object only: trajectory, group, call, version, step, attempt, alias.")
+@click.option("--code", help="With this reason only.")
+@click.option("--counts", is_flag=True, help="How many of each reason, by kind.")
+@click.option("--since", type=When(), help="Counted since: 24h, 7d, 2026-11-20 …")
+@_limit
+@click.pass_obj
+def ledger(
+    context: Context,
+    object_id: str | None,
+    kind: str | None,
+    code: str | None,
+    counts: bool,
+    since: float | None,
+    limit: int,
+) -> None:
+    """Show why things were left out, refused or moved: of one object, or the newest."""
+    if counts:
+        _print_counts(context, kind, since)
+        return
+
+    async def read(store: Store, project: str) -> list[Any]:
+        from recorder.store.ledger import latest
+
+        return await latest(store, project, object_kind=kind, object_id=object_id, code=code, since=since, limit=limit)
+
+    found = run(context, read)
+    if context.json:
+        echo_json(found)
+        return
+    from recorder.commands.terminal import when
+
+    rows = [(when(e.at), e.object_kind, e.object_id, e.code, json.dumps(e.detail) if e.detail else "") for e in found]
+    show_table(("at", "kind", "object", "reason", "detail"), rows)
+
+
+def _print_counts(context: Context, kind: str | None, since: float | None) -> None:
+    kinds = (kind,) if kind else ("trajectory", "group", "call", "version", "step", "attempt", "alias")
+
+    async def read(store: Store, project: str) -> dict[str, dict[str, int]]:
+        from recorder.store.ledger import counts
+
+        found = {one: await counts(store, project, one, since) for one in kinds}
+        return {one: codes for one, codes in found.items() if codes}
+
+    found = run(context, read)
+    if context.json:
+        echo_json(found)
+        return
+    rows = [(one, code, count) for one, codes in found.items() for code, count in codes.items()]
+    show_table(("kind", "reason", "objects"), rows, right=("objects",))

@@ -1,0 +1,106 @@
+"""`hone keys` and `hone db`: who may use the proxy, and the store's schema.
+
+Owns: reading arguments and printing. Refuses: what a key is (`recorder.registry.keys`), migrating
+(`recorder.store.migrate`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from recorder.commands.support import Context, echo_json, run, show_table
+
+if TYPE_CHECKING:
+    from recorder.registry.keys import KeyView
+    from recorder.store.database import Store
+
+
+@click.group()
+def keys() -> None:
+    """Create, list and revoke keys."""
+
+
+@keys.command()
+@click.argument("name")
+@click.option(
+    "--scope", "scopes", multiple=True, default=("infer",), help="infer [default], feedback, read, eval, admin."
+)
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="For how many days [for ever].")
+@click.pass_obj
+def create(context: Context, name: str, scopes: tuple[str, ...], days: float | None) -> None:
+    """Make a key called NAME and print it: it is shown this once."""
+    from recorder.registry.keys import Scope, mint
+
+    unknown = [scope for scope in scopes if scope not in set(Scope)]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(Scope)}", param_hint="--scope")
+    expires_at = None if days is None else time.time() + days * 86400
+    key, secret = run(context, lambda store, project: mint(store, project, name, scopes, expires_at=expires_at))
+    if context.json:
+        echo_json({**_key(key), "key": secret})
+        return
+    click.echo(secret)
+    click.echo(f"Key {key.id} ({', '.join(sorted(key.scopes))}). Keep it now: it is not shown again.", err=True)
+
+
+@keys.command("list")
+@click.pass_obj
+def list_(context: Context) -> None:
+    """List the project's keys, revoked ones too."""
+    from recorder.registry.keys import list_keys
+
+    found = run(context, list_keys)
+    if context.json:
+        echo_json([_key(key) for key in found])
+        return
+    from recorder.commands.terminal import when
+
+    rows = [
+        (k.id, k.name, f"{k.hint}…", " ".join(sorted(k.scopes)), k.trajectory_id, when(k.created_at),
+         "revoked" if k.revoked_at else when(k.expires_at))
+        for k in found
+    ]  # fmt: skip
+    show_table(("id", "name", "key", "scopes", "run", "made", "until"), rows)
+
+
+@keys.command()
+@click.argument("key")
+@click.pass_obj
+def revoke(context: Context, key: str) -> None:
+    """Revoke KEY (its id, or its name) for good."""
+    from recorder.registry.keys import revoke as revoke_key
+
+    gone = run(context, lambda store, project: revoke_key(store, project, key))
+    if context.json:
+        echo_json(_key(gone))
+    else:
+        click.echo(f"Key {gone.id} is revoked.")
+
+
+def _key(key: KeyView) -> dict[str, Any]:
+    return {**asdict(key), "scopes": sorted(key.scopes)}
+
+
+@click.group()
+def db() -> None:
+    """Look after the store."""
+
+
+@db.command()
+@click.pass_obj
+def upgrade(context: Context) -> None:
+    """Bring the store's schema to this program's, or make an empty store. Stop what uses it first."""
+    from recorder.store.migrate import HEAD
+
+    async def shown(store: Store, project: str) -> str:
+        return store.url.render_as_string(hide_password=True)
+
+    url = run(context, shown, migrate=True)
+    if context.json:
+        echo_json({"store": url, "schema": HEAD})
+    else:
+        click.echo(f"The store {url} has schema {HEAD}.")

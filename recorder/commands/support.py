@@ -1,0 +1,127 @@
+"""What every command of this package needs: the settings, an open store, JSON and tables on standard output.
+
+Owns: running a coroutine on the store, printing. Refuses: any single command.
+
+What takes long to import (SQLAlchemy, rich) is imported where it is needed: `hone --help` must be instant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from recorder.settings import RecorderSettings
+    from recorder.store.database import Store
+
+T = TypeVar("T")
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Settings(Protocol):
+    """What these commands read of Hone's settings."""
+
+    project: str
+    data: Path
+    recorder: RecorderSettings
+
+
+class Context(Protocol):
+    """What these commands find in click's context."""
+
+    json: bool
+
+    def settings(self) -> Settings:
+        """The settings in force."""
+
+
+def run(context: Context, read: Callable[[Store, str], Awaitable[T]], *, migrate: bool = False) -> T:
+    """Open the store, let `read(store, project)` do its work, close it. Raises StoreError, SchemaMismatch."""
+
+    async def main() -> T:
+        from recorder.store.migrate import open_store
+
+        settings = context.settings()
+        store = await open_store(settings.data, settings.recorder, migrate=migrate, project=settings.project)
+        try:
+            return await read(store, settings.project)
+        finally:
+            await store.close()
+
+    return asyncio.run(main())
+
+
+def echo_json(value: object) -> None:
+    """Print JSON."""
+    click.echo(to_json(value, indent=2))
+
+
+def to_json(value: object, *, indent: int | None = None) -> str:
+    """JSON in ASCII, since a transcript must not reach a terminal as it is; what is no number is null."""
+    form: dict[str, Any] = {"indent": indent, "separators": None if indent else (",", ":")}
+    try:
+        return json.dumps(value, allow_nan=False, default=_plain, **form)
+    except ValueError:
+        return json.dumps(_finite(json.loads(json.dumps(value, default=_plain))), **form)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain(value: object) -> object:
+    """What JSON has no form for, as something it has."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, Sequence | frozenset) else str(value)
+
+
+def show(*shown: RenderableType) -> None:
+    """Print what `recorder.commands.terminal` made."""
+    from recorder.commands.terminal import console
+
+    screen = console()
+    for one in shown:
+        screen.print(one)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
+    """Print a table; the columns in `right` hold numbers."""
+    from recorder.commands.terminal import table
+
+    show(table(columns, rows, right=right))
+
+
+class When(click.ParamType[float]):
+    """A time: an ISO date, unix seconds, or how long ago (`90m`, `24h`, `7d`). Becomes unix seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it, or fail with the forms that are known."""
+        if isinstance(value, float):
+            return value
+        if ago := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value):
+            return time.time() - float(ago[1]) * _UNITS_S[ago[2]]
+        try:
+            return float(value) if re.fullmatch(r"\d+(\.\d+)?", value) else datetime.fromisoformat(value).timestamp()
+        except ValueError:
+            self.fail(f"{value!r} is no time: use 24h, 7d, 2026-11-20, 2026-11-20T09:00 or unix seconds", param, ctx)

@@ -1,0 +1,102 @@
+"""What of a call may be trained on, and the words for what may not.
+
+Owns: the reason codes about tokens (the whole project uses these, in `choices.untrainable_reason` and in the ledger)
+and the rule for one sampled choice. Refuses: what only a trajectory, a group or a trainer can know: they use the codes.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+from recorder.content.turns import SampledChoice, Sampling, Turn
+from recorder.states import CallState, Confidence, Purpose, TurnKind
+
+MIN_TEMPERATURE = 0.1  # below it sampling is nearly greedy: the logprobs say nothing about the choice that was made
+ENGINE_MISSING_LOGPROB = -9999.0  # what vLLM writes where it has none
+TRAINED_FINISHES = frozenset({"stop", "tool_calls", "function_call"})
+
+
+class LeftOut(StrEnum):
+    """Why tokens are context (masked) and not trained on."""
+
+    # of the call
+    PURPOSE = "purpose"  # val, eval, none
+    NOT_COMPLETE = "not_complete"  # aborted, errored
+    AMBIGUOUS = "ambiguous_attribution"  # whose call it is, is not certain
+    AUXILIARY = "auxiliary_call"  # a title, a summary beside the agent's work
+    SUPERSEDED = "superseded"  # a retry took its place
+    REDACTED = "redacted"  # text was taken out of it, and its token ids with it
+    # of the sampling
+    TEMPERATURE = "temperature_below_0.1"
+    TOP_P = "top_p"
+    TOP_K = "top_k"
+    MIN_P = "min_p"
+    STRUCTURED_OUTPUT = "structured_output"
+    DISTORTED = "distorted_sampling"  # penalties, logit_bias, forced tools …
+    # of the choice
+    TRUNCATED = "finish_reason"  # anything but stop and tool_calls
+    IDS_MISSING = "token_ids_missing"
+    LOGPROBS_MISSING = "logprobs_missing"
+    LOGPROBS_MISCOUNTED = "logprobs_miscounted"
+    LOGPROBS_NOT_FINITE = "logprobs_not_finite"
+    # of the trajectory and the version
+    NOT_SELECTED = "not_selected"  # a choice of n>1 that the agent did not go on with
+    BASE_FINGERPRINT = "base_fingerprint"  # sampled by another base
+    FOREIGN_VERSION = "foreign_version"  # not an ancestor of the version that is trained
+    OVER_AGE = "over_age"  # too many steps ago
+    DELETED = "deleted"  # the trajectory whose choice it was is no more
+    OTHER_VERSION = "other_version"  # a mixed trajectory's tokens of its earlier version
+
+
+def untrainable_reason(turn: Turn, choice: SampledChoice) -> str | None:
+    """Why this choice may not be trained on, as far as the call alone can tell; None where it may."""
+    # An answer of text alone is marked as such first: other providers' models never have ids.
+    text_alone = LeftOut.IDS_MISSING if choice.message is not None and choice.token_ids is None else None
+    return _of_call(turn) or text_alone or _of_sampling(turn) or _of_choice(choice)
+
+
+def _of_call(turn: Turn) -> LeftOut | None:
+    if turn.redacted is not None:
+        return LeftOut.REDACTED
+    if turn.attribution.trajectory.purpose is not Purpose.TRAIN:
+        return LeftOut.PURPOSE
+    if turn.state is not CallState.COMPLETE:
+        return LeftOut.NOT_COMPLETE
+    if turn.attribution.confidence in (Confidence.AMBIGUOUS, Confidence.HINT):
+        return LeftOut.AMBIGUOUS
+    if turn.turn_kind is TurnKind.AUX:
+        return LeftOut.AUXILIARY
+    return None
+
+
+def _of_sampling(turn: Turn) -> LeftOut | None:
+    sampling: Sampling = turn.request.sampling
+    if sampling.temperature < MIN_TEMPERATURE:
+        return LeftOut.TEMPERATURE
+    if sampling.top_p != 1.0:
+        return LeftOut.TOP_P
+    if sampling.top_k is not None and sampling.top_k > 0:
+        return LeftOut.TOP_K
+    if sampling.min_p > 0.0:
+        return LeftOut.MIN_P
+    form = turn.request.response_format
+    if form is not None and form.get("type") != "text":
+        return LeftOut.STRUCTURED_OUTPUT
+    return LeftOut.DISTORTED if sampling.distorting else None
+
+
+def _of_choice(choice: SampledChoice) -> LeftOut | None:
+    if choice.finish_reason not in TRAINED_FINISHES:
+        return LeftOut.TRUNCATED
+    if not choice.token_ids:
+        return LeftOut.IDS_MISSING
+    logprobs = choice.logprobs
+    if logprobs is None:
+        return LeftOut.LOGPROBS_MISSING
+    if len(logprobs) != len(choice.token_ids):
+        return LeftOut.LOGPROBS_MISCOUNTED
+    # one infinity or NaN makes the sum one: cheaper than looking at each
+    if not math.isfinite(sum(logprobs)):
+        return LeftOut.LOGPROBS_NOT_FINITE
+    return LeftOut.LOGPROBS_MISSING if min(logprobs) <= ENGINE_MISSING_LOGPROB else None

@@ -1,0 +1,154 @@
+"""What a dialect hands to the recorder: one finished (or broken) call in the internal form.
+
+Owns: the data that passes between proxy and recorder. Refuses: wire formats and storage.
+The internal form of messages, tools and response formats is OpenAI's chat form, whatever the wire format was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from recorder.states import CallState, Confidence, Origin, Purpose, TurnKind
+
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """The effective sampling parameters of a call: what the engine was told, not what the client left out."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    min_p: float = 0.0
+    seed: int | None = None
+    max_tokens: int | None = None
+    n: int = 1
+    stop: tuple[str, ...] = ()
+    # names of parameters in force that bend the distribution in a way the logprobs do not show
+    distorting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SampledChoice:
+    """One choice as the engine sampled it."""
+
+    index: int
+    message: Message | None  # the assistant message in the chat form; None when nothing came
+    token_ids: Sequence[int] | None
+    logprobs: Sequence[float] | None  # as many as token_ids, or None
+    finish_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """How the caller named its run: the parts it gave, checked, and nothing guessed."""
+
+    trajectory: str | None = None  # external id
+    group: str | None = None  # external id
+    group_size: int | None = None  # declared size of the group
+    purpose: Purpose = Purpose.TRAIN
+    origin: Origin = Origin.LIVE
+    turn_kind: TurnKind | None = None  # None: it said nothing, and the shape of the run tells
+    done: bool = False  # this call ends the trajectory
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryRef:
+    """A trajectory as the hot path knows it."""
+
+    id: str
+    group_id: str | None
+    external_id: str | None = None
+    group_external_id: str | None = None
+    version_id: str | None = None  # its pin (the group's, where the group is declared)
+    purpose: Purpose = Purpose.TRAIN
+    session: str | None = None  # what a client called the conversation, where it named no run
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The sampled choice that a call goes on from."""
+
+    call_id: str
+    choice: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Which run a call belongs to, how that is known, and how surely."""
+
+    source: str  # path, key, header, session_header, tool_call_id, metadata, lineage, new …
+    confidence: Confidence
+    trajectory: TrajectoryRef
+    parent: Parent | None = None
+    turn_kind: TurnKind | None = None  # what a hint says of the call; None: nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The half of a call that is known before the engine answers."""
+
+    dialect: str
+    endpoint: str
+    model: str
+    stream: bool
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]] | None
+    response_format: Mapping[str, Any] | None
+    rest: Mapping[str, Any]  # the body without the three above, as the client sent it
+    body_hash: bytes  # 16 bytes over the client's body
+    sampling: Sampling
+    retry_count: int = 0
+    previous_response_id: str | None = None  # the answer of ours that it says it goes on from
+
+
+@dataclass(frozen=True, slots=True)
+class Redacted:
+    """Where text of a call was taken out before it was written: indices of its messages, and of its choices.
+
+    Both may be empty: then it was in its tools or fields, or the call goes on from one that was redacted.
+    """
+
+    messages: frozenset[int]
+    choices: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One call, ended: everything that is written about it."""
+
+    call_id: str
+    project_id: str
+    address: Address
+    attribution: Attribution
+    request: Request
+    state: CallState
+    alias_id: str | None
+    version_id: str | None
+    base_fingerprint: str | None
+    prompt_token_ids: Sequence[int] | None
+    choices: Sequence[SampledChoice]
+    usage: Mapping[str, Any] | None
+    response_meta: Mapping[str, Any] | None
+    http_status: int | None
+    error: str | None
+    started_at: float
+    first_token_at: float | None
+    finished_at: float | None
+    issued_ids: Sequence[tuple[str, str, int]] = ()  # (id we gave out, "tool_call" | "response", choice index)
+    redacted: Redacted | None = None  # None: nothing was taken out of it
+
+    @property
+    def stated_kind(self) -> TurnKind | None:
+        """What its client said of the turn: by Hone's own header, else by a vendor's. None: nothing."""
+        return self.address.turn_kind or self.attribution.turn_kind
+
+    @property
+    def turn_kind(self) -> TurnKind:
+        """The turn's kind as far as the call alone can tell; the run's end may tell more
+        (`recorder.groups.turn_kinds`)."""
+        return self.stated_kind or TurnKind.MAIN

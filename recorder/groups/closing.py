@@ -1,0 +1,340 @@
+"""Groups and the end of trajectories: what closes, and what that makes of a group.
+
+Owns: ending trajectories, readying groups or leaving them out, for many at once. Refuses: the rule
+(`recorder.groups.readiness`), which group a call joins (`recorder.capture.placing`), judging.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sqlalchemy import exists, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.content.trainable import LeftOut
+from recorder.errors import Conflict, NotFound
+from recorder.groups import siblings
+from recorder.groups.readiness import (
+    MEASURED,
+    WAIT,
+    GroupCode,
+    GroupFacts,
+    Member,
+    Readiness,
+    Verdict,
+    complete,
+    outcome,
+    readiness,
+    usable,
+)
+from recorder.groups.settling import settle_kinds
+from recorder.settings import RecorderSettings
+from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState
+from recorder.store import ledger, sql
+from recorder.store.database import Store, now
+from recorder.store.ledger import LedgerRow
+from recorder.store.schema import aliases, calls, choices, groups, trajectories
+from recorder.store.transitions import guarded, try_move
+
+__all__ = [
+    "MEASURED",
+    "ON_THE_WAY",
+    "Closing",
+    "GroupCode",
+    "GroupOutcome",
+    "close_group",
+    "close_trajectories",
+    "close_trajectory",
+    "counts",
+    "declare",
+    "find_group",
+    "lock_groups_of",
+    "settle",
+    "usable",
+    "write_left_out",
+]
+
+ON_THE_WAY: Final = tuple(state for state in GroupState if state not in (GroupState.TRAINED, GroupState.LEFT_OUT))
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """A trajectory that is to end, and how."""
+
+    trajectory_id: str
+    state: TrajectoryState
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """A member of a group, with what the ledger needs to know of it."""
+
+    id: str
+    project_id: str
+    end_reason: str | None
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOutcome:
+    """A group after an attempt to close it."""
+
+    id: str
+    state: GroupState
+    reason: str | None
+
+
+async def declare(conn: AsyncConnection, group_id: str, size: int) -> None:
+    """Set a group's size. Raises Conflict where another size was declared, ValueError below 1."""
+    if size < 1:
+        raise ValueError(f"a group's size must be at least 1, not {size}")
+    same = or_(groups.c.declared_size.is_(None), groups.c.declared_size == size)
+    statement = update(groups).where(groups.c.id == group_id, same).values(declared_size=size)
+    if (await conn.execute(statement)).rowcount == 0:
+        query = select(groups.c.declared_size).where(groups.c.id == group_id)
+        declared = (await conn.execute(query)).scalar_one_or_none()
+        if declared is None:
+            raise NotFound(f"no group {group_id}")
+        raise Conflict(f"group {group_id} was declared with size {declared}, not {size}: keep to one size")
+
+
+async def find_group(store: Store, project_id: str, group: str) -> str:
+    """The internal id of a group, given that or its external id (the newest of that name). Raises NotFound."""
+    async with store.read() as conn:
+        return str((await _find(conn, project_id, group)).id)
+
+
+async def counts(store: Store, alias_id: str, campaign_id: str | None = None) -> dict[GroupState, int]:
+    """How many groups an alias has in each state on the way to training; of a campaign, or of none. Fit for polling.
+
+    Groups that are done with (trained, left out) and those that are not for training do not count.
+    """
+    foreign = exists().where(trajectories.c.group_id == groups.c.id, trajectories.c.purpose != Purpose.TRAIN)
+    mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
+    project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()
+    on_the_way = (groups.c.project_id == project, groups.c.state.in_(ON_THE_WAY), groups.c.alias_id == alias_id)
+    query = select(groups.c.state, func.count()).where(*on_the_way, mine, ~foreign)
+    async with store.read() as conn:
+        return {GroupState(state): int(n) for state, n in await conn.execute(query.group_by(groups.c.state))}
+
+
+async def close_group(store: Store, project_id: str, group: str) -> GroupOutcome:
+    """Close a group by its internal or external id: it becomes ready, or left out. Closing twice changes nothing.
+
+    Its caller says that the group is over, so live members without a call in flight are completed; the others are
+    sealed late. Raises NotFound.
+    """
+    async with store.write() as conn:
+        row = await _find(conn, project_id, group, lock=True)
+        if row.state == GroupState.OPEN:
+            quiet = await _quiet_members(conn, row.id)
+            await _end(conn, [Closing(id_, TrajectoryState.COMPLETED, "group_closed") for id_ in quiet])
+            seats = (await _seats(conn, [row.id]))[row.id]
+            await _close(conn, row.id, outcome([seat.member for seat in seats]), seats)
+        closed = (await conn.execute(select(groups).where(groups.c.id == row.id))).one()
+        return GroupOutcome(closed.id, GroupState(closed.state), closed.reason)
+
+
+async def _find(conn: AsyncConnection, project_id: str, group: str, *, lock: bool = False) -> Any:
+    named = or_(groups.c.id == group, groups.c.external_id == group)
+    query = select(groups.c.id, groups.c.state).where(groups.c.project_id == project_id, named)
+    query = query.order_by(groups.c.sequence.desc()).limit(1)
+    row = (await conn.execute(query.with_for_update() if lock else query)).first()
+    if row is None:
+        raise NotFound(f"no group {group!r} in project {project_id!r}: `hone groups` lists them")
+    return row
+
+
+async def _quiet_members(conn: AsyncConnection, group_id: str) -> list[str]:
+    busy = exists().where(calls.c.trajectory_id == trajectories.c.id, calls.c.state == CallState.OPEN)
+    query = select(trajectories.c.id).where(
+        trajectories.c.group_id == group_id,
+        trajectories.c.state == TrajectoryState.OPEN,
+        trajectories.c.origin == Origin.LIVE,
+        ~busy,
+    )
+    return list((await conn.execute(query)).scalars())
+
+
+async def close_trajectory(
+    conn: AsyncConnection, trajectory_id: str, state: TrajectoryState, reason: str | None = None
+) -> bool:
+    """`close_trajectories` for one. False: it had ended before."""
+    return bool(await close_trajectories(conn, [Closing(trajectory_id, state, reason)]))
+
+
+async def close_trajectories(conn: AsyncConnection, closings: Sequence[Closing]) -> set[str]:
+    """End trajectories, and ready the groups whose declared size they fill. Returns those that were open.
+
+    One that no model ever answered is errored, not completed: there is nothing to judge. A first call with n>1 that
+    was never continued becomes as many trajectories as it has choices (contracts.md, 5). The number of statements
+    does not grow with the number of trajectories.
+    """
+    group_ids = await lock_groups_of(conn, [closing.trajectory_id for closing in closings])
+    ended = await _end(conn, closings)
+    if ended:
+        await settle(conn, group_ids)
+    return ended
+
+
+async def lock_groups_of(conn: AsyncConnection, trajectory_ids: Collection[str]) -> list[str]:
+    """The open groups of some trajectories, locked (PostgreSQL): else two last members that end at once each see the
+    other as running.
+
+    Whoever locks groups and trajectories locks the groups first, in the order of their ids: else two would wait for
+    each other.
+    """
+    of = select(trajectories.c.group_id).where(trajectories.c.id.in_(trajectory_ids))
+    query = select(groups.c.id).where(groups.c.id.in_(of), groups.c.state == GroupState.OPEN)
+    return list((await conn.execute(query.order_by(groups.c.id).with_for_update())).scalars())
+
+
+async def _end(conn: AsyncConnection, closings: Sequence[Closing]) -> set[str]:
+    completing = [c.trajectory_id for c in closings if c.state == TrajectoryState.COMPLETED]
+    await settle_kinds(conn, completing)
+    answered = await siblings.answered(conn, completing)
+    unanswered = set(completing) - answered
+    by_end: dict[tuple[TrajectoryState, str | None], list[str]] = defaultdict(list)
+    for closing in closings:
+        errored = (TrajectoryState.ERRORED, GroupCode.NO_COMPLETE_CALL)
+        empty = closing.trajectory_id in unanswered
+        by_end[errored if empty else (closing.state, closing.reason)].append(closing.trajectory_id)
+    project_of: dict[str, str] = {}
+    for (state, reason), ids in by_end.items():
+        end = guarded(trajectories, state, ended_at=now(), end_reason=reason).where(trajectories.c.id.in_(ids))
+        rows = await conn.execute(end.returning(trajectories.c.id, trajectories.c.project_id))
+        project_of |= {row.id: row.project_id for row in rows}
+    empty_ones = sorted(unanswered & project_of.keys())
+    code = GroupCode.NO_COMPLETE_CALL
+    await ledger.write(conn, [LedgerRow(project_of[id_], "trajectory", id_, code) for id_ in empty_ones])
+    await siblings.split(conn, answered & project_of.keys())
+    return set(project_of)
+
+
+async def settle(
+    conn: AsyncConnection, group_ids: Collection[str], settings: RecorderSettings | None = None
+) -> list[Readiness]:
+    """Ready those open groups that are due, or leave them out. Returns the verdicts on them.
+
+    Without `settings` only the rule that needs no clock counts: the declared size is filled.
+    """
+    facts = await _facts(conn, group_ids, declared=settings is None)
+    seats = await _seats(conn, facts)
+    at = await sql.clock(conn) if facts and settings is not None else 0.0
+    verdicts = []
+    for group_id, group in facts.items():
+        members = [seat.member for seat in seats[group_id]]
+        if settings is not None:
+            due = readiness(group, members, at, settings)
+        else:
+            due = outcome(members) if complete(group, members) else WAIT
+        if due != WAIT:
+            await _close(conn, group_id, due, seats[group_id])
+            verdicts.append(due)
+    return verdicts
+
+
+async def _facts(conn: AsyncConnection, group_ids: Collection[str], *, declared: bool) -> dict[str, GroupFacts]:
+    if not group_ids:
+        return {}
+    columns = (groups.c.id, groups.c.declared_size, groups.c.joined_at, groups.c.last_call_at)
+    query = select(*columns).where(groups.c.id.in_(group_ids), groups.c.state == GroupState.OPEN)
+    if declared:
+        query = query.where(groups.c.declared_size.is_not(None))
+    rows = await conn.execute(query.order_by(groups.c.id).with_for_update())
+    return {row.id: GroupFacts(row.declared_size, row.joined_at, row.last_call_at) for row in rows}
+
+
+async def _seats(conn: AsyncConnection, group_ids: Collection[str]) -> dict[str, list[_Seat]]:
+    found: dict[str, list[_Seat]] = {group_id: [] for group_id in group_ids}
+    if not found:
+        return found
+    t = trajectories.c
+    columns = (t.id, t.group_id, t.project_id, t.end_reason, t.state, t.purpose, t.selection)
+    for row in await conn.execute(select(*columns).where(t.group_id.in_(found)).order_by(t.id)):
+        member = Member(TrajectoryState(row.state), Purpose(row.purpose), row.selection)
+        found[row.group_id].append(_Seat(row.id, row.project_id, row.end_reason, member))
+    return found
+
+
+async def _close(conn: AsyncConnection, group_id: str, due: Readiness, seats: Sequence[_Seat]) -> None:
+    seats = await _seal(conn, group_id, seats)
+    if due.verdict == Verdict.LEFT_OUT:
+        assert due.code is not None
+        await try_move(conn, groups, group_id, GroupState.LEFT_OUT, reason=due.code, ready_at=now())
+        await write_left_out(conn, [group_id], due.code)
+        return
+    await try_move(conn, groups, group_id, GroupState.READY, ready_at=now())
+    await ledger.write(conn, _unjudged(group_id, seats))
+    purposes = {m.purpose for m in (seat.member for seat in seats) if usable(m.state, m.purpose, m.selection)}
+    if len(purposes) > 1 and Purpose.TRAIN in purposes:
+        await write_left_out(conn, [group_id], GroupCode.MIXED_PURPOSE, {"purposes": sorted(purposes)})
+    elif Purpose.TRAIN in purposes and await _is_text_alone(conn, group_id):
+        await write_left_out(conn, [group_id], LeftOut.IDS_MISSING)
+
+
+async def _is_text_alone(conn: AsyncConnection, group_id: str) -> bool:
+    """Whether a group was answered by other providers' models alone: no trainer will ever ask for it.
+
+    Its runs are judged and exported all the same.
+    """
+    answered = select(choices.c.call_id).join(calls, calls.c.id == choices.c.call_id)
+    answered = answered.join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+    answered = answered.where(trajectories.c.group_id == group_id)
+    nobodys = select(groups.c.id).where(
+        groups.c.id == group_id,
+        groups.c.alias_id.is_(None),
+        answered.where(choices.c.untrainable_reason == LeftOut.IDS_MISSING).exists(),
+        ~answered.where(choices.c.trainable).exists(),
+    )
+    return (await conn.execute(nobodys)).first() is not None
+
+
+async def _seal(conn: AsyncConnection, group_id: str, seats: Sequence[_Seat]) -> list[_Seat]:
+    """Seal the members that still run: their group closes without them."""
+    late = {seat.id for seat in seats if seat.member.state == TrajectoryState.OPEN}
+    if late:
+        seal = guarded(trajectories, TrajectoryState.SEALED_LATE, ended_at=now(), end_reason="group_closed")
+        await conn.execute(seal.where(trajectories.c.group_id == group_id))
+    return [
+        replace(seat, member=replace(seat.member, state=TrajectoryState.SEALED_LATE)) if seat.id in late else seat
+        for seat in seats
+    ]
+
+
+def _unjudged(group_id: str, seats: Iterable[_Seat]) -> list[LedgerRow]:
+    """Why members of a group that is judged are not judged with it."""
+    detail = {"group": group_id}
+    return [
+        LedgerRow(seat.project_id, "trajectory", seat.id, code, {**detail, "end_reason": seat.end_reason})
+        for seat in seats
+        if (code := _unjudged_code(seat)) is not None
+    ]
+
+
+def _unjudged_code(seat: _Seat) -> str | None:
+    if seat.end_reason == GroupCode.NO_COMPLETE_CALL:  # written when the trajectory ended
+        return None
+    if seat.member.state != TrajectoryState.COMPLETED:
+        return str(seat.member.state)
+    return seat.member.selection or (GroupCode.PURPOSE_NONE if seat.member.purpose == Purpose.NONE else None)
+
+
+async def write_left_out(
+    conn: AsyncConnection, group_ids: Sequence[str], code: str, detail: dict[str, Any] | None = None
+) -> None:
+    """Write a code to the ledger for groups and for each of their trajectories."""
+    of_groups = select(groups.c.project_id, groups.c.id).where(groups.c.id.in_(group_ids))
+    of_members = select(trajectories.c.project_id, trajectories.c.id, trajectories.c.group_id).where(
+        trajectories.c.group_id.in_(group_ids)
+    )
+    rows = [LedgerRow(project, "group", group, code, detail) for project, group in await conn.execute(of_groups)]
+    rows += [
+        LedgerRow(project, "trajectory", member, code, {"group": group})
+        for project, member, group in await conn.execute(of_members)
+    ]
+    await ledger.write(conn, rows)

@@ -1,0 +1,99 @@
+"""When a group is ready to be judged: contracts.md, 6, as pure functions.
+
+Owns: the rule, and what becomes of a group that is due. Refuses: storage (`recorder.groups.closing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from recorder.settings import RecorderSettings
+from recorder.states import Purpose, TrajectoryState
+
+MEASURED: Final = frozenset({Purpose.VAL, Purpose.EVAL})
+
+
+class Verdict(StrEnum):
+    """What should become of an open group."""
+
+    WAIT = "wait"
+    READY = "ready"
+    LEFT_OUT = "left_out"
+
+
+class GroupCode(StrEnum):
+    """Why a group is left out, or what else the ledger says about it."""
+
+    TOO_FEW = "too_few"  # fewer than two members that can be compared
+    NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model ever answered it
+    PURPOSE_NONE = "purpose_none"  # recorded, but its caller wanted it neither measured nor trained
+    MIXED_PURPOSE = "mixed_purpose"  # judged, but never trained: not every member is there for training
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What readiness needs to know of a group. Times are unix seconds."""
+
+    declared_size: int | None
+    joined_at: float
+    last_call_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What readiness needs to know of a trajectory."""
+
+    state: TrajectoryState
+    purpose: Purpose = Purpose.TRAIN
+    selection: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """The verdict; `code` says why a group is left out."""
+
+    verdict: Verdict
+    code: GroupCode | None = None
+
+
+WAIT: Final = Readiness(Verdict.WAIT)
+
+
+def usable(state: str, purpose: str, selection: str | None) -> bool:
+    """Whether a member can be judged: it ended by itself, nobody chose another in its place, and it may be measured."""
+    return state == TrajectoryState.COMPLETED and selection is None and purpose != Purpose.NONE
+
+
+def counts_toward_size(member: Member) -> bool:
+    """A re-run replaces an abandoned attempt, and an unchosen sibling was never an attempt of its own."""
+    return member.state != TrajectoryState.ABANDONED and member.selection is None
+
+
+def outcome(members: Sequence[Member]) -> Readiness:
+    """What a group that waits for nobody becomes: two can be compared, one that is only measured can be scored."""
+    able = [m for m in members if usable(m.state, m.purpose, m.selection)]
+    needed = 1 if able and all(m.purpose in MEASURED for m in able) else 2
+    if len(able) >= needed:
+        return Readiness(Verdict.READY)
+    unmeasured = any(m.purpose == Purpose.NONE for m in members)
+    return Readiness(Verdict.LEFT_OUT, GroupCode.PURPOSE_NONE if unmeasured else GroupCode.TOO_FEW)
+
+
+def complete(group: GroupFacts, members: Sequence[Member]) -> bool:
+    """Rule (a): the declared size is reached and every member has ended."""
+    if group.declared_size is None or any(m.state == TrajectoryState.OPEN for m in members):
+        return False
+    return sum(map(counts_toward_size, members)) >= group.declared_size
+
+
+def readiness(group: GroupFacts, members: Sequence[Member], at: float, settings: RecorderSettings) -> Readiness:
+    """What an open group becomes at time `at` (unix seconds), by contracts.md, 6 (a), (c) and the timeout."""
+    if complete(group, members):
+        return outcome(members)
+    if group.declared_size is not None:
+        return outcome(members) if at - group.last_call_at >= settings.group_timeout_s else WAIT
+    running = any(m.state == TrajectoryState.OPEN for m in members)
+    return WAIT if running or at - group.joined_at < settings.group_window_s else outcome(members)

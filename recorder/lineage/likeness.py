@@ -1,0 +1,126 @@
+"""What a conversation shares with recorded ones though it is not their continuation word by word.
+
+Owns: answers that come back behind another history, and texts of a run that are quoted in a new conversation. Pure.
+Refuses: deciding where a call belongs (`recorder.lineage.sessions`), the exact chain of messages
+(`recorder.lineage.match`).
+
+An answer counts together with what it answered: "OK" alone comes back in any run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from recorder.content.canonical import canonical_message, dumps
+from recorder.content.turns import Message
+
+MIN_QUOTED_CHARS: Final = 32  # a shorter text may stand in two conversations by chance
+MOST_LOOKED_AT: Final = 16  # turns of a history, from its end
+
+
+class Exchange(Protocol):
+    """An answer with what it answered."""
+
+    @property
+    def answer(self) -> Message:
+        """The sampled message."""
+
+    @property
+    def asked(self) -> Message | None:
+        """The message before it."""
+
+
+E = TypeVar("E", bound=Exchange)
+
+
+def come_back(messages: Sequence[Message], said: Iterable[E]) -> list[E]:
+    """The recorded exchanges that stand in a conversation, at the last place where any does; empty where none does."""
+    known: dict[tuple[bytes, bytes], list[E]] = {}
+    for one in said:
+        if one.asked is not None:
+            known.setdefault((_form(one.asked), _form(one.answer)), []).append(one)
+    if not known:
+        return []
+    turns = [at for at in range(len(messages) - 1, 0, -1) if messages[at].get("role") == "assistant"]
+    for at in turns[:MOST_LOOKED_AT]:
+        found = known.get((_form(messages[at - 1]), _form(messages[at])))
+        if found:
+            return found
+    return []
+
+
+def _form(message: Message) -> bytes:
+    """A message without the ids of tool calls: some agents number their calls anew when they send them back."""
+    form = canonical_message(message)
+    form.pop("tool_call_id", None)
+    calls = form.get("tool_calls")
+    if isinstance(calls, list):
+        form["tool_calls"] = [_without_id(call) for call in calls]
+    return dumps(form)
+
+
+def _without_id(call: Any) -> Any:
+    return {name: value for name, value in call.items() if name != "id"} if isinstance(call, Mapping) else call
+
+
+def quoted(text: str, messages: Iterable[Message]) -> bool:
+    """Whether a text, long enough to be no chance, stands in some message."""
+    wanted = text.strip()
+    return len(wanted) >= MIN_QUOTED_CHARS and any(wanted in said for m in messages for said in texts(m))
+
+
+def texts(message: Message) -> Iterator[str]:
+    """The texts of a message's content."""
+    content = message.get("content")
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Sequence):
+        for part in content:
+            text = part.get("text") if isinstance(part, Mapping) else None
+            if isinstance(text, str):
+                yield text
+
+
+def text_of(message: Message) -> str:
+    """All of a message's text."""
+    return "\n".join(texts(message))
+
+
+def first_user_text(messages: Iterable[Message]) -> str:
+    """What a conversation begins with, after its system messages; "" where nobody asks anything."""
+    return next((text_of(m).strip() for m in messages if m.get("role") == "user"), "")
+
+
+def head(messages: Iterable[Message]) -> bytes:
+    """The system messages that a conversation begins with, in their canonical form."""
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        if message.get("role") not in ("system", "developer"):
+            break
+        found.append(canonical_message(message))
+    return dumps(found)
+
+
+def asked_of_tools(answer: Message) -> Iterator[str]:
+    """Every text in the arguments of an answer's tool calls."""
+    for call in answer.get("tool_calls") or ():
+        function = call.get("function") if isinstance(call, Mapping) else None
+        arguments = function.get("arguments") if isinstance(function, Mapping) else None
+        if isinstance(arguments, str):
+            try:
+                yield from _strings(json.loads(arguments))
+            except (ValueError, RecursionError):
+                continue
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)

@@ -1,0 +1,156 @@
+"""The recorder's look-ups where its memory does not reach: issued ids, sampled turns, block hashes, trajectories.
+
+Owns: what these rows mean. Runs on an `Executor`. Refuses: deciding (`recorder.lineage.match`), caching
+(`recorder.capture.memory`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recorder.capture import statements as sql
+from recorder.content.tokens import BLOCK, HASH_BYTES
+from recorder.content.turns import Message, Parent, TrajectoryRef
+from recorder.lineage.match import Match, decide
+from recorder.states import Confidence, Purpose, TrajectoryState
+from recorder.store.lanes import Executor, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A trajectory as it stands in the store."""
+
+    ref: TrajectoryRef
+    state: TrajectoryState
+    project_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """What an id that we gave out stands for."""
+
+    choice: Parent
+    trajectory_id: str
+    hinted: bool = False  # its call was placed by a hint alone
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRuns:
+    """A session's runs as they stand, the newest first, and where among them a conversation goes on from."""
+
+    ids: Sequence[str]
+    open_ids: Sequence[str]
+    matches: Sequence[Match]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer of a run, with what it answered."""
+
+    choice: Parent
+    trajectory_id: str
+    answer: Message
+    asked: Message | None
+    finish_reason: str | None
+    tools: bytes | None  # the blob of the tools that its call had
+
+
+def trajectory(ex: Executor, trajectory_id: str) -> Known | None:
+    """A trajectory by its id."""
+    for row in ex.all(sql.BY_IDS, ids=[trajectory_id]):
+        group_pin = row[16] if row[14] is not None or row[15] is not None else None
+        ref = TrajectoryRef(row[0], row[11], row[3], row[2] or None, row[10] or group_pin, Purpose(row[6]), row[17])
+        return Known(ref, TrajectoryState(row[5]), row[1])
+    return None
+
+
+def issued(ex: Executor, project_id: str, ids: Sequence[str]) -> dict[str, Issued]:
+    """For each id that we gave out, once only: what it stands for."""
+    rows = ex.all(sql.ISSUED, project=project_id, ids=list(ids)) if ids else ()
+    return {
+        row[0]: Issued(Parent(row[2], row[3]), row[4], row[5] == Confidence.HINT)
+        for row in rows
+        if row[1] != sql.AMBIGUOUS_ISSUED
+    }
+
+
+def deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes]) -> list[Match]:
+    """The sampled choices at the first of `ends` that has any, the newest first, at most `MOST_EQUAL` of them."""
+    present = {bytes(row[0]) for row in ex.all(sql.SAMPLED_NODES, nodes=list(ends))} if ends else set()
+    for end in ends:
+        rows = ex.all(sql.SAMPLED_LEAVES, node=end) if end in present else ()
+        matches = [_match(row[:8]) for row in rows if row[8] == project_id]
+        if matches:
+            return matches
+    return []
+
+
+def _match(row: Row) -> Match:
+    call_id, choice, trajectory_id, state, continued, at, *more = row
+    session, confidence = more or (None, None)
+    is_open, hinted = state == TrajectoryState.OPEN, confidence == Confidence.HINT
+    return Match(call_id, choice, trajectory_id, is_open, bool(continued), at, session, hinted)
+
+
+def leaf_in(ex: Executor, trajectory_id: str, ends: Sequence[bytes]) -> Parent | None:
+    """The sampled choice of a trajectory, or of one that it continues, at the first of `ends` that has one."""
+    home: str | None = trajectory_id if ends else None
+    while home is not None:
+        matches: dict[bytes, list[Match]] = {}
+        for row in ex.all(sql.LEAVES_IN, trajectory=home, nodes=list(ends)):
+            matches.setdefault(bytes(row[0]), []).append(_match(row[1:]))
+        here = next((matches[end] for end in ends if end in matches), [])
+        if (found := decide(here).match) is not None:
+            return Parent(found.call_id, found.choice)
+        home = next((row[0] for row in ex.all(sql.CONTINUES, trajectory=home)), None)
+    return None
+
+
+def session_runs(ex: Executor, project_id: str, session: str, group: str, ends: Sequence[bytes]) -> SessionRuns:
+    """The runs of a session, at most `MOST_RUNS + 1`, and where among them a conversation goes on from."""
+    runs = ex.all(sql.SESSION_RUNS, project=project_id, session=session, address_group=group)
+    ids = [row[0] for row in runs]
+    open_ids = [row[0] for row in runs if row[1] == TrajectoryState.OPEN]
+    found: dict[bytes, list[Match]] = {}
+    for row in ex.all(sql.LEAVES_AMONG, trajectories=ids, nodes=list(ends)) if ids and ends else ():
+        found.setdefault(bytes(row[0]), []).append(_match(row[1:]))
+    return SessionRuns(ids, open_ids, next((found[end] for end in ends if end in found), []))
+
+
+def said_in(ex: Executor, trajectory_ids: Sequence[str]) -> list[Said]:
+    """The newest answers of some trajectories, the newest first, at most `MOST_ANSWERS`."""
+    rows = ex.all(sql.ANSWERS_AMONG, trajectories=list(trajectory_ids)) if trajectory_ids else ()
+    return [
+        Said(
+            Parent(row[0], row[1]),
+            row[2],
+            json.loads(row[3]),
+            json.loads(row[4]) if row[4] is not None else None,
+            row[5],
+            bytes(row[6]) if row[6] is not None else None,
+        )
+        for row in rows
+    ]
+
+
+def beginning(ex: Executor, call_id: str) -> list[Message]:
+    """The first messages of what a call was asked."""
+    return [json.loads(row[0]) for row in ex.all(sql.BEGINNING, call=call_id)]
+
+
+def hashes_of(ex: Executor, parent: Parent) -> bytes:
+    """The hashes of all blocks of a sampled choice's prompt and ids; empty where they are not known."""
+    calls = ex.all(sql.HASHES_UP, call=parent.call_id)
+    if not calls or calls[-1][3]:  # the first call of the chain shares with one that is gone
+        return b""
+    ended = {(row[0], row[1]): row[2] or b"" for row in ex.all(sql.CHOICE_HASHES, ids=[row[0] for row in calls])}
+    hashes, above = b"", b""
+    for _, parent_id, parent_choice, shared, own in reversed(calls):
+        if own is None:
+            return b""
+        if shared:
+            above = hashes + ended.get((parent_id, parent_choice), b"")
+        hashes = above[: (shared or 0) // BLOCK * HASH_BYTES] + own
+    return hashes + ended.get((parent.call_id, parent.choice), b"")

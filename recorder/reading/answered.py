@@ -1,0 +1,124 @@
+"""Calls by the ids that their answers were given out under, and the conversations up to them.
+
+Owns: the queries. Refuses: wire formats, and deciding whose call goes on from whose (`recorder.capture.recorder`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from sqlalchemy import and_, delete, literal, select
+
+from recorder.capture.rows import CHOICE_EXTRAS
+from recorder.content import canonical
+from recorder.content.turns import Message
+from recorder.reading.transcripts import PAGE, load_call
+from recorder.reading.views import CallView, ChoiceView
+from recorder.store.database import Store
+from recorder.store.schema import calls, choices, issued, nodes
+
+_KIND: Final = "response"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A call, and which of its choices the id stands for (None where nothing was sampled)."""
+
+    call: CallView
+    choice: ChoiceView | None
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an answer said, by itself."""
+
+    streamed: bool
+    meta: Mapping[str, Any]
+    message: Message | None
+
+
+async def find(store: Store, project_id: str, response_id: str) -> Answered | None:
+    """The call whose answer was given out under this id. None: there is none, or it was forgotten."""
+    query = select(issued.c.call_id, issued.c.choice).where(
+        issued.c.project_id == project_id, issued.c.issued_id == response_id, issued.c.kind == _KIND
+    )
+    async with store.read() as conn:
+        row = (await conn.execute(query)).one_or_none()
+    call = await load_call(store, row.call_id) if row is not None else None
+    if row is None or call is None:
+        return None
+    return Answered(call, next((choice for choice in call.choices if choice.index == row.choice), None))
+
+
+async def said(store: Store, project_id: str, response_ids: Collection[str]) -> dict[str, Said]:
+    """What the answers with these ids said, as far as they are known: without the conversations before them."""
+    at_choice = and_(choices.c.call_id == issued.c.call_id, choices.c["index"] == issued.c.choice)
+    query = (
+        select(issued.c.issued_id, issued.c.choice, calls.c.stream, calls.c.response_meta, nodes.c.message)
+        .join(calls, calls.c.id == issued.c.call_id)
+        .outerjoin(choices, at_choice)
+        .outerjoin(nodes, nodes.c.id == choices.c.node_id)
+        .where(issued.c.project_id == project_id, issued.c.kind == _KIND)
+    )
+    ids = iter(response_ids)
+    found: dict[str, Said] = {}
+    while page := list(islice(ids, PAGE)):
+        async with store.read() as conn:
+            rows = (await conn.execute(query.where(issued.c.issued_id.in_(page)))).all()
+        found |= {row.issued_id: _said(row) for row in rows}
+    return found
+
+
+def _said(row: Any) -> Said:
+    meta = dict(row.response_meta or {})
+    extras = meta.pop(CHOICE_EXTRAS, {}).get(str(row.choice), {})
+    return Said(bool(row.stream), meta, None if row.message is None else {**row.message, **extras})
+
+
+async def forget(store: Store, project_id: str, response_id: str) -> bool:
+    """Forget an id; the call stays recorded. False: there was none."""
+    query = delete(issued).where(
+        issued.c.project_id == project_id, issued.c.issued_id == response_id, issued.c.kind == _KIND
+    )
+    async with store.write() as conn:
+        return bool((await conn.execute(query)).rowcount)
+
+
+async def with_reasoning(store: Store, call: CallView) -> list[Message]:
+    """The messages that the model read, each assistant turn with the reasoning that was sampled with it.
+
+    Reasoning is no part of a message's identity, so it is kept beside the calls and not with the messages.
+    """
+    messages = list(call.messages)
+    thoughts = await _thoughts(store, call.id)
+    for at in reversed(range(len(messages))):
+        if thoughts and messages[at].get("role") == "assistant":
+            said, extras = thoughts[0]
+            if canonical.canonical_message(said) == canonical.canonical_message(messages[at]):
+                messages[at] = {**messages[at], **extras}
+                thoughts = thoughts[1:]
+    return messages
+
+
+async def _thoughts(store: Store, call_id: str) -> list[tuple[Message, Mapping[str, Any]]]:
+    """The sampled messages above a call that had reasoning, with it, the newest first."""
+    first = select(calls.c.parent_call_id, calls.c.parent_choice, literal(0).label("height"))
+    up = first.where(calls.c.id == call_id).cte("up", recursive=True)
+    next_ = select(calls.c.parent_call_id, calls.c.parent_choice, up.c.height + 1).where(
+        calls.c.id == up.c.parent_call_id
+    )
+    up = up.union_all(next_)
+    query = (
+        select(calls.c.response_meta, choices.c["index"], nodes.c.message)
+        .join(up, up.c.parent_call_id == calls.c.id)
+        .join(choices, and_(choices.c.call_id == calls.c.id, choices.c["index"] == up.c.parent_choice))
+        .join(nodes, nodes.c.id == choices.c.node_id)
+        .order_by(up.c.height)
+    )
+    async with store.read() as conn:
+        rows = (await conn.execute(query)).all()
+    beside = ((row.message, (row.response_meta or {}).get(CHOICE_EXTRAS, {}).get(str(row.index))) for row in rows)
+    return [(message, extras) for message, extras in beside if extras]

@@ -1,0 +1,281 @@
+"""Rows → views: messages from their nodes, prompts from their differences, what of a trajectory is trained on.
+
+Owns: putting a trajectory together from rows that were read. Refuses: queries (`recorder.reading.transcripts`).
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from recorder.capture.rows import CHOICE_EXTRAS, STATED_KIND
+from recorder.content import canonical, media, tokens
+from recorder.content.trainable import LeftOut
+from recorder.content.turns import Message, Parent, Sampling
+from recorder.errors import CorruptRecord
+from recorder.lineage.match import CallNode, not_selected, path_to
+from recorder.reading.views import CallView, ChoiceView, FeedbackView, ScenarioView, ToolCallView, TrajectoryView
+from recorder.states import CallState, Confidence, Origin, Purpose, ToolOutcome, TrajectoryState, TurnKind
+
+Row = Any  # a SQLAlchemy row: its attributes are the table's columns
+
+
+@dataclass(slots=True)
+class Material:
+    """The rows that some trajectories need, by their ids."""
+
+    calls: dict[str, Row] = field(default_factory=dict)
+    homes: dict[str, list[Row]] = field(default_factory=dict)  # trajectory → its calls
+    choices: dict[str, list[Row]] = field(default_factory=dict)  # by call, in order
+    nodes: dict[bytes, tuple[bytes | None, Message]] = field(default_factory=dict)  # parent, message
+    blobs: dict[bytes, bytes] = field(default_factory=dict)
+    feedback: dict[str, list[FeedbackView]] = field(default_factory=dict)  # by trajectory
+    tool_calls: dict[str, list[ToolCallView]] = field(default_factory=dict)  # by trajectory
+    scenarios: dict[str, ScenarioView] = field(default_factory=dict)  # by group
+    with_tokens: bool = False
+    _prompts: dict[str, array[int] | None] = field(default_factory=dict)
+
+    def conversation(self, node: bytes | None) -> list[Message]:
+        """The messages up to and including a node."""
+        found: list[Message] = []
+        while node is not None:
+            node, message = self.nodes[node]
+            found.append(message)
+        return found[::-1]
+
+    def json_blob(self, blob: bytes | None) -> Any:
+        """A blob that is JSON, or None."""
+        return json.loads(self.blobs[blob]) if blob is not None else None
+
+    def prompt_ids(self, call_id: str) -> array[int] | None:
+        """The exact prompt of a call. Raises CorruptRecord where its parent's ids are not those it was stored by."""
+        missing = [call_id]
+        while missing:
+            call = self.calls[missing[-1]]
+            parent = call.parent_call_id if call.prompt_shared else None
+            if parent is not None and parent not in self._prompts:
+                if parent not in self.calls:
+                    raise CorruptRecord(f"call {call.id} shares ids with call {parent}, which is gone")
+                missing.append(parent)
+                continue
+            self._prompts[missing.pop()] = self._join(call, parent)
+        return self._prompts[call_id]
+
+    def _join(self, call: Row, parent: str | None) -> array[int] | None:
+        if call.prompt_len is None:
+            return None
+        above = self._sequence(parent, call.parent_choice) if parent is not None else None
+        return tokens.join(above, call.prompt_shared, call.prompt_delta, call.prompt_len)
+
+    def _sequence(self, call_id: str, index: int) -> array[int]:
+        prompt = self._prompts[call_id]
+        ids = array("i") if prompt is None else prompt[:]
+        for choice in self.choices.get(call_id, ()):
+            if choice.index == index and choice.token_ids:
+                ids.extend(tokens.unpack_ids(choice.token_ids))
+        return ids
+
+
+def message_of(stored: Message | str, blobs: Mapping[bytes, bytes]) -> Message:
+    """A node's message with its media."""
+    message = json.loads(stored) if isinstance(stored, str) else stored
+    return media.put_back(message, blobs)
+
+
+def trajectory_view(row: Row, material: Material) -> TrajectoryView:
+    """One trajectory: its calls, and the path to its main leaf."""
+    leaf = _leaf_of(row, material)
+    rows = _calls_of(row, material, leaf)
+    nodes = {call.id: _node(call, material) for call in rows}
+    path = path_to(nodes, leaf)
+    unselected = not_selected(nodes.values(), path)
+    calls = [_call_view(call, material, row.id, leaf, unselected) for call in rows]
+    tools, messages = _conversation(rows, material, leaf)
+    return TrajectoryView(
+        id=row.id,
+        project_id=row.project_id,
+        external_id=row.external_id,
+        session=row.session,
+        group_id=row.group_id,
+        alias_id=row.alias_id,
+        state=TrajectoryState(row.state),
+        end_reason=row.end_reason,
+        purpose=Purpose(row.purpose),
+        origin=Origin(row.origin),
+        selection=row.selection,
+        continues=row.continues,
+        forked_from_call=row.forked_from_call,
+        version_id=row.version_id,
+        mixed=bool(row.mixed),
+        tags=row.tags,
+        started_at=row.started_at,
+        last_call_at=row.last_call_at,
+        ended_at=row.ended_at,
+        tools=tools,
+        messages=messages,
+        calls=calls,
+        main_path=[(p.call_id, p.choice) for p in path],
+        feedback=material.feedback.get(row.id, []),
+        scenario=material.scenarios.get(row.group_id),
+        tool_calls=material.tool_calls.get(row.id, []),
+    )
+
+
+def _leaf_of(row: Row, material: Material) -> Parent | None:
+    if row.leaf_call_id is None or row.leaf_call_id not in material.calls:
+        return None
+    return Parent(row.leaf_call_id, row.leaf_choice or 0)
+
+
+def _calls_of(row: Row, material: Material, leaf: Parent | None) -> list[Row]:
+    """Its own calls and, for a sibling of a split call, the one it shares."""
+    own = list(material.homes.get(row.id, ()))
+    if leaf is not None and material.calls[leaf.call_id].trajectory_id != row.id:
+        own.append(material.calls[leaf.call_id])
+    return sorted(own, key=lambda c: (c.started_at, c.id))
+
+
+def _node(call: Row, material: Material) -> CallNode:
+    return CallNode(
+        id=call.id,
+        parent=_parent(call),
+        choices=len(material.choices.get(call.id, ())),
+        state=CallState(call.state),
+        turn_kind=TurnKind(call.turn_kind),
+        superseded=call.superseded_by is not None,
+        at=call.started_at,
+    )
+
+
+def _parent(call: Row) -> Parent | None:
+    return Parent(call.parent_call_id, call.parent_choice or 0) if call.parent_call_id is not None else None
+
+
+def _conversation(
+    rows: Sequence[Row], material: Material, leaf: Parent | None
+) -> tuple[Sequence[Mapping[str, Any]] | None, list[Message]]:
+    """Tools and messages of the main path: up to the leaf's message, else what the last main call was asked."""
+    if leaf is None:
+        asked = [c for c in rows if c.turn_kind == TurnKind.MAIN]
+        last = asked[-1] if asked else None
+        return (None, []) if last is None else (_tools(last, material), material.conversation(last.prompt_node_id))
+    call = material.calls[leaf.call_id]
+    messages = material.conversation(call.prompt_node_id)
+    for choice in material.choices.get(call.id, ()):
+        if choice.index == leaf.choice and choice.node_id is not None:
+            messages.append(material.nodes[choice.node_id][1])
+    return _tools(call, material), messages
+
+
+def _tools(call: Row, material: Material) -> Sequence[Mapping[str, Any]] | None:
+    tools: Sequence[Mapping[str, Any]] | None = material.json_blob(call.tools_blob_id)
+    return tools
+
+
+def call_view(call: Row, material: Material) -> CallView:
+    """One call by itself, for what was asked and answered: what its trajectory makes of it is not looked at."""
+    return _call_view(call, material, call.trajectory_id, None, ())
+
+
+def _call_view(call: Row, material: Material, home: str, leaf: Parent | None, unselected: Iterable[Parent]) -> CallView:
+    meta = dict(call.response_meta or {})
+    extras = meta.pop(CHOICE_EXTRAS, {})
+    meta.pop(STATED_KIND, None)
+    shared = call.trajectory_id != home
+    choices = []
+    for choice in material.choices.get(call.id, ()):
+        at = Parent(call.id, choice.index)
+        reason = _left_out(call, choice, at in unselected or (shared and at != leaf))
+        choices.append(_choice_view(choice, material, extras.get(str(choice.index), {}), reason))
+    return CallView(
+        id=call.id,
+        trajectory_id=call.trajectory_id,
+        parent_call_id=call.parent_call_id,
+        parent_choice=call.parent_choice,
+        state=CallState(call.state),
+        superseded_by=call.superseded_by,
+        turn_kind=TurnKind(call.turn_kind),
+        attribution_source=call.attribution_source,
+        attribution_confidence=Confidence(call.attribution_confidence),
+        alias_id=call.alias_id,
+        version_id=call.version_id,
+        base_fingerprint=call.base_fingerprint,
+        model=call.model,
+        dialect=call.dialect,
+        endpoint=call.endpoint,
+        stream=bool(call.stream),
+        sampling=sampling_of(call.sampling),
+        usage=call.usage,
+        response_meta=meta or None,
+        messages=material.conversation(call.prompt_node_id),
+        tools=_tools(call, material),
+        response_format=material.json_blob(call.format_blob_id),
+        rest=material.json_blob(call.request_blob_id) or {},
+        prompt_token_ids=material.prompt_ids(call.id) if material.with_tokens else None,
+        choices=choices,
+        http_status=call.http_status,
+        error=call.error,
+        retry_count=call.retry_count,
+        started_at=call.started_at,
+        first_token_at=call.first_token_at,
+        finished_at=call.finished_at,
+    )
+
+
+def _left_out(call: Row, choice: Row, unselected: bool) -> str | None:
+    """What only the whole trajectory tells, else what the call told when it was written."""
+    if call.superseded_by is not None:
+        return LeftOut.SUPERSEDED
+    if choice.untrainable_reason is None and unselected:
+        return LeftOut.NOT_SELECTED
+    reason: str | None = choice.untrainable_reason
+    return reason
+
+
+def tool_call_view(row: Row) -> ToolCallView:
+    """A tool call as it was written."""
+    return ToolCallView(
+        id=row.id,
+        trajectory_id=row.trajectory_id,
+        call_id=row.call_id,
+        choice=row.choice,
+        tool_call_id=row.tool_call_id,
+        join_source=row.join_source,
+        join_confidence=Confidence(row.join_confidence),
+        server=row.server,
+        name=row.name,
+        tool=row.tool,
+        arguments=row.arguments,
+        outcome=ToolOutcome(row.outcome),
+        result=row.result,
+        error=row.error,
+        annotations=row.annotations,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+    )
+
+
+def _choice_view(choice: Row, material: Material, extras: Mapping[str, Any], reason: str | None) -> ChoiceView:
+    message = None
+    if choice.node_id is not None:
+        stored = material.nodes[choice.node_id][1]
+        message = {k: v for k, v in stored.items() if k not in canonical.ECHO_EXTRAS} | dict(extras)
+    packed = material.with_tokens
+    return ChoiceView(
+        index=choice.index,
+        message=message,
+        token_ids=tokens.unpack_ids(choice.token_ids) if packed and choice.token_ids is not None else None,
+        logprobs=tokens.unpack_logprobs(choice.logprobs) if packed and choice.logprobs is not None else None,
+        finish_reason=choice.finish_reason,
+        trainable=reason is None,
+        untrainable_reason=reason,
+    )
+
+
+def sampling_of(stored: Mapping[str, Any]) -> Sampling:
+    """The effective sampling parameters as they were stored."""
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
+    return Sampling(**values)

@@ -1,0 +1,287 @@
+"""Aliases: the stable names agents ask for, and which version each points at.
+
+Owns: making an alias with its version 0, moving the alias (promote, roll back, gate, canary), its generation.
+Refuses: loading, probing and draining versions (the proxy's controller), choosing one for a request (`proxy.versions`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import Conflict, InvalidId, NotFound
+from recorder.ids import new_id
+from recorder.states import VersionState
+from recorder.store import ledger, sql
+from recorder.store.database import Store, now
+from recorder.store.ledger import LedgerRow
+from recorder.store.schema import aliases, versions
+from recorder.store.schema import ledger as ledger_table
+from recorder.store.transitions import move
+
+Why = Literal["promote", "rollback", "gate"]
+_NAME: Final = re.compile(r"[A-Za-z0-9._:~/-]{1,128}")  # org/model is usual; @ would mean a version
+ROLLED_BACK: Final = "rollback"  # reason of a retired version: its pins are void at once
+_SERVABLE: Final = (VersionState.GATED, VersionState.CANARY, VersionState.RETIRED)
+_SPOILT: Final = (VersionState.REJECTED, VersionState.ABANDONED)
+
+
+@dataclass(frozen=True, slots=True)
+class AliasView:
+    """One alias. `generation` counts every move, so that a poll sees a change; `canary_share` is in 0..1."""
+
+    id: str
+    project_id: str
+    name: str
+    base_model: str
+    base_fingerprint: str | None
+    live_version_id: str | None
+    previous_version_id: str | None
+    canary_version_id: str | None
+    canary_share: float
+    recipe: dict[str, Any]
+    generation: int
+
+
+_COLUMNS: Final = [aliases.c[name] for name in AliasView.__slots__]
+
+
+async def ensure_alias(
+    store: Store,
+    project_id: str,
+    name: str,
+    base_model: str,
+    base_fingerprint: str | None,
+    *,
+    recipe: dict[str, Any] | None = None,
+) -> AliasView:
+    """The alias of that name, made with a live version 0 (the base without an adapter) if it is not there.
+
+    A changed base is taken over as long as nothing was trained on the old one; afterwards it is a Conflict.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidId(f"the model name {name[:160]!r} is not valid: use 1 to 128 of A-Z a-z 0-9 . _ : ~ / -")
+    async with store.write() as conn:
+        found = await _by_name(conn, project_id, name)
+        if found is None:
+            await _create(conn, project_id, name, base_model, base_fingerprint, recipe or {})
+        elif base_model != found.base_model or base_fingerprint not in (None, found.base_fingerprint):
+            await _take_over_base(conn, found, base_model, base_fingerprint)
+        alias = await _by_name(conn, project_id, name)
+    assert alias is not None
+    return alias
+
+
+async def _by_name(conn: AsyncConnection, project_id: str, name: str) -> AliasView | None:
+    query = select(*_COLUMNS).where(aliases.c.project_id == project_id, aliases.c.name == name)
+    row = (await conn.execute(query.with_for_update())).first()
+    return sql.view(AliasView, row) if row else None
+
+
+async def _create(
+    conn: AsyncConnection, project_id: str, name: str, base_model: str, fingerprint: str | None, recipe: dict[str, Any]
+) -> None:
+    alias_id, version_id = new_id("alias"), new_id("ver")
+    made = await conn.execute(
+        sql.insert_ignore(conn, aliases).values(
+            id=alias_id,
+            project_id=project_id,
+            name=name,
+            base_model=base_model,
+            base_fingerprint=fingerprint,
+            live_version_id=version_id,
+            recipe=recipe,
+            updated_at=now(),
+        )
+    )
+    if made.rowcount == 0:  # another process made it at the same moment
+        return
+    await conn.execute(
+        insert(versions).values(
+            id=version_id,
+            project_id=project_id,
+            alias_id=alias_id,
+            number=0,
+            state=VersionState.LIVE,
+            engine_name=base_model,
+            base_fingerprint=fingerprint,
+            metrics={},
+            created_at=now(),
+            state_at=now(),
+        )
+    )
+
+
+async def _take_over_base(conn: AsyncConnection, alias: AliasView, base_model: str, fingerprint: str | None) -> None:
+    if not _same_base(alias, base_model, fingerprint) and await _has_adapters(conn, alias.id):
+        trained_on = _shown(alias.base_model, alias.base_fingerprint)
+        raise Conflict(
+            f"alias {alias.name!r} has versions trained on the base {trained_on}, "
+            f"not on {_shown(base_model, fingerprint)}. Use another alias name, or another --data folder."
+        )
+    await conn.execute(
+        update(aliases)
+        .where(aliases.c.id == alias.id)
+        .values(
+            base_model=base_model,
+            base_fingerprint=fingerprint,
+            generation=aliases.c.generation + 1,
+            updated_at=now(),
+        )
+    )
+    await conn.execute(
+        update(versions)
+        .where(versions.c.alias_id == alias.id, versions.c.number == 0)
+        .values(engine_name=base_model, base_fingerprint=fingerprint)
+    )
+    detail = {"from": alias.base_fingerprint, "to": fingerprint, "base_model": base_model}
+    await ledger.write(conn, [LedgerRow(alias.project_id, "alias", alias.id, "base_changed", detail)])
+
+
+def _same_base(alias: AliasView, base_model: str, fingerprint: str | None) -> bool:
+    """Whether the bases are one: by their fingerprints where both are known, else by their name."""
+    if fingerprint is None or alias.base_fingerprint is None:
+        return base_model == alias.base_model
+    return fingerprint == alias.base_fingerprint
+
+
+async def _has_adapters(conn: AsyncConnection, alias_id: str) -> bool:
+    query = select(func.count()).where(
+        versions.c.alias_id == alias_id, versions.c.number > 0, versions.c.state.not_in(_SPOILT)
+    )
+    return bool((await conn.execute(query)).scalar_one())
+
+
+def _shown(base_model: str, fingerprint: str | None) -> str:
+    return f"{base_model} (fingerprint {fingerprint[:12] if fingerprint else 'unknown'})"
+
+
+async def get_aliases(store: Store, project_id: str) -> list[AliasView]:
+    """Every alias of the project, by name: one cheap SELECT, fit for polling."""
+    query = select(*_COLUMNS).where(aliases.c.project_id == project_id).order_by(aliases.c.name)
+    async with store.read() as conn:
+        return sql.views(AliasView, await conn.execute(query))
+
+
+async def get_alias(store: Store, project_id: str, name: str) -> AliasView:
+    """The alias of that name. Raises NotFound, which names those that are there."""
+    found = await get_aliases(store, project_id)
+    for alias in found:
+        if alias.name == name:
+            return alias
+    there = ", ".join(a.name for a in found) or "none yet"
+    raise NotFound(f"no alias {name!r} in project {project_id!r}; there is: {there}")
+
+
+async def set_live(store: Store, alias_id: str, version_id: str, *, why: Why) -> AliasView:
+    """Make a version live: the old one retires, the generation counts up, the ledger says why. One transaction.
+
+    Making the live version live again changes nothing. Raises Conflict for a version that is not fit to serve.
+    """
+    async with store.write() as conn:
+        alias = await _lock(conn, alias_id)
+        if alias.live_version_id != version_id:
+            await _require_servable(conn, alias, version_id)
+            await _swap(conn, alias, version_id, why)
+        return await _lock(conn, alias_id)
+
+
+async def rollback(store: Store, alias_id: str) -> AliasView:
+    """Go back to the version that was live before. Raises Conflict where there is none."""
+    async with store.write() as conn:
+        alias = await _lock(conn, alias_id)
+        if alias.previous_version_id is None:
+            raise Conflict(f"alias {alias.name!r} has no earlier version to go back to")
+        await _require_servable(conn, alias, alias.previous_version_id)
+        await _swap(conn, alias, alias.previous_version_id, "rollback")
+        return await _lock(conn, alias_id)
+
+
+async def set_canary(store: Store, alias_id: str, version_id: str | None, share: float) -> AliasView:
+    """Give a gated version a share (0..1) of new groups, or take the canary out of service (None, retired)."""
+    if not 0.0 <= share <= 1.0:
+        raise ValueError(f"canary share {share} is not in 0..1")
+    async with store.write() as conn:
+        alias = await _lock(conn, alias_id)
+        if alias.canary_version_id not in (None, version_id):
+            await move(conn, versions, alias.canary_version_id, VersionState.RETIRED)
+        if version_id is not None and version_id != alias.canary_version_id:
+            await _require_own(conn, alias, version_id)
+            await move(conn, versions, version_id, VersionState.CANARY)
+        await _point(conn, alias, canary_version_id=version_id, canary_share=share if version_id else 0.0)
+        return await _lock(conn, alias_id)
+
+
+async def drop_canary(conn: AsyncConnection, version_id: str) -> None:
+    """Forget a version as canary wherever it is one: it was rejected."""
+    await conn.execute(
+        update(aliases)
+        .where(aliases.c.canary_version_id == version_id)
+        .values(canary_version_id=None, canary_share=0.0, generation=aliases.c.generation + 1, updated_at=now())
+    )
+
+
+async def _lock(conn: AsyncConnection, alias_id: str) -> AliasView:
+    row = (await conn.execute(select(*_COLUMNS).where(aliases.c.id == alias_id).with_for_update())).first()
+    if row is None:
+        raise NotFound(f"no alias {alias_id}")
+    return sql.view(AliasView, row)
+
+
+async def _require_own(conn: AsyncConnection, alias: AliasView, version_id: str) -> tuple[str, str, str | None]:
+    columns = (versions.c.alias_id, versions.c.number, versions.c.state, versions.c.reason)
+    row = (await conn.execute(select(*columns).where(versions.c.id == version_id))).first()
+    if row is None or row.alias_id != alias.id:
+        raise NotFound(f"alias {alias.name!r} has no version {version_id}")
+    return f"{alias.name}@{row.number}", row.state, row.reason
+
+
+async def _require_servable(conn: AsyncConnection, alias: AliasView, version_id: str) -> None:
+    name, state, reason = await _require_own(conn, alias, version_id)
+    if state not in _SERVABLE:
+        because = f" ({reason})" if reason else ""
+        raise Conflict(
+            f"{name} is {state}{because} and cannot be made live: only a version that passed its gate "
+            f"({', '.join(_SERVABLE)}) can. `hone versions` shows which do."
+        )
+
+
+async def _swap(conn: AsyncConnection, alias: AliasView, version_id: str, why: Why) -> None:
+    if alias.live_version_id is not None:
+        left = ROLLED_BACK if why == "rollback" else None
+        await move(conn, versions, alias.live_version_id, VersionState.RETIRED, reason=left)
+    await move(conn, versions, version_id, VersionState.LIVE, reason=None)
+    before = alias.live_version_id if why != "rollback" else await _lived_before(conn, version_id)
+    canary_ends = alias.canary_version_id == version_id
+    share = {"canary_version_id": None, "canary_share": 0.0} if canary_ends else {}
+    await _point(conn, alias, live_version_id=version_id, previous_version_id=before, **share)
+    detail = {"alias": alias.name, "from": alias.live_version_id, "to": version_id}
+    await ledger.write(conn, [LedgerRow(alias.project_id, "version", version_id, why, detail)])
+
+
+async def _lived_before(conn: AsyncConnection, version_id: str) -> str | None:
+    """What was live before `version_id` first replaced it: where a second rollback goes, never to what was left."""
+    query = (
+        select(ledger_table.c.detail)
+        .where(
+            ledger_table.c.object_kind == "version",
+            ledger_table.c.object_id == version_id,
+            ledger_table.c.code.in_(("promote", "gate")),
+        )
+        .order_by(ledger_table.c.id.desc())
+        .limit(1)
+    )
+    detail = (await conn.execute(query)).scalar_one_or_none()
+    return detail["from"] if detail else None
+
+
+async def _point(conn: AsyncConnection, alias: AliasView, **values: Any) -> None:
+    await conn.execute(
+        update(aliases)
+        .where(aliases.c.id == alias.id)
+        .values(generation=aliases.c.generation + 1, updated_at=now(), **values)
+    )

@@ -1,0 +1,127 @@
+"""What engine replicas and proxies report about themselves, so that the controller knows when an unload is safe.
+
+Owns: the rows of `replicas` and `proxies`. Refuses: talking to engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import delete, select
+
+from recorder.ids import new_id
+from recorder.store import sql
+from recorder.store.database import Store, now
+from recorder.store.schema import proxies, replicas
+
+ReplicaState = Literal["up", "down", "starting"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaView:
+    """One engine. `loaded`: engine names of the adapters it holds. Times are unix seconds."""
+
+    id: str
+    project_id: str
+    url: str
+    base_model: str | None
+    base_fingerprint: str | None
+    state: ReplicaState
+    detail: str | None
+    loaded: list[str]
+    seen_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyView:
+    """One proxy. `generations`: alias id → generation it has seen; `in_flight`: version id → requests."""
+
+    id: str
+    project_id: str
+    url: str
+    generations: dict[str, int]
+    in_flight: dict[str, int]
+    seen_at: float
+
+
+async def report_replica(
+    store: Store,
+    project_id: str,
+    url: str,
+    *,
+    state: ReplicaState,
+    loaded: Sequence[str] = (),
+    base_model: str | None = None,
+    base_fingerprint: str | None = None,
+    detail: str | None = None,
+) -> None:
+    """Write what is known of the replica at `url` now."""
+    values = {
+        "id": new_id("rep"),
+        "project_id": project_id,
+        "url": url,
+        "base_model": base_model,
+        "base_fingerprint": base_fingerprint,
+        "state": state,
+        "detail": detail,
+        "loaded": list(loaded),
+        "seen_at": now(),
+    }
+    async with store.write() as conn:
+        await conn.execute(sql.upsert(conn, replicas, ("project_id", "url"), values, keep=("id",)))
+
+
+async def forget_replica(store: Store, project_id: str, url: str) -> None:
+    """Forget a replica that is no longer configured."""
+    async with store.write() as conn:
+        await conn.execute(delete(replicas).where(replicas.c.project_id == project_id, replicas.c.url == url))
+
+
+async def list_replicas(store: Store, project_id: str, within_s: float | None = None) -> list[ReplicaView]:
+    """The project's replicas by URL; only those heard of `within_s` seconds where it is given."""
+    query = select(replicas).where(replicas.c.project_id == project_id).order_by(replicas.c.url)
+    if within_s is not None:
+        query = query.where(replicas.c.seen_at >= now() - within_s)
+    async with store.read() as conn:
+        return sql.views(ReplicaView, await conn.execute(query))
+
+
+async def report_proxy(
+    store: Store,
+    proxy_id: str,
+    project_id: str,
+    url: str,
+    *,
+    generations: Mapping[str, int],
+    in_flight: Mapping[str, int],
+) -> None:
+    """Write what a proxy has seen and still serves."""
+    values = {
+        "id": proxy_id,
+        "project_id": project_id,
+        "url": url,
+        "generations": dict(generations),
+        "in_flight": dict(in_flight),
+        "seen_at": now(),
+    }
+    async with store.write() as conn:
+        await conn.execute(sql.upsert(conn, proxies, ("id",), values))
+
+
+async def forget_proxy(store: Store, proxy_id: str) -> None:
+    """Forget a proxy that has stopped: it serves nothing any more."""
+    async with store.write() as conn:
+        await conn.execute(delete(proxies).where(proxies.c.id == proxy_id))
+
+
+async def proxies_seen(store: Store, project_id: str, within_s: float) -> list[ProxyView]:
+    """The proxies heard of within so many seconds."""
+    query = (
+        select(proxies)
+        .where(proxies.c.project_id == project_id, proxies.c.seen_at >= now() - within_s)
+        .order_by(proxies.c.id)
+    )
+    async with store.read() as conn:
+        return sql.views(ProxyView, await conn.execute(query))

@@ -1,0 +1,232 @@
+"""Versions: immutable LoRA adapters of an alias, from a number in the store to retirement.
+
+Owns: numbers (never used twice), states, ancestry and age. Refuses: the adapter's files (trainer), the engine (proxy).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Select, func, insert, literal, or_, select, union, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import Conflict, NotFound
+from recorder.ids import new_id
+from recorder.registry.aliases import drop_canary
+from recorder.states import GroupState, StepState, TrajectoryState, VersionState
+from recorder.store import ledger, sql
+from recorder.store.database import Store, now
+from recorder.store.ledger import LedgerRow
+from recorder.store.schema import aliases, groups, steps, trajectories, versions
+from recorder.store.transitions import move
+
+_NAME: Final = re.compile(r"(?P<alias>.+)@(?P<number>0|[1-9][0-9]{0,8})")
+_ENDED_BADLY: Final = (VersionState.REJECTED, VersionState.ABANDONED)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionView:
+    """One version. `name` is what users see (helpdesk@3), `engine_name` what the engine is asked for."""
+
+    id: str
+    project_id: str
+    alias_id: str
+    alias_name: str
+    number: int
+    name: str
+    parent_id: str | None
+    state: VersionState
+    reason: str | None
+    engine_name: str
+    path: str | None
+    manifest_sha256: str | None
+    base_fingerprint: str | None
+    verified: str | None
+    metrics: dict[str, Any]
+    created_at: float
+    state_at: float
+
+
+def slug(alias_name: str) -> str:
+    """The alias's name as a directory and engine name may carry it."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", alias_name).lstrip(".") or "alias"
+
+
+def parse_name(name: str) -> tuple[str, int | None]:
+    """Split `helpdesk@3` into ("helpdesk", 3), and a plain `helpdesk` into ("helpdesk", None)."""
+    match = _NAME.fullmatch(name)
+    return (match["alias"], int(match["number"])) if match else (name, None)
+
+
+def _query() -> Select[Any]:
+    own = [versions.c[n] for n in VersionView.__slots__ if n in versions.c]
+    return select(*own, aliases.c.name.label("alias_name")).join(aliases, aliases.c.id == versions.c.alias_id)
+
+
+def _view(row: Any) -> VersionView:
+    name = f"{row.alias_name}@{row.number}"
+    return sql.view(VersionView, row, name=name, state=VersionState(row.state))
+
+
+async def _one(conn: AsyncConnection, version_id: str) -> VersionView:
+    row = (await conn.execute(_query().where(versions.c.id == version_id))).first()
+    if row is None:
+        raise NotFound(f"no version {version_id}")
+    return _view(row)
+
+
+async def allocate(store: Store, alias_id: str, parent_id: str, *, step_id: str | None = None) -> VersionView:
+    """Take the next number of the alias, before anything of the version is written.
+
+    With `step_id` the running step is tied to it, so that abandoning the step abandons the version.
+    """
+    async with store.write() as conn:
+        # the alias's row is the lock under which two allocations cannot take one number (PostgreSQL)
+        alias = (await conn.execute(select(aliases).where(aliases.c.id == alias_id).with_for_update())).first()
+        if alias is None:
+            raise NotFound(f"no alias {alias_id}")
+        highest = select(func.max(versions.c.number)).where(versions.c.alias_id == alias_id)
+        number = (await conn.execute(highest)).scalar_one() + 1
+        version_id = new_id("ver")
+        await conn.execute(
+            insert(versions).values(
+                id=version_id,
+                project_id=alias.project_id,
+                alias_id=alias_id,
+                number=number,
+                parent_id=parent_id,
+                state=VersionState.ALLOCATED,
+                engine_name=f"{slug(alias.name)}@{number}",
+                base_fingerprint=alias.base_fingerprint,
+                metrics={},
+                created_at=now(),
+                state_at=now(),
+            )
+        )
+        if step_id is not None:
+            await _tie(conn, step_id, version_id)
+        return await _one(conn, version_id)
+
+
+async def _tie(conn: AsyncConnection, step_id: str, version_id: str) -> None:
+    statement = update(steps).where(steps.c.id == step_id, steps.c.state == StepState.RUNNING)
+    if (await conn.execute(statement.values(version_id=version_id))).rowcount == 0:
+        raise Conflict(f"step {step_id} is not running: another trainer took the alias over. Begin a new step.")
+
+
+async def list_versions(store: Store, alias_id: str) -> list[VersionView]:
+    """Every version of an alias, newest first."""
+    async with store.read() as conn:
+        rows = await conn.execute(_query().where(versions.c.alias_id == alias_id).order_by(versions.c.number.desc()))
+        return [_view(row) for row in rows]
+
+
+async def get_versions(
+    store: Store, project_id: str, states: Collection[VersionState] | None = None
+) -> list[VersionView]:
+    """The project's versions (in these states), by alias and number: one SELECT, fit for polling."""
+    query = _query().where(versions.c.project_id == project_id)
+    if states is not None:
+        query = query.where(versions.c.state.in_(sorted(states)))
+    async with store.read() as conn:
+        return [_view(row) for row in await conn.execute(query.order_by(versions.c.alias_id, versions.c.number))]
+
+
+async def pinned(store: Store, project_id: str) -> set[str]:
+    """Ids of the versions that open trajectories or open groups are pinned to."""
+    runs = select(trajectories.c.version_id).where(
+        trajectories.c.project_id == project_id, trajectories.c.state == TrajectoryState.OPEN
+    )
+    tasks = select(groups.c.version_id).where(groups.c.project_id == project_id, groups.c.state == GroupState.OPEN)
+    async with store.read() as conn:
+        found = await conn.execute(union(runs, tasks))
+        return {version_id for (version_id,) in found if version_id is not None}
+
+
+async def repin(store: Store, trajectory_id: str, version_id: str) -> None:
+    """Pin a trajectory to another version midway: it is mixed from now on (unless it has it already)."""
+    other = or_(trajectories.c.version_id.is_(None), trajectories.c.version_id != version_id)
+    moved = update(trajectories).where(trajectories.c.id == trajectory_id, other)
+    async with store.write() as conn:
+        await conn.execute(moved.values(version_id=version_id, mixed=True))
+
+
+async def get_version(store: Store, version_id: str) -> VersionView:
+    """One version by its id. Raises NotFound."""
+    async with store.read() as conn:
+        return await _one(conn, version_id)
+
+
+async def by_name(store: Store, project_id: str, name: str) -> VersionView:
+    """One version by what users call it, `helpdesk@3`. Raises NotFound."""
+    alias, number = parse_name(name)
+    query = _query().where(versions.c.project_id == project_id, aliases.c.name == alias, versions.c.number == number)
+    async with store.read() as conn:
+        row = (await conn.execute(query)).first()
+    if row is None:
+        raise NotFound(f"no version {name!r} in project {project_id!r}: `hone versions` lists them")
+    return _view(row)
+
+
+async def mark(
+    store: Store,
+    version_id: str,
+    to: VersionState,
+    reason: str | None = None,
+    *,
+    expect: VersionState | None = None,
+    **fields: Any,
+) -> VersionView:
+    """Move a version on and set columns (`verified`, `metrics`, `path` …). Live and canary: see
+    `recorder.registry.aliases`.
+
+    Rejected and abandoned are written to the ledger with `reason`. Raises Conflict.
+    """
+    if to in (VersionState.LIVE, VersionState.CANARY):
+        raise ValueError(f"use aliases.set_live or set_canary to make a version {to}: the alias moves with it")
+    async with store.write() as conn:
+        await move_version(conn, version_id, to, reason, expect=expect, **fields)
+        return await _one(conn, version_id)
+
+
+async def move_version(
+    conn: AsyncConnection,
+    version_id: str,
+    to: VersionState,
+    reason: str | None = None,
+    *,
+    expect: VersionState | None = None,
+    **fields: Any,
+) -> None:
+    """`mark` inside the caller's transaction."""
+    await move(conn, versions, version_id, to, expect=expect, reason=reason, **fields)
+    if to in _ENDED_BADLY:
+        await drop_canary(conn, version_id)
+        project = select(versions.c.project_id).where(versions.c.id == version_id)
+        project_id = (await conn.execute(project)).scalar_one()
+        await ledger.write(conn, [LedgerRow(project_id, "version", version_id, to, {"reason": reason})])
+
+
+async def ancestry(store: Store, version_id: str) -> list[str]:
+    """Version ids from `version_id` itself back to version 0."""
+    line = (
+        select(versions.c.id, versions.c.parent_id, literal(0).label("age"))
+        .where(versions.c.id == version_id)
+        .cte("line", recursive=True)
+    )
+    line = line.union_all(
+        select(versions.c.id, versions.c.parent_id, line.c.age + 1).where(versions.c.id == line.c.parent_id)
+    )
+    async with store.read() as conn:
+        found = [row.id for row in await conn.execute(select(line.c.id).order_by(line.c.age))]
+    if not found:
+        raise NotFound(f"no version {version_id}")
+    return found
+
+
+def age(ancestors: Sequence[str], sample_version_id: str | None) -> int | None:
+    """Steps from the sample's version to the newest of `ancestors` (from `ancestry`); None: not an ancestor."""
+    return ancestors.index(sample_version_id) if sample_version_id in ancestors else None

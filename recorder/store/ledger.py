@@ -1,0 +1,90 @@
+"""The ledger: for every object that was skipped, refused or moved, a reason code, and when.
+
+Owns: its rows; nothing updates or deletes them, but that a deletion takes their details. Refuses: deciding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.store import sql
+from recorder.store.database import Store
+from recorder.store.schema import ledger
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One thing to write down. `object_kind`: trajectory, group, call, version, step, attempt, alias."""
+
+    project_id: str
+    object_kind: str
+    object_id: str
+    code: str
+    detail: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row as it was written; `at` is unix seconds."""
+
+    id: int
+    project_id: str
+    object_kind: str
+    object_id: str
+    code: str
+    detail: dict[str, Any] | None
+    at: float
+
+
+async def write(conn: AsyncConnection, rows: Iterable[LedgerRow]) -> None:
+    """Write rows in the caller's transaction, so that an object's state and its reason appear together."""
+    values = [asdict(row) for row in rows]
+    if values:
+        at = await sql.clock(conn)
+        await conn.execute(insert(ledger), [{**row, "at": at} for row in values])
+
+
+async def of(store: Store, kind: str, object_id: str) -> list[Entry]:
+    """What was written about one object, oldest first."""
+    query = select(ledger).where(ledger.c.object_kind == kind, ledger.c.object_id == object_id).order_by(ledger.c.id)
+    async with store.read() as conn:
+        return sql.views(Entry, await conn.execute(query))
+
+
+async def latest(
+    store: Store,
+    project_id: str,
+    *,
+    object_kind: str | None = None,
+    object_id: str | None = None,
+    code: str | None = None,
+    since: float | None = None,
+    limit: int = 100,
+) -> list[Entry]:
+    """The project's newest rows first, of one kind, object or code, from `since` (unix seconds) on."""
+    query = select(ledger).where(ledger.c.project_id == project_id).order_by(ledger.c.id.desc()).limit(limit)
+    asked = {"object_kind": object_kind, "object_id": object_id, "code": code}
+    query = query.where(*(ledger.c[name] == value for name, value in asked.items() if value is not None))
+    if since is not None:
+        query = query.where(ledger.c.at >= since)
+    async with store.read() as conn:
+        return sql.views(Entry, await conn.execute(query))
+
+
+async def counts(store: Store, project_id: str, object_kind: str, since: float | None = None) -> dict[str, int]:
+    """How many rows of each code were written about objects of a kind, since a time (unix seconds)."""
+    query = (
+        select(ledger.c.code, func.count())
+        .where(ledger.c.project_id == project_id, ledger.c.object_kind == object_kind)
+        .group_by(ledger.c.code)
+        .order_by(ledger.c.code)
+    )
+    if since is not None:
+        query = query.where(ledger.c.at >= since)
+    async with store.read() as conn:
+        return {code: int(count) for code, count in await conn.execute(query)}

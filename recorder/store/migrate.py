@@ -1,0 +1,164 @@
+"""Opening the store: the data folder, the schema's revision, the project.
+
+Owns: who may migrate and the lock under which it happens, the refusal of a differing schema.
+Refuses: the schema itself (`recorder.store.schema`) and the steps between revisions (`recorder/store/migrations`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import inspect, select, text
+from sqlalchemy.engine import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import SchemaMismatch, StoreError
+from recorder.settings import RecorderSettings
+from recorder.store import sql
+from recorder.store.database import Store, make_data_folder, now, sqlite_url
+from recorder.store.schema import projects
+
+DEFAULT_PROJECT: Final = "default"
+# Oldest first; a test holds them to the files in recorder/store/migrations/versions.
+REVISIONS: Final = ("0001", "0002", "0003", "0004")
+HEAD: Final = REVISIONS[-1]
+LOCK_TIMEOUT_S: Final = 120.0
+_LOCK_POLL_S: Final = 0.05
+_ADVISORY_LOCK: Final = 0x686F6E65  # "hone"
+
+
+async def open_store(data: Path, settings: RecorderSettings, *, migrate: bool, project: str = DEFAULT_PROJECT) -> Store:
+    """Open the store of a data folder, with its schema brought to this program's (`migrate`) or held to it.
+
+    Raises SchemaMismatch where it differs and `migrate` is False, StoreError where it cannot be opened.
+    """
+    _refuse_absent(data, settings, migrate)
+    folder = make_data_folder(data)
+    store = Store(settings.url or sqlite_url(folder), durability=settings.durability)
+    try:
+        await (upgrade(store) if migrate else check(store))
+        await ensure_project(store, project)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+def _refuse_absent(folder: Path, settings: RecorderSettings, migrate: bool) -> None:
+    if settings.url is None and not migrate and not (folder / "hone.db").exists():
+        raise StoreError(
+            f"there is no store in {folder}. Start `hone up` or `hone serve` with this data folder first, "
+            f"make an empty store with `hone db upgrade --data {folder}`, or choose another folder with --data."
+        )
+
+
+async def ensure_project(store: Store, project: str) -> None:
+    """Make the project if it is not there, with a key of its own for its content hashes."""
+    async with store.read() as conn:
+        if (await conn.execute(select(projects.c.id).where(projects.c.id == project))).first():
+            return
+    async with store.write() as conn:
+        row = {"id": project, "node_key": secrets.token_bytes(32), "created_at": now()}
+        await conn.execute(sql.insert_ignore(conn, projects).values(row))
+
+
+async def upgrade(store: Store) -> None:
+    """Bring the schema to this program's revision, one process at a time."""
+    async with _exclusively(store):
+        found = await revision(store)
+        if found == HEAD:
+            return
+        _refuse_unknown(store, found)
+        async with store.write() as conn:
+            if not store.is_sqlite:
+                await conn.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
+            await conn.run_sync(_run_alembic)
+
+
+async def check(store: Store) -> None:
+    """Raise SchemaMismatch unless the store's schema is this program's."""
+    found = await revision(store)
+    if found == HEAD:
+        return
+    _refuse_unknown(store, found)
+    raise SchemaMismatch(
+        f"the store {_shown(store)} has schema {found or 'none'}, this program needs {HEAD}. Stop what uses the store, "
+        "then run `hone db upgrade` (`hone up` and `hone serve` do it by themselves when they start)."
+    )
+
+
+async def revision(store: Store) -> str | None:
+    """The store's revision, or None for an empty database."""
+    async with store.read() as conn:
+        return await _revision(conn)
+
+
+async def _revision(conn: AsyncConnection) -> str | None:
+    if not await conn.run_sync(lambda c: inspect(c).has_table("alembic_version")):
+        return None
+    return (await conn.execute(text("select version_num from alembic_version"))).scalar_one_or_none()
+
+
+def _refuse_unknown(store: Store, found: str | None) -> None:
+    if found is not None and found not in REVISIONS:
+        raise SchemaMismatch(
+            f"the store {_shown(store)} has schema {found}, which this program does not know (it knows up to {HEAD}): "
+            "a newer Hone wrote it. Update this Hone, or choose another data folder with --data."
+        )
+
+
+def _run_alembic(connection: Connection) -> None:
+    # alembic costs 0.2 s to import, and only a migration needs it
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+@asynccontextmanager
+async def _exclusively(store: Store) -> AsyncIterator[None]:
+    """Hold the migration lock. SQLite: a file beside the database; PostgreSQL: taken inside the transaction."""
+    if not store.is_sqlite:
+        yield
+        return
+    path = Path(f"{store.url.database}.migrate-lock")
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        await asyncio.to_thread(_lock, handle, path)
+        yield
+    finally:
+        os.close(handle)  # releases the lock
+
+
+def _lock(handle: int, path: Path) -> None:
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    while not _try_lock(handle):
+        if time.monotonic() > deadline:
+            raise StoreError(
+                f"another process has been migrating the store for {LOCK_TIMEOUT_S:.0f} s ({path} is locked). "
+                "Wait for it, or stop it, then start again."
+            )
+        time.sleep(_LOCK_POLL_S)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _shown(store: Store) -> str:
+    return store.url.render_as_string(hide_password=True)

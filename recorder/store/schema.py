@@ -1,0 +1,522 @@
+"""The schema of the store, declared once.
+
+Owns: every table, its keys and indexes, for SQLite and PostgreSQL alike; Alembic's migrations are held to it by a test.
+Refuses: queries. Times are unix seconds (UTC, float) by the database's clock; `*_bytes`, `*_s` say their unit.
+
+Token ids are packed little-endian int32, logprobs little-endian float32 (`recorder.content.tokens`). Node and blob ids
+are keyed content hashes (16 bytes), so that writing one needs no look-up; other ids are text from
+`recorder.ids.new_id`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _id() -> Column[str]:
+    return Column("id", Text, primary_key=True)
+
+
+def _project() -> Column[str]:
+    return Column("project_id", Text, ForeignKey("projects.id"), nullable=False)
+
+
+def _lease() -> list[Column[Any]]:
+    """A claim: who holds the row, since which epoch, until when. Every write of the holder names owner and epoch."""
+    return [
+        Column("lease_owner", Text),
+        Column("lease_epoch", Integer, nullable=False, default=0, server_default="0"),
+        Column("lease_expires_at", Double),
+    ]
+
+
+def _where_set(column: str) -> Index:
+    """An index of the rows that have a value: the others cost it nothing."""
+    some = text(f"{column} IS NOT NULL")
+    return Index(None, column, sqlite_where=some, postgresql_where=some)
+
+
+projects = Table(
+    "projects",
+    metadata,
+    _id(),  # the project's name
+    Column(
+        "node_key", LargeBinary, nullable=False
+    ),  # keys the content hashes: equal text in two projects is unlinkable
+    Column("created_at", Double, nullable=False),
+    # Counts every deletion: what a process remembers of the store holds as long as this stays (`recorder.deletion`).
+    Column("deletions", Integer, nullable=False, default=0, server_default="0"),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    _id(),
+    _project(),
+    Column("name", Text, nullable=False),
+    Column("hash", Text, nullable=False, unique=True),  # sha256 of the key; the key itself is shown once
+    Column("hint", Text, nullable=False),  # its first characters, to recognise it
+    Column("scopes", JSON, nullable=False),  # of infer, feedback, read, eval, admin
+    Column("trajectory_id", Text),  # a key minted for one run
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
+)
+
+aliases = Table(
+    "aliases",
+    metadata,
+    _id(),
+    _project(),
+    Column("name", Text, nullable=False),
+    Column("base_model", Text, nullable=False),  # the engine's name of the base
+    Column("base_fingerprint", Text),  # weights, dtype, tokenizer, chat template
+    Column("live_version_id", Text),
+    Column("previous_version_id", Text),  # where `hone rollback` goes
+    Column("canary_version_id", Text),
+    Column("canary_share", Double, nullable=False, default=0.0, server_default="0"),
+    Column("recipe", JSON, nullable=False),
+    Column("generation", Integer, nullable=False, default=0, server_default="0"),  # counts every move
+    Column("updated_at", Double, nullable=False),
+    UniqueConstraint("project_id", "name"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    _project(),
+    Column("name", Text, nullable=False),  # "controller", "trainer:<alias>"
+    *_lease(),
+    PrimaryKeyConstraint("project_id", "name"),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("id", LargeBinary, primary_key=True),  # keyed hash of parent id and canonical message
+    _project(),
+    Column("parent_id", LargeBinary),
+    Column("depth", Integer, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("message", JSON, nullable=False),  # as first seen, in the chat form
+    Column("redacted", Boolean, nullable=False, default=False, server_default="0"),
+    Index(None, "parent_id"),
+)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("id", LargeBinary, primary_key=True),  # keyed hash of the content
+    _project(),
+    Column("kind", Text, nullable=False),  # tools, response_format, request, media
+    Column("content", LargeBinary, nullable=False),  # JSON text, or the media's bytes
+)
+
+node_blobs = Table(
+    "node_blobs",
+    metadata,
+    Column("node_id", LargeBinary, nullable=False),
+    Column("blob_id", LargeBinary, nullable=False),  # media that the node's message shows
+    PrimaryKeyConstraint("node_id", "blob_id"),
+    Index(None, "blob_id"),
+)
+
+groups = Table(
+    "groups",
+    metadata,
+    _id(),
+    _project(),
+    Column("alias_id", Text, ForeignKey("aliases.id")),
+    Column("external_id", Text),
+    Column("implicit_key", Text),  # hash of (project, alias, system, tools, first user message)
+    Column("sequence", Integer, nullable=False, default=0, server_default="0"),  # successors of a closed group count up
+    Column("declared_size", Integer),
+    Column("state", Text, nullable=False),
+    Column("reason", Text),  # of left_out and unscored: a ledger code
+    Column("version_id", Text),  # the version this group is pinned to
+    Column("current_score_id", Text),
+    Column("campaign_id", Text),
+    Column("scenario_id", Text),
+    Column("opened_at", Double, nullable=False),
+    Column("joined_at", Double, nullable=False),  # when the last member joined
+    Column("last_call_at", Double, nullable=False),
+    Column("ready_at", Double),
+    Column("tries", Integer, nullable=False, default=0, server_default="0"),
+    Column("try_after", Double),
+    *_lease(),
+    UniqueConstraint("project_id", "external_id", "sequence"),
+    Index(None, "project_id", "state", "try_after"),
+    Index(None, "project_id", "implicit_key", "state"),
+)
+
+trajectories = Table(
+    "trajectories",
+    metadata,
+    _id(),
+    _project(),
+    Column("group_id", Text, ForeignKey("groups.id")),
+    Column("alias_id", Text, ForeignKey("aliases.id")),
+    Column(
+        "address_group", Text, nullable=False, default="", server_default=""
+    ),  # the group part of the external address
+    Column("external_id", Text),  # null: the agent named none
+    Column("sequence", Integer, nullable=False, default=0, server_default="0"),  # continuations count up
+    Column("state", Text, nullable=False),
+    Column("end_reason", Text),
+    Column("purpose", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("continues", Text),  # the sealed trajectory that this one goes on from
+    Column("forked_from_call", Text),
+    Column("leaf_call_id", Text),  # the last main leaf: the judge sees the path to it
+    Column("leaf_choice", Integer),
+    Column("selection", Text),  # not_selected: a sibling choice of n>1 that the agent did not go on with
+    Column("version_id", Text),  # pin
+    Column("mixed", Boolean, nullable=False, default=False, server_default="0"),  # moved to another version midway
+    Column("call_count", Integer, nullable=False, default=0, server_default="0"),
+    Column("tags", JSON, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("last_call_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("session", Text),  # what a client called the conversation that the run is of; several may share it
+    UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
+    Index(None, "group_id"),
+    Index(None, "project_id", "state", "last_call_at"),
+    Index(None, "project_id", "session"),
+)
+
+calls = Table(
+    "calls",
+    metadata,
+    _id(),
+    _project(),
+    Column("trajectory_id", Text, ForeignKey("trajectories.id"), nullable=False),
+    Column("parent_call_id", Text),
+    Column("parent_choice", Integer),
+    Column("alias_id", Text),
+    Column("version_id", Text),
+    Column("base_fingerprint", Text),
+    Column("model", Text, nullable=False),  # as the client asked
+    Column("dialect", Text, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("stream", Boolean, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("superseded_by", Text),
+    Column("turn_kind", Text, nullable=False),
+    Column("attribution_source", Text, nullable=False),
+    Column("attribution_confidence", Text, nullable=False),
+    Column("prompt_node_id", LargeBinary),
+    Column("tools_blob_id", LargeBinary),
+    Column("format_blob_id", LargeBinary),  # response_format
+    Column("request_blob_id", LargeBinary),  # the body without messages, tools and response_format
+    Column("body_hash", LargeBinary),  # recognises an SDK's retry
+    Column("retry_count", Integer, nullable=False, default=0, server_default="0"),
+    Column("sampling", JSON, nullable=False),  # effective parameters
+    Column("usage", JSON),
+    Column("response_meta", JSON),  # what of the answer is neither message nor tokens
+    Column("prompt_len", Integer),  # null: the ids are not known
+    Column("prompt_shared", Integer),  # leading ids that equal the parent's prompt + sampled ids (whole blocks)
+    Column("prompt_delta", LargeBinary),  # int32: the ids from prompt_shared on
+    Column("prompt_hashes", LargeBinary),  # chained hash per whole block, from prompt_shared on
+    Column("http_status", Integer),
+    Column("error", Text),
+    Column("started_at", Double, nullable=False),
+    Column("first_token_at", Double),
+    Column("finished_at", Double),
+    Index(None, "trajectory_id"),
+    Index(None, "parent_call_id"),
+    Index(None, "project_id", "state"),
+    # Whether anything still needs a node or a blob.
+    Index(None, "prompt_node_id"),
+    _where_set("tools_blob_id"),
+    _where_set("format_blob_id"),
+    _where_set("request_blob_id"),
+)
+
+choices = Table(
+    "choices",
+    metadata,
+    Column("call_id", Text, ForeignKey("calls.id"), nullable=False),
+    Column("index", Integer, nullable=False),
+    Column("node_id", LargeBinary),  # the assistant message, under the call's prompt node
+    Column("token_ids", LargeBinary),
+    Column("logprobs", LargeBinary),
+    Column("hashes", LargeBinary),  # chained hashes of the whole blocks that end inside the sampled ids
+    Column("finish_reason", Text),
+    Column("trainable", Boolean, nullable=False),
+    Column("untrainable_reason", Text),
+    PrimaryKeyConstraint("call_id", "index"),
+    Index(None, "node_id", "call_id"),
+)
+
+issued = Table(
+    "issued",
+    metadata,
+    _project(),
+    Column("issued_id", Text, nullable=False),  # a tool-call id or response id that we gave out
+    Column("kind", Text, nullable=False),
+    Column("call_id", Text, nullable=False),
+    Column("choice", Integer, nullable=False),
+    Column("trajectory_id", Text, nullable=False),
+    PrimaryKeyConstraint("project_id", "issued_id"),
+    Index(None, "call_id"),
+)
+
+# What a model asked of tools, as recorded: how a tool call that comes in by itself finds the turn that asked for it.
+tool_requests = Table(
+    "tool_requests",
+    metadata,
+    _project(),
+    Column("call_id", Text, nullable=False),
+    Column("choice", Integer, nullable=False),
+    Column("position", Integer, nullable=False),  # among the tool calls of its message
+    Column("tool_call_id", Text),
+    Column("trajectory_id", Text, nullable=False),
+    Column("match", LargeBinary, nullable=False),  # keyed hash of name and arguments
+    PrimaryKeyConstraint("call_id", "choice", "position"),
+    Index(None, "match", "call_id"),
+    Index(None, "trajectory_id"),
+)
+
+tool_calls = Table(
+    "tool_calls",
+    metadata,
+    _id(),
+    _project(),
+    Column("trajectory_id", Text, ForeignKey("trajectories.id")),  # null: nobody can tell
+    Column("call_id", Text),  # the model call that asked for it
+    Column("choice", Integer),
+    Column("position", Integer),
+    Column("tool_call_id", Text),
+    Column("join_source", Text, nullable=False),  # path, key, header, traceparent, trace, arguments, none
+    Column("join_confidence", Text, nullable=False),
+    Column("server", Text),  # null: no MCP server of Hone's has a tool of this name
+    Column("name", Text, nullable=False),  # as the agent called it
+    Column("tool", Text, nullable=False),  # as its server calls it
+    Column("arguments", JSON),
+    Column("outcome", Text, nullable=False),
+    Column("result", JSON),  # what the server answered, whole
+    Column("error", Text),
+    Column("annotations", JSON),  # readOnlyHint, destructiveHint … as the server declared them
+    Column("started_at", Double, nullable=False),
+    Column("finished_at", Double, nullable=False),
+    Index(None, "trajectory_id"),
+    Index(None, "call_id"),
+    Index(None, "project_id", "started_at"),
+)
+
+scores = Table(
+    "scores",
+    metadata,
+    _id(),
+    _project(),
+    Column("group_id", Text, ForeignKey("groups.id"), nullable=False),
+    Column("recipe_hash", Text, nullable=False),
+    Column("judge_model", Text),
+    Column("judge_version", Text),
+    Column("prompt_hash", Text),  # the row with the same prompt hash is the cache
+    Column("order_seed", Integer),
+    Column("reply", Text),
+    Column("tokens_in", Integer, nullable=False, default=0, server_default="0"),
+    Column("tokens_out", Integer, nullable=False, default=0, server_default="0"),
+    Column("cost_usd", Double),
+    Column("latency_s", Double),
+    Column("created_at", Double, nullable=False),
+    Index(None, "group_id"),
+    Index(None, "project_id", "prompt_hash"),
+)
+
+score_parts = Table(
+    "score_parts",
+    metadata,
+    Column("score_id", Text, ForeignKey("scores.id"), nullable=False),
+    Column("trajectory_id", Text, ForeignKey("trajectories.id"), nullable=False),
+    Column("part", Text, nullable=False),  # "reward" is the combination; the others are its parts
+    Column("value", Double),  # null: the part could not be had; `explanation` says why
+    Column("weight", Double),
+    Column("explanation", Text),
+    PrimaryKeyConstraint("score_id", "trajectory_id", "part"),
+    Index(None, "trajectory_id"),
+)
+
+feedback = Table(
+    "feedback",
+    metadata,
+    _id(),
+    _project(),
+    Column("trajectory_id", Text, ForeignKey("trajectories.id"), nullable=False),
+    Column("call_id", Text),
+    Column("name", Text, nullable=False),
+    Column("value", JSON, nullable=False),  # number, bool or text
+    Column("comment", Text),
+    Column("tags", JSON, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index(None, "trajectory_id"),
+)
+
+versions = Table(
+    "versions",
+    metadata,
+    _id(),
+    _project(),
+    Column("alias_id", Text, ForeignKey("aliases.id"), nullable=False),
+    Column("number", Integer, nullable=False),  # 0 is the base without an adapter
+    Column("parent_id", Text),
+    Column("state", Text, nullable=False),
+    Column("reason", Text),
+    Column("engine_name", Text, nullable=False),  # what the engine is asked for
+    Column("path", Text),  # null for version 0
+    Column("manifest_sha256", Text),
+    Column("base_fingerprint", Text),
+    Column("verified", Text),  # logprobs, or identity where the separation is under the engine's noise
+    Column("metrics", JSON, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("state_at", Double, nullable=False),
+    UniqueConstraint("alias_id", "number"),
+    Index(None, "project_id", "state"),
+)
+
+replicas = Table(
+    "replicas",
+    metadata,
+    _id(),
+    _project(),
+    Column("url", Text, nullable=False),
+    Column("base_model", Text),
+    Column("base_fingerprint", Text),
+    Column("state", Text, nullable=False),  # up, down, starting
+    Column("detail", Text),
+    Column("loaded", JSON, nullable=False),  # engine names of the adapters it holds
+    Column("seen_at", Double, nullable=False),
+    UniqueConstraint("project_id", "url"),
+)
+
+proxies = Table(
+    "proxies",
+    metadata,
+    _id(),
+    _project(),
+    Column("url", Text, nullable=False),
+    Column("generations", JSON, nullable=False),  # alias id → generation it has seen
+    Column("in_flight", JSON, nullable=False),  # version id → requests
+    Column("seen_at", Double, nullable=False),
+)
+
+campaigns = Table(
+    "campaigns",
+    metadata,
+    _id(),
+    _project(),
+    Column("alias_id", Text, ForeignKey("aliases.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("settings", JSON, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text),
+    Column("steps_done", Integer, nullable=False, default=0, server_default="0"),
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double),
+)
+
+scenarios = Table(
+    "scenarios",
+    metadata,
+    _id(),
+    _project(),
+    Column("campaign_id", Text, ForeignKey("campaigns.id"), nullable=False),
+    Column("external_id", Text, nullable=False),
+    Column("split", Text, nullable=False),  # train, val
+    Column("input", JSON, nullable=False),
+    Column("reference", JSON),
+    Column("rubric", JSON),
+    UniqueConstraint("campaign_id", "split", "external_id"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    _id(),
+    _project(),
+    Column("campaign_id", Text, ForeignKey("campaigns.id"), nullable=False),
+    Column("scenario_id", Text, ForeignKey("scenarios.id"), nullable=False),
+    Column("step_number", Integer, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("number", Integer, nullable=False),  # which of the group's attempts
+    Column("try", Integer, nullable=False, default=0, server_default="0"),
+    Column("state", Text, nullable=False),
+    Column("group_external_id", Text, nullable=False),
+    Column("trajectory_external_id", Text, nullable=False),
+    Column("answer", JSON),
+    Column("error", Text),
+    Column("started_at", Double),
+    Column("ended_at", Double),
+    *_lease(),
+    UniqueConstraint("campaign_id", "step_number", "purpose", "scenario_id", "number", "try"),
+    Index(None, "campaign_id", "state"),
+)
+
+steps = Table(
+    "steps",
+    metadata,
+    _id(),
+    _project(),
+    Column("alias_id", Text, ForeignKey("aliases.id"), nullable=False),
+    Column("campaign_id", Text),
+    Column("number", Integer, nullable=False),  # counts along the alias
+    Column("parent_version_id", Text, nullable=False),
+    Column("version_id", Text),
+    Column("state", Text, nullable=False),
+    Column("reason", Text),
+    Column("metrics", JSON, nullable=False),
+    Column("checkpoint_path", Text),  # optimizer, scheduler, RNG state
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double),
+    UniqueConstraint("alias_id", "number"),
+)
+
+step_groups = Table(
+    "step_groups",
+    metadata,
+    Column("step_id", Text, ForeignKey("steps.id"), nullable=False),
+    Column("group_id", Text, ForeignKey("groups.id"), nullable=False),
+    Column("score_id", Text, nullable=False),  # the score this step used
+    PrimaryKeyConstraint("step_id", "group_id"),
+)
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    _project(),
+    Column("object_kind", Text, nullable=False),  # trajectory, group, call, version, step, attempt
+    Column("object_id", Text, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("detail", JSON),
+    Column("at", Double, nullable=False),
+    Index(None, "object_kind", "object_id"),
+    Index(None, "project_id", "code"),
+)

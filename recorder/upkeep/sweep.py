@@ -1,0 +1,203 @@
+"""The sweep: what time alone changes. Any worker may run it, at any moment, as often as it likes.
+
+Owns: idle runs, groups that are due, leases that ran out, calls of proxies that died, runs past their retention.
+Refuses: deciding (the rules are in `recorder.groups.readiness`, `recorder.work.attempts`); working (judge and trainer
+do).
+
+It first only reads, and takes the store's write lock for what is really due, a few objects a transaction: a long writer
+would stop every proxy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Select, and_, exists, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import Conflict, NotFound
+from recorder.groups.closing import Closing, close_trajectories, lock_groups_of, settle
+from recorder.groups.readiness import Verdict
+from recorder.settings import RecorderSettings
+from recorder.states import CallState, GroupState, Origin, TrajectoryState
+from recorder.store import ledger
+from recorder.store.database import Store, now
+from recorder.store.ledger import LedgerRow
+from recorder.store.schema import attempts, calls, groups, trajectories
+from recorder.store.transitions import guarded
+from recorder.upkeep.deletion import deletable, delete_trajectory, erase
+from recorder.work import attempts as attempt_rows
+
+log = logging.getLogger(__name__)
+
+BATCH: Final = 32  # objects a transaction
+DAY_S: Final = 86400.0
+STALE_CALL_S: Final = 3600.0  # no answer takes an hour: the proxy that should have ended the call is dead
+_EXPIRES: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """How many objects the sweep changed."""
+
+    calls_errored: int = 0
+    trajectories_ended: int = 0
+    groups_readied: int = 0
+    groups_left_out: int = 0
+    claims_expired: int = 0
+    attempts_abandoned: int = 0
+    trajectories_deleted: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was due."""
+        return self != SweepReport()
+
+
+async def sweep(store: Store, project_id: str, settings: RecorderSettings) -> SweepReport:
+    """Do all that is due in a project now."""
+    errored = await _error_stale_calls(store, project_id)
+    idle = _idle(project_id, settings)
+
+    async def end(conn: AsyncConnection, trajectory_ids: Sequence[str]) -> int:
+        return await _end_idle(conn, idle, trajectory_ids)
+
+    ended = await _in_batches(store, idle, end, lock=False)
+    expired = [await _expire_claims(store, project_id, state) for state in _EXPIRES]
+    verdicts: list[Verdict] = []
+
+    async def decide(conn: AsyncConnection, group_ids: Sequence[str]) -> int:
+        due = await settle(conn, group_ids, settings)
+        verdicts.extend(one.verdict for one in due)
+        return len(due)
+
+    await _in_batches(store, _due_groups(project_id, settings), decide)
+    return SweepReport(
+        calls_errored=errored,
+        trajectories_ended=ended,
+        groups_readied=verdicts.count(Verdict.READY),
+        groups_left_out=verdicts.count(Verdict.LEFT_OUT),
+        claims_expired=sum(expired),
+        attempts_abandoned=await _abandon_attempts(store, project_id),
+        trajectories_deleted=await _delete_old(store, project_id, settings.retention_days),
+    )
+
+
+async def _in_batches(
+    store: Store,
+    due: Select[Any],
+    act: Callable[[AsyncConnection, Sequence[str]], Awaitable[int]],
+    *,
+    lock: bool = True,
+) -> int:
+    """Act on the objects that `due` finds, and that it still finds under the write lock; returns how many changed.
+
+    Without `lock` `act` locks the rows itself (PostgreSQL).
+    """
+    changed = 0
+    while await _any(store, due):
+        async with store.write() as conn:
+            batch = due.limit(BATCH)
+            ids = list((await conn.execute(batch.with_for_update(skip_locked=True) if lock else batch)).scalars())
+            acted = await act(conn, ids)
+        changed += acted
+        if not acted:  # another sweep was faster, or holds them
+            break
+    return changed
+
+
+async def _any(store: Store, query: Select[Any]) -> bool:
+    async with store.read() as conn:
+        return (await conn.execute(query.limit(1))).first() is not None
+
+
+def _idle(project_id: str, settings: RecorderSettings) -> Select[Any]:
+    answering = exists().where(calls.c.trajectory_id == trajectories.c.id, calls.c.state == CallState.OPEN)
+    return select(trajectories.c.id).where(
+        trajectories.c.project_id == project_id,
+        trajectories.c.state == TrajectoryState.OPEN,
+        trajectories.c.origin == Origin.LIVE,
+        trajectories.c.last_call_at <= now() - settings.idle_timeout_s,
+        ~answering,
+    )
+
+
+async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Sequence[str]) -> int:
+    await lock_groups_of(conn, trajectory_ids)  # before their members: see there
+    still = idle.where(trajectories.c.id.in_(trajectory_ids)).with_for_update(skip_locked=True)
+    closings = [Closing(id_, TrajectoryState.COMPLETED, "idle") for id_ in (await conn.execute(still)).scalars()]
+    return len(await close_trajectories(conn, closings))
+
+
+def _due_groups(project_id: str, settings: RecorderSettings) -> Select[Any]:
+    """Open groups that `groups.readiness` would not let wait, as far as SQL can tell cheaply."""
+    member = trajectories.c.group_id == groups.c.id
+    running = exists().where(member, trajectories.c.state == TrajectoryState.OPEN)
+    counted = (
+        select(func.count())
+        .where(member, trajectories.c.state != TrajectoryState.ABANDONED, trajectories.c.selection.is_(None))
+        .scalar_subquery()
+    )
+    full = and_(~running, counted >= groups.c.declared_size)
+    timed_out = and_(groups.c.declared_size.is_not(None), groups.c.last_call_at <= now() - settings.group_timeout_s)
+    quiet = and_(groups.c.declared_size.is_(None), groups.c.joined_at <= now() - settings.group_window_s, ~running)
+    return select(groups.c.id).where(
+        groups.c.project_id == project_id, groups.c.state == GroupState.OPEN, or_(full, timed_out, quiet)
+    )
+
+
+async def _error_stale_calls(store: Store, project_id: str) -> int:
+    stale = (
+        calls.c.project_id == project_id,
+        calls.c.state == CallState.OPEN,
+        calls.c.started_at <= now() - STALE_CALL_S,
+    )
+    if not await _any(store, select(calls.c.id).where(*stale)):
+        return 0
+    why = "the proxy that served this call died before it ended"
+    statement = guarded(calls, CallState.ERRORED, error=why, finished_at=now()).where(*stale)
+    async with store.write() as conn:
+        return (await conn.execute(statement)).rowcount
+
+
+async def _delete_old(store: Store, project_id: str, retention_days: float | None) -> int:
+    """Delete what is past its time, at most `BATCH` a sweep: each costs a transaction of its own."""
+    if retention_days is None:
+        return 0
+    old = deletable(now() - retention_days * DAY_S)
+    query = select(trajectories.c.id).where(trajectories.c.project_id == project_id, *old)
+    async with store.read() as conn:
+        due = list((await conn.execute(query.order_by(trajectories.c.ended_at).limit(BATCH))).scalars())
+    deleted = 0
+    for trajectory_id in due:
+        with contextlib.suppress(NotFound, Conflict):  # another sweep was faster, or a worker was
+            await delete_trajectory(store, project_id, trajectory_id, "retention")
+            deleted += 1
+    if deleted and not await erase(store):
+        log.warning("readers keep the store's log: what retention deleted is in it until it is next emptied")
+    return deleted
+
+
+async def _expire_claims(store: Store, project_id: str, state: GroupState) -> int:
+    ran_out = (groups.c.project_id == project_id, groups.c.state == state, groups.c.lease_expires_at <= now())
+    if not await _any(store, select(groups.c.id).where(*ran_out)):
+        return 0
+    statement = guarded(groups, _EXPIRES[state], expect=state, lease_owner=None, lease_expires_at=None)
+    async with store.write() as conn:
+        back = list((await conn.execute(statement.where(*ran_out).returning(groups.c.id))).scalars())
+        rows = [LedgerRow(project_id, "group", group_id, "lease_expired", {"was": state}) for group_id in back]
+        await ledger.write(conn, rows)
+    return len(back)
+
+
+async def _abandon_attempts(store: Store, project_id: str) -> int:
+    abandoned = 0
+    if await _any(store, select(attempts.c.id).where(*attempt_rows.expired(project_id))):
+        abandoned += await attempt_rows.abandon_expired(store, project_id)
+    if await _any(store, select(attempts.c.id).where(*attempt_rows.groupless(project_id))):
+        abandoned += await attempt_rows.abandon_groupless(store, project_id)
+    return abandoned

@@ -1,0 +1,185 @@
+"""Claims on groups: a judge or trainer takes one for a while, by one guarded statement on the database's clock.
+
+Owns: who may take which group, epochs, renewing and giving back. Refuses: what the holder does with it
+(`recorder.work.scores`, `recorder.work.steps`), expiry (`recorder.upkeep.sweep`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Select, and_, exists, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import LeaseLost
+from recorder.states import GroupState, Purpose, TrajectoryState
+from recorder.store.database import Store, now
+from recorder.store.schema import aliases, groups, trajectories
+from recorder.store.transitions import guarded
+
+_BACK: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupClaim:
+    """A group held by `owner` until `expires_at` (unix seconds). Every later write names owner and epoch.
+
+    `score_id` is the group's current score, `tries` how many judgings of it have failed.
+    """
+
+    group_id: str
+    owner: str
+    epoch: int
+    expires_at: float
+    score_id: str | None
+    project_id: str
+    alias_id: str | None
+    campaign_id: str | None
+    tries: int
+
+
+async def claim_for_judging(store: Store, project_id: str, owner: str, lease_s: float) -> GroupClaim | None:
+    """Take the oldest group that waits for a judge: ready, or unscored whose time to try again has come."""
+    waiting = (GroupState.READY, GroupState.UNSCORED)
+    due = or_(groups.c.state == GroupState.READY, groups.c.try_after <= now())
+    wanted = and_(groups.c.project_id == project_id, groups.c.state.in_(waiting), due)
+    took = await _take(store, wanted, 1, GroupState.JUDGING, waiting, owner, lease_s)
+    return took[0] if took else None
+
+
+async def claim_one_for_judging(store: Store, group_id: str, owner: str, lease_s: float) -> GroupClaim | None:
+    """Take a named group for judging, a scored one too (a new recipe judges it again). None: it is not free."""
+    free = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED)
+    wanted = and_(groups.c.id == group_id, groups.c.state.in_(free))
+    took = await _take(store, wanted, 1, GroupState.JUDGING, free, owner, lease_s)
+    return took[0] if took else None
+
+
+async def claim_for_training(
+    store: Store,
+    alias_id: str,
+    owner: str,
+    lease_s: float,
+    *,
+    limit: int,
+    campaign_id: str | None = None,
+    group_ids: Sequence[str] | None = None,
+) -> list[GroupClaim]:
+    """Take up to `limit` scored groups of an alias, oldest first; only those whose judged members all train.
+
+    Without `campaign_id` only groups that belong to no campaign; `group_ids` narrows to named groups.
+    """
+    mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
+    project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()  # for the index
+    scored = (groups.c.project_id == project, groups.c.state == GroupState.SCORED)
+    wanted = [*scored, groups.c.alias_id == alias_id, mine, for_training()]
+    if group_ids is not None:
+        wanted.append(groups.c.id.in_(list(group_ids)))
+    return await _take(store, and_(*wanted), limit, GroupState.TRAINING, (GroupState.SCORED,), owner, lease_s)
+
+
+def for_training() -> ColumnElement[bool]:
+    """Whether a group has judged members and every one of them has purpose train."""
+
+    def judged(*also: ColumnElement[bool]) -> ColumnElement[bool]:
+        return exists().where(
+            trajectories.c.group_id == groups.c.id,
+            trajectories.c.state == TrajectoryState.COMPLETED,
+            trajectories.c.selection.is_(None),
+            *also,
+        )
+
+    foreign = trajectories.c.purpose.not_in((Purpose.TRAIN, Purpose.NONE))  # `none` members are never judged
+    return and_(judged(trajectories.c.purpose == Purpose.TRAIN), ~judged(foreign))
+
+
+async def _take(
+    store: Store,
+    wanted: ColumnElement[bool],
+    limit: int,
+    to: GroupState,
+    expect: Sequence[GroupState],
+    owner: str,
+    lease_s: float,
+) -> list[GroupClaim]:
+    oldest = select(groups.c.id).where(wanted).order_by(groups.c.ready_at, groups.c.id).limit(limit)
+    if not await _any(store, oldest):  # workers poll: nothing to claim must not cost SQLite's only write lock
+        return []
+    # A CTE, because PostgreSQL may run a locking sub-select with a limit more than once. SQLite ignores FOR UPDATE:
+    # there BEGIN IMMEDIATE already excludes every other writer.
+    picked = oldest.with_for_update(skip_locked=True, of=groups).cte("picked")
+    lease: dict[str, Any] = {
+        "lease_owner": owner,
+        "lease_epoch": groups.c.lease_epoch + 1,
+        "lease_expires_at": now() + lease_s,
+    }
+    statement = (
+        guarded(groups, to, expect=expect, **lease).where(groups.c.id.in_(select(picked.c.id))).returning(groups)
+    )
+    async with store.write() as conn:
+        rows = sorted(await conn.execute(statement), key=lambda row: (row.ready_at, row.id))
+    return [
+        GroupClaim(
+            row.id,
+            owner,
+            row.lease_epoch,
+            row.lease_expires_at,
+            row.current_score_id,
+            row.project_id,
+            row.alias_id,
+            row.campaign_id,
+            row.tries,
+        )
+        for row in rows
+    ]
+
+
+async def _any(store: Store, query: Select[Any]) -> bool:
+    async with store.read() as conn:
+        return (await conn.execute(query.limit(1))).first() is not None
+
+
+async def renew(store: Store, claim: GroupClaim, lease_s: float) -> GroupClaim:
+    """Hold a group for longer. Raises LeaseLost where it was taken over."""
+    statement = (
+        update(groups).where(_held(claim)).values(lease_expires_at=now() + lease_s).returning(groups.c.lease_expires_at)
+    )
+    async with store.write() as conn:
+        expires_at = (await conn.execute(statement)).scalar_one_or_none()
+    if expires_at is None:
+        raise _lost(claim)
+    return replace(claim, expires_at=expires_at)
+
+
+async def give_back(store: Store, claim: GroupClaim) -> None:
+    """Put a group back as it was to be claimed: judging → ready, training → scored. Raises LeaseLost."""
+    async with store.write() as conn:
+        if not await put_back(conn, claim):
+            raise _lost(claim)
+
+
+async def put_back(conn: AsyncConnection, claim: GroupClaim) -> bool:
+    """`give_back` inside the caller's transaction; False where another holds the group by now."""
+    for held, to in _BACK.items():
+        statement = guarded(groups, to, expect=held, lease_owner=None, lease_expires_at=None).where(_held(claim))
+        if (await conn.execute(statement)).rowcount:
+            return True
+    return False
+
+
+def _held(claim: GroupClaim) -> ColumnElement[bool]:
+    return and_(
+        groups.c.id == claim.group_id,
+        groups.c.lease_owner == claim.owner,
+        groups.c.lease_epoch == claim.epoch,
+        groups.c.state.in_(_BACK),
+    )
+
+
+def _lost(claim: GroupClaim) -> LeaseLost:
+    return LeaseLost(
+        f"group {claim.group_id} is no longer held by {claim.owner} (epoch {claim.epoch}): its lease ran out. "
+        "Drop the work and claim again."
+    )

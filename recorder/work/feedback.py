@@ -1,0 +1,103 @@
+"""Feedback: what people and programs said about a trajectory, or about one call of it.
+
+Owns: its rows, the reserved names. Refuses: turning feedback into a reward (the judge).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import NotFound
+from recorder.ids import check_external, new_id
+from recorder.store import sql
+from recorder.store.database import Store, now
+from recorder.store.schema import calls, feedback, trajectories
+
+RESERVED: Final = frozenset({"comment", "demonstration"})  # their value is text
+MAX_TEXT_CHARS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """One piece of feedback, as it was written."""
+
+    id: str
+    project_id: str
+    trajectory_id: str
+    call_id: str | None
+    name: str
+    value: float | bool | str
+    comment: str | None
+    tags: dict[str, str]
+    created_at: float
+
+
+def check_value(name: str, value: object) -> float | bool | str:
+    """Return `value` if feedback called `name` may carry it, else raise ValueError."""
+    if name in RESERVED and not isinstance(value, str):
+        raise ValueError(f"feedback {name!r} takes text, not {type(value).__name__}")
+    if isinstance(value, str):
+        if len(value) > MAX_TEXT_CHARS:
+            raise ValueError(f"feedback {name!r} is {len(value)} characters long: at most {MAX_TEXT_CHARS}")
+        return value
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float) and math.isfinite(value):
+        return value
+    raise ValueError(f"feedback {name!r} must be a finite number, true, false or text, not {value!r:.80}")
+
+
+async def add(
+    store: Store,
+    project_id: str,
+    trajectory_id: str,
+    name: str,
+    value: object,
+    comment: str | None = None,
+    call_id: str | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> Feedback:
+    """Write feedback about a trajectory (internal id). Raises NotFound, InvalidId (name), ValueError."""
+    check_external(name, "the feedback name")
+    feedback_id = new_id("fb")
+    statement = insert(feedback).values(
+        id=feedback_id,
+        project_id=project_id,
+        trajectory_id=trajectory_id,
+        call_id=call_id,
+        name=name,
+        value=check_value(name, value),
+        comment=comment,
+        tags=dict(tags or {}),
+        created_at=now(),
+    )
+    async with store.write() as conn:
+        await _require(conn, project_id, trajectory_id, call_id)
+        await conn.execute(statement)
+        row = (await conn.execute(select(feedback).where(feedback.c.id == feedback_id))).one()
+        return sql.view(Feedback, row)
+
+
+async def _require(conn: AsyncConnection, project_id: str, trajectory_id: str, call_id: str | None) -> None:
+    own = select(trajectories.c.id).where(trajectories.c.id == trajectory_id, trajectories.c.project_id == project_id)
+    if (await conn.execute(own)).first() is None:
+        raise NotFound(f"no trajectory {trajectory_id!r} in project {project_id!r}")
+    if call_id is None:
+        return
+    of_it = select(calls.c.id).where(calls.c.id == call_id, calls.c.trajectory_id == trajectory_id)
+    if (await conn.execute(of_it)).first() is None:
+        raise NotFound(f"trajectory {trajectory_id} has no call {call_id!r}")
+
+
+async def of(store: Store, trajectory_id: str) -> list[Feedback]:
+    """The feedback about a trajectory, oldest first."""
+    query = select(feedback).where(feedback.c.trajectory_id == trajectory_id)
+    async with store.read() as conn:
+        rows: Any = await conn.execute(query.order_by(feedback.c.created_at, feedback.c.id))
+        return sql.views(Feedback, rows)

@@ -1,0 +1,40 @@
+"""Who holds a lease, and whether that process is dead: what a killed program left behind is taken over at once.
+
+Owns: the form of a holder's name (`host:pid:random`) and releasing leases of dead processes of this machine.
+Refuses: judging other machines: their leases run out by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+
+from recorder.store.database import Store
+from recorder.work import leases
+
+
+def holder_name() -> str:
+    """A name for this process as a holder of leases."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def is_dead(holder: str) -> bool:
+    """Whether the holder was a process of this machine that is no more. Doubt means no."""
+    host, _, pid = holder.rpartition(":")[0].rpartition(":")
+    if host != socket.gethostname() or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+async def release_dead(store: Store, project_id: str, name: str) -> None:
+    """Release the lease `name` if a dead process of this machine holds it."""
+    for lease in await leases.holders(store, project_id, name):
+        if lease.name == name and is_dead(lease.owner):
+            await leases.release(store, lease)

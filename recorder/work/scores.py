@@ -1,0 +1,221 @@
+"""Scores: immutable rows of what a judge said about a group, and moving the group by them.
+
+Owns: score rows and their parts, the cache by prompt hash, scored / unscored / left out. Refuses: asking a judge.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from sqlalchemy import Select, exists, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import Conflict, NotFound
+from recorder.groups.closing import write_left_out
+from recorder.ids import new_id
+from recorder.states import GroupState
+from recorder.store import ledger, sql
+from recorder.store.database import Store, now
+from recorder.store.ledger import LedgerRow
+from recorder.store.schema import groups, score_parts, scores, trajectories
+from recorder.store.transitions import guarded, move
+from recorder.work.claims import GroupClaim
+
+PAGE: Final = 200  # scores a SELECT: a long read would keep SQLite's log from being reused
+REWARD: Final = "reward"  # the part that is the combination of the others, and what is trained on
+
+
+@dataclass(frozen=True, slots=True)
+class NewPart:
+    """One number about one trajectory; `value` None: it could not be had, and `explanation` says why."""
+
+    trajectory_id: str
+    part: str
+    value: float | None
+    weight: float | None = None
+    explanation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewScore:
+    """A judgement of a group, to be written. `prompt_hash` None: nothing was asked (checks alone)."""
+
+    recipe_hash: str
+    judge_model: str | None = None
+    judge_version: str | None = None
+    prompt_hash: str | None = None
+    order_seed: int | None = None
+    reply: str | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_usd: float | None = None
+    latency_s: float | None = None
+    parts: Sequence[NewPart] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredScore:
+    """A judgement as it was written."""
+
+    id: str
+    group_id: str
+    recipe_hash: str
+    judge_model: str | None
+    judge_version: str | None
+    prompt_hash: str | None
+    order_seed: int | None
+    reply: str | None
+    tokens_in: int
+    tokens_out: int
+    cost_usd: float | None
+    latency_s: float | None
+    created_at: float
+    parts: tuple[NewPart, ...]
+
+
+async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
+    """Write a score and make it the group's current one: one transaction, guarded by the claim. Returns its id.
+
+    Raises LeaseLost, and Conflict for a part about a trajectory that is not of the group or is named twice.
+    """
+    async with store.write() as conn:
+        await _require_members(conn, claim.group_id, score.parts)
+        score_id = await _insert(conn, claim, score)
+        done: dict[str, Any] = {"current_score_id": score_id, "reason": None, "try_after": None}
+        await move(
+            conn, groups, claim.group_id, GroupState.SCORED, expect=GroupState.JUDGING,
+            owner=claim.owner, epoch=claim.epoch, **done,
+        )  # fmt: skip
+        return score_id
+
+
+async def _require_members(conn: AsyncConnection, group_id: str, parts: Sequence[NewPart]) -> None:
+    rows = await conn.execute(select(trajectories.c.id).where(trajectories.c.group_id == group_id))
+    members = {id_ for (id_,) in rows}
+    strangers = {p.trajectory_id for p in parts} - members
+    if strangers:
+        raise Conflict(f"group {group_id} has no trajectory {', '.join(sorted(strangers))}: nothing was scored")
+    if len({(p.trajectory_id, p.part) for p in parts}) != len(parts):
+        raise Conflict(f"a score of group {group_id} names a part of a trajectory twice: nothing was scored")
+
+
+async def _insert(conn: AsyncConnection, claim: GroupClaim, score: NewScore) -> str:
+    score_id = new_id("score")
+    row = {k: v for k, v in asdict(score).items() if k != "parts"}
+    await conn.execute(
+        insert(scores).values(
+            id=score_id, project_id=claim.project_id, group_id=claim.group_id, created_at=now(), **row
+        )
+    )
+    if score.parts:
+        await conn.execute(insert(score_parts), [{"score_id": score_id, **asdict(part)} for part in score.parts])
+    return score_id
+
+
+async def mark_unscored(store: Store, claim: GroupClaim, code: str, detail: Any, try_after_s: float) -> None:
+    """Judging failed: the group is tried again after `try_after_s`, and the ledger says why. Raises LeaseLost."""
+    async with store.write() as conn:
+        await move(
+            conn, groups, claim.group_id, GroupState.UNSCORED, owner=claim.owner, epoch=claim.epoch,
+            reason=code, tries=groups.c.tries + 1, try_after=now() + try_after_s,
+        )  # fmt: skip
+        what = {"detail": detail, "try_after_s": try_after_s, "tries": claim.tries + 1}
+        await ledger.write(conn, [LedgerRow(claim.project_id, "group", claim.group_id, code, what)])
+
+
+async def leave_out(store: Store, claim: GroupClaim, code: str, detail: Any = None) -> None:
+    """Leave a claimed group out for good, with ledger rows for it and each of its members. Raises LeaseLost."""
+    async with store.write() as conn:
+        await leave_out_in(conn, claim, code, detail)
+
+
+async def leave_out_in(conn: AsyncConnection, claim: GroupClaim, code: str, detail: Any = None) -> None:
+    """`leave_out` inside the caller's transaction."""
+    await move(conn, groups, claim.group_id, GroupState.LEFT_OUT, owner=claim.owner, epoch=claim.epoch, reason=code)
+    await write_left_out(conn, [claim.group_id], code, detail if isinstance(detail, dict) else {"detail": detail})
+
+
+async def leave_out_lone(store: Store, project_id: str, code: str, detail: dict[str, Any]) -> int:
+    """Leave ready groups of one trajectory out for good, a page a transaction; returns how many. Nobody holds them."""
+    alone = select(trajectories.c.group_id).where(trajectories.c.group_id == groups.c.id)
+    alone = alone.group_by(trajectories.c.group_id).having(func.count() == 1)
+    ready = select(groups.c.id).where(
+        groups.c.project_id == project_id, groups.c.state == GroupState.READY, exists(alone)
+    )
+    left = 0
+    while ids := await _page_of(store, ready.limit(PAGE)):
+        async with store.write() as conn:
+            out = guarded(groups, GroupState.LEFT_OUT, expect=GroupState.READY, reason=code)
+            gone = list((await conn.execute(out.where(groups.c.id.in_(ids)).returning(groups.c.id))).scalars())
+            await write_left_out(conn, gone, code, detail)
+        left += len(gone)
+    return left
+
+
+async def _page_of(store: Store, query: Select[str]) -> list[str]:
+    async with store.read() as conn:
+        return [id_ for (id_,) in await conn.execute(query)]
+
+
+async def cached(store: Store, project_id: str, recipe_hash: str, prompt_hash: str) -> StoredScore | None:
+    """The newest score that answered the same prompt under the same recipe."""
+    query = (
+        select(scores)
+        .where(
+            scores.c.project_id == project_id,
+            scores.c.recipe_hash == recipe_hash,
+            scores.c.prompt_hash == prompt_hash,
+        )
+        .order_by(scores.c.created_at.desc(), scores.c.id.desc())
+        .limit(1)
+    )
+    async with store.read() as conn:
+        found = await _with_parts(conn, list(await conn.execute(query)))
+    return found[0] if found else None
+
+
+async def get_score(store: Store, score_id: str) -> StoredScore:
+    """One score by its id. Raises NotFound."""
+    found = await get_scores(store, [score_id])
+    if not found:
+        raise NotFound(f"no score {score_id}")
+    return found[score_id]
+
+
+async def get_scores(store: Store, score_ids: Collection[str]) -> dict[str, StoredScore]:
+    """Scores by their ids, in two SELECTs a page; those that are not there are left out."""
+    found: dict[str, StoredScore] = {}
+    ids = list(score_ids)
+    for page in (ids[at : at + PAGE] for at in range(0, len(ids), PAGE)):
+        async with store.read() as conn:
+            rows = list(await conn.execute(select(scores).where(scores.c.id.in_(page))))
+            found |= {score.id: score for score in await _with_parts(conn, rows)}
+    return found
+
+
+async def of_group(store: Store, group_id: str) -> list[StoredScore]:
+    """Every score a group was ever given, oldest first."""
+    query = select(scores).where(scores.c.group_id == group_id).order_by(scores.c.created_at, scores.c.id)
+    async with store.read() as conn:
+        return await _with_parts(conn, list(await conn.execute(query)))
+
+
+async def rewards(store: Store, score_id: str) -> dict[str, float | None]:
+    """Trajectory id → reward of a score; None where the reward could not be had."""
+    query = select(score_parts.c.trajectory_id, score_parts.c.value).where(
+        score_parts.c.score_id == score_id, score_parts.c.part == REWARD
+    )
+    async with store.read() as conn:
+        return {row.trajectory_id: row.value for row in await conn.execute(query)}
+
+
+async def _with_parts(conn: AsyncConnection, rows: Sequence[Any]) -> list[StoredScore]:
+    query = select(score_parts).where(score_parts.c.score_id.in_([row.id for row in rows]))
+    parts = list(await conn.execute(query.order_by(score_parts.c.trajectory_id, score_parts.c.part))) if rows else []
+    of_score: dict[str, list[NewPart]] = defaultdict(list)
+    for part in parts:
+        of_score[part.score_id].append(sql.view(NewPart, part))
+    return [sql.view(StoredScore, row, parts=tuple(of_score[row.id])) for row in rows]

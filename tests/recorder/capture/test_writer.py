@@ -1,0 +1,380 @@
+"""The writer: turns committed in groups, one bad turn among many, a bounded queue, a store that others hold."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from sqlalchemy import ClauseElement, event, select
+from sqlalchemy.dialects import registry
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.capture import statements
+from recorder.capture.memory import Lru
+from recorder.capture.recorder import Recorder
+from recorder.capture.statements import INSERT_CALLS, INSERT_CHOICES, INSERT_GROUPS, INSERT_NODES, INSERT_TRAJECTORIES
+from recorder.content.turns import Address, TrajectoryRef
+from recorder.errors import StoreUnavailable
+from recorder.groups.closing import close_group
+from recorder.settings import RecorderSettings
+from recorder.store.checkpoint import Checkpointer, checkpoint
+from recorder.store.database import Store
+from recorder.store.lanes import Executor, Lane, SqliteLane, Statement, StoreLane, lane_for
+from recorder.store.schema import calls, trajectories
+from tests.recorder.rows import Rows
+from tests.recorder.talk import PROJECT, Talk, assistant, choice, request, turn, user
+
+R = TypeVar("R")
+
+
+class Gate:
+    """A lane that lets writes through only while it is open, and counts them."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self.open = asyncio.Event()
+        self.open.set()
+        self.writes = 0
+        self.reads = 0
+        self.broken = False
+
+    async def start(self) -> None:
+        await self._lane.start()
+
+    async def stop(self) -> None:
+        await self._lane.stop()
+
+    async def write(
+        self, work: Callable[[Executor], R], then: Callable[[AsyncConnection, R], Awaitable[None]] | None = None
+    ) -> R:
+        await self.open.wait()
+        if self.broken:
+            raise StoreUnavailable("locked for too long")
+        self.writes += 1
+        return await self._lane.write(work, then)
+
+    async def read(self, work: Callable[[Executor], R]) -> R:
+        self.reads += 1
+        return await self._lane.read(work)
+
+
+@contextlib.asynccontextmanager
+async def _recording(store: Store, lane: Lane, **settings: object) -> AsyncIterator[Talk]:
+    recorder = Recorder(store, RecorderSettings.model_validate(settings), lane)
+    await recorder.start()
+    try:
+        yield Talk(recorder)
+    finally:
+        await recorder.stop()
+
+
+@pytest.fixture
+def gate(store: Store) -> Gate:
+    return Gate(lane_for(store, "process"))
+
+
+async def written(store: Store) -> set[str]:
+    async with store.read() as conn:
+        return set((await conn.execute(select(calls.c.id))).scalars())
+
+
+async def test_turns_that_end_together_are_one_commit(store: Store, gate: Gate) -> None:
+    async with _recording(store, gate, batch_turns=64) as talk:
+        made = await asyncio.gather(*(talk.call([user(f"{n}")], "!") for n in range(64)))
+        stats = talk.recorder.stats()
+    assert gate.writes == 1
+    assert (stats.commits, stats.committed_turns, stats.queued_turns, stats.queued_bytes) == (1, 64, 0, 0)
+    assert await written(store) == {m.call_id for m in made}
+
+
+async def test_a_batch_has_its_bound(store: Store, gate: Gate) -> None:
+    async with _recording(store, gate, batch_turns=10) as talk:
+        await asyncio.gather(*(talk.call([user(f"{n}")], "!") for n in range(35)))
+    assert gate.writes == 4
+
+
+async def test_a_known_trajectory_needs_no_look_up(store: Store, gate: Gate) -> None:
+    async with _recording(store, gate) as talk:
+        address = Address(trajectory="run", group="g", group_size=8)
+        history = [user("?")]
+        await talk.call(history, "0", address)
+        reads = gate.reads
+        for number in range(5):
+            history = [*history, assistant(str(number)), user("more")]
+            await talk.call(history, str(number + 1), address, prompt_token_ids=list(range(300 * (number + 1))))
+        assert gate.reads == reads
+
+
+async def test_one_statement_a_table_writes_a_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recorder.capture.batch.GROUP_TOUCH_S", 3600.0)  # however slow the machine is
+    statements: list[str] = []
+
+    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
+        statements.append(statement)
+
+    async with _recording(store, StoreLane(store)) as talk:
+        addresses = [Address(trajectory=str(n)) for n in range(16)]
+        await asyncio.gather(*(talk.call([user("?")], "!", a) for a in addresses))
+        turns = [
+            await talk.attributed([user("?"), assistant("!"), user("more")], [choice(assistant("!!"))], a)
+            for a in addresses
+        ]
+        engine = store._writer.sync_engine
+        event.listen(engine, "before_cursor_execute", note)
+        await asyncio.gather(*(talk.recorder.commit(t) for t in turns))
+        event.remove(engine, "before_cursor_execute", note)
+    words = [" ".join(statement.split()[:3]) for statement in statements]
+    assert words == [
+        "BEGIN IMMEDIATE",
+        "SELECT ((julianday('now') -",  # the clock
+        "UPDATE trajectories SET",
+        "INSERT INTO nodes",
+        "INSERT INTO calls",
+        "INSERT INTO choices",
+    ]
+
+
+async def test_groups_are_locked_before_their_members(store: Store) -> None:
+    """PostgreSQL locks rows: a batch that took them the other way round than a sweep would wait for it for ever."""
+    address = Address(trajectory="run", group="g", group_size=2)
+    async with _recording(store, StoreLane(store)) as talk:
+        await talk.call([user("?")], "!", address)
+        going_on = await talk.attributed([user("more")], [choice(assistant("!"))], address)
+        closing = await talk.attributed([user("end")], [choice(assistant("!"))], replace(address, done=True))
+        with Rows(store).statements() as counted:
+            await asyncio.gather(talk.recorder.commit(going_on), talk.recorder.commit(closing))
+    words = [" ".join(statement.split()[:2]) for statement in counted]
+    assert words.index("SELECT groups.id") < words.index("UPDATE trajectories")
+    with Rows(store).statements() as counted:
+        await close_group(store, PROJECT, "g")
+    assert counted[1].startswith("SELECT groups.id")
+
+
+async def test_what_is_told_of_a_failed_write_holds_nothing_of_a_conversation(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with _recording(store, StoreLane(store)) as talk:
+        written = await talk.call([user("?")], "!")
+        again = turn(written.attribution.trajectory, request([user("?")], model="secret"), [choice(assistant("!"))])
+        with pytest.raises(StoreUnavailable) as refused:
+            await talk.recorder.commit(replace(again, call_id=written.call_id))
+    assert "secret" not in str(refused.value) + caplog.text
+
+
+async def test_one_bad_turn_does_not_take_others_down(store: Store, gate: Gate) -> None:
+    async with _recording(store, gate) as talk:
+        good = [await talk.attributed([user(f"{n}")], [choice(assistant("!"))], Address()) for n in range(6)]
+        twice = replace(good[0], request=request([user("again")]))  # its id is taken
+        results = await asyncio.gather(*(talk.recorder.commit(t) for t in [*good, twice]), return_exceptions=True)
+        stats = talk.recorder.stats()
+    assert [r for r in results if r is not None] == [results[-1]]
+    assert isinstance(results[-1], StoreUnavailable)
+    assert await written(store) == {t.call_id for t in good}
+    assert (stats.failed_commits, stats.unrecorded_turns) == (2, 1)
+
+
+async def test_a_turn_of_a_trajectory_that_was_never_written_makes_it(store: Store, gate: Gate) -> None:
+    # as when a process remembers less than it has in flight
+    async with _recording(store, gate) as talk:
+        lost = turn(TrajectoryRef("traj_forgotten", None), request([user("?")]), [choice(assistant("!"))])
+        await talk.recorder.commit(lost)
+    async with store.read() as conn:
+        assert (await conn.execute(select(trajectories.c.id))).scalar_one() == "traj_forgotten"
+
+
+async def test_the_queue_is_bounded_in_bytes(store: Store, gate: Gate) -> None:
+    async with _recording(store, gate, queue_bytes=100_000) as talk:
+        gate.open.clear()
+        turns = [
+            await talk.attributed([user(f"{n}" + "x" * 20_000)], [choice(assistant("!"))], Address()) for n in range(10)
+        ]
+        waiting = [asyncio.ensure_future(talk.recorder.commit(t)) for t in turns]
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        refused = {w for w in done if isinstance(w.exception(), StoreUnavailable)}
+        assert refused == done
+        stats = talk.recorder.stats()
+        assert stats.queued_bytes <= 100_000
+        assert stats.unrecorded_turns >= len(refused)
+        gate.open.set()
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert await written(store) == {t.call_id for t, r in zip(turns, results, strict=True) if r is None}
+        assert None in results
+        assert talk.recorder.stats().queued_bytes == 0
+        await talk.recorder.commit(replace(turns[-1], call_id="call_later"))  # there is room again
+
+
+async def test_a_caller_that_stopped_waiting_does_not_stop_the_commit(store: Store, gate: Gate) -> None:
+    async with _recording(store, gate) as talk:
+        gate.open.clear()
+        made = await talk.attributed([user("?")], [choice(assistant("!"))], Address())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await talk.recorder.commit(made)
+        gate.open.set()
+    assert await written(store) == {made.call_id}
+
+
+async def test_stopping_commits_what_is_queued(store: Store, gate: Gate) -> None:
+    recorder = Recorder(store, RecorderSettings(), gate)
+    await recorder.start()
+    talk = Talk(recorder)
+    gate.open.clear()
+    turns = [await talk.attributed([user(f"{n}")], [choice(assistant("!"))], Address()) for n in range(5)]
+    waiting = [asyncio.ensure_future(recorder.commit(t)) for t in turns]
+    await asyncio.sleep(0)
+    gate.open.set()
+    await recorder.stop()
+    await asyncio.gather(*waiting)
+    assert await written(store) == {t.call_id for t in turns}
+
+
+async def test_a_store_that_refuses_for_all_is_not_asked_for_each(store: Store, gate: Gate) -> None:
+    async with _recording(store, gate) as talk:
+        turns = [await talk.attributed([user(f"{n}")], [choice(assistant("!"))], Address()) for n in range(5)]
+        gate.broken = True
+        results = await asyncio.gather(*(talk.recorder.commit(t) for t in turns), return_exceptions=True)
+        assert all(isinstance(r, StoreUnavailable) for r in results)
+        assert talk.recorder.stats().failed_commits == 1
+        gate.broken = False
+        await talk.recorder.commit(turns[0])
+    assert await written(store) == {turns[0].call_id}
+
+
+async def test_a_locked_store_is_waited_for_without_stopping_the_event_loop(store: Store, tmp_path: Path) -> None:
+    lane = lane_for(store, "process")
+    assert isinstance(lane, SqliteLane)
+    async with _recording(store, lane) as talk:
+        made = await talk.attributed([user("?")], [choice(assistant("!"))], Address())
+        other = sqlite3.connect(tmp_path / "hone.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        committing = asyncio.ensure_future(talk.recorder.commit(made))
+        for _ in range(20):
+            await asyncio.sleep(0.001)  # the loop turns
+        assert not committing.done()
+        other.execute("ROLLBACK")
+        other.close()
+        await committing
+    assert await written(store) == {made.call_id}
+
+
+async def test_slow_commits_move_to_a_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recorder.store.lanes.SLOW_S", -1.0)  # every commit is slow
+    threads: list[Callable[..., object]] = []
+    real = asyncio.to_thread
+
+    async def noted(work: Callable[..., R], *args: object) -> R:
+        threads.append(work)
+        return await real(work, *args)
+
+    monkeypatch.setattr("recorder.store.lanes.asyncio.to_thread", noted)
+    async with _recording(store, lane_for(store, "process")) as talk:
+        made = [await talk.call([user(f"{n}")], "!") for n in range(3)]
+    assert [work.__name__ for work in threads].count("_transact") == 2  # the first told
+    assert await written(store) == {m.call_id for m in made}
+
+
+def test_rows_have_the_order_of_the_schema() -> None:
+    for statement in (INSERT_CALLS, INSERT_CHOICES, INSERT_NODES, INSERT_TRAJECTORIES, INSERT_GROUPS):
+        table = statement.text.split()[2].strip('"')
+        columns = trajectories.metadata.tables[table].c.keys()
+        assert list(statement.names) == columns
+
+
+every_statement = pytest.mark.parametrize(
+    "name", [name for name, value in vars(statements).items() if isinstance(value, Statement)]
+)
+
+
+@every_statement
+def test_every_statement_is_one_for_postgresql_too(name: str) -> None:
+    statement: Statement = getattr(statements, name)
+    elsewhere = statement.core("postgresql")
+    assert isinstance(elsewhere, ClauseElement)
+    compiled = elsewhere.compile(dialect=registry.load("postgresql")())
+    assert set(compiled.params) == set(statement.names)
+
+
+@every_statement
+def test_no_statement_of_the_hot_path_walks_a_table(empty_database: Path, name: str) -> None:
+    statement: Statement = getattr(statements, name)
+    values = {n: ["a", "b"] if f"POSTCOMPILE_{n}]" in statement.text else "a" for n in statement.names}
+    text, flat = statement.spelled(values)
+    with contextlib.closing(sqlite3.connect(empty_database)) as connection:
+        plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + text, flat)]
+    assert [step for step in plan if step.startswith("SCAN") and step not in ("SCAN CONSTANT ROW", "SCAN up")] == []
+    assert [step for step in plan if step.endswith("(project_id=?)")] == []  # as good as all rows
+
+
+def test_a_leaf_is_looked_for_among_the_calls_of_its_trajectory(empty_database: Path) -> None:
+    text, flat = statements.LEAVES_IN.spelled({"trajectory": "a", "nodes": [b"a"] * 64})
+    with contextlib.closing(sqlite3.connect(empty_database)) as connection:
+        plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + text, flat)]
+    assert "(trajectory_id=?)" in plan[0]
+    assert [step for step in plan if "node_id" in step] == []
+
+
+def test_lists_are_spelled_out() -> None:
+    from sqlalchemy import bindparam
+
+    query = select(calls.c.id).where(
+        calls.c.project_id == bindparam("p"), calls.c.id.in_(bindparam("ids", expanding=True))
+    )
+    text, flat = Statement(query).spelled({"p": "default", "ids": ["a", "b"]})
+    assert text.endswith("calls.id IN (?,?)")
+    assert flat == ["default", "a", "b"]
+
+
+def test_a_cache_forgets_what_was_not_used_for_longest() -> None:
+    cache: Lru[str, int] = Lru(2)
+    cache.put("a", 1)
+    cache.put("b", 2)
+    assert cache.get("a") == 1
+    cache.put("c", 3)
+    assert ("a" in cache, "b" in cache, "c" in cache, len(cache)) == (True, False, True, 2)
+    cache.drop("a")
+    assert cache.get("a") is None
+
+
+# --- checkpoints
+
+
+@contextlib.contextmanager
+def connected(path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA wal_autocheckpoint=0")
+    yield connection
+    connection.close()
+
+
+@pytest.mark.parametrize("kind", [SqliteLane, StoreLane])
+async def test_commits_leave_checkpoints_to_others(store: Store, tmp_path: Path, kind: type[Lane]) -> None:
+    lane = SqliteLane(store, "process") if kind is SqliteLane else StoreLane(store)
+    await lane.start()
+    for number in range(8):
+        node = (bytes([number]) * 16, PROJECT, None, 0, "user", "x" * 1_000_000, False)
+        await lane.write(lambda ex, row=node: ex.many(INSERT_NODES, [row]))  # type: ignore[misc]  # bound early
+    assert (tmp_path / "hone.db-wal").stat().st_size > 1_000 * 4096  # SQLite would have stopped to checkpoint
+    assert checkpoint(str(tmp_path / "hone.db")) > 1_000
+    await lane.write(lambda ex: ex.many(INSERT_NODES, [(b"y" * 16, PROJECT, None, 0, "user", "y", False)]))
+    assert checkpoint(str(tmp_path / "hone.db")) < 100  # the log began anew
+    await lane.stop()
+
+
+async def test_the_checkpointer_works_until_it_is_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    with connected(path) as writer:
+        writer.execute("PRAGMA journal_mode=WAL")
+        writer.execute("CREATE TABLE t (x BLOB)")
+        writer.execute("INSERT INTO t VALUES (zeroblob(1048576))")
+        task = Checkpointer(str(path), every_s=0.001)
+        task.start()
+        async with asyncio.timeout(10):
+            while path.stat().st_size < 1_000_000:
+                await asyncio.sleep(0.001)
+        await task.stop()

@@ -1,0 +1,297 @@
+"""The store on the command line, as a person and as a script sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from proxy.cli import cli
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Address
+from recorder.groups.closing import close_group
+from recorder.settings import RecorderSettings
+from recorder.states import Purpose
+from recorder.store import migrate
+from recorder.store.database import Store
+from recorder.store.schema import trajectories
+from recorder.work import claims, feedback, scores
+from recorder.work.scores import NewPart, NewScore
+from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.talk import Talk, assistant, choice, tool_result, tool_turn, user
+
+ROOT = Path(__file__).parents[3]
+SETTINGS = RecorderSettings()
+HOSTILE = "\x1b[2J\u202e\x9b"
+
+
+class Hone:
+    """The command line over one data folder."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+
+    def __call__(self, *arguments: str, fails: bool = False) -> Result:
+        at = 2 if arguments[0] in ("keys", "db") else 1
+        result = CliRunner().invoke(cli, [*arguments[:at], "--data", str(self.data), *arguments[at:]])
+        assert (result.exit_code != 0) == fails, result.output
+        return result
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json").stdout)
+
+    def do(self, work: Callable[[Store], Awaitable[Any]]) -> Any:
+        async def main() -> Any:
+            store = await migrate.open_store(self.data, SETTINGS, migrate=True)
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(main())
+
+
+@pytest.fixture
+def hone(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Hone:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    shutil.copy(empty_database, tmp_path / "data" / "hone.db")
+    return Hone(tmp_path / "data")
+
+
+async def two_runs(store: Store) -> None:
+    """Two runs of one group, judged: one asked a tool, both answered."""
+    alias = await Rows(store).alias()
+    recorder = Recorder(store, SETTINGS)
+    await recorder.start()
+    talk = Talk(recorder)
+    for number, done in (("1", False), ("2", True)):
+        address = Address(trajectory=f"run-{number}", group="orders")
+        asked = [user("Where is order 4821?")]
+        await talk.call(asked, tool_turn(f"call-{number}"), address)
+        last = Address(trajectory=f"run-{number}", group="orders", done=done)
+        heard = [*asked, tool_turn(f"call-{number}"), tool_result(f"call-{number}", f"shipped {HOSTILE}")]
+        await talk.call(heard, assistant(f"It arrives on day {number}."), last)
+    await recorder.stop()
+    await close_group(store, PROJECT, "orders")
+    claim = await claims.claim_for_judging(store, PROJECT, "judge", 60)
+    assert claim is not None
+    first, second = await Rows(store).members(claim.group_id)
+    await Rows(store).set(trajectories, first, alias_id=alias.id, version_id=alias.live_version_id)
+    await feedback.add(store, PROJECT, first, "resolved", True, comment="thanks")
+    parts = [
+        NewPart(first, "reward", 0.25, explanation=f"a detour {HOSTILE}"),
+        NewPart(second, "reward", 0.75, explanation="straight"),
+    ]
+    await scores.record_score(store, claim, NewScore("recipe", judge_model="judge-1", parts=parts))
+
+
+def test_runs_are_listed_newest_first(hone: Hone) -> None:
+    hone.do(two_runs)
+    found = hone.json("trajectories")
+    assert [(t["external_id"], t["state"], t["call_count"]) for t in found] == [
+        ("run-2", "completed", 2), ("run-1", "completed", 2),
+    ]  # fmt: skip
+    assert {t["reward"] for t in found} == {0.25, 0.75}
+    assert {(t["alias"], t["version"]) for t in found} == {("helpdesk", "helpdesk@0"), (None, None)}
+    assert {t["group_external_id"] for t in found} == {"orders"}
+    text = hone("trajectories").stdout
+    assert text.index("run-2") < text.index("run-1")
+    assert "group_closed" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        (("--state", "completed"), 2),
+        (("--state", "open"), 0),
+        (("--state", "open", "--state", "completed"), 2),
+        (("--purpose", "train"), 2),
+        (("--purpose", "val"), 0),
+        (("--group", "orders"), 2),
+        (("--group", "other"), 0),
+        (("--alias", "helpdesk"), 1),
+        (("--alias", "other"), 0),
+        (("--limit", "1"), 1),
+    ],
+)
+def test_lists_of_runs_can_be_narrowed(hone: Hone, options: tuple[str, ...], count: int) -> None:
+    hone.do(two_runs)
+    assert len(hone.json("trajectories", *options)) == count
+
+
+def test_groups_are_listed_with_their_rewards(hone: Hone) -> None:
+    hone.do(two_runs)
+    [group] = hone.json("groups")
+    assert (group["external_id"], group["state"], group["members"]) == ("orders", "scored", 2)
+    assert (group["reward_mean"], group["reward_min"], group["reward_max"]) == (0.5, 0.25, 0.75)
+    assert "orders" in hone("groups").stdout
+    assert hone.json("groups", "--state", "open") == hone.json("groups", "--campaign", "none") == []
+
+
+def test_a_run_is_shown_by_its_callers_id(hone: Hone) -> None:
+    hone.do(two_runs)
+    text = hone("show", "run-1").stdout
+    for part in (
+        "Where is order 4821?",
+        "→ find(",
+        "It arrives on day 1.",
+        "0.25",
+        "a detour",
+        "resolved",
+        "path/stated",
+    ):
+        assert part in text
+    assert "It arrives on day 2." not in text
+    assert not set(text) & set(HOSTILE) - set("[2J")
+    found = hone.json("show", "run-1", "--group", "orders")
+    assert (found["kind"], found["trajectory"]["external_id"]) == ("trajectory", "run-1")
+    assert found["trajectory"]["calls"][0]["choices"][0]["token_ids"] == [7, 8, 9]
+
+
+def test_a_group_and_a_call_are_shown_by_their_ids(hone: Hone) -> None:
+    hone.do(two_runs)
+    [group] = hone.json("groups")
+    for name in (group["id"], "orders"):
+        text = hone("show", name).stdout
+        assert text.index("straight") < text.index("a detour")
+    call_id = hone.json("show", "run-2")["trajectory"]["calls"][1]["id"]
+    assert "It arrives on day 2." in hone("show", call_id).stdout
+    assert hone.json("show", call_id)["call"]["id"] == call_id
+    assert hone.json("show", group["id"])["group"]["state"] == "scored"
+
+
+def test_what_is_not_there_is_one_line(hone: Hone) -> None:
+    result = hone("show", f"nothing{HOSTILE}", fails=True)
+    assert result.stderr.startswith("hone: no run, call or group 'nothing\\x1b")
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_unjudged_run_can_be_shown(hone: Hone) -> None:
+    async def one(store: Store) -> None:
+        recorder = Recorder(store, SETTINGS)
+        await recorder.start()
+        await Talk(recorder).call([user("hi")], [choice(assistant("a")), choice(assistant("b"), 1)], Address("run"))
+        await recorder.stop()
+
+    hone.do(one)
+    assert "no reward yet" in hone("show", "run").stdout
+
+
+def test_raw_export_is_one_line_a_call(hone: Hone) -> None:
+    hone.do(two_runs)
+    lines = [json.loads(line) for line in hone("export").stdout.splitlines()]
+    assert len(lines) == 4
+    assert set(lines[0]) == {
+        "call_id", "parent_call_id", "trajectory_id", "trajectory_external_id", "group_id", "attribution", "dialect",
+        "endpoint", "model", "version", "status", "turn_kind", "purpose", "origin", "request", "response",
+        "prompt_token_ids", "choices", "tool_calls", "sampling", "usage", "reward", "started_at", "timings",
+    }  # fmt: skip
+    assert {line["reward"] for line in lines} == {0.25, 0.75}
+    assert lines[0]["choices"][0]["token_ids"] == [7, 8, 9]
+
+
+def test_export_can_be_narrowed_and_written_to_a_file(hone: Hone) -> None:
+    hone.do(two_runs)
+    assert len(hone("export", "--trajectory", "run-1").stdout.splitlines()) == 2
+    assert hone("export", "--since", "2100-01-01").stdout == ""
+    assert len(hone("export", "--since", "1h").stdout.splitlines()) == 4
+    out = hone.data / "lines.jsonl"
+    hone("export", "--format", "openai", "--output", str(out))
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["messages"][-1]["content"] for line in lines] == ["It arrives on day 1.", "It arrives on day 2."]
+
+
+@pytest.mark.parametrize("when", ["yesterday", "5", "h", ""])
+def test_a_time_that_is_none_is_met_with_examples(hone: Hone, when: str) -> None:
+    if when == "5":
+        hone("export", "--since", when)  # unix seconds
+    else:
+        assert "use 24h, 7d" in hone("export", "--since", when, fails=True).output
+
+
+def test_exported_text_is_ascii(hone: Hone) -> None:
+    hone.do(two_runs)
+    for form in ("raw", "openai"):
+        assert hone("export", "--format", form).stdout.isascii()
+
+
+def test_the_ledger_tells_why(hone: Hone) -> None:
+    async def too_few(store: Store) -> str:
+        group = await Rows(store).group(external_id="lonely")
+        await Rows(store).trajectory(group, id="traj_lonely", state="completed")
+        await close_group(store, PROJECT, "lonely")
+        return group
+
+    group = hone.do(too_few)
+    assert [(e["object_id"], e["code"]) for e in hone.json("ledger")] == [
+        ("traj_lonely", "too_few"), (group, "too_few"),
+    ]  # fmt: skip
+    assert hone.json("ledger", "--counts") == {"trajectory": {"too_few": 1}, "group": {"too_few": 1}}
+    assert hone.json("ledger", "--counts", "--kind", "step") == {}
+    for options in ((group,), ("--kind", "group"), ("--kind", "group", "--code", "too_few"), ("--limit", "1")):
+        assert len(hone.json("ledger", *options)) == 1
+    assert hone.json("ledger", "--since", "2100-01-01") == hone.json("ledger", "--code", "over_age") == []
+    assert "too_few" in hone("ledger").stdout
+    assert "too_few" in hone("ledger", "--counts").stdout
+
+
+def test_a_key_is_printed_once_and_can_be_revoked(hone: Hone) -> None:
+    made = hone("keys", "create", "ci", "--scope", "read", "--scope", "feedback", "--days", "30")
+    secret = made.stdout.strip()
+    assert secret.startswith("hone_")
+    assert "\n" not in secret
+    assert "not shown again" in made.stderr
+    [listed] = hone.json("keys", "list")
+    assert (listed["name"], listed["scopes"], listed["revoked_at"]) == ("ci", ["feedback", "read"], None)
+    assert secret not in hone("keys", "list").stdout
+    assert hone("keys", "revoke", "ci").stdout == f"Key {listed['id']} is revoked.\n"
+    assert "revoked" in hone("keys", "list").stdout
+    assert "no key 'ci' in force" in hone("keys", "revoke", "ci", fails=True).stderr
+    assert hone.json("keys", "create", "web")["scopes"] == ["infer"]
+
+
+def test_an_unknown_scope_is_met_with_the_known(hone: Hone) -> None:
+    result = hone("keys", "create", "ci", "--scope", "root", fails=True)
+    assert "'root' is none of infer, feedback, read, eval, admin" in result.output
+    assert hone.json("keys", "list") == []
+
+
+def test_upgrading_makes_an_empty_store(tmp_path: Path) -> None:
+    new = Hone(tmp_path / "new")
+    assert "there is no store" in new("groups", fails=True).stderr
+    assert new.json("db", "upgrade")["schema"] == migrate.HEAD
+    assert f"has schema {migrate.HEAD}" in new("db", "upgrade").stdout
+    assert new.json("groups") == []
+
+
+def test_purposes_in_the_help_are_those_of_the_states(hone: Hone) -> None:
+    assert "|".join(Purpose) in CliRunner().invoke(cli, ["trajectories", "--help"]).output.replace("\n", "")
+
+
+def test_help_imports_neither_database_nor_rich() -> None:
+    program = (
+        "import sys\nimport recorder.commands.runs\n"
+        "slow = {'sqlalchemy', 'rich', 'alembic', 'pydantic', 'orjson'} & set(sys.modules)\nassert not slow, slow"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+def test_a_run_is_deleted_by_the_id_its_caller_gave(hone: Hone) -> None:
+    hone.do(two_runs)
+    runs = {t["external_id"]: t["id"] for t in hone.json("trajectories")}
+    name, id_ = next(iter(runs.items()))
+    assert hone("delete", name, "--group", "orders", fails=True).output.startswith("Delete 1 trajectories")
+    told = hone.json("delete", name, "--group", "orders", "--yes")
+    assert ([one["trajectory_id"] for one in told["deleted"]], told["log_erased"]) == ([id_], True)
+    assert [t["id"] for t in hone.json("trajectories")] == [other for other in runs.values() if other != id_]
+    assert "no trajectory" in hone("delete", id_, "--yes", fails=True).output
+    assert [row["code"] for row in hone.json("ledger", id_)][:1] == ["deleted"]

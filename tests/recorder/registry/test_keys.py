@@ -1,0 +1,91 @@
+"""Keys are shown once, kept as a hash, and checked against scope, time and revocation."""
+
+from __future__ import annotations
+
+import pytest
+
+from recorder.errors import Conflict, NotFound
+from recorder.registry import keys
+from recorder.registry.keys import Scope
+from recorder.store.database import Store, now
+from recorder.store.schema import keys as table
+from tests.recorder.rows import PROJECT, Rows
+
+
+async def test_a_key_is_known_by_its_secret_alone(store: Store) -> None:
+    key, secret = await keys.mint(store, PROJECT, "ci", ["infer", "feedback"])
+    assert secret.startswith("hone_")
+    assert len(secret) >= len("hone_") + 43  # 256 bits
+    assert await keys.verify(store, secret) == key
+    assert await keys.verify(store, secret[:-1]) is None
+    assert await keys.verify(store, "") is None
+    assert (key.name, key.scopes, key.project_id) == ("ci", frozenset({Scope.INFER, Scope.FEEDBACK}), PROJECT)
+
+
+async def test_the_store_never_holds_the_secret(rows: Rows) -> None:
+    _, secret = await keys.mint(rows.store, PROJECT, "ci", ["read"])
+    [row] = await rows.all(table)
+    assert secret not in str(dict(row))
+    assert row["hint"] == secret[:9]
+
+
+async def test_two_keys_are_never_equal(store: Store) -> None:
+    secrets = {(await keys.mint(store, PROJECT, "same", ["infer"]))[1] for _ in range(5)}
+    assert len(secrets) == 5
+
+
+def test_admin_may_do_everything_and_infer_only_that(store: Store) -> None:
+    def key(*scopes: Scope) -> keys.KeyView:
+        return keys.KeyView("k", PROJECT, "n", "hone_", frozenset(scopes), None, 0.0, None, None)
+
+    assert all(key(Scope.ADMIN).may(scope) for scope in Scope)
+    assert [scope for scope in Scope if key(Scope.INFER).may(scope)] == [Scope.INFER]
+
+
+@pytest.mark.parametrize("scopes", [[], ["root"], ["infer", "everything"]])
+async def test_unknown_scopes_are_refused(store: Store, scopes: list[str]) -> None:
+    with pytest.raises(ValueError, match="infer, feedback, read, eval, admin"):
+        await keys.mint(store, PROJECT, "k", scopes)
+
+
+async def test_a_key_past_its_time_opens_nothing_but_still_guards(store: Store) -> None:
+    _, secret = await keys.mint(store, PROJECT, "old", ["infer"], expires_at=1.0)
+    assert await keys.verify(store, secret) is None
+    assert await keys.any_keys(store, PROJECT)
+
+
+async def test_a_revoked_key_opens_nothing(store: Store) -> None:
+    key, secret = await keys.mint(store, PROJECT, "leaked", ["infer"])
+    revoked = await keys.revoke(store, PROJECT, key.id)
+    assert revoked.revoked_at is not None
+    assert await keys.verify(store, secret) is None
+    assert await keys.list_keys(store, PROJECT) == [revoked]
+    assert not await keys.any_keys(store, PROJECT)
+    with pytest.raises(NotFound):
+        await keys.revoke(store, PROJECT, key.id)
+
+
+async def test_keys_are_revoked_by_name_where_it_is_clear(store: Store) -> None:
+    for name in ("one", "two", "two"):
+        await keys.mint(store, PROJECT, name, ["infer"])
+    await keys.revoke(store, PROJECT, "one")
+    with pytest.raises(Conflict, match="2 keys are called 'two'"):
+        await keys.revoke(store, PROJECT, "two")
+    with pytest.raises(NotFound):
+        await keys.revoke(store, "other", "two")
+
+
+async def test_a_key_for_one_run_does_not_close_the_proxy(store: Store) -> None:
+    assert not await keys.any_keys(store, PROJECT)
+    await keys.mint(store, PROJECT, "run", ["infer"], trajectory_id="traj_1")
+    assert not await keys.any_keys(store, PROJECT)
+    await keys.mint(store, PROJECT, "ci", ["infer"])
+    assert await keys.any_keys(store, PROJECT)
+    assert not await keys.any_keys(store, "other")
+
+
+async def test_expiry_is_by_the_databases_clock(store: Store) -> None:
+    async with store.read() as conn:
+        at = (await conn.execute(now().select())).scalar_one()
+    _, secret = await keys.mint(store, PROJECT, "k", ["infer"], expires_at=at + 1000)
+    assert await keys.verify(store, secret) is not None

@@ -1,0 +1,180 @@
+"""The store opens with the right schema, migrated by one process at a time, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, text
+
+from recorder.errors import SchemaMismatch, StoreError
+from recorder.settings import RecorderSettings
+from recorder.store import migrate
+from recorder.store.schema import metadata, projects
+from tests.recorder.rows import Rows
+
+SETTINGS = RecorderSettings()
+
+
+def objects(path: Path) -> set[frozenset[str]]:
+    """Every table and index of a SQLite file: its SQL without white space and quotes, constraints in any order."""
+    with sqlite3.connect(path) as db:
+        sql = [row[0] for row in db.execute("select sql from sqlite_master where sql is not null")]
+    db.close()
+    bare = ["".join(s.replace('"', "").split()) for s in sql if "alembic_version" not in s]
+    return {frozenset(s.removesuffix(")").split(",CONSTRAINT")) for s in bare}
+
+
+def has_tables(path: Path) -> bool:
+    return bool(objects(path))
+
+
+async def test_the_migrations_make_exactly_the_schema(empty_database: Path, tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'declared.db'}")
+    metadata.create_all(engine)
+    engine.dispose()
+    assert objects(empty_database) == objects(tmp_path / "declared.db")
+
+
+async def test_alembic_finds_nothing_to_change(empty_database: Path) -> None:
+    engine = create_engine(f"sqlite:///{empty_database}")
+    with engine.connect() as conn:
+        context = MigrationContext.configure(conn, opts={"compare_type": True})
+        assert compare_metadata(context, metadata) == []
+    engine.dispose()
+
+
+def test_media_of_a_store_from_before_deletion_are_noted(tmp_path: Path) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    blob = b"0123456789abcdef"
+    part = {"type": "image_url", "image_url": {"url": "hone-blob:" + blob.hex()}}
+    engine = create_engine(f"sqlite:///{tmp_path / 'old.db'}")
+    with engine.begin() as conn:
+        config.attributes["connection"] = conn
+        command.upgrade(config, "0001")
+        conn.execute(text("insert into projects values ('default', x'00', 0)"))
+        for id_, content in ((b"a", [part]), (b"b", "it looks like hone-blob:00 and is none")):
+            row = {"id": id_, "message": json.dumps({"role": "user", "content": content})}
+            columns = "(id, project_id, depth, role, message)"
+            conn.execute(text(f"insert into nodes {columns} values (:id, 'default', 0, 'user', :message)"), row)
+        command.upgrade(config, "head")
+        assert [tuple(row) for row in conn.execute(text("select * from node_blobs"))] == [(b"a", blob)]
+        assert conn.execute(text("select deletions from projects")).scalar_one() == 0
+    engine.dispose()
+
+
+async def test_the_known_revisions_are_those_of_the_files() -> None:
+    script = ScriptDirectory(str(Path(migrate.__file__).parent / "migrations"))
+    assert tuple(r.revision for r in script.walk_revisions())[::-1] == migrate.REVISIONS
+    assert script.get_current_head() == migrate.HEAD
+
+
+async def test_the_data_folder_is_its_owners_alone(tmp_path: Path) -> None:
+    store = await migrate.open_store(tmp_path / "deep" / "data", SETTINGS, migrate=True)
+    await store.close()
+    assert stat.S_IMODE((tmp_path / "deep" / "data").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "deep" / "data" / "hone.db.migrate-lock").stat().st_mode) == 0o600
+
+
+async def test_opening_again_keeps_the_projects_key(tmp_path: Path) -> None:
+    keys = []
+    for migrating in (True, False):
+        store = await migrate.open_store(tmp_path, SETTINGS, migrate=migrating)
+        keys.append((await Rows(store).get(projects, "default"))["node_key"])
+        await store.close()
+    assert keys[0] == keys[1]
+    assert len(keys[0]) == 32
+
+
+async def test_a_reader_refuses_a_folder_without_a_store_and_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"there is no store in .*`hone db upgrade --data"):
+        await migrate.open_store(tmp_path / "empty", SETTINGS, migrate=False)
+    assert not (tmp_path / "empty").exists()
+
+
+async def test_a_reader_refuses_an_older_schema_and_says_what_to_do(tmp_path: Path) -> None:
+    sqlite3.connect(tmp_path / "hone.db").close()
+    (tmp_path / "hone.db").touch()
+    with pytest.raises(SchemaMismatch, match=r"has schema none.*run `hone db upgrade`"):
+        await migrate.open_store(tmp_path, SETTINGS, migrate=False)
+
+
+@pytest.mark.parametrize("migrating", [True, False])
+async def test_nobody_touches_a_newer_schema(tmp_path: Path, empty_database: Path, migrating: bool) -> None:
+    (tmp_path / "hone.db").write_bytes(empty_database.read_bytes())
+    store = await migrate.open_store(tmp_path, SETTINGS, migrate=False)
+    async with store.write() as conn:
+        await conn.execute(text("update alembic_version set version_num = '9999'"))
+    await store.close()
+    with pytest.raises(SchemaMismatch, match="a newer Hone wrote it"):
+        await migrate.open_store(tmp_path, SETTINGS, migrate=migrating)
+
+
+async def test_a_migration_waits_for_the_one_that_runs(tmp_path: Path) -> None:
+    handle = os.open(tmp_path / "hone.db.migrate-lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    opening = asyncio.create_task(migrate.open_store(tmp_path, SETTINGS, migrate=True))
+    done, _ = await asyncio.wait([opening], timeout=0.3)
+    assert not done
+    assert not has_tables(tmp_path / "hone.db")
+    os.close(handle)
+    store = await opening
+    await store.close()
+    assert has_tables(tmp_path / "hone.db")
+
+
+async def test_a_migration_gives_up_on_one_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrate, "LOCK_TIMEOUT_S", 0.0)
+    handle = os.open(tmp_path / "hone.db.migrate-lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(StoreError, match=r"another process has been migrating .* Wait for it"):
+            await migrate.open_store(tmp_path, SETTINGS, migrate=True)
+    finally:
+        os.close(handle)
+
+
+OPEN = """
+import asyncio, sys
+from pathlib import Path
+from recorder.store import migrate
+from recorder.settings import RecorderSettings
+async def main():
+    store = await migrate.open_store(Path(sys.argv[1]), RecorderSettings(), migrate=True)
+    await store.close()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_start_at_once_on_a_new_folder_all_open_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", OPEN, str(tmp_path / "data")]
+    starting = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(4)]
+    ends = [(process.communicate()[1].decode(), process.returncode) for process in starting]
+    assert ends == [("", 0)] * 4
+
+
+async def test_a_folder_that_cannot_be_made_is_an_error_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="Choose another with --data"):
+        await migrate.open_store(tmp_path / "file" / "data", SETTINGS, migrate=True)
+
+
+def test_opening_a_store_does_not_import_alembic(tmp_path: Path, empty_database: Path) -> None:
+    (tmp_path / "hone.db").write_bytes(empty_database.read_bytes())
+    program = OPEN.replace("migrate=True", "migrate=False") + "assert 'alembic' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)

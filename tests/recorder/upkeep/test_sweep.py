@@ -1,0 +1,186 @@
+"""What time alone changes is changed once, whoever sweeps, and nothing else is touched."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from recorder.errors import LeaseLost
+from recorder.settings import RecorderSettings
+from recorder.states import Purpose
+from recorder.store import ledger
+from recorder.store.database import now
+from recorder.store.schema import attempts as attempt_table
+from recorder.store.schema import calls, groups, trajectories
+from recorder.upkeep.sweep import BATCH, STALE_CALL_S, SweepReport, sweep
+from recorder.work import attempts, campaigns, claims
+from recorder.work.attempts import NewAttempt
+from recorder.work.campaigns import NewScenario
+from tests.recorder.rows import PROJECT, Rows
+
+SETTINGS = RecorderSettings(idle_timeout_s=100, group_window_s=300, group_timeout_s=3600)
+
+
+async def swept(rows: Rows) -> SweepReport:
+    """One sweep that does all there is to do: a second finds nothing."""
+    report = await sweep(rows.store, PROJECT, SETTINGS)
+    assert not (await sweep(rows.store, PROJECT, SETTINGS)).changed
+    return report
+
+
+async def idle(rows: Rows, group_id: str, **values: Any) -> str:
+    return await rows.trajectory(group_id, **{"last_call_at": now() - 101, **values})
+
+
+async def test_an_empty_store_is_left_alone(rows: Rows) -> None:
+    assert await swept(rows) == SweepReport()
+
+
+async def test_looking_for_what_is_due_does_not_need_the_write_lock(rows: Rows) -> None:
+    await rows.trajectory(await rows.group())
+    async with rows.store.write():
+        assert await sweep(rows.store, PROJECT, SETTINGS) == SweepReport()
+
+
+async def test_idle_live_runs_are_completed(rows: Rows) -> None:
+    group = await rows.group()
+    quiet, busy = await idle(rows, group), await rows.trajectory(group, last_call_at=now() - 99)
+    assert await swept(rows) == SweepReport(trajectories_ended=1)
+    row = await rows.get(trajectories, quiet)
+    assert (row["state"], row["end_reason"]) == ("completed", "idle")
+    assert await rows.state(trajectories, busy) == "open"
+
+
+async def test_a_run_that_waits_for_its_model_is_not_idle(rows: Rows) -> None:
+    trajectory = await idle(rows, await rows.group())
+    await rows.call(trajectory, state="open")
+    assert await swept(rows) == SweepReport()
+
+
+async def test_a_campaigns_runs_are_its_runners_to_end(rows: Rows) -> None:
+    await idle(rows, await rows.group(), origin="campaign")
+    assert await swept(rows) == SweepReport()
+
+
+async def test_an_idle_run_without_an_answer_is_errored(rows: Rows) -> None:
+    trajectory = await idle(rows, await rows.group(), answered=False)
+    await swept(rows)
+    assert await rows.state(trajectories, trajectory) == "errored"
+
+
+async def test_an_idle_first_call_with_several_choices_is_split(rows: Rows) -> None:
+    group = await rows.group(joined_at=now() - 301)
+    trajectory = await idle(rows, group, answered=False)
+    await rows.call(trajectory, sampled=4)
+    assert await swept(rows) == SweepReport(trajectories_ended=1, groups_readied=1)
+    assert len(await rows.members(group)) == 4
+
+
+async def test_more_idle_runs_than_fit_a_transaction_are_all_completed(rows: Rows) -> None:
+    group = await rows.group()
+    for _ in range(BATCH + 3):
+        await idle(rows, group)
+    assert (await swept(rows)).trajectories_ended == BATCH + 3
+
+
+async def test_the_end_of_idle_runs_readies_their_groups_in_the_same_sweep(rows: Rows) -> None:
+    declared, implicit = await rows.group(declared_size=2), await rows.group(joined_at=now() - 301)
+    for group in (declared, implicit):
+        for _ in range(2):
+            await idle(rows, group)
+    report = await swept(rows)
+    assert report.trajectories_ended == 4
+    assert [await rows.state(groups, g) for g in (declared, implicit)] == ["ready", "ready"]
+
+
+async def test_groups_that_are_due_are_readied_or_left_out(rows: Rows) -> None:
+    ready, few = await rows.group(joined_at=now() - 301), await rows.group(joined_at=now() - 301)
+    waiting, timed_out = await rows.group(), await rows.group(declared_size=4, last_call_at=now() - 3601)
+    for group in (ready, ready, few, waiting, waiting, timed_out, timed_out):
+        await rows.trajectory(group, state="completed")
+    late = await rows.trajectory(timed_out, origin="campaign")
+    assert await swept(rows) == SweepReport(groups_readied=2, groups_left_out=1)
+    states = [await rows.state(groups, g) for g in (ready, few, waiting, timed_out)]
+    assert states == ["ready", "left_out", "open", "ready"]
+    assert await rows.state(trajectories, late) == "sealed-late"
+    assert [e.code for e in await ledger.of(rows.store, "group", few)] == ["too_few"]
+
+
+async def test_a_group_nobody_ever_joined_times_out(rows: Rows) -> None:
+    group = await rows.group(declared_size=4, last_call_at=now() - 3601)
+    assert await swept(rows) == SweepReport(groups_left_out=1)
+    assert (await rows.get(groups, group))["reason"] == "too_few"
+
+
+async def test_what_a_dead_judge_held_is_ready_again(rows: Rows) -> None:
+    group = await rows.ready_group()
+    dead = await claims.claim_for_judging(rows.store, PROJECT, "dead", -1)
+    assert dead is not None
+    assert await swept(rows) == SweepReport(claims_expired=1)
+    assert await rows.state(groups, group) == "ready"
+    with pytest.raises(LeaseLost):
+        await claims.renew(rows.store, dead, 60)
+    [entry] = await ledger.of(rows.store, "group", group)
+    assert (entry.code, entry.detail) == ("lease_expired", {"was": "judging"})
+
+
+async def test_what_a_dead_trainer_held_is_scored_again(rows: Rows) -> None:
+    alias = await rows.alias()
+    group = await rows.scored_group(alias_id=alias.id)
+    await claims.claim_for_training(rows.store, alias.id, "dead", -1, limit=1)
+    assert await swept(rows) == SweepReport(claims_expired=1)
+    assert await rows.state(groups, group) == "scored"
+
+
+async def test_what_is_held_stays_held(rows: Rows) -> None:
+    await rows.ready_group()
+    assert await claims.claim_for_judging(rows.store, PROJECT, "alive", 60) is not None
+    assert await swept(rows) == SweepReport()
+
+
+async def test_a_call_of_a_dead_proxy_is_errored_at_last(rows: Rows) -> None:
+    trajectory = await rows.trajectory(await rows.group())
+    dead = await rows.call(trajectory, state="open", started_at=now() - STALE_CALL_S - 1)
+    alive = await rows.call(trajectory, state="open", started_at=now() - STALE_CALL_S + 60)
+    assert await swept(rows) == SweepReport(calls_errored=1)
+    row = await rows.get(calls, dead)
+    assert (row["state"], row["error"]) == ("errored", "the proxy that served this call died before it ended")
+    assert row["finished_at"] is not None
+    assert await rows.state(calls, alive) == "open"
+
+
+async def test_attempts_of_dead_runners_and_closed_groups_are_abandoned(rows: Rows) -> None:
+    alias = await rows.alias()
+    campaign = await campaigns.create(rows.store, PROJECT, alias.id, "orders", {})
+    await campaigns.add_scenarios(rows.store, campaign.id, "train", [NewScenario("1", {}), NewScenario("2", {})])
+    for scenario in await campaigns.list_scenarios(rows.store, campaign.id, "train"):
+        group = f"g{scenario.external_id}"
+        await campaigns.bind_group(rows.store, PROJECT, group, campaign.id, scenario.id, 2, alias.id)
+        planned = [NewAttempt(scenario.id, 1, Purpose.TRAIN, n, group, f"{group}-{n}") for n in range(2)]
+        await attempts.new_attempts(rows.store, campaign.id, planned)
+    dead = await attempts.claim_attempt(rows.store, campaign.id, "dead", -1)
+    assert dead is not None
+    [closed] = [g for g in await rows.all(groups) if g["external_id"] == "g2"]
+    await rows.set(groups, closed["id"], state="left_out")
+    assert await swept(rows) == SweepReport(attempts_abandoned=3)
+    states = sorted((r["trajectory_external_id"], r["state"]) for r in await rows.all(attempt_table))
+    assert states == [
+        ("g1-0", "abandoned"), ("g1-0~1", "pending"), ("g1-1", "pending"), ("g2-0", "abandoned"), ("g2-1", "abandoned"),
+    ]  # fmt: skip
+
+
+async def test_another_projects_rows_are_not_touched(rows: Rows) -> None:
+    await idle(rows, await rows.group(joined_at=now() - 301))
+    assert not (await sweep(rows.store, "other", SETTINGS)).changed
+
+
+async def test_sweeps_at_once_do_each_thing_once(rows: Rows) -> None:
+    for _ in range(5):
+        group = await rows.group(joined_at=now() - 301)
+        for _ in range(2):
+            await idle(rows, group)
+    reports = await asyncio.gather(*(sweep(rows.store, PROJECT, SETTINGS) for _ in range(4)))
+    assert sum(r.trajectories_ended for r in reports) == 10
+    assert sum(r.groups_readied for r in reports) == 5
