@@ -32,7 +32,7 @@ import httpx
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from examples.helpdesk.making.conversations import TOOLS, conversations
-from proxy.stitch import Fallback, new_part
+from proxy.serving.stitch import Fallback, new_part
 from tests.templates.rendering import Answer, Message, Templated
 
 RESULTS = Path(__file__).parent / "results" / "continuity.json"

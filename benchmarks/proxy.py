@@ -36,10 +36,10 @@ SLOWEST_S = 5.0  # who takes longer for one call is measured by that one: more a
 
 def run_proxy(port: int, upstream_port: int, data: str) -> None:
     """Serve Hone until killed (the target of a child process)."""
-    from proxy.app import Deps, create_app
-    from proxy.sections import ProxySettings
-    from proxy.server import listen, serve
-    from proxy.versions import InService
+    from proxy.programs.app import Deps, create_app
+    from proxy.programs.server import listen, serve
+    from proxy.settings.sections import ProxySettings
+    from proxy.versions.in_service import InService
     from recorder.capture.recorder import Recorder
     from recorder.registry.aliases import ensure_alias
     from recorder.registry.replicas import report_replica

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import httpx
 
-from proxy.settings import HoneSettings, load_settings
+from proxy.settings.hone import HoneSettings, load_settings
 
 STOP_TIMEOUT_S = 60.0
 

@@ -1,6 +1,7 @@
 """`hone judge` and `hone score`.
 
-Owns: reading arguments, signals, printing. Refuses: scoring (`judge.score`) and the worker's ways (`judge.worker`).
+Owns: reading arguments, signals, printing. Refuses: scoring (`judge.scoring.score`) and the worker's ways
+(`judge.scoring.worker`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import click
 from judge.settings import JudgeSettings
 
 if TYPE_CHECKING:
-    from judge.score import GroupScore
+    from judge.scoring.score import GroupScore
     from recorder.reading.views import GroupView
     from recorder.settings import RecorderSettings
     from recorder.store.database import Store
@@ -54,8 +55,8 @@ def judge(context: Context) -> None:
 
 async def run_worker(settings: Settings) -> None:
     """Run one judge worker until SIGTERM or SIGINT. Raises JudgeMisconfigured, StoreError, SchemaMismatch."""
-    from judge.bench import check_settings, open_bench
-    from judge.worker import JudgeWorker
+    from judge.scoring.bench import check_settings, open_bench
+    from judge.scoring.worker import JudgeWorker
     from recorder.store.migrate import open_store
 
     check_settings(settings.judge)
@@ -105,8 +106,8 @@ async def run_score(settings: Settings, group: str, *, save: bool) -> tuple[Grou
 
     Raises JudgeError, NotFound, and Conflict where it is to be saved and cannot be claimed.
     """
-    from judge.bench import check_settings, open_bench
-    from judge.score import score_group
+    from judge.scoring.bench import check_settings, open_bench
+    from judge.scoring.score import score_group
     from recorder.groups.closing import find_group
     from recorder.reading.transcripts import load_group
     from recorder.store.migrate import open_store
@@ -172,7 +173,7 @@ def _names(group: GroupView, scored: GroupScore) -> list[str | None]:
 
 
 def _show(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
-    from judge.worker import summary
+    from judge.scoring.worker import summary
     from recorder.commands.terminal import clean, console, line, table
 
     out = console()

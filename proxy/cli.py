@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from proxy.settings import HoneSettings, Loaded
+    from proxy.settings.hone import HoneSettings, Loaded
 
 # name → (module:attribute, its line in `hone --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("proxy.run_commands:up", "Run engine, proxy, judge and learner together."),
-    "serve": ("proxy.run_commands:serve", "Run the proxy."),
-    "engine": ("proxy.run_commands:engine", "Run the engine (vLLM), or show its command line."),
+    "up": ("proxy.commands.programs:up", "Run engine, proxy, judge and learner together."),
+    "serve": ("proxy.commands.programs:serve", "Run the proxy."),
+    "engine": ("proxy.commands.programs:engine", "Run the engine (vLLM), or show its command line."),
     "judge": ("judge.commands:judge", "Run the judge: score groups that are ready."),
     "learn": ("trainer.commands:learn", "Run the learner: train on what the judge has scored."),
     "train": ("trainer.commands:train", "Run a campaign: train over a list of scenarios."),
     "score": ("judge.commands:score", "Judge one group and show how."),
-    "status": ("proxy.commands:status", "Show what runs, and which versions are in service."),
-    "versions": ("proxy.commands:versions", "List the versions of an alias."),
-    "promote": ("proxy.commands:promote", "Make a version live."),
-    "rollback": ("proxy.commands:rollback", "Take the canary away, or go back to the previous live version."),
-    "config": ("proxy.commands:config", "Show the settings in force and where each came from."),
+    "status": ("proxy.commands.versions:status", "Show what runs, and which versions are in service."),
+    "versions": ("proxy.commands.versions:versions", "List the versions of an alias."),
+    "promote": ("proxy.commands.versions:promote", "Make a version live."),
+    "rollback": ("proxy.commands.versions:rollback", "Take the canary away, or go back to the previous live version."),
+    "config": ("proxy.commands.versions:config", "Show the settings in force and where each came from."),
     "trajectories": ("recorder.commands.runs:trajectories", "List recorded runs."),
     "groups": ("recorder.commands.runs:groups", "List groups of runs."),
     "show": ("recorder.commands.runs:show", "Show one run, call or group."),
@@ -63,7 +63,7 @@ class Context:
 
     def loaded(self) -> Loaded:
         """The settings with the source of each. Read once. Raises `ConfigError`."""
-        from proxy.settings import load_settings
+        from proxy.settings.hone import load_settings
 
         if self._loaded is None:
             self._loaded = load_settings(self.config, self.overrides)

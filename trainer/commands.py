@@ -1,6 +1,6 @@
 """`hone train` and `hone learn`.
 
-Owns: their flags, signals, exit codes. Refuses: the work (`trainer.train`, `trainer.learn`).
+Owns: their flags, signals, exit codes. Refuses: the work (`trainer.programs.train`, `trainer.programs.learn`).
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ def train(context: Context, /, proxy_url: str | None, resume: str | None, fresh:
 
 
 async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> None:
-    from trainer import begin
+    from trainer.campaign import begin
+    from trainer.programs.services import Wanted
+    from trainer.programs.train import train as run
     from trainer.progress import progress
-    from trainer.services import Wanted
-    from trainer.train import train as run
 
     settings = context.settings()
     if resume is None:
@@ -120,7 +120,7 @@ def learn(context: Context, names: tuple[str, ...]) -> None:
 
 
 async def _learn(context: Context, names: tuple[str, ...]) -> None:
-    from trainer.learn import learn as run
+    from trainer.programs.learn import learn as run
     from trainer.progress import progress
 
     with progress(as_json=context.json) as shown:

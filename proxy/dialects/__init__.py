@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat import ChatDialect
 from proxy.dialects.completions import CompletionsDialect
-from proxy.dialects.messages import MessagesDialect
-from proxy.dialects.responses import ResponsesDialect
+from proxy.dialects.messages.dialect import MessagesDialect
+from proxy.dialects.responses.dialect import ResponsesDialect
 
 DIALECTS: Mapping[str, Dialect] = {
     dialect.path: dialect for dialect in (ChatDialect(), CompletionsDialect(), ResponsesDialect(), MessagesDialect())

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import orjson
 
-from proxy import sse
 from proxy.dialects import chat_fields, engine_fields
 from proxy.dialects.base import Rules
 from proxy.dialects.openai_errors import OpenAIErrors
 from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
+from proxy.http import sse
 from recorder.content.turns import Request
 
 Body = dict[str, Any]

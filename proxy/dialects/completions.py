@@ -1,6 +1,6 @@
 """OpenAI's completions, as vLLM speaks them: `POST /v1/completions`, by text or by token ids.
 
-Owns: this format's requests and answers, for one prompt a call (`proxy.several_prompts` takes a list of them
+Owns: this format's requests and answers, for one prompt a call (`proxy.serving.several_prompts` takes a list of them
 apart). The recorder's form of a prompt is one user message: its text, or its ids as a JSON list. Refuses: attribution,
 versions, storage.
 """
@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
-from proxy import sse
 from proxy.dialects import chat_fields, engine_fields
 from proxy.dialects.base import Rules
 from proxy.dialects.openai_errors import OpenAIErrors
 from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
 from proxy.errors import BadRequest
+from proxy.http import sse
 from recorder.content.turns import Message, Request
 
 Body = dict[str, Any]

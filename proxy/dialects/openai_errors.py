@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import orjson
 
-from proxy import sse
 from proxy.errors import CallerError
+from proxy.http import sse
 
 
 class OpenAIErrors:

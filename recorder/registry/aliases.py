@@ -1,7 +1,8 @@
 """Aliases: the stable names agents ask for, and which version each points at.
 
-Owns: making an alias with its version 0, moving the alias (promote, roll back, gate, canary), its generation.
-Refuses: loading, probing and draining versions (the proxy's controller), choosing one for a request (`proxy.versions`).
+Owns: making an alias with its version 0, moving the alias (promote, roll back, gate, canary), its generation. Refuses:
+loading, probing and draining versions (the proxy's controller), choosing one for a request
+(`proxy.versions.in_service`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """API keys: minted once, kept as a hash, checked by what they may do.
 
-Owns: keys and scopes. Refuses: HTTP, and what is allowed where no key exists (`proxy.auth`).
+Owns: keys and scopes. Refuses: HTTP, and what is allowed where no key exists (`proxy.admission.auth`).
 """
 
 from __future__ import annotations

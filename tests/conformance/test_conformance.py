@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from proxy.mcp.settings import McpServerSettings
-from proxy.sections import ProxySettings
+from proxy.settings.mcp import McpServerSettings
+from proxy.settings.sections import ProxySettings
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
-from tests.proxy.serving import serving
+from tests.proxy.running import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -18,14 +18,14 @@ import httpx
 import numpy as np
 import pytest
 
-from proxy.stitch import TURN_BOUND_PARSERS
+from proxy.serving.stitch import TURN_BOUND_PARSERS
 from recorder.reading.transcripts import find_trajectory, load_trajectory
 from recorder.reading.views import TrajectoryView
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
 from tests.e2e.conftest import MODEL, ROOT, Stack, free_port, started, wait_for
 from tests.e2e.test_capture import QUESTION, TOOLS
-from trainer.rows import Basis, Row, trajectory_rows
+from trainer.batch.rows import Basis, Row, trajectory_rows
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

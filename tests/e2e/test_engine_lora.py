@@ -1,4 +1,4 @@
-"""A real vLLM, started by `proxy.engine`: its flags, loading, probing, unloading, and its end.
+"""A real vLLM, started by `proxy.engine.command`: its flags, loading, probing, unloading, and its end.
 
 One engine serves the whole file: a start costs a quarter of a minute.
 """
@@ -22,13 +22,13 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from proxy.controller import Controller
-from proxy.engine import engine_command, engine_key, engine_program
+from proxy.engine.command import engine_command, engine_key, engine_program
+from proxy.engine.replica import Replica
 from proxy.errors import AdapterError
-from proxy.replica import Replica
-from proxy.sections import AliasSettings, EngineSettings, ProxySettings
-from proxy.supervise import Supervisor
-from proxy.versions import InService
+from proxy.programs.supervise import Supervisor
+from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
+from proxy.versions.controller import Controller
+from proxy.versions.in_service import InService
 from recorder.registry.aliases import get_alias
 from recorder.registry.versions import VersionView, allocate, get_version, mark
 from recorder.settings import RecorderSettings

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.dialects.messages_fields import to_chat
+from proxy.dialects.messages.fields import to_chat
 from tests.e2e.corpus import CORPUS, MESSAGES, Case
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from judge.prompt import Run, build_prompt
+from judge.llm.prompt import Run, build_prompt
 
 Json = dict[str, Any]
 ASKED: list[Json] = [

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from judge.bench import check_settings
 from judge.errors import JudgeMisconfigured
+from judge.scoring.bench import check_settings
 from judge.settings import FeedbackSettings, JudgeSettings, RewardSettings
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.sections import AliasSettings
+from proxy.settings.sections import AliasSettings
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.store.migrate import open_store

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from proxy.controller import Controller
-from proxy.sections import AliasSettings, EngineSettings, ProxySettings
-from proxy.versions import InService
+from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
+from proxy.versions.controller import Controller
+from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Request, Sampling
 from recorder.registry.aliases import AliasView, get_alias
@@ -29,10 +29,10 @@ POLL = ProxySettings(poll_s=0.02)
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look more often than a real engine would like to be asked."""
-    monkeypatch.setattr("proxy.fleet.WATCH_UP_S", 0.05)
-    monkeypatch.setattr("proxy.fleet.WATCH_DOWN_S", 0.02)
-    monkeypatch.setattr("proxy.controller.PINS_EVERY_S", 0.05)
-    monkeypatch.setattr("proxy.controller.RENEW_EVERY_S", 0.1)
+    monkeypatch.setattr("proxy.versions.fleet.WATCH_UP_S", 0.05)
+    monkeypatch.setattr("proxy.versions.fleet.WATCH_DOWN_S", 0.02)
+    monkeypatch.setattr("proxy.versions.controller.PINS_EVERY_S", 0.05)
+    monkeypatch.setattr("proxy.versions.controller.RENEW_EVERY_S", 0.1)
 
 
 @dataclass

@@ -18,10 +18,10 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from proxy.address import NOWHERE, Source, Stated
-from proxy.attribution import Attributor
-from proxy.hints import read_hints
-from proxy.versions import Target
+from proxy.admission.address import NOWHERE, Source, Stated
+from proxy.attribution.attributor import Attributor
+from proxy.attribution.hints import read_hints
+from proxy.versions.in_service import Target
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.ids import new_id

@@ -6,16 +6,16 @@ import asyncio
 import sys
 from pathlib import Path
 
-from proxy.app import Deps, create_app
-from proxy.sections import ProxySettings
-from proxy.server import listen, serve
-from proxy.versions import InService
+from proxy.programs.app import Deps, create_app
+from proxy.programs.server import listen, serve
+from proxy.settings.sections import ProxySettings
+from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
-from tests.proxy.serving import ALIAS, BASE, PROJECT
+from tests.proxy.running import ALIAS, BASE, PROJECT
 
 
 async def main(port: int, engine_url: str, data: str) -> None:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from proxy import cli as cli_module
 from proxy.cli import COMMANDS, Context, cli, with_shared_options
-from proxy.settings import HoneSettings
+from proxy.settings.hone import HoneSettings
 from recorder.registry.aliases import ensure_alias, get_alias, set_canary
 from recorder.registry.replicas import report_replica
 from recorder.registry.versions import VersionView, allocate, get_version, mark
@@ -24,7 +24,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.migrate import open_store
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[2]
 HEAVY = ("litellm", "torch", "vllm", "transformers", "sqlalchemy", "litestar", "pydantic", "rich", "httpx")
 
 
@@ -262,7 +262,7 @@ def test_serve_takes_mcp_servers_without_a_file(monkeypatch: pytest.MonkeyPatch)
     async def run(settings: HoneSettings) -> None:
         served.append(settings)
 
-    monkeypatch.setattr("proxy.serve.run", run)
+    monkeypatch.setattr("proxy.programs.serve.run", run)
     arguments = ("--mcp", "orders=http://127.0.0.1:9/mcp?a=b", "--mcp-prefix", "none")
     code, _, error = hone("serve", "--engine", "http://127.0.0.1:9", "--model", "m", *arguments)
     assert code == 0, error

@@ -11,7 +11,7 @@ import numpy as np
 from recorder.content.turns import Sampling
 from recorder.reading.views import CallView, ChoiceView, GroupView, TrajectoryView
 from recorder.states import CallState, Confidence, GroupState, Origin, Purpose, TrajectoryState, TurnKind
-from trainer.rows import Row
+from trainer.batch.rows import Row
 
 
 def choice(ids: Sequence[int], index: int = 0, reason: str | None = None, **overrides: Any) -> ChoiceView:

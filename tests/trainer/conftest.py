@@ -46,7 +46,7 @@ def tiny_policy(tiny_base: Path) -> Callable[..., Any]:
     """Loads the tiny base with the given settings."""
 
     def load(**changes: Any) -> Any:
-        from trainer.model import load_policy
+        from trainer.policy.model import load_policy
         from trainer.settings import TrainerSettings
 
         return load_policy(tiny_base, TrainerSettings(**{"rank": 4, "alpha": 8.0, "token_budget": 512, **changes}))

@@ -34,13 +34,13 @@ from recorder.store.migrate import open_store
 from recorder.work import claims, leases, scores, steps
 from recorder.work.claims import GroupClaim
 from recorder.work.scores import NewPart, NewScore
-from trainer import begin
+from trainer.campaign import begin
 from trainer.campaign_settings import CampaignSettings
+from trainer.programs.services import Wanted
+from trainer.programs.train import train
 from trainer.progress import Ended, Event, Said, StepDone, Validated
-from trainer.report import StepReport
-from trainer.services import Wanted
 from trainer.settings import TrainerSettings
-from trainer.train import train
+from trainer.step.report import StepReport
 
 PROJECT, ALIAS = "default", "helpdesk"
 

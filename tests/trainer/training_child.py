@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainer.building import random_ids, trained_row
-from trainer.adapters import Origin
-from trainer.batch import WeightedRow
-from trainer.core import Core, Folders, Seconds, Start, Written
+from trainer.artifacts.adapters import Origin
+from trainer.batch.weights import WeightedRow
 from trainer.settings import TrainerSettings
+from trainer.step.core import Core, Folders, Seconds, Start, Written
 
 SETTINGS = TrainerSettings(rank=4, alpha=8.0, lr=1e-2, token_budget=64, warmup_steps=3, weight_decay=0.01)
 

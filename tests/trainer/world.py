@@ -33,7 +33,7 @@ from recorder.work.claims import GroupClaim
 from recorder.work.scores import NewPart, NewScore
 from tests.trainer.building import random_ids
 from trainer.settings import TrainerSettings
-from trainer.worker import AliasTrainer
+from trainer.step.alias_trainer import AliasTrainer
 
 PROJECT = "default"
 

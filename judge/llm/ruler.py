@@ -1,0 +1,96 @@
+"""RULER: one request ranks a whole group.
+
+Owns: asking, the one repair attempt that shows the judge its error, and reading a stored reply again instead of asking.
+Refuses: how a prompt is written (`judge.llm.prompt`), read (`judge.llm.reader`) or sent (`judge.llm.model`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from judge.errors import JudgeFailed, JudgeUnanswered, ReplyRefused, Spent
+from judge.llm.model import Answer, Messages
+from judge.llm.prompt import Prompt
+from judge.llm.reader import Verdict, read_reply
+
+MAX_SHOWN_REPLY_CHARS = 4_000
+
+Ask = Callable[[Messages], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What the judge said about a group. `verdicts` by trajectory id; identical ones share theirs."""
+
+    verdicts: Mapping[str, Verdict]
+    reply: str
+    version: str | None
+    spent: Spent
+    asked: int  # requests: 0, read from the store; 1; 2, with a repair
+
+
+async def rank(prompt: Prompt, ask: Ask) -> Ruling:
+    """Ask the judge about a group, and once more where its reply cannot be read.
+
+    Raises:
+        JudgeDown: it did not answer.
+        JudgeUnanswered: neither reply could be read.
+    """
+    first = await ask(prompt.messages)
+    try:
+        return Ruling(_verdicts(prompt, first), first.text, first.version, first.spent, asked=1)
+    except ReplyRefused as e:
+        why = str(e)
+    again = _repair(prompt, first, why)
+    try:
+        second = await ask(again)
+    except JudgeFailed as e:
+        e.spent = first.spent + e.spent
+        raise
+    spent = first.spent + second.spent
+    try:
+        return Ruling(_verdicts(prompt, second), second.text, second.version, spent, asked=2)
+    except ReplyRefused as e:
+        raise JudgeUnanswered(
+            "judge_unreadable",
+            f"the judge's reply could not be read: {why}; nor, after it was told so: {e}. "
+            "`hone score GROUP --debug` shows prompt and reply.",
+            spent=spent,
+            exchange=[*again, {"role": "assistant", "content": second.text}],
+        ) from e
+
+
+def recall(prompt: Prompt, reply: str, version: str | None) -> Ruling | None:
+    """The ruling that a stored reply to `prompt` holds, None where it cannot be read."""
+    try:
+        verdicts = _spread(prompt, read_reply(reply, list(prompt.ids)))
+    except ReplyRefused:
+        return None
+    return Ruling(verdicts, reply, version, Spent(), asked=0)
+
+
+def _verdicts(prompt: Prompt, answer: Answer) -> Mapping[str, Verdict]:
+    try:
+        return _spread(prompt, read_reply(answer.text, list(prompt.ids)))
+    except ReplyRefused as e:
+        if answer.finish_reason == "length":
+            raise ReplyRefused(f"{e} (it was cut off at judge.max_tokens; be brief)") from e
+        raise
+
+
+def _spread(prompt: Prompt, by_id: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    return {member: by_id[name] for name, members in prompt.ids.items() for member in members}
+
+
+def _repair(prompt: Prompt, answer: Answer, why: str) -> list[dict[str, str]]:
+    return [
+        *prompt.messages,
+        {"role": "assistant", "content": answer.text[:MAX_SHOWN_REPLY_CHARS] or "(nothing)"},
+        {
+            "role": "user",
+            "content": f"That reply cannot be used: {why}. Reply again with one JSON object and nothing else: "
+            '{"trajectories": [{"id", "explanation", "score"}]}, each score a number from 0 to 1, and each of these '
+            f"ids exactly once: {', '.join(prompt.ids)}",
+        },
+    ]

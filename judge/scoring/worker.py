@@ -1,0 +1,228 @@
+"""The judge worker: takes groups that are ready, scores them side by side, writes what came of it.
+
+Owns: polling, claims and their renewal, backoff, the lease that shows that a judge is present, stopping cleanly.
+Refuses: how a group is scored (`judge.scoring.score`). A group that cannot be scored is never given a reward: it is
+unscored with the reason and tried again later, or left out with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
+
+from judge.errors import CannotJudge, JudgeFailed
+from judge.rewards.kinds import Bench
+from judge.scoring.score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, only_compares, score_group
+from recorder.errors import Conflict, LeaseLost, StoreError
+from recorder.reading.transcripts import load_group
+from recorder.settings import RecorderSettings
+from recorder.store.database import Store
+from recorder.upkeep.sweep import sweep
+from recorder.work import claims, leases, scores
+from recorder.work.claims import GroupClaim
+from recorder.work.holders import holder_name
+from recorder.work.leases import Lease
+
+PRESENCE = "judge:"  # and the owner: the leases that show which judges run
+RENEWALS_A_LEASE = 3
+HICCUP_S = 1.0  # pause after the store refused something
+_MOST_DOUBLINGS = 20
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class JudgeWorker:
+    """One judge process's work. `run()` until told to stop; any number of workers may share a store."""
+
+    def __init__(
+        self, store: Store, project_id: str, bench: Bench, recorder: RecorderSettings, owner: str | None = None
+    ) -> None:
+        self.owner = owner or holder_name()
+        self._store = store
+        self._project_id = project_id
+        self._bench = bench
+        self._recorder = recorder
+        self._running: set[asyncio.Task[None]] = set()
+        self._swept_at = -1e9  # by the loop's clock
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Score what becomes ready until `stop` is set; groups in work then are given back."""
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            async with self._presence():
+                while not stop.is_set():
+                    pause_s = await self._round()
+                    await asyncio.wait({stopping, *self._running}, timeout=pause_s, return_when="FIRST_COMPLETED")
+        finally:
+            stopping.cancel()
+            await self._give_all_back()
+
+    async def _round(self) -> float:
+        """Ready what is due and start scoring it, as far as there is room. Returns how long to wait then."""
+        settings = self._bench.settings
+        try:
+            await self._sweep()
+            while len(self._running) < settings.concurrency:
+                claim = await claims.claim_for_judging(
+                    self._store, self._project_id, self.owner, self._recorder.lease_s
+                )
+                if claim is None:
+                    break
+                task = asyncio.create_task(self._judge(claim))
+                self._running.add(task)
+                task.add_done_callback(self._ended)
+        except StoreError as e:
+            log.warning("the judge goes on when the store does: %s", e)
+            return HICCUP_S
+        return settings.poll_s
+
+    async def _sweep(self) -> None:
+        # A round begins whenever a group is done; the sweep is a write, and once a poll is enough of it.
+        now = asyncio.get_running_loop().time()
+        if now - self._swept_at >= self._bench.settings.poll_s:
+            self._swept_at = now
+            await sweep(self._store, self._project_id, self._recorder)
+            if only_compares(self._bench.settings.in_force()):
+                await self._leave_out_lone()
+
+    async def _leave_out_lone(self) -> None:
+        # A validation makes hundreds of groups of one: one transaction, where each by itself would take one.
+        left = await scores.leave_out_lone(self._store, self._project_id, NEEDS_TWO, {"detail": NEEDS_TWO_WHY})
+        if left:
+            log.info("%d groups are left out: %s", left, NEEDS_TWO_WHY)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (e := task.exception()):
+            log.error("a group could not be written; its claim runs out: %s", e, exc_info=e)
+
+    # One group
+
+    async def _judge(self, claim: GroupClaim) -> None:
+        """Score a claimed group while its claim is renewed; where the claim is lost, drop the work."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                keeper = tasks.create_task(self._keep(claim))
+                await self._score(claim)
+                keeper.cancel()
+        except* (Conflict, StoreError) as group:
+            # Conflict: somebody else has it now. StoreError: nobody will, until the claim runs out.
+            for e in group.exceptions:
+                log.warning("group %s: the score was dropped: %s", claim.group_id, e)
+        except* asyncio.CancelledError:
+            with suppress(Conflict, StoreError):  # then its claim runs out by itself
+                await claims.give_back(self._store, claim)
+
+    async def _keep(self, claim: GroupClaim) -> None:
+        while True:
+            await asyncio.sleep(self._recorder.lease_s / RENEWALS_A_LEASE)
+            try:
+                await claims.renew(self._store, claim, self._recorder.lease_s)
+            except StoreError as e:
+                log.warning("group %s: its claim could not be renewed yet: %s", claim.group_id, e)
+
+    async def _score(self, claim: GroupClaim) -> None:
+        try:
+            group = await self._persistently(lambda: load_group(self._store, claim.group_id))
+            scored = await score_group(group, self._bench)
+        except CannotJudge as e:
+            code, why = e.code, str(e)
+            log.warning("group %s is left out: %s", claim.group_id, why)
+            await self._persistently(lambda: scores.leave_out(self._store, claim, code, why))
+        except JudgeFailed as e:
+            await self._unscored(claim, e)
+        except (Conflict, StoreError):
+            raise
+        except Exception as e:  # boundary: a group that trips a bug of ours must not take the others with it
+            log.exception("group %s cannot be scored: this is a fault of Hone", claim.group_id)
+            await self._unscored(claim, JudgeFailed("judge_fault", f"{type(e).__name__}: {e}"))
+        else:
+            new = scored.new
+            await self._persistently(lambda: scores.record_score(self._store, claim, new))
+            log.info("group %s scored: %s", claim.group_id, summary(scored))
+
+    async def _unscored(self, claim: GroupClaim, failure: JudgeFailed) -> None:
+        wait_s = failure.wait_s if failure.wait_s is not None else self._backoff_s(claim.tries)
+        spent = failure.spent
+        detail = {
+            "message": str(failure),
+            "tokens_in": spent.tokens_in,
+            "tokens_out": spent.tokens_out,
+            "cost_usd": spent.cost_usd,
+        }
+        log.warning("group %s is unscored, tried again in %.0f s: %s", claim.group_id, wait_s, failure)
+        await self._persistently(lambda: scores.mark_unscored(self._store, claim, failure.code, detail, wait_s))
+
+    def _backoff_s(self, tries: int) -> float:
+        settings = self._bench.settings
+        return min(settings.backoff_max_s, settings.backoff_s * 2.0 ** min(tries, _MOST_DOUBLINGS))
+
+    async def _persistently(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Do it as soon as the store lets us: what a judge said was paid for. The end of the claim ends this."""
+        while True:
+            try:
+                return await write()
+            except StoreError as e:
+                log.warning("the judge tries that again: %s", e)
+            await asyncio.sleep(HICCUP_S)
+
+    async def _give_all_back(self) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    # Presence
+
+    @asynccontextmanager
+    async def _presence(self) -> AsyncIterator[None]:
+        """Show in the store that this judge runs."""
+        held: list[Lease] = []
+        keeper = asyncio.create_task(self._show(held))
+        try:
+            yield
+        finally:
+            keeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await keeper
+            with suppress(StoreError):  # then it runs out by itself
+                for lease in held:
+                    await leases.release(self._store, lease)
+
+    async def _show(self, held: list[Lease]) -> None:
+        while True:
+            try:
+                await self._show_once(held)
+            except LeaseLost:
+                held.clear()  # it ran out while the store was away
+                continue
+            except StoreError as e:
+                log.warning("the judge cannot show that it runs: %s", e)
+            await asyncio.sleep(self._recorder.lease_s / RENEWALS_A_LEASE)
+
+    async def _show_once(self, held: list[Lease]) -> None:
+        if held:
+            held[:] = [await leases.renew(self._store, held[0], self._recorder.lease_s)]
+            return
+        name = PRESENCE + self.owner
+        lease = await leases.acquire(self._store, self._project_id, name, self.owner, self._recorder.lease_s)
+        held.extend([lease] if lease else [])
+
+
+def summary(scored: GroupScore) -> str:
+    """One line about a score."""
+    values = [part.value for part in scored.rewards.values() if part.value is not None]
+    spread = f"{len(values)} of {len(scored.rewards)} rewarded"
+    if values:
+        spread += f", {min(values):.3f} to {max(values):.3f}"
+    new = scored.new
+    if scored.ruling is None:
+        return spread
+    if scored.ruling.asked == 0:
+        return f"{spread}, by a stored reply"
+    cost = "" if new.cost_usd is None else f", ${new.cost_usd:.4f}"
+    return f"{spread}, {new.latency_s:.1f} s, {new.tokens_in}+{new.tokens_out} tokens{cost}"

@@ -1,0 +1,61 @@
+"""The outermost layer: pure ASGI that every request passes before it is routed.
+
+Owns: taking the address off the path, admission (`proxy.admission.auth`), and telling a caller in its own format what
+was wrong with either. What it finds is left in the scope: `hone.headers`, `hone.caller`, `hone.stated`. Refuses:
+routes.
+"""
+
+from __future__ import annotations
+
+from proxy.admission.address import split_path, stated
+from proxy.admission.auth import Guard
+from proxy.admission.replies import MCP_PATH, say
+from proxy.errors import CallerError
+from proxy.http.asgi import App, Receive, Scope, Send
+from recorder.registry.keys import Scope as KeyScope
+
+
+class Gate:
+    """Wraps the routed app."""
+
+    def __init__(self, app: App, guard: Guard) -> None:
+        self._app = app
+        self._guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or say why not."""
+        if scope["type"] == "http":
+            try:
+                await self._enter(scope)
+            except CallerError as e:
+                await say(send, scope.get("hone.path") or scope["path"], e)
+                return
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        await self._app(scope, receive, send)
+
+    async def _enter(self, scope: Scope) -> None:
+        headers = scope["hone.headers"] = dict(scope["headers"])
+        raw_path = scope.get("raw_path") or scope["path"].encode()
+        scope["hone.path"] = _unaddressed(raw_path)
+        named, rest = split_path(raw_path)
+        scope["hone.path"] = rest.decode("latin-1")
+        if named is not None:
+            scope["path"], scope["raw_path"] = scope["hone.path"], rest
+        path: str = scope["path"]
+        peer = scope["client"][0] if scope.get("client") else None
+        caller = await self._guard.admit(scope["method"], path, headers, peer)
+        run = stated(named, caller.run, headers)
+        if run.address.purpose in ("val", "eval"):
+            caller.require(KeyScope.EVAL, f"the purpose {run.address.purpose.value!r}")
+        scope["hone.caller"], scope["hone.stated"] = caller, run
+
+
+def _unaddressed(raw_path: bytes) -> str:
+    """The path behind an address that may be malformed: only to choose the format of an error."""
+    if raw_path.endswith(b"/mcp"):
+        return MCP_PATH
+    at = max(raw_path.find(b"/hone/v1/"), 0) or max(raw_path.find(b"/v1/"), 0)
+    return raw_path[at:].decode("latin-1")

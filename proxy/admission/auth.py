@@ -1,0 +1,218 @@
+"""Who may do what: keys and their scopes, and what guards a proxy that has no keys yet.
+
+Owns: admission of one HTTP request, the table of scopes by route, and a short memory of verified keys. Refuses:
+minting and storing keys (`recorder.registry.keys`), and knowing what routes do.
+
+Without keys only this machine is served: the peer and the Host must be loopback, a foreign Origin (a page in a browser)
+is refused, and a changing request must be application/json, which no page can send unasked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from proxy.admission.address import Named, parse_named
+from proxy.errors import Forbidden, Unauthorized, Unavailable, WrongMediaType
+from recorder.capture.memory import Lru
+from recorder.errors import StoreError
+from recorder.registry import keys
+from recorder.registry.keys import Scope
+from recorder.store.database import Store
+
+REMEMBER_S = 1.0  # how long a verified key, or the absence of keys, is believed without asking the store
+REMEMBERED_KEYS = 10_000
+REMEMBERED_PEERS = 256
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # by their definition; most are served nowhere
+
+# Longest prefix first. A path that is not here needs admin: a new route that forgot its line is closed, not open.
+_SCOPES: tuple[tuple[str, Scope | None], ...] = (
+    ("/hone/v1/done", Scope.FEEDBACK),
+    ("/hone/v1/feedback", Scope.FEEDBACK),
+    ("/hone/v1/aliases", Scope.READ),
+    ("/hone/v1/versions", Scope.READ),
+    ("/v1/", Scope.INFER),
+    ("/tokenize", Scope.INFER),
+    ("/detokenize", Scope.INFER),
+    ("/version", Scope.INFER),
+    ("/metrics", Scope.READ),
+    ("/healthz", None),
+    ("/schema", None),
+)
+
+
+# Routes that look at each request's scopes themselves: any valid key comes in.
+_BY_KEY = frozenset({"/hone/mcp"})
+
+
+def needed_scope(method: str, path: str) -> Scope | None:
+    """The scope a route needs; None where everyone may."""
+    if path.startswith(("/hone/v1/trajectories", "/hone/v1/groups")):
+        if method in SAFE_METHODS:
+            return Scope.READ
+        if method == "DELETE":
+            return Scope.ADMIN
+        return Scope.INFER if path.rstrip("/") == "/hone/v1/trajectories" else Scope.FEEDBACK
+    if path.rstrip("/") == "/mcp":
+        return Scope.INFER
+    return next((scope for prefix, scope in _SCOPES if path.startswith(prefix)), Scope.ADMIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request. `key` is None on a proxy without keys, where the machine's own user may do everything."""
+
+    scopes: frozenset[Scope]
+    key: str | None = None  # the key's id
+    run: Named | None = None  # the run that the key was minted for
+    guarded: bool = True  # whether the proxy has keys at all
+
+    def may(self, scope: Scope) -> bool:
+        """Whether the caller has a scope; admin has all."""
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    def require(self, scope: Scope, what: str) -> None:
+        """Raise Forbidden unless the caller has `scope`."""
+        if not self.may(scope):
+            has = ", ".join(sorted(self.scopes))
+            raise Forbidden(f"{what} needs a key with the scope '{scope.value}'; this key has: {has}.")
+
+    def require_version(self, model: str) -> None:
+        """Asking for a version by name is for evaluation: `name@3` needs eval or admin where there are keys."""
+        if not self.may(Scope.EVAL):
+            raise Forbidden(f"the model {model!r} names a version: that needs a key with the scope 'eval' or 'admin'.")
+
+
+EVERYTHING = Caller(frozenset({Scope.ADMIN}), guarded=False)
+
+
+class Guard:
+    """Admits requests. One a process."""
+
+    def __init__(self, store: Store, project_id: str) -> None:
+        self._store = store
+        self._project_id = project_id
+        self._known: Lru[str, tuple[Caller, float]] = Lru(REMEMBERED_KEYS)
+        self._guarded = True
+        self._guarded_until = float("-inf")
+        self._asking = asyncio.Lock()
+        self._local: Lru[tuple[str | None, bytes], bool] = Lru(REMEMBERED_PEERS)  # (peer, Host) that were let in
+
+    async def admit(self, method: str, path: str, headers: Mapping[bytes, bytes], peer: str | None) -> Caller:
+        """Who this is. Raises Unauthorized, Forbidden, WrongMediaType, and Unavailable where the store can't tell."""
+        secret = _secret(headers)
+        if not await self._is_guarded():
+            self._require_local(headers, peer)
+            # a session is ended by DELETE, without a body; a browser asks before it sends one for a page
+            if method not in SAFE_METHODS and (method, path) != ("DELETE", "/mcp"):
+                _require_json(headers)
+            # a key that Hone minted still says whose run this is; any other string is a placeholder
+            if secret is None or not secret.startswith(keys.PREFIX):
+                return EVERYTHING
+            run = (await self._verified(secret)).run
+            return Caller(EVERYTHING.scopes, run=run, guarded=False)
+        needed = needed_scope(method, path)
+        if needed is None:
+            return Caller(frozenset())
+        if secret is None:
+            raise Unauthorized("this proxy needs a key: send `Authorization: Bearer hone_…` or `x-api-key: hone_…`.")
+        caller = await self._verified(secret)
+        if path.rstrip("/") not in _BY_KEY:
+            caller.require(needed, f"{method} {path}")
+        return caller
+
+    def _require_local(self, headers: Mapping[bytes, bytes], peer: str | None) -> None:
+        place = (peer, headers.get(b"host", b""))
+        if place not in self._local:
+            _require_loopback(peer, place[1].decode("latin-1"))
+            self._local.put(place, True)
+        _require_own_origin(headers)
+
+    async def _is_guarded(self) -> bool:
+        if time.monotonic() >= self._guarded_until:
+            async with self._asking:
+                if time.monotonic() >= self._guarded_until:
+                    await self._ask_guarded()
+        return self._guarded
+
+    async def _ask_guarded(self) -> None:
+        # A store that does not answer leaves things as they were; before its first answer that is closed.
+        with contextlib.suppress(StoreError):
+            self._guarded = await keys.any_keys(self._store, self._project_id)
+        self._guarded_until = time.monotonic() + REMEMBER_S
+
+    async def _verified(self, secret: str) -> Caller:
+        known = self._known.get(secret)
+        if known is not None and time.monotonic() < known[1]:
+            return known[0]
+        try:
+            key = await keys.verify(self._store, secret)
+        except StoreError as e:
+            if known is not None:
+                return known[0]  # an outage of the store must not lock out who was let in a moment ago
+            raise Unavailable(f"the key cannot be checked now: {e}") from e
+        if key is None or key.project_id != self._project_id:
+            self._known.drop(secret)
+            raise Unauthorized("this key is unknown, revoked or past its time: `hone keys list` shows the keys.")
+        run = parse_named(key.trajectory_id) if key.trajectory_id else None
+        caller = Caller(key.scopes, key=key.id, run=run)
+        self._known.put(secret, (caller, time.monotonic() + REMEMBER_S))
+        return caller
+
+
+def _secret(headers: Mapping[bytes, bytes]) -> str | None:
+    bearer = headers.get(b"authorization", b"").decode("latin-1")
+    scheme, _, value = bearer.partition(" ")
+    if scheme.lower() == "bearer" and value.strip():
+        return value.strip()
+    return headers.get(b"x-api-key", b"").decode("latin-1").strip() or None
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether a name or an IP address is this machine's own."""
+    if host is None:
+        return False
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+_ADVICE = "Without keys Hone serves its own machine alone; make one with `hone keys create`."
+
+
+def _require_loopback(peer: str | None, host: str) -> None:
+    if not is_loopback(peer):
+        raise Forbidden(f"a request from {peer or 'an unknown peer'} was refused. {_ADVICE}")
+    if not is_loopback(_hostname(host)):
+        raise Forbidden(f"the Host {host[:200]!r} is not this machine's own name. {_ADVICE}")
+
+
+def _require_own_origin(headers: Mapping[bytes, bytes]) -> None:
+    if b"x-forwarded-for" in headers or b"forwarded" in headers:
+        raise Forbidden(f"a request that another proxy forwarded was refused. {_ADVICE}")
+    origin = headers.get(b"origin")
+    if origin is not None and origin.lower() != b"http://" + headers.get(b"host", b"").lower():
+        raise Forbidden(f"a page of {origin.decode('latin-1')[:200]!r} may not call Hone. {_ADVICE}")
+
+
+def _hostname(host: str) -> str | None:
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+
+
+def _require_json(headers: Mapping[bytes, bytes]) -> None:
+    sent = headers.get(b"content-type", b"")
+    if sent.partition(b";")[0].strip().lower() != b"application/json":
+        raise WrongMediaType(f"the content type is {sent[:80].decode('latin-1')!r}: send application/json.")

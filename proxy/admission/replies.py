@@ -1,0 +1,103 @@
+"""Small answers of Hone itself, and errors in the caller's own format.
+
+Owns: which format an error takes by the path it came on: a dialect's on model routes, problem details (RFC 9457) under
+`/hone`, JSON-RPC's at the MCP gateway. Refuses: deciding what is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from litestar.exceptions import HTTPException
+
+from proxy.dialects import format_of
+from proxy.errors import (
+    BadRequest,
+    CallerError,
+    Conflicting,
+    EngineSaid,
+    Missing,
+    TooLarge,
+    Unavailable,
+    WrongMethod,
+)
+from proxy.http.asgi import JSON, RawHeaders, Send, respond
+from recorder.errors import Conflict, InvalidId, NotFound, StoreError
+
+MCP_PATH = "/mcp"
+PROBLEM = b"application/problem+json"
+
+_TOLD: Mapping[type[Exception], type[CallerError]] = {
+    NotFound: Missing,
+    Conflict: Conflicting,
+    InvalidId: BadRequest,
+    StoreError: Unavailable,
+}
+
+
+def advice(error: CallerError) -> RawHeaders:
+    """The headers that go with an error."""
+    if error.retry_after_s is not None:
+        return [(b"retry-after", b"%d" % error.retry_after_s)]
+    return [(b"www-authenticate", b"Bearer")] if error.status == 401 else []
+
+
+def problem(error: CallerError) -> dict[str, Any]:
+    """An error as problem details."""
+    title = HTTPStatus(error.status).phrase if error.status in HTTPStatus._value2member_map_ else "Error"
+    shown = {"type": "about:blank", "title": title, "status": error.status, "detail": str(error), "code": error.code}
+    return shown if error.param is None else shown | {"param": error.param}
+
+
+def rendered(path: str, error: CallerError) -> tuple[bytes, bytes]:
+    """An error as a caller of `path` reads it: body and content type."""
+    if path == MCP_PATH:  # no request was read, so it has no id
+        told = {"code": -32600 if error.status < 500 else -32603, "message": str(error), "data": {"code": error.code}}
+        return orjson.dumps({"jsonrpc": "2.0", "id": None, "error": told}), JSON
+    if path.startswith("/hone/"):
+        return orjson.dumps(problem(error)), PROBLEM
+    return format_of(path).error_body(error), JSON
+
+
+async def say(send: Send, path: str, error: CallerError, headers: RawHeaders | None = None) -> None:
+    """Tell a caller of `path` what is wrong."""
+    body, content_type = rendered(path, error)
+    await respond(send, error.status, body, content_type, [*(headers or ()), *advice(error)])
+
+
+async def send_json(send: Send, value: object) -> None:
+    """A JSON answer."""
+    await respond(send, 200, orjson.dumps(value))
+
+
+def error_of(error: Exception, method: str, path: str) -> CallerError:
+    """What a caller is told about an exception of the web framework or of the recorder."""
+    if isinstance(error, CallerError):
+        return error
+    for kind, told in _TOLD.items():
+        if isinstance(error, kind):
+            return told(str(error))
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    if status == 404:
+        return no_route(method, path)
+    if status == 405:
+        return WrongMethod(f"{method} {path[:200]} is not served: /schema lists the methods.")
+    if status == 413:
+        return TooLarge("the body is larger than `max_body_bytes` in the [proxy] section of hone.toml.")
+    detail = f"{error.detail} {_faults(error.extra)}".strip() if isinstance(error, HTTPException) else str(error)
+    return BadRequest(detail) if status < 500 else EngineSaid(detail, status=status, kind="server_error")
+
+
+def _faults(extra: object) -> str:
+    """The fields at fault, as the validator names them."""
+    if not isinstance(extra, list):
+        return ""
+    return "; ".join(f"{fault.get('key')}: {fault.get('message')}" for fault in extra if isinstance(fault, dict))
+
+
+def no_route(method: str, path: str) -> Missing:
+    """What a caller is told about a route that is not on the list."""
+    return Missing(f"{method} {path[:200]} is no route of Hone: /schema lists its own, `GET /v1/models` the models.")

@@ -1,0 +1,67 @@
+"""Hone's own MCP server, made when it is first asked for.
+
+Owns: when it is made, and its life. Refuses: what it does (`proxy.api.mcp_server`).
+
+The SDK takes half a second to import, and the tools' schemas a quarter more: a proxy that nobody steers this way starts
+without either, and one that is steered makes them in a thread, while other requests go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from proxy.api.steering import Hone
+from proxy.http.asgi import Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from proxy.api.mcp_server import HoneMcp
+
+
+class McpMount:
+    """An ASGI app. `async with running():` around serving it."""
+
+    def __init__(self, hone: Hone) -> None:
+        self._hone = hone
+        self._making = asyncio.Lock()
+        self._server: HoneMcp | None = None
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Until the block ends, the server may be made; at its end it stops."""
+        try:
+            yield
+        finally:
+            self._stop.set()
+            if self._task is not None:
+                await self._task
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        await (await self._made())(scope, receive, send)
+
+    async def _made(self) -> HoneMcp:
+        async with self._making:
+            if self._server is None:
+                server = await asyncio.to_thread(_make, self._hone)
+                running = asyncio.Event()
+                self._task = asyncio.create_task(self._run(server, running), name="hone-mcp")
+                await running.wait()
+                self._server = server
+            return self._server
+
+    async def _run(self, server: HoneMcp, running: asyncio.Event) -> None:
+        # In a task of its own: its task group must end where it began, which no request does.
+        async with server.running():
+            running.set()
+            await self._stop.wait()
+
+
+def _make(hone: Hone) -> HoneMcp:
+    from proxy.api.mcp_server import HoneMcp
+
+    return HoneMcp(hone)

@@ -1,0 +1,127 @@
+"""What a person or an agent does to Hone itself, whichever way it comes: HTTP, MCP or the command line.
+
+Owns: whose run a caller may speak for, feedback, promoting and rolling back. Refuses: formats of requests and answers,
+and who is admitted (`proxy.admission.auth`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.admission.address import Named
+from proxy.admission.auth import Caller
+from proxy.errors import BadRequest, Forbidden
+from proxy.versions.in_service import InService
+from recorder.capture.recorder import Recorder
+from recorder.errors import NotFound
+from recorder.ids import check_external
+from recorder.reading.transcripts import find_trajectory
+from recorder.registry import aliases
+from recorder.registry.aliases import AliasView
+from recorder.registry.versions import VersionView, by_name, get_version
+from recorder.store.database import Store
+from recorder.work import feedback
+
+
+@dataclass(frozen=True, slots=True)
+class Hone:
+    """What steering works with."""
+
+    project_id: str
+    store: Store
+    recorder: Recorder
+    versions: InService
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """An alias that points elsewhere now. `left`: the version that it pointed at, if any."""
+
+    left: str | None
+    live: VersionView
+
+
+# --- runs
+
+
+async def own_run(hone: Hone, caller: Caller, named: str, group: str | None = None) -> str:
+    """The internal id of a run that the caller names, and may speak for. Raises NotFound, Forbidden."""
+    found = await find_trajectory(hone.store, hone.project_id, named, group)
+    if caller.run is not None and found != await run_at(hone, caller.run):
+        raise Forbidden(f"this key was minted for the run {caller.run}, not for {named[:200]}.")
+    return found
+
+
+async def run_at(hone: Hone, run: Named) -> str:
+    """The internal id of the run at an address. Raises NotFound."""
+    return await find_trajectory(hone.store, hone.project_id, str(run.trajectory), run.group or "")
+
+
+async def note(
+    hone: Hone,
+    trajectory_id: str,
+    name: str,
+    value: object,
+    *,
+    comment: str | None = None,
+    call_id: str | None = None,
+    tags: dict[str, str] | None = None,
+    dry_run: bool = False,
+) -> str | None:
+    """Write feedback about a run, redacted like what it is about; its id, None for a dry run.
+
+    Raises BadRequest, InvalidId, NotFound.
+    """
+    kept: Any = hone.recorder.redaction.value
+    try:
+        check_external(name, "the feedback name")
+        feedback.check_value(name, value)
+        if dry_run:
+            return None
+        written = await feedback.add(
+            hone.store, hone.project_id, trajectory_id, name, kept(value), kept(comment), call_id, kept(tags)
+        )
+    except ValueError as e:
+        raise BadRequest(f"{e}.", param="value") from e
+    return written.id
+
+
+# --- versions
+
+
+async def promote(store: Store, project_id: str, version: str, alias: str | None = None) -> Moved:
+    """Make a version live: its number, or its name (helpdesk@3). Raises NotFound, Conflict."""
+    name = version if "@" in version else f"{(await one_alias(store, project_id, alias)).name}@{version}"
+    chosen = await by_name(store, project_id, name)
+    before = await aliases.get_alias(store, project_id, chosen.alias_name)
+    await aliases.set_live(store, chosen.alias_id, chosen.id, why="promote")
+    return Moved(await _name_of(store, before.live_version_id), await get_version(store, chosen.id))
+
+
+async def roll_back(store: Store, project_id: str, alias: str | None = None) -> Moved:
+    """Take an alias's canary away; without one, go back to the version that was live before. Raises Conflict."""
+    one = await one_alias(store, project_id, alias)
+    left = one.canary_version_id or one.live_version_id
+    if one.canary_version_id is not None:
+        moved = await aliases.set_canary(store, one.id, None, 0.0)
+    else:
+        moved = await aliases.rollback(store, one.id)
+    if moved.live_version_id is None:
+        raise NotFound(f"the alias {one.name!r} has no live version: `hone promote` makes one live")
+    return Moved(await _name_of(store, left), await get_version(store, moved.live_version_id))
+
+
+async def one_alias(store: Store, project_id: str, name: str | None) -> AliasView:
+    """The alias of that name, or the only one there is. Raises NotFound."""
+    if name is not None:
+        return await aliases.get_alias(store, project_id, name)
+    found = await aliases.get_aliases(store, project_id)
+    if len(found) != 1:
+        there = ", ".join(a.name for a in found) or "none"
+        raise NotFound(f"say which alias; there is: {there}")
+    return found[0]
+
+
+async def _name_of(store: Store, version_id: str | None) -> str | None:
+    return (await get_version(store, version_id)).name if version_id else None

@@ -1,0 +1,176 @@
+"""Whose call is this: the run it belongs to, how that is known, and the version that serves it.
+
+Owns: the order of evidence, and that a run stays on its version. Refuses: guessing on a system and a user message
+alone: a group's first turns are identical by design.
+
+The order, strongest first. Each call records its source and how sure it is:
+
+    path, key, header   the caller named the run                                              stated
+    session_header      a vendor's header names the session (`proxy.attribution.hints`)                   stated
+    response_id         previous_response_id is one that we issued                            exact
+    tool_call_id        an id that we issued comes back in the history                        exact
+    metadata            the body names the session                                            stated
+    retry               an SDK sends again what was not answered                              exact, or ambiguous
+    prompt_cache_key    … or a name that is shared: it tells runs apart that are equal so far exact
+    lineage             the history ends in a turn that we sampled                            exact, or ambiguous
+    trace               no more than the trace is known                                       hint
+    new                 a conversation without a past                                         new
+
+Ids belong to a project: they correlate, and never authorise. What is ambiguous, or a hint, is recorded and not
+trained. A named session may hold several runs: a call goes to the run of the session that it goes on from, and a
+conversation that goes on from none begins a new run there (`recorder.lineage.sessions` has the exceptions). A session
+that is named is never left: a history that another session sampled does not bring a call there. A name that more runs
+share than anybody's conversation has tells no more than a prompt_cache_key.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from proxy.admission.address import Stated
+from proxy.attribution.hints import NO_HINTS, Hint, Hints, Kind
+from proxy.errors import NoReplica
+from proxy.versions.in_service import InService, Route, Target
+from recorder.capture.recorder import NOTHING_FOUND, Found, Recorder
+from recorder.content.turns import Attribution, Parent, Request, TrajectoryRef
+from recorder.states import Confidence, TurnKind
+
+Answered = tuple[Parent, TrajectoryRef]  # a sampled choice, and the run in which calls go on from it
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A call with its run and its engine. `no_route`: why it has none now; a provider's model has neither."""
+
+    attribution: Attribution
+    route: Route | None
+    no_route: NoReplica | None = None
+
+
+class Attributor:
+    """Places calls. One an app."""
+
+    def __init__(self, project_id: str, recorder: Recorder, versions: InService) -> None:
+        self._project_id = project_id
+        self._recorder = recorder
+        self._versions = versions
+
+    async def place(self, target: Target | None, stated: Stated, request: Request, hints: Hints = NO_HINTS) -> Placed:
+        """Find or open the run, and route the call to an engine; without a target to none. Raises StoreError.
+
+        NoReplica is raised for an alias that has no version at all.
+        """
+        attribution = await self._attribute(target, stated, request, hints)
+        if hints.sub_agent:
+            attribution = replace(attribution, turn_kind=TurnKind.SUB)
+        ref = attribution.trajectory
+        if traces := [str(hint) for hint in hints.of(Kind.TRACE)]:
+            self._recorder.note_traces(self._project_id, traces, ref.id)
+        if target is None:
+            return Placed(attribution, None)
+        try:
+            route = self._versions.route(target.alias, ref.version_id, target.version)
+        except NoReplica as e:
+            return Placed(attribution, None, e)
+        if route.moved:
+            await self._versions.moved_away(ref.id, route.version.id)
+            self._recorder.repinned(ref.id, route.version.id)
+        return Placed(attribution, route)
+
+    async def _attribute(self, target: Target | None, stated: Stated, request: Request, hints: Hints) -> Attribution:
+        address = stated.address
+        answered = await self._answered(request)
+        if address.trajectory is not None and stated.source is not None:
+            ref = await self._at(target, stated, request)
+            if answered is not None and answered[1].id == ref.id:
+                return Attribution(stated.source, Confidence.STATED, ref, answered[0])
+            parent = await self._recorder.parent_in(ref, request.messages)
+            return Attribution(stated.source, Confidence.STATED, ref, parent)
+        found, session = await self._find(stated, request, hints, answered)
+        if found.trajectory is not None:
+            return Attribution(found.source, found.confidence, found.trajectory, found.parent)
+        if address.group is not None and stated.source is not None:
+            ref = await self._at(target, stated, request, session)
+            return Attribution(stated.source, Confidence.STATED, ref)
+        ref = self._recorder.new_trajectory(address, self._offer(target, str(random.random())), session)
+        # What looks like several runs at once is recorded in one of its own, and stays marked as what it is.
+        source, confidence = (found.source, found.confidence) if found.source != "none" else ("new", Confidence.NEW)
+        return Attribution(source, confidence, ref)
+
+    async def _answered(self, request: Request) -> Answered | None:
+        """The answer of ours that a request says it goes on from, and its run."""
+        if request.previous_response_id is None:
+            return None
+        return await self._recorder.answered(self._project_id, request.previous_response_id)
+
+    async def _find(
+        self, stated: Stated, request: Request, hints: Hints, answered: Answered | None
+    ) -> tuple[Found, str | None]:
+        """The run that a call goes on with, and the session under which it is found, or a new one is made."""
+        if hints.found:
+            return await self._find_hinted(stated, request, hints, answered)
+        if answered is not None:
+            return _going_on(answered), None
+        return await self._recorder.find_parent(self._project_id, None, request.messages, request), None
+
+    async def _find_hinted(
+        self, stated: Stated, request: Request, hints: Hints, answered: Answered | None
+    ) -> tuple[Found, str | None]:
+        named = hints.session(of_header=True)
+        if named is not None:
+            if answered is not None and answered[1].session == str(named):
+                return Found(named.source, Confidence.STATED, *answered), str(named)
+            within = await self._in_session(named, stated, request, hints)
+            if within is not None:
+                return within, str(named)
+        if answered is not None:
+            return _going_on(answered), None
+        found = await self._recorder.find_issued(self._project_id, request.messages)
+        if found is not NOTHING_FOUND:
+            return found, None
+        of_body = hints.session(of_header=False)
+        if named is None and of_body is not None:
+            within = await self._in_session(of_body, stated, request, hints)
+            if within is not None:
+                return within, str(of_body)
+        return await self._find_loosely(request, hints, [h for h in (named, of_body) if h is not None])
+
+    async def _find_loosely(self, request: Request, hints: Hints, shared: list[Hint]) -> tuple[Found, str | None]:
+        """By what is no proof of a run alone: a retry, the history, names that many runs may share, a trace."""
+        names = {str(hint): hint.source for hint in (*shared, *hints.of(Kind.LOOSE))}
+        traces = [str(hint) for hint in hints.of(Kind.TRACE)]
+        found = self._recorder.find_retried(self._project_id, request)
+        if found is NOTHING_FOUND:
+            found = await self._recorder.find_lineage(self._project_id, request.messages, names, traces)
+        if found is NOTHING_FOUND:
+            found = await self._recorder.find_traced(self._project_id, traces, request.messages)
+        return found, next(iter(names), None)
+
+    async def _in_session(self, named: Hint, stated: Stated, request: Request, hints: Hints) -> Found | None:
+        found = await self._recorder.find_in_session(
+            self._project_id, str(named), stated.address.group, request, sub_agent=hints.sub_agent
+        )
+        return replace(found, source=named.source) if found is not None and found.source == "session" else found
+
+    async def _at(
+        self, target: Target | None, stated: Stated, request: Request, session: str | None = None
+    ) -> TrajectoryRef:
+        address = stated.address
+        offered = self._offer(target, address.group or address.trajectory or "")
+        return await self._recorder.trajectory_at(
+            self._project_id, _alias_id(target), address, request, offered, session
+        )
+
+    def _offer(self, target: Target | None, key: str) -> str | None:
+        if target is None:
+            return None
+        return target.version.id if target.version is not None else self._versions.offer(target.alias, key)
+
+
+def _alias_id(target: Target | None) -> str | None:
+    return target.alias.id if target is not None else None
+
+
+def _going_on(answered: Answered) -> Found:
+    return Found("response_id", Confidence.EXACT, *answered)

@@ -1,0 +1,174 @@
+"""What a call lets on about its run without naming it for Hone: vendors' session headers, body fields, traces.
+
+Owns: which headers and fields count, what kind of evidence each is, and values made harmless and bounded. Pure:
+headers and body in, hints out, the strongest first. Refuses: looking anything up, and deciding
+(`proxy.attribution.attributor`).
+
+Three kinds, told apart by what people use them for:
+
+- `SESSION`: a name made for one conversation or session (`X-Session-Id`, `metadata.thread_id` …). Calls of two
+  sessions are never one run. One session may hold several runs, one after the other.
+- `LOOSE`: a name that is often shared by many runs (`prompt_cache_key` of a whole application), or another one each
+  request (`x-litellm-trace-id`). It only tells apart runs whose conversations are equal.
+- `TRACE`: W3C trace context. A trace is often one request, or a whole batch: what is placed by it alone is not trained.
+
+A value may be anything. It never becomes a file name or an external id: sessions have a place of their own in the
+store, under the name of what carried them, so that `X-Session-Id: x`, `metadata.thread_id: "x"` and the path `/t/x` are
+three different things. Long values and those that no terminal should see are kept as their hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Any, Final
+
+import orjson
+
+MAX_SHOWN_CHARS: Final = 200  # a longer value is shown, and kept, as its hash
+MAX_READ_CHARS: Final = 16_384  # no session's name is longer: what is, says nothing
+AGENT_HEADERS: Final = (b"x-claude-code-agent-id", b"x-claude-code-parent-agent-id")  # sub-agents' requests alone
+
+_SESSION_HEADERS: Final = (
+    b"x-litellm-session-id",
+    b"helicone-session-id",
+    b"x-claude-code-session-id",
+    b"x-session-id",
+)
+_CODEX_HEADERS: Final = (b"session-id", b"session_id")  # too common a name to be believed of others
+_CODEX_THREADS: Final = (b"thread-id", b"thread_id")
+_METADATA: Final = ("session_id", "thread_id", "conversation_id")
+
+
+class Kind(StrEnum):
+    """What a name is good for."""
+
+    SESSION = "session"
+    LOOSE = "loose"
+    TRACE = "trace"
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """One name that a call carries. `source` is what is recorded as the source of an attribution."""
+
+    kind: Kind
+    source: str  # session_header, metadata, prompt_cache_key, trace
+    name: str  # of the header or field
+    value: str  # at most MAX_SHOWN_CHARS, without control characters
+    of_header: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """All that one call lets on, the strongest first. `sub_agent`: it says that a sub-agent makes it."""
+
+    found: tuple[Hint, ...] = ()
+    sub_agent: bool = False
+
+    def session(self, *, of_header: bool) -> Hint | None:
+        """The session that a header, or the body, names."""
+        return next((h for h in self.found if h.kind is Kind.SESSION and h.of_header is of_header), None)
+
+    def of(self, kind: Kind) -> tuple[Hint, ...]:
+        """The hints of one kind."""
+        return tuple(h for h in self.found if h.kind is kind)
+
+
+NO_HINTS: Final = Hints()
+
+
+def read_hints(headers: Mapping[bytes, bytes], dialect: str, rest: Mapping[str, Any]) -> Hints:
+    """What a request's headers (names in lower case) and body, without messages and tools, let on."""
+    found = (*_of_headers(headers), *_of_body(dialect, rest), *_of_traces(headers))
+    if not found:
+        return NO_HINTS
+    return Hints(found, sub_agent=_is_sub_agent(headers))
+
+
+def _of_headers(headers: Mapping[bytes, bytes]) -> Iterator[Hint]:
+    names = [name for name in _SESSION_HEADERS if name in headers]
+    if _is_codex(headers):
+        names += [name for name in _CODEX_HEADERS if name in headers]
+    for name in names:
+        yield from _hint(Kind.SESSION, "session_header", _spelled(name), _text(headers[name]), of_header=True)
+    if (trace := headers.get(b"x-litellm-trace-id")) is not None:
+        yield from _hint(Kind.LOOSE, "session_header", "x-litellm-trace-id", _text(trace), of_header=True)
+
+
+def _of_body(dialect: str, rest: Mapping[str, Any]) -> Iterator[Hint]:
+    metadata = rest.get("metadata")
+    if isinstance(metadata, Mapping):
+        for name in _METADATA:
+            yield from _hint(Kind.SESSION, "metadata", f"metadata.{name}", metadata.get(name))
+        if dialect == "messages":
+            yield from _hint(Kind.SESSION, "metadata", "metadata.user_id", _claude_session(metadata.get("user_id")))
+    yield from _hint(Kind.SESSION, "metadata", "litellm_session_id", rest.get("litellm_session_id"))
+    yield from _hint(Kind.LOOSE, "prompt_cache_key", "prompt_cache_key", rest.get("prompt_cache_key"))
+
+
+def _of_traces(headers: Mapping[bytes, bytes]) -> Iterator[Hint]:
+    if (baggage := headers.get(b"baggage")) is not None:
+        for entry in _text(baggage).split(",")[:64]:
+            name, _, value = entry.partition("=")
+            if name.strip() == "session.id":
+                yield from _hint(Kind.TRACE, "trace", "baggage.session.id", value.partition(";")[0], of_header=True)
+    if (trace := headers.get(b"traceparent")) is not None:
+        parts = _text(trace).strip().split("-")
+        if len(parts) >= 4 and len(parts[1]) == 32 and parts[1].strip("0"):
+            yield from _hint(Kind.TRACE, "trace", "traceparent", parts[1], of_header=True)
+
+
+def _hint(kind: Kind, source: str, name: str, value: object, *, of_header: bool = False) -> Iterator[Hint]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value) if value.bit_length() <= 128 else None
+    if isinstance(value, str) and len(value) <= MAX_READ_CHARS and (text := value.strip()):
+        yield Hint(kind, source, name, _shown(text), of_header)
+
+
+def _shown(text: str) -> str:
+    if len(text) <= MAX_SHOWN_CHARS and text.isprintable():
+        return text
+    return "blake2b:" + blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def _claude_session(user_id: object) -> str | None:
+    """The session that Claude Code writes into the user's id: as JSON, in older releases behind `_session_`."""
+    if not isinstance(user_id, str) or len(user_id) > MAX_READ_CHARS:
+        return None
+    if user_id.startswith("{"):
+        try:
+            told = orjson.loads(user_id)
+        except orjson.JSONDecodeError:
+            return None
+        session = told.get("session_id") if isinstance(told, dict) else None
+        return session if isinstance(session, str) else None
+    _, marker, session = user_id.rpartition("_session_")
+    return session if marker and user_id.startswith("user_") else None
+
+
+def _is_sub_agent(headers: Mapping[bytes, bytes]) -> bool:
+    if any(headers.get(name, b"").strip() for name in AGENT_HEADERS):
+        return b"x-claude-code-session-id" in headers
+    if not _is_codex(headers):
+        return False
+    session = next((headers[name] for name in _CODEX_HEADERS if name in headers), None)
+    thread = next((headers[name] for name in _CODEX_THREADS if name in headers), None)
+    return session is not None and thread is not None and thread.strip() != session.strip()
+
+
+def _is_codex(headers: Mapping[bytes, bytes]) -> bool:
+    return headers.get(b"user-agent", b"").lstrip().lower().startswith(b"codex")
+
+
+def _spelled(name: bytes) -> str:
+    return name.decode().replace("_", "-")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("latin-1")

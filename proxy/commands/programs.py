@@ -1,0 +1,168 @@
+"""`hone up`, `serve` and `engine`: the commands that stay and work.
+
+Owns: their flags, and logging to the terminal. Refuses: the work (`proxy.programs.up`, `proxy.programs.serve`,
+`proxy.programs.supervise`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from proxy.cli import Context
+
+if TYPE_CHECKING:
+    from proxy.settings.hone import HoneSettings
+
+
+def _log_to_terminal() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    for noisy in ("httpx", "alembic", "aiosqlite"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+@click.command()
+@click.option("--engine", "engines", multiple=True, metavar="URL", help="An engine that runs already. Repeatable.")
+@click.option("--model", "models", multiple=True, metavar="NAME", help="A model of the engine to serve. Repeatable.")
+@click.option("--host", help="Address to listen on [127.0.0.1].")
+@click.option("--port", type=int, help="Port to listen on [8700]; 0 takes a free one.")
+@click.option("--mcp", "servers", multiple=True, metavar="NAME=URL", help="An MCP server for /mcp. Repeatable.")
+@click.option("--mcp-prefix", type=click.Choice(["server", "none"]), help="How its tools are called [server].")
+@click.pass_obj
+def serve(
+    context: Context,
+    engines: tuple[str, ...],
+    models: tuple[str, ...],
+    host: str | None,
+    port: int | None,
+    servers: tuple[str, ...],
+    mcp_prefix: str | None,
+) -> None:
+    """Run the proxy before an engine: the one named with --engine, else the one of hone.toml."""
+    _override(context, engines, models, host, port)
+    context.override("mcp", dict(map(_server, servers)) or None)
+    context.override("proxy.mcp_prefix", mcp_prefix)
+    settings = context.settings()
+    _log_to_terminal()
+    import uvloop
+
+    from proxy.programs.serve import run
+
+    uvloop.run(run(settings))
+
+
+def _server(text: str) -> tuple[str, dict[str, str]]:
+    name, equals, url = text.partition("=")
+    if not equals or not name or not url:
+        raise click.BadParameter(f"{text!r}: write it as NAME=URL", param_hint="--mcp")
+    return name, {"url": url}
+
+
+def _override(
+    context: Context, engines: tuple[str, ...], models: tuple[str, ...], host: str | None, port: int | None
+) -> None:
+    context.override("engine.urls", list(engines) or None)
+    context.override("aliases", {name: {"base_model": name} for name in models} or None)
+    context.override("proxy.host", host)
+    context.override("proxy.port", port)
+
+
+@click.command()
+@click.option("--print", "only_print", is_flag=True, help="Show the command line instead of running it.")
+@click.option("--base", help="The base model: a folder or a Hugging Face id.")
+@click.option("--port", type=int, help="Port of the engine [8701].")
+@click.pass_obj
+def engine(context: Context, only_print: bool, base: str | None, port: int | None) -> None:
+    """Run the engine (vLLM) with the flags that Hone needs, and restart it when it dies.
+
+    Its log goes to logs/engine.log in the data folder.
+    """
+    context.override("engine.base", base)
+    context.override("engine.port", port)
+    settings = context.settings()
+    if only_print:
+        _print_engine(settings)
+    else:
+        _log_to_terminal()
+        asyncio.run(_run_engine(settings))
+
+
+def _print_engine(settings: HoneSettings) -> None:
+    from proxy.engine.command import KEY_FILE, engine_command, engine_key
+
+    key = engine_key(settings.engine, settings.data)
+    own = settings.engine.api_key is None
+    command = engine_command(settings.engine, key=key, served_names=settings.base_models())
+    click.echo(command.shown(settings.data / KEY_FILE if own else None))
+
+
+async def _run_engine(settings: HoneSettings) -> None:
+    from proxy.engine.command import engine_command, engine_key, engine_program, require_free
+    from proxy.programs.supervise import Supervisor
+
+    command = engine_command(
+        settings.engine, key=engine_key(settings.engine, settings.data), served_names=settings.base_models()
+    )
+    require_free(settings.engine.host, settings.engine.port, "engine.port (--port)")
+    log = settings.data / "logs" / "engine.log"
+    supervisor = Supervisor(engine_program(settings.engine, command, log))
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    click.echo(f"starting {settings.engine.base} at {command.url}; its log: {log}")
+    starting = asyncio.ensure_future(supervisor.start())
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if starting.done():
+            starting.result()
+            click.echo(f"the engine is up at {command.url}")
+            await stopping
+    finally:
+        starting.cancel()
+        stopping.cancel()
+        await asyncio.gather(starting, stopping, return_exceptions=True)
+        await supervisor.stop()
+
+
+@click.command()
+@click.option("--no-learn", is_flag=True, help="Leave the learner out.")
+@click.option("--no-judge", is_flag=True, help="Leave the judge out.")
+@click.option("--engine", "engines", multiple=True, metavar="URL", help="An engine that runs already. Repeatable.")
+@click.option("--model", "models", multiple=True, metavar="NAME", help="A model of the engine to serve. Repeatable.")
+@click.option("--host", help="Address of the proxy [127.0.0.1].")
+@click.option("--port", type=int, help="Port of the proxy [8700].")
+@click.pass_obj
+def up(
+    context: Context,
+    no_learn: bool,
+    no_judge: bool,
+    engines: tuple[str, ...],
+    models: tuple[str, ...],
+    host: str | None,
+    port: int | None,
+) -> None:
+    """Run engine, proxy, judge and learner together; Ctrl-C stops them all.
+
+    What dies is started again. Logs are in the data folder's logs/.
+    """
+    _override(context, engines, models, host, port)
+    logging.basicConfig(level=logging.ERROR)  # restarts are shown as states
+    from rich.console import Console
+
+    from proxy.programs.up import Up
+
+    loaded = context.loaded()
+    running = Up(
+        loaded.settings,
+        config=loaded.file,
+        flags=context.overrides,
+        console=Console(soft_wrap=True, highlight=False),
+        with_judge=not no_judge,
+        with_learner=not no_learn,
+    )
+    asyncio.run(running.run())

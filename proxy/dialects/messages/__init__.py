@@ -1,0 +1,1 @@
+"""Anthropic's messages, translated to chat completions and back."""

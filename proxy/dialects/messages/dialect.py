@@ -1,0 +1,199 @@
+"""Anthropic's Messages API: `POST /v1/messages`, whole and streamed.
+
+Owns: this format's requests, answers and errors, in bytes. The engine is asked for a chat completion, since its own
+`/v1/messages` gives neither token ids nor logprobs. What is translated how: `messages_fields`, `messages_blocks`,
+`messages_events`. Refuses: attribution, versions, storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+import orjson
+
+from proxy.dialects import chat_fields, engine_fields
+from proxy.dialects.base import Rules, Sampled
+from proxy.dialects.messages.blocks import blocks_of, stop_of, usage_of
+from proxy.dialects.messages.events import Events
+from proxy.dialects.messages.fields import to_chat
+from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
+from proxy.errors import CallerError
+from proxy.http import sse
+from recorder.content.turns import Request, SampledChoice
+
+Body = dict[str, Any]
+
+_TRANSLATED: Final = frozenset({"system", "messages", "tools"})  # recorded in the chat form, not in the rest
+_ERRORS: Final[Mapping[int, str]] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+class MessagesDialect:
+    """Anthropic's messages."""
+
+    name: ClassVar[str] = "messages"
+    path: ClassVar[str] = "/v1/messages"
+    engine_path: ClassVar[str] = "/v1/chat/completions"
+
+    def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: Rules) -> MessagesReading:
+        """Read a request. Raises BadRequest."""
+        fields = engine_fields.load(body)
+        engine_fields.refuse(fields)
+        engine_fields.check_bounds(fields)
+        try:
+            _check_media(fields, rules)
+            chat = to_chat(fields)
+            chat_fields.check(chat, rules)
+        except RecursionError as e:
+            raise engine_fields.too_deep() from e
+        rest = {name: value for name, value in fields.items() if name not in _TRANSLATED}
+        request = chat_fields.request_of(chat, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
+        return MessagesReading(request, chat, rules)
+
+    def error_body(self, error: CallerError) -> bytes:
+        """An error as Anthropic's error object."""
+        kind = _ERRORS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+        shown = {"type": kind, "message": str(error)}
+        return orjson.dumps({"type": "error", "error": shown, "request_id": None})
+
+    def error_events(self, error: CallerError) -> bytes:
+        """An error as the last event of a stream."""
+        return b"event: error\ndata: " + self.error_body(error) + b"\n\n"
+
+
+def _check_media(fields: Body, rules: Rules) -> None:
+    """Before the translation, so that an error names the client's own field."""
+    messages = fields.get("messages")
+    for at, message in enumerate(messages if isinstance(messages, list) else ()):
+        if isinstance(message, dict):
+            engine_fields.check_media(message.get("content"), rules, f"messages[{at}].content")
+
+
+class MessagesReading:
+    """One request as it was read."""
+
+    __slots__ = ("_chat", "_rules", "request")
+
+    def __init__(self, request: Request, chat: Body, rules: Rules) -> None:
+        self.request = request
+        self._chat = chat
+        self._rules = rules
+
+    @property
+    def chat(self) -> Body:
+        """The request in the fields of chat completions."""
+        return self._chat
+
+    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
+        """The body for the engine."""
+        return engine_fields.dump(chat_fields.for_engine(self._chat, engine_model, self._rules, prompt_ids))
+
+    def answer(self) -> MessagesAnswer:
+        """An empty answer."""
+        return MessagesAnswer(self.request.model)
+
+
+class MessagesAnswer(ChatRecord):
+    """One call's answer as it comes: what the client gets of it, and what is recorded."""
+
+    __slots__ = ("_events", "_matched", "_model", "_reason")
+
+    def __init__(self, model: str) -> None:
+        super().__init__(1)
+        self._model = model
+        self._events = Events()
+        self._reason: str | None = None
+        self._matched: object = None
+
+    # --- without streaming
+
+    def body(self, data: bytes) -> bytes:
+        """A whole answer: what the client gets. Raises EngineBroke."""
+        answer = parse(data)
+        try:
+            self.note_head(answer)
+            self.note_usage(answer.get("usage"))
+            [given] = answer["choices"]
+            self.take(given, given["message"])
+            shown = self._message(answer["id"], given)
+        except MALFORMED as e:
+            raise unreadable(data, e) from e
+        self.require_finished()
+        return orjson.dumps(shown)
+
+    def _message(self, message_id: str, given: Body) -> Body:
+        said = given["message"]
+        tools = bool(said.get("tool_calls"))
+        reason, sequence = stop_of(given["finish_reason"], given.get("stop_reason"), tools, tools)
+        message = {
+            "id": message_id,
+            "type": "message",
+            "role": "assistant",
+            "content": blocks_of(said),
+            "model": self._model,
+            "stop_reason": reason,
+            "stop_sequence": sequence,
+            "usage": usage_of(self._usage),
+        }
+        return {name: value for name, value in message.items() if value is not None}
+
+    # --- streaming
+
+    def event(self, data: bytes) -> bytes:
+        """One event of the engine: the bytes that the client gets for it now, perhaps none. Raises EngineBroke."""
+        if data == sse.DONE:
+            self.over = True
+            return b""
+        chunk = parse(data)
+        try:
+            return self._heard(chunk)
+        except MALFORMED as e:
+            raise unreadable(data, e) from e
+
+    def _heard(self, chunk: Body) -> bytes:
+        self.note_head(chunk)
+        choices = chunk.get("choices")
+        if not choices:
+            if "error" in chunk:
+                self.note_error(chunk["error"])
+            self.note_usage(chunk.get("usage"))
+            return b""
+        begun = b"" if self._events.begun else self._events.begin(chunk["id"], self._model, chunk.get("usage"))
+        [given] = choices
+        delta = given["delta"]
+        self.take(given, delta)
+        if given.get("finish_reason") is not None:
+            self._reason, self._matched = given["finish_reason"], given.get("stop_reason")
+        return begun + self._events.hear(delta)
+
+    def tail(self) -> bytes:
+        """The end of the last block, the event with the stop reason, and the end of the message."""
+        return self._events.end(self._reason, self._matched, self._told()) if self.finished else b""
+
+    def _told(self) -> Body | None:
+        usage = super().sampled().usage
+        return dict(usage) if usage is not None else None
+
+    # --- both
+
+    def sampled(self) -> Sampled:
+        """The parts of the turn. A text in several blocks is recorded in several parts: so it will come back."""
+        sampled = super().sampled()
+        texts = self._events.texts()
+        if len(texts) < 2:
+            return sampled
+        return replace(sampled, choices=[_in_parts(choice, texts) for choice in sampled.choices])
+
+
+def _in_parts(choice: SampledChoice, texts: list[str]) -> SampledChoice:
+    parts = [{"type": "text", "text": text} for text in texts]
+    return replace(choice, message={**(choice.message or {}), "content": parts})

@@ -1,0 +1,1 @@
+"""OpenAI's Responses, translated to chat completions and back."""

@@ -1,0 +1,293 @@
+"""OpenAI's Responses API: `POST /v1/responses`.
+
+Owns: this format's requests, answers and errors. The engine is asked for a chat completion: its own /v1/responses
+gives no ids and logprobs of tool calls, and its conversations live in one engine's memory. Refuses: attribution,
+versions, storage; where an earlier answer is looked up (`proxy.responses.history`) and what is done in the background
+(`proxy.responses`).
+
+Where the engine's own events would mislead OpenAI's clients, they get what OpenAI sends: an answer that was cut short
+ends with response.incomplete (the engine says response.completed), one that failed with response.failed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import orjson
+
+from proxy.dialects import chat_fields, engine_fields
+from proxy.dialects.base import Rules, Sampled
+from proxy.dialects.chat import ChatDialect
+from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
+from proxy.dialects.responses import fields as responses_fields
+from proxy.dialects.responses import items as responses_input
+from proxy.dialects.responses.events import Event, Events
+from proxy.dialects.responses.object import META, Head, Status, response_object, status_of
+from proxy.errors import CallerError
+from proxy.http.sse import DONE
+from recorder.content.turns import Message, Request
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """An answer that was given before: what the model read for it (without instructions), and its items."""
+
+    messages: Sequence[Message]
+    items: Sequence[Body]
+
+
+class ResponsesDialect:
+    """Responses."""
+
+    name: ClassVar[str] = "responses"
+    path: ClassVar[str] = "/v1/responses"
+    engine_path: ClassVar[str] = "/v1/chat/completions"
+
+    def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: Rules) -> ResponsesReading:
+        """Read a request. One that `refers_to` earlier answers is whole when `resolve` got them. Raises BadRequest."""
+        fields = engine_fields.load(body)
+        responses_fields.check(fields)
+        return ResponsesReading(fields, body, headers, rules)
+
+    def error_body(self, error: CallerError) -> bytes:
+        """An error as OpenAI's error object."""
+        return ChatDialect().error_body(error)
+
+    def error_events(self, error: CallerError) -> bytes:
+        """An error as the end of a stream of which nothing was sent."""
+        event = {"type": "error", "code": error.code, "message": str(error), "param": error.param, "sequence_number": 0}
+        return _bytes([event])
+
+
+class ResponsesReading:
+    """One request as it was read."""
+
+    def __init__(self, fields: Body, body: bytes, headers: Mapping[bytes, bytes], rules: Rules) -> None:
+        self._fields = fields
+        self._body = body
+        self._headers = headers
+        self._rules = rules
+        self._chat: Body = {}
+        self.request: Request
+        self.previous: str | None = fields.get("previous_response_id") or None
+        named = [responses_input.answer_of(id_) for id_ in responses_input.referenced(fields["input"])]
+        self.refers_to = {known[0] for known in named if known} | ({self.previous} if self.previous else set())
+        self.background = bool(fields.get("background"))
+        self.stored = fields.get("store") is not False
+        if not self.refers_to:
+            self.resolve({})
+
+    def resolve(self, earlier: Mapping[str, Earlier]) -> None:
+        """Make the request whole with the earlier answers that it refers to. Raises BadRequest, Missing."""
+        try:
+            self._resolve(earlier)
+        except RecursionError as e:
+            raise engine_fields.too_deep() from e
+
+    def _resolve(self, earlier: Mapping[str, Earlier]) -> None:
+        fields = self._fields
+        items = responses_input.with_referenced(fields["input"], {id_: e.items for id_, e in earlier.items()})
+        before = earlier[self.previous].messages if self.previous else ()
+        messages = [
+            *responses_fields.system_message(fields),
+            *before,
+            *responses_input.messages_of(items, self._rules),
+        ]
+        self._chat = responses_fields.chat_fields(fields, messages)
+        chat_fields.check(self._chat, self._rules)
+        rest = responses_fields.rest_of(fields)
+        request = chat_fields.request_of(
+            self._chat,
+            rest,
+            self._body,
+            self._headers,
+            self._rules,
+            dialect=ResponsesDialect.name,
+            endpoint=ResponsesDialect.path,
+        )
+        self.request = replace(request, previous_response_id=self.previous)
+
+    @property
+    def chat(self) -> Body:
+        """The request in the fields of chat completions."""
+        return self._chat
+
+    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
+        """The body for the engine."""
+        return engine_fields.dump(chat_fields.for_engine(self._chat, engine_model, self._rules, prompt_ids))
+
+    def answer(self) -> ResponsesAnswer:
+        """An empty answer."""
+        return ResponsesAnswer(self._fields, self.request, stored=self.stored)
+
+
+class ResponsesAnswer(ChatRecord):
+    """One call's answer as it comes: what the client gets of it, and what is recorded."""
+
+    def __init__(self, fields: Body, request: Request, *, stored: bool) -> None:
+        super().__init__(choices=1)
+        # The conversation is recorded as messages: an answer that lives on as its head must not hold the client's too.
+        shown = {name: value for name, value in fields.items() if name != "input"}
+        self.head = Head("resp_" + secrets.token_hex(16), int(time.time()), request.model, shown)
+        self.cancelled = False  # somebody asked for its end
+        self.context_length: int | None = None  # of the engine, in tokens, where that is known
+        self._stored = stored
+        self._show_reasoning = fields.get("include_reasoning") is not False
+        self._show_logprobs = responses_fields.wants_logprobs(fields) and self._show_reasoning
+        self._events = Events(self.head.id)
+        self._begun_stream = False
+        self._kept_back: list[Event] = []
+        self._text_logprobs: list[Body] = []
+
+    # --- without streaming
+
+    def body(self, data: bytes) -> bytes:
+        """A whole answer: what the client gets. Raises EngineBroke."""
+        answer = parse(data)
+        try:
+            self.note_head(answer)
+            self.note_usage(answer.get("usage"))
+            for given in answer["choices"]:
+                self.take(given, given["message"])
+                if self._show_logprobs:
+                    self._text_logprobs += (given.get("logprobs") or {}).get("content") or []
+        except MALFORMED as e:
+            raise unreadable(data, e) from e
+        self.require_finished()
+        return orjson.dumps(self._whole())
+
+    def _whole(self) -> Body:
+        sampled = super().sampled()
+        choice = sampled.choices[0]
+        message = self._shown(choice.message)
+        logprobs = self._text_logprobs or None
+        items = responses_input.output_items(message, self.head.id, logprobs)
+        return self._object(status_of(choice.finish_reason), items, sampled.usage)
+
+    def _shown(self, message: Message | None) -> Message | None:
+        if message is None or self._show_reasoning:
+            return message
+        return {name: value for name, value in message.items() if name != "reasoning"}
+
+    # --- streaming
+
+    def event(self, data: bytes) -> bytes:
+        """One event: the bytes that the client gets for it now, perhaps none. Raises EngineBroke."""
+        if data == DONE:
+            self.over = True
+            return b""
+        chunk = parse(data)
+        try:
+            events = self._events_of(chunk)
+        except MALFORMED as e:
+            raise unreadable(data, e) from e
+        if self.finished:
+            self._kept_back += events
+            return b""
+        return _bytes(events)
+
+    def _events_of(self, chunk: Body) -> list[Event]:
+        self.note_head(chunk)
+        choices = chunk.get("choices")
+        if not choices:
+            if "error" in chunk:
+                self.note_error(chunk["error"])
+            else:
+                self.note_usage(chunk.get("usage"))
+            return []
+        events = self._begin()
+        for given in choices:
+            said = given["delta"]
+            self.take(given, said)
+            if not self._show_reasoning:
+                said = {name: value for name, value in said.items() if not name.startswith("reasoning")}
+            logprobs = (given.get("logprobs") or {}).get("content") or [] if self._show_logprobs else []
+            events += self._events.delta(said, logprobs)
+            if said.get("content"):
+                self._text_logprobs += logprobs
+        return [*events, *self._events.close()] if self.finished else events
+
+    def _begin(self) -> list[Event]:
+        if self._begun_stream:
+            return []
+        self._begun_stream = True
+        return [
+            *self._events.about("created", self._object("in_progress")),
+            *self._events.about("in_progress", self._object("in_progress")),
+        ]
+
+    def tail(self) -> bytes:
+        """The last of the content, and the event that says how the answer ended."""
+        if not self.finished:
+            return b""
+        sampled = super().sampled()
+        status = status_of(sampled.choices[0].finish_reason)
+        response = self._object(status, self._events.items, sampled.usage)
+        return _bytes([*self._kept_back, *self._events.about(status, response)])
+
+    def failed(self, error: CallerError) -> bytes:
+        """The end of a stream that broke off."""
+        usage = super().sampled().usage
+        events = [*self._begin(), *self._kept_back]
+        response = self._object("failed", self._events.items, usage, error_of(error))
+        return _bytes([*events, *self._events.about("failed", response)])
+
+    # --- both
+
+    def _object(self, status: Status, *more: Any) -> Body:
+        return response_object(replace(self.head, max_output_tokens=self._limit()), status, *more)
+
+    def _limit(self) -> int | None:
+        """How many tokens the answer could have: as asked, and what the prompt leaves of the engine's context."""
+        asked: int | None = self.head.fields.get("max_output_tokens")
+        if self.context_length is None or self._prompt_ids is None:
+            return asked
+        left = self.context_length - len(self._prompt_ids)
+        return left if asked is None else min(asked, left)
+
+    def sampled(self) -> Sampled:
+        """The parts of the turn, and what of the response object is recorded nowhere else."""
+        sampled = super().sampled()
+        told = self.finished or self._begun_stream or bool(self.head.fields.get("background"))
+        issued = [*sampled.issued_ids, *([(self.head.id, "response", 0)] if self._stored and told else [])]
+        meta = {**(sampled.response_meta or {}), META: self._meta_of(sampled)}
+        return replace(sampled, response_meta=meta, issued_ids=issued)
+
+    def _meta_of(self, sampled: Sampled) -> Body:
+        said: Body = {"id": self.head.id, "created_at": self.head.created_at}
+        if self.head.fields.get("instructions") is not None:
+            said["instructions"] = bool(self.head.fields["instructions"])
+        if (limit := self._limit()) != self.head.fields.get("max_output_tokens"):
+            said["max_output_tokens"] = limit
+        if not self._show_reasoning:
+            said["reasoning_hidden"] = True
+        if self._stored and self._text_logprobs:
+            said["logprobs"] = self._text_logprobs
+        items = self._events.items
+        if self._stored and items and not (self.finished and items == self._usual_items(sampled)):
+            said["items"] = items
+        if self.cancelled:
+            said["cancelled"] = True
+        return said
+
+    def _usual_items(self, sampled: Sampled) -> list[Body]:
+        """A stream's items, as far as they can be made of the recorded message."""
+        message = sampled.choices[0].message if sampled.choices else None
+        logprobs = self._text_logprobs or None
+        return responses_input.output_items(self._shown(message), self.head.id, logprobs, streamed=True)
+
+
+def error_of(error: CallerError) -> tuple[str, str]:
+    """The code and the message of a failed answer."""
+    return error.code or error.kind, str(error)
+
+
+def _bytes(events: Sequence[Event]) -> bytes:
+    """Events as a stream has them: named, unlike chat's."""
+    return b"".join(b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event)) for event in events)

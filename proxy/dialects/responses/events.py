@@ -1,0 +1,159 @@
+"""The typed events of a streamed response: the deltas of a chat completion in, the events of the Responses API out.
+
+Owns: which item is open, what its events are, and their numbers. Pure: no bytes, no engine. Refuses: what an item looks
+like when it is whole (`responses_input`), the response object around the items.
+
+An item is opened by the first delta of its kind and closed by the first of another. In OpenAI's words:
+output_item.added, content_part.added, the deltas, output_text.done, content_part.done, output_item.done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal
+
+from proxy.dialects.responses.items import call_item, item_id, message_item, reasoning_item
+
+Body = dict[str, Any]
+Event = dict[str, Any]
+Kind = Literal["content", "reasoning", "call"]
+
+_PREFIX: Final = {"content": "msg", "reasoning": "rs", "call": "fc"}
+
+
+class _Open:
+    """The item that is being told."""
+
+    __slots__ = ("call", "id", "index", "kind", "logprobs", "texts")
+
+    def __init__(self, kind: Kind, id_: str, call: Body | None = None, index: int | None = None) -> None:
+        self.kind: Kind = kind
+        self.id = id_
+        self.call = call  # of a tool call: its id and name
+        self.index = index  # and which of the engine's it is
+        self.texts: list[str] = []
+        self.logprobs: list[Body] = []
+
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+class Events:
+    """One response's events. Each method returns those that follow now, with their numbers."""
+
+    def __init__(self, response_id: str) -> None:
+        self.items: list[Body] = []  # that are whole
+        self._response_id = response_id
+        self._number = 0
+        self._open: _Open | None = None
+
+    def about(self, kind: str, response: Body) -> list[Event]:
+        """An event about the whole response: `response.<kind>`."""
+        return self._numbered([{"type": f"response.{kind}", "response": response}])
+
+    def delta(self, said: Body, logprobs: Sequence[Body] = ()) -> list[Event]:
+        """What a chat delta brings: its reasoning, then its text with the text's logprobs, then its tool calls."""
+        events: list[Event] = []
+        reasoning = said.get("reasoning") or said.get("reasoning_content")
+        if reasoning:
+            events += self._text("reasoning", reasoning, ())
+        if said.get("content"):
+            events += self._text("content", said["content"], logprobs)
+        for at, part in enumerate(said.get("tool_calls") or ()):
+            events += self._call(part, part.get("index", at))
+        return self._numbered(events)
+
+    def close(self) -> list[Event]:
+        """The end of the item that is open, if one is."""
+        return self._numbered(list(self._close()))
+
+    def _numbered(self, events: list[Event]) -> list[Event]:
+        for event in events:
+            event["sequence_number"] = self._number
+            self._number += 1
+        return events
+
+    # --- items
+
+    def _text(self, kind: Literal["content", "reasoning"], delta: str, logprobs: Sequence[Body]) -> Iterator[Event]:
+        if self._open is None or self._open.kind != kind:
+            yield from self._begin(kind)
+        open_ = self._open
+        assert open_ is not None
+        open_.texts.append(delta)
+        open_.logprobs += logprobs
+        if kind == "content":
+            shown = [_in_delta(entry) for entry in logprobs]
+            yield self._within("output_text.delta", content_index=0, delta=delta, logprobs=shown)
+        else:
+            yield self._within("reasoning_text.delta", content_index=0, delta=delta)
+
+    def _call(self, part: Body, index: int) -> Iterator[Event]:
+        function = part.get("function") or {}
+        if self._open is None or self._open.index != index:
+            call = {"id": part.get("id"), "function": {"name": function.get("name") or ""}}
+            yield from self._begin("call", call, index)
+        open_ = self._open
+        assert open_ is not None
+        if function.get("arguments"):
+            open_.texts.append(function["arguments"])
+            yield self._within("function_call_arguments.delta", delta=function["arguments"])
+
+    def _begin(self, kind: Kind, call: Body | None = None, index: int | None = None) -> Iterator[Event]:
+        yield from self._close()
+        self._open = open_ = _Open(kind, item_id(_PREFIX[kind], self._response_id, len(self.items)), call, index)
+        yield self._item("added", self._whole(open_, "in_progress"))
+        if kind == "content":
+            part = {"annotations": [], "text": "", "type": "output_text", "logprobs": []}
+            yield self._within("content_part.added", content_index=0, part=part)
+        elif kind == "reasoning":
+            yield self._within("content_part.added", content_index=0, part={"text": "", "type": "reasoning_text"})
+
+    def _close(self) -> Iterator[Event]:
+        open_ = self._open
+        if open_ is None:
+            return
+        whole, text = self._whole(open_, "completed"), open_.text()
+        if open_.kind == "content":
+            yield self._within("output_text.done", content_index=0, text=text, logprobs=[])
+            yield self._within("content_part.done", content_index=0, part=whole["content"][0])
+        elif open_.kind == "reasoning":
+            yield self._within("reasoning_text.done", content_index=0, text=text)
+            yield self._within("content_part.done", content_index=0, part=whole["content"][0])
+        else:
+            yield self._within("function_call_arguments.done", arguments=text, name=whole["name"])
+        yield self._item("done", whole)
+        self.items.append(whole)
+        self._open = None
+
+    def _whole(self, open_: _Open, status: str) -> Body:
+        text, at = open_.text(), len(self.items)
+        if open_.kind == "content":
+            item = message_item(text, self._response_id, at, open_.logprobs or None)
+        elif open_.kind == "reasoning":
+            item = reasoning_item(text, self._response_id, at)
+            if status != "completed":
+                item["content"] = None
+        else:
+            assert open_.call is not None
+            function = open_.call["function"] | {"arguments": text}
+            item = call_item(open_.call | {"function": function}, self._response_id, at)
+        return item | {"status": status}
+
+    def _within(self, kind: str, **said: Any) -> Event:
+        assert self._open is not None
+        return {
+            "type": f"response.{kind}",
+            "item_id": self._open.id,
+            "output_index": len(self.items),
+            **said,
+        }
+
+    def _item(self, kind: str, item: Body) -> Event:
+        return {"type": f"response.output_item.{kind}", "output_index": len(self.items), "item": item}
+
+
+def _in_delta(entry: Body) -> Body:
+    """A token's logprobs as a delta shows them: without bytes."""
+    top = [{"token": other["token"], "logprob": other["logprob"]} for other in entry.get("top_logprobs") or ()]
+    return {"token": entry["token"], "logprob": entry["logprob"], "top_logprobs": top}

@@ -1,0 +1,285 @@
+"""A request of the Responses API in the fields of chat completions, and back where an answer repeats them.
+
+Owns: which fields there are, what each is called in chat, what is refused and why. Refuses: items (`responses_input`),
+answers (`responses_object`, `responses_events`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from proxy.dialects import engine_fields
+from proxy.dialects.responses.items import continues_last
+from proxy.errors import BadRequest
+from recorder.content.turns import Message
+
+Body = dict[str, Any]
+
+LOGPROBS: Final = "message.output_text.logprobs"
+_INCLUDES: Final = frozenset(
+    {
+        LOGPROBS,
+        "code_interpreter_call.outputs",
+        "computer_call_output.output.image_url",
+        "file_search_call.results",
+        "message.input_image.image_url",
+        "reasoning.encrypted_content",
+        "web_search_call.action.sources",
+        "web_search_call.results",
+    }
+)
+# Field → why it is refused where it says something.
+_REFUSED: Final[Mapping[str, str]] = {
+    "conversation": "Hone keeps no conversation objects: send `previous_response_id`, or the whole conversation",
+    "prompt": "Hone keeps no prompt templates: send their text in 'instructions' and 'input'",
+    "previous_input_messages": "send the earlier conversation in 'input', or `previous_response_id`",
+    "enable_response_messages": "`return_token_ids` of /v1/chat/completions shows the tokens, and `hone export` all",
+    "request_id": "Hone gives answers their ids",
+    "context_management": "Hone does not shorten conversations",
+}
+_TYPES: Final[Mapping[str, type]] = {
+    "background": bool,
+    "include": list,
+    "instructions": str,
+    "metadata": dict,
+    "parallel_tool_calls": bool,
+    "previous_response_id": str,
+    "reasoning": dict,
+    "store": bool,
+    "stream": bool,
+    "text": dict,
+    "tools": list,
+    "truncation": str,
+    "user": str,
+    "service_tier": str,
+    "include_reasoning": bool,
+}
+_TYPE_NAMES: Final = {str: "a text", bool: "true or false", dict: "an object", list: "a list"}
+# What chat completions call by the same name and the engine's own /v1/responses reads too.
+_SAME: Final = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "logit_bias",
+    "skip_special_tokens",
+    "include_stop_str_in_output",
+    "structured_outputs",
+    "chat_template_kwargs",
+    "media_io_kwargs",
+    "mm_processor_kwargs",
+    "parallel_tool_calls",
+    "include_reasoning",
+    "watermarking",
+    "user",
+)
+_APART: Final = frozenset({"input", "instructions", "tools"})  # recorded as messages and tools
+_TOOL_NULLS: Final = dict.fromkeys(
+    ("parameters", "strict", "allowed_callers", "defer_loading", "description", "output_schema")
+)
+
+
+def check(fields: Body) -> None:
+    """Raise BadRequest, naming the field, for what Hone or the engine cannot do. Media and items are checked apart."""
+    if not isinstance(fields.get("model"), str):
+        raise BadRequest("the field 'model' is missing or no string: `GET /v1/models` lists the names.", param="model")
+    if "input" not in fields:
+        raise BadRequest("the field 'input' is missing: send a text or a list of items.", param="input")
+    engine_fields.refuse(fields)
+    for name, why in _REFUSED.items():
+        if fields.get(name):
+            raise _unsupported(name, f"the field {name!r} is not served: {why}.")
+    for name, wanted in _TYPES.items():
+        value = fields.get(name)
+        if value is not None and not isinstance(value, wanted):
+            raise BadRequest(
+                f"the field {name!r} is {value!r:.60}: give {_TYPE_NAMES[wanted]}.", param=name, code="invalid_type"
+            )
+    _check_values(fields)
+
+
+def _check_values(fields: Body) -> None:
+    limit = fields.get("max_output_tokens")
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        raise BadRequest(
+            f"the field 'max_output_tokens' is {limit!r:.60}: give a whole number from 1.",
+            param="max_output_tokens",
+            code="invalid_value",
+        )
+    if fields.get("truncation") not in (None, "disabled"):
+        raise _unsupported(
+            "truncation", "the field 'truncation' must be 'disabled': Hone does not cut what the model reads."
+        )
+    for name in fields.get("include") or ():
+        if not isinstance(name, str) or name not in _INCLUDES:
+            raise BadRequest(f"include has {name!r:.60}, which is not known.", param="include", code="invalid_value")
+    if not all(isinstance(value, str) for value in (fields.get("metadata") or {}).values()):
+        raise BadRequest("the field 'metadata' must have texts as its values.", param="metadata", code="invalid_type")
+    if fields.get("background") and fields.get("store") is False:
+        raise BadRequest("background can only be used when `store` is true.", param="background")
+    if fields.get("background") and fields.get("stream"):
+        raise _unsupported("stream", "a background response is not streamed: ask for it with GET until it is done.")
+    if wants_format(fields) and fields.get("structured_outputs"):
+        raise BadRequest("Cannot specify both structured_outputs and text.format", param="structured_outputs")
+
+
+def wants_format(fields: Body) -> Body | None:
+    """`text.format`, where the client sent one. Raises BadRequest."""
+    form = (fields.get("text") or {}).get("format")
+    if form is not None and (not isinstance(form, dict) or not isinstance(form.get("type"), str)):
+        raise BadRequest("text.format must be an object with a 'type'.", param="text.format", code="invalid_type")
+    return form
+
+
+def chat_fields(fields: Body, messages: Sequence[Message]) -> Body:
+    """The request in chat's fields. `messages` are all that the model reads. Raises BadRequest."""
+    chat: Body = {"model": fields["model"], "messages": list(messages), "stream": bool(fields.get("stream"))}
+    chat |= {name: fields[name] for name in _SAME if fields.get(name) is not None}
+    if fields.get("max_output_tokens") is not None:
+        chat["max_completion_tokens"] = fields["max_output_tokens"]
+    if wants_logprobs(fields):
+        chat |= {"logprobs": True, "top_logprobs": fields.get("top_logprobs") or 0}
+    effort = (fields.get("reasoning") or {}).get("effort")
+    if effort is not None:
+        chat["reasoning_effort"] = effort
+    form = wants_format(fields)
+    if form is not None:
+        chat["response_format"] = _chat_format(form)
+    tools = [_chat_tool(tool, f"tools[{at}]") for at, tool in enumerate(fields.get("tools") or ())]
+    choice = _chat_choice(fields.get("tool_choice"), tools)
+    if tools:
+        chat |= {"tools": tools, "tool_choice": choice}
+    if continues_last(fields.get("input")):
+        chat |= {"add_generation_prompt": False, "continue_final_message": True}
+    return chat
+
+
+def wants_logprobs(fields: Body) -> bool:
+    """Whether the client asked for the logprobs of the text."""
+    return LOGPROBS in (fields.get("include") or ())
+
+
+def system_message(fields: Body) -> list[Message]:
+    """The instructions as the message that begins the conversation, where there are any."""
+    return [{"role": "system", "content": fields["instructions"]}] if fields.get("instructions") else []
+
+
+def _chat_format(form: Body) -> Body:
+    if form["type"] != "json_schema":
+        return {"type": form["type"]}
+    return {"type": "json_schema", "json_schema": {name: value for name, value in form.items() if name != "type"}}
+
+
+def _chat_tool(tool: object, where: str) -> Body:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if not isinstance(tool, dict) or kind != "function":
+        raise _unsupported(
+            where,
+            f"{where} is a tool of the type {kind!r:.60}: Hone serves function tools, which the agent runs itself.",
+        )
+    if not isinstance(tool.get("name"), str):
+        raise BadRequest(f"{where}.name must be a text.", param=f"{where}.name", code="invalid_type")
+    function = {name: value for name, value in tool.items() if name != "type" and value is not None}
+    return {"type": "function", "function": function}
+
+
+def _chat_choice(choice: object, tools: Sequence[Body]) -> object:
+    if choice is None or choice in ("auto", "none"):
+        return choice or "auto"
+    if choice == "required":
+        if not tools:
+            raise BadRequest("Tool choice 'required' must be specified with 'tools' parameter.", param="tool_choice")
+        return choice
+    if not isinstance(choice, dict) or choice.get("type") != "function":
+        raise _unsupported(
+            "tool_choice",
+            f"the field 'tool_choice' is {choice!r:.80}: give 'auto', 'none', 'required', or a function by its name.",
+        )
+    if choice.get("name") not in [tool["function"]["name"] for tool in tools]:
+        raise BadRequest("Tool choice 'function' not found in 'tools' parameter.", param="tool_choice")
+    return {"type": "function", "function": {"name": choice["name"]}}
+
+
+def _unsupported(param: str, message: str) -> BadRequest:
+    return BadRequest(message, param=param, code="unsupported_parameter")
+
+
+# --- what is recorded, and what an answer repeats
+
+
+def rest_of(fields: Body) -> Body:
+    """The client's body without what is recorded as messages, tools and format."""
+    rest = {name: value for name, value in fields.items() if name not in _APART}
+    if isinstance(rest.get("text"), dict):
+        rest["text"] = {name: value for name, value in rest["text"].items() if name != "format"}
+    return rest
+
+
+def fields_of(
+    rest: Mapping[str, Any],
+    tools: Sequence[Mapping[str, Any]] | None,
+    response_format: Mapping[str, Any] | None,
+    instructions: str | None,
+) -> Body:
+    """The fields of a recorded request, but for its input: `rest_of` and what was recorded apart, together again."""
+    fields = dict(rest)
+    if instructions is not None:
+        fields["instructions"] = instructions
+    if tools:
+        fields["tools"] = [{"type": "function", **tool["function"]} for tool in tools]
+    if response_format is not None:
+        form = {"type": response_format["type"], **response_format.get("json_schema", {})}
+        fields["text"] = {**fields.get("text", {}), "format": form}
+    return fields
+
+
+def repeated(fields: Body) -> Body:
+    """What an answer repeats of its request, as the engine does: every field is there."""
+    tools = fields.get("tools") or []
+    return {
+        "instructions": fields.get("instructions"),
+        "metadata": fields.get("metadata"),
+        "parallel_tool_calls": fields.get("parallel_tool_calls") is not False,
+        "temperature": _number(fields.get("temperature"), 1.0),
+        "tool_choice": (fields.get("tool_choice") or "auto") if tools else "none",
+        "tools": [_TOOL_NULLS | tool for tool in tools],
+        "top_p": _number(fields.get("top_p"), 1.0),
+        "background": bool(fields.get("background")),
+        "max_output_tokens": fields.get("max_output_tokens"),
+        "max_tool_calls": fields.get("max_tool_calls"),
+        "previous_response_id": fields.get("previous_response_id"),
+        "prompt": None,
+        "reasoning": _reasoning(fields.get("reasoning")),
+        "service_tier": fields.get("service_tier") or "auto",
+        "text": _text(fields.get("text")),
+        "top_logprobs": (fields.get("top_logprobs") or 0) if wants_logprobs(fields) else None,
+        "truncation": "disabled",
+        "user": fields.get("user"),
+        "presence_penalty": _number(fields.get("presence_penalty"), 0.0),
+        "frequency_penalty": _number(fields.get("frequency_penalty"), 0.0),
+    }
+
+
+def _number(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else float(value)
+
+
+def _reasoning(sent: Body | None) -> Body | None:
+    return None if sent is None else dict.fromkeys(("context", "effort", "generate_summary", "mode", "summary")) | sent
+
+
+def _text(sent: Body | None) -> Body | None:
+    if sent is None:
+        return None
+    form = sent.get("format")
+    if form is not None and form.get("type") == "json_schema":
+        form = {"description": None, "strict": None} | form
+    return {"format": None, "verbosity": None} | sent | {"format": form}

@@ -1,0 +1,274 @@
+"""The engine that Hone starts: vLLM's command line and environment, its key, its health.
+
+Owns: which flags vLLM needs so that tokens are exact and adapters can be swapped, on a CPU and on a GPU.
+Refuses: importing vLLM (it runs in a process of its own), and what is loaded into it (the controller does).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import secrets
+import shlex
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import httpx
+
+from proxy.engine.replica import tls_for
+from proxy.errors import ConfigError, PortInUse
+from proxy.programs.supervise import Program
+from proxy.settings.hone import base_name
+from proxy.settings.sections import EngineSettings
+
+KEY_FILE = "engine.key"
+CPU_KV_CACHE_BYTES = 128 * 1024 * 1024
+KEEP_ALIVE_S = 3600  # vLLM closes idle connections after 5 s, and a proxy idles while its trainer works
+HEALTH_TIMEOUT_S = 5.0
+# Under a CPU's load everything is slow but alive: these flags took a cold start from 33 s to 15 s on two cores.
+_CPU_ENV = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
+# It overrides --kv-cache-memory-bytes, and a value left over from elsewhere would take all memory.
+_CPU_UNSET = frozenset({"VLLM_CPU_KVCACHE_SPACE"})
+
+Device = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCommand:
+    """How to start the engine: arguments, variables to set (the key among them) and to unset, where it will listen."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    unset: frozenset[str]
+    url: str
+    key: str | None
+
+    def shown(self, key_file: Path | None) -> str:
+        """The command for a shell; the key is read from its file, or left out, but never shown."""
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.env.items() if name != "VLLM_API_KEY"]
+        if self.key is not None and key_file is not None:
+            variables.append(f'VLLM_API_KEY="$(cat {shlex.quote(str(key_file))})"')
+        unset = [f"-u {name}" for name in sorted(self.unset)]
+        words = ["env", *unset, *variables, *_lines(self.argv)]
+        return " \\\n  ".join(words)
+
+
+def _lines(argv: Sequence[str]) -> list[str]:
+    """The command, then one option with its values a word."""
+    lines: list[str] = []
+    for word in argv:
+        quoted = shlex.quote(word)
+        if not lines or word.startswith("--"):
+            lines.append(quoted)
+        else:
+            lines[-1] += " " + quoted
+    return lines
+
+
+def engine_command(
+    engine: EngineSettings, *, key: str | None, served_names: Sequence[str] = (), device: Device | None = None
+) -> EngineCommand:
+    """The command that starts vLLM for these settings.
+
+    `served_names`: further names for the base (aliases' `base_model`). Raises ConfigError when no base is named.
+    """
+    if engine.base is None:
+        raise ConfigError(
+            "no base model is named: set `base` in [engine] of hone.toml (a folder or a Hugging Face id), "
+            "or give the URL of an engine that runs already with --engine."
+        )
+    device = device or detect_device(engine)
+    python = str(engine.python) if engine.python else sys.executable
+    own_name = base_name(engine)
+    assert own_name is not None
+    names = list(dict.fromkeys([own_name, *served_names]))
+    argv = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", engine.base, "--served-model-name", *names]
+    argv += ["--host", engine.host, "--port", str(engine.port)]
+    argv += ["--dtype", dtype_of(engine, device), *_exact(), *_lora(engine), *_optional(engine)]
+    argv += _cache(engine, device)
+    if device == "cpu":  # compiling needs a C++ compiler, delays the start by seconds, and made nothing faster
+        argv.append("--enforce-eager")
+    argv += ["--disable-uvicorn-access-log", *engine.args]
+    env = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_NO_USAGE_STATS": "1"}
+    env["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"] = str(KEEP_ALIVE_S)
+    if Path(engine.base).is_dir():
+        env["HF_HUB_OFFLINE"] = "1"
+    if device == "cpu":
+        env |= _CPU_ENV | {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // 2))}
+    if key:
+        env["VLLM_API_KEY"] = key
+    return EngineCommand(
+        argv=tuple(argv),
+        env=env | engine.env,
+        unset=(_CPU_UNSET - engine.env.keys()) if device == "cpu" else frozenset(),
+        url=f"http://{_for_url(engine.host)}:{engine.port}",
+        key=key,
+    )
+
+
+def _exact() -> list[str]:
+    """Logprobs of the distribution that was sampled from, no sampling defaults that the request does not show, and a
+    usage that says what came from the cache: the Responses API tells it, and a chat completion only with the flag.
+    """
+    return ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm", "--enable-prompt-tokens-details"]
+
+
+def _lora(engine: EngineSettings) -> list[str]:
+    return [
+        "--enable-lora",
+        "--max-loras",
+        str(engine.max_loras),
+        "--max-cpu-loras",
+        str(2 * engine.max_loras),
+        "--max-lora-rank",
+        str(engine.max_lora_rank),
+    ]
+
+
+def _optional(engine: EngineSettings) -> list[str]:
+    words: list[str] = []
+    if engine.tool_call_parser:
+        words += ["--enable-auto-tool-choice", "--tool-call-parser", engine.tool_call_parser]
+    if engine.reasoning_parser:
+        words += ["--reasoning-parser", engine.reasoning_parser]
+    if engine.chat_template:
+        words += ["--chat-template", str(engine.chat_template)]
+    if engine.max_model_len:
+        words += ["--max-model-len", str(engine.max_model_len)]
+    return words
+
+
+def _cache(engine: EngineSettings, device: Device) -> list[str]:
+    size = engine.kv_cache_bytes or (CPU_KV_CACHE_BYTES if device == "cpu" else None)
+    return ["--kv-cache-memory-bytes", str(size)] if size else []
+
+
+def detect_device(engine: EngineSettings) -> Device:
+    """What the engine will run on: as set, else a GPU where there is one and this vLLM is not the CPU's build."""
+    if engine.device != "auto":
+        return engine.device
+    if engine.python is None and _has_cpu_build():
+        return "cpu"
+    return "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
+
+
+def _has_cpu_build() -> bool:
+    try:
+        importlib.metadata.version("vllm-cpu")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def dtype_of(engine: EngineSettings, device: Device | None = None) -> str:
+    """The precision the engine serves in."""
+    if engine.dtype != "auto":
+        return engine.dtype
+    return "float32" if (device or detect_device(engine)) == "cpu" else "bfloat16"
+
+
+def base_folder(engine: EngineSettings) -> Path | None:
+    """The base's folder on this machine: as given, or in Hugging Face's cache. None: only the engine knows."""
+    if engine.base is None:
+        return None
+    folder = Path(engine.base)
+    return folder if folder.is_dir() else _cached_snapshot(engine.base)
+
+
+def _cached_snapshot(hub_id: str) -> Path | None:
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    repository = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{hub_id.replace('/', '--')}"
+    try:
+        revision = (repository / "refs" / "main").read_text().strip()
+    except OSError:
+        return None
+    snapshot = repository / "snapshots" / revision
+    return snapshot if snapshot.is_dir() else None
+
+
+def engine_key(engine: EngineSettings, data: Path) -> str | None:
+    """The engine's key: as set, else the random one that is kept in the data folder (0600).
+
+    It is made for an engine that Hone starts; for engines given by URL without a key it is None.
+    """
+    if engine.api_key is not None:
+        return engine.api_key.get_secret_value()
+    path = data / KEY_FILE
+    if not engine.urls:
+        _make_key(path)
+    return path.read_text().strip() if path.exists() else None
+
+
+def _make_key(path: Path) -> None:
+    """Make the key unless there is one; a second process that does so at the same moment sees a whole one."""
+    if path.exists():
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f"{KEY_FILE}.{os.getpid()}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
+        f.write(secrets.token_urlsafe(32))
+    with contextlib.suppress(FileExistsError):
+        os.link(draft, path)
+    draft.unlink()
+
+
+def engine_urls(engine: EngineSettings) -> list[str]:
+    """Where the engines are: those given, else the one that Hone starts."""
+    return engine.urls or [f"http://{_for_url(engine.host)}:{engine.port}"]
+
+
+def _for_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def require_free(host: str, port: int, setting: str) -> None:
+    """Raise PortInUse if somebody listens on the port. `setting` is what to change."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as e:
+            raise PortInUse(
+                f"cannot listen on {host}:{port}: {e.strerror}. End the program that uses the port, or set {setting}."
+            ) from e
+
+
+def engine_program(engine: EngineSettings, command: EngineCommand, log: Path) -> Program:
+    """The engine as a program to supervise."""
+    return Program(
+        name="engine",
+        argv=command.argv,
+        env=command.env,
+        unset=command.unset,
+        log=log,
+        ready=health_check(command.url),
+        check_every_s=engine.health_interval_s,
+        start_timeout_s=engine.start_timeout_s,
+        unresponsive_s=engine.health_timeout_s,
+        grace_s=engine.stop_timeout_s,
+    )
+
+
+def health_check(url: str, path: str = "/health") -> Callable[[], Awaitable[bool]]:
+    """A question whether the server at `url` is healthy: whether it answers `path` with 200."""
+
+    tls = tls_for(url)
+
+    async def is_healthy() -> bool:
+        try:
+            async with httpx.AsyncClient(timeout=HEALTH_TIMEOUT_S, trust_env=False, verify=tls) as client:
+                return (await client.get(url + path)).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    return is_healthy

@@ -1,0 +1,213 @@
+"""Models of other providers, through LiteLLM: `[[proxy.models]]`, presented to the serving path like an engine.
+
+Owns: sending a request to a provider and giving it up, its answer as a chat completion or its events, what went wrong
+in the caller's words, and what is recorded of it beside the answer. Refuses: wire formats, attribution, and when an
+engine's place is taken (`proxy.serving.calls`).
+
+Such an answer has no token ids: it is judged and exported, and never trained on. No key of ours stands in any message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+import orjson
+
+from proxy.engine import provider_fields
+from proxy.errors import BadGateway, CallerError, ConfigError, EngineBroke, EngineSaid
+from proxy.http import sse
+from proxy.settings.sections import ModelSettings
+from recorder import litellm_edge
+from recorder.content.turns import Request
+from recorder.litellm_edge import NO_KEY, without_secrets
+
+MAX_ERROR_CHARS = 500
+_ITS_OWN_WORDS: Final = re.compile(r"^(?:litellm\.)?\w+(?:Error|Timeout): (?:\w+Error: )?(?:\w+Exception - )?")
+_SETTINGS_ADVICE: Final = re.compile(r"\. To drop these.*", re.DOTALL)  # how LiteLLM's own proxy would be set up
+
+
+class Providers:
+    """The models of the settings. `start()` imports LiteLLM where there are any; `stop()` closes its connections."""
+
+    def __init__(self, models: Sequence[ModelSettings], fallbacks: Mapping[str, str] | None = None) -> None:
+        self._models = {settings.name: Provider(settings) for settings in models}
+        self._fallbacks = dict(fallbacks or {})
+
+    async def start(self) -> None:
+        """Import LiteLLM, which takes seconds, before the first call. Raises ConfigError for a key that is not set."""
+        if self._models:
+            for model in self._models.values():
+                model.key()
+            await asyncio.to_thread(litellm_edge.load)
+
+    async def stop(self) -> None:
+        """Close what LiteLLM holds open."""
+        if self._models:
+            await litellm_edge.close()
+
+    def named(self, name: str) -> Provider | None:
+        """The model that clients call by this name."""
+        return self._models.get(name)
+
+    def in_place_of(self, alias: str) -> Provider | None:
+        """The model that answers for an alias while no engine can."""
+        return self._models.get(self._fallbacks.get(alias, ""))
+
+
+class Provider:
+    """One model of another provider."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self._settings = settings
+
+    @property
+    def name(self) -> str:
+        """What clients call it."""
+        return self._settings.name
+
+    @property
+    def model(self) -> str:
+        """What LiteLLM calls it."""
+        return self._settings.model
+
+    def key(self) -> str | None:
+        """The key that is sent; None: LiteLLM finds the provider's own variable. Raises ConfigError."""
+        settings = self._settings
+        if settings.api_key_env is not None:
+            found = os.environ.get(settings.api_key_env)
+            if not found:
+                raise ConfigError(
+                    f"the environment variable {settings.api_key_env}, `api_key_env` of the model {self.name!r} in "
+                    "[[proxy.models]], is not set or empty."
+                )
+            return found
+        key = settings.api_key.get_secret_value() if settings.api_key else ""
+        return key or (NO_KEY if settings.api_base else None)
+
+    def meta(self) -> dict[str, Any]:
+        """What is recorded of a call that was sent to it."""
+        return {"provider_model": self.model}
+
+    async def send(self, body: bytes, request: Request) -> ProviderReply:
+        """Send a body that was made for the engine; returns when an answer began. Raises CallerError, EngineBroke."""
+        litellm = await asyncio.to_thread(litellm_edge.load)
+        arguments = provider_fields.asked(orjson.loads(body), request, drop=self._settings.drop_params)
+        try:
+            answer = await litellm.acompletion(
+                **self._settings.params | arguments,
+                model=self.model,
+                api_base=self._settings.api_base,
+                api_key=self.key(),
+                timeout=self._settings.timeout_s,
+                num_retries=0,  # whoever calls us tries again
+                max_retries=0,
+                drop_params=self._settings.drop_params,
+            )
+        except Exception as e:  # noqa: BLE001 - the edge of LiteLLM, which raises whatever its providers' code raises
+            raise self.failure(litellm, e) from None
+        return ProviderReply(self, answer, litellm)
+
+    def failure(self, litellm: Any, error: Exception) -> CallerError | EngineBroke:
+        """What an exception of LiteLLM means, in words without any key. Its own text and cause stay behind."""
+        if isinstance(error, litellm.Timeout | TimeoutError):
+            return EngineBroke(self._told(f"sent nothing for {self._settings.timeout_s:g} s"))
+        words, status = self._words(error), getattr(error, "status_code", None)
+        if isinstance(error, litellm.UnsupportedParamsError):
+            advice = "Leave it out, or set `drop_params = true` in its [[proxy.models]]."
+            return _said(error, self._told(f"refused the request: {words}. {advice}"), 400)
+        if not isinstance(status, int) or status < 400 or getattr(error, "litellm_response_headers", None) is None:
+            return BadGateway(self._told(f"could not be asked: {words}"), code="provider_error")
+        return _said(error, self._told(f"answered {status}: {words}"), status)
+
+    def broke(self, error: Exception | None = None) -> EngineBroke:
+        """An answer that had begun came to a bad end."""
+        return EngineBroke(
+            self._told("broke off in the middle of its answer" + (f": {self._words(error)}" if error else ""))
+        )
+
+    def _words(self, error: Exception) -> str:
+        original = getattr(error, "original_exception", None) or error
+        text = _SETTINGS_ADVICE.sub("", _ITS_OWN_WORDS.sub("", str(original)))
+        return without_secrets(text, self.key())[:MAX_ERROR_CHARS].strip() or type(error).__name__
+
+    def _told(self, what: str) -> str:
+        return f"the provider of {self.name!r} ({self.model}) {what}"
+
+
+class ProviderReply:
+    """A provider's answer that has begun, as `proxy.engine.client.Reply` gives an engine's. `async with` it."""
+
+    def __init__(self, provider: Provider, answer: Any, litellm: Any) -> None:
+        self._provider = provider
+        self._answer = answer
+        self._litellm = litellm
+        self._cost_usd: float | None = None
+        self._over = False
+
+    async def __aenter__(self) -> ProviderReply:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._over and hasattr(self._answer, "aclose"):
+            await self._answer.aclose()
+
+    async def body(self) -> bytes:
+        """The whole answer of a request that does not stream, as a chat completion."""
+        self._cost_usd = _number((getattr(self._answer, "_hidden_params", None) or {}).get("response_cost"))
+        return orjson.dumps(provider_fields.completion(self._answer.model_dump(exclude_none=True)))
+
+    async def chunk(self) -> bytes:
+        """The next event, framed as an engine frames it; b"" at the end. Raises CallerError, EngineBroke."""
+        if self._over:
+            return b""
+        try:
+            event = (await anext(self._answer)).model_dump(exclude_none=True)
+        except StopAsyncIteration:
+            self._over = True
+            return sse.event(sse.DONE)
+        except Exception as e:  # noqa: BLE001 - the edge of LiteLLM, as in `send`
+            raise self._provider.broke(e) from None
+        self._require_real_end(event)
+        self._cost_usd = _number((event.get("usage") or {}).get("cost")) or self._cost_usd
+        return sse.event(orjson.dumps(provider_fields.chunk(event)))
+
+    def _require_real_end(self, event: dict[str, Any]) -> None:
+        """Raise EngineBroke for an end that LiteLLM made up: it calls a stream that was cut off finished."""
+        ended = any(choice.get("finish_reason") for choice in event["choices"])
+        heard = ("received_finish_reason", "intermittent_finish_reason")
+        if ended and all(getattr(self._answer, name, "") is None for name in heard):
+            raise self._provider.broke()
+
+    def meta(self) -> dict[str, Any]:
+        """What is recorded of the provider beside its answer; `cost_usd` where LiteLLM knows a price."""
+        known = self._litellm.get_llm_provider(self._provider.model)[1]
+        cost = {} if self._cost_usd is None else {"cost_usd": self._cost_usd}
+        return {"provider": known, **cost}
+
+
+def _said(error: Exception, message: str, status: int) -> EngineSaid:
+    """A provider's refusal: its status, what it says is at fault, and when to come again."""
+    body = getattr(error, "body", None)
+    fault: Mapping[str, Any] = body if isinstance(body, dict) else {}
+    param, code = fault.get("param"), fault.get("code")
+    said = EngineSaid(
+        message,
+        status=status,
+        kind=str(fault.get("type") or ("invalid_request_error" if status < 500 else "server_error")),
+        param=param if isinstance(param, str) else None,
+        code=code if isinstance(code, str) else "provider_error",
+    )
+    again = (getattr(error, "litellm_response_headers", None) or {}).get("retry-after", "")
+    said.retry_after_s = int(again) if again.isdecimal() else None
+    return said
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

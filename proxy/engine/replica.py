@@ -1,0 +1,166 @@
+"""One engine as the controller talks to it: what it serves, loading and unloading adapters, logprobs of named tokens.
+
+Owns: these requests to vLLM and what their refusals mean. Refuses: agents' requests (`proxy.engine.client` sends
+those).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from proxy.errors import AdapterError, EngineError, EngineUnreachable
+
+# An engine on a busy CPU answers late, and the first load of an adapter compiles what it needs.
+ANSWER_TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 2.0
+_TOKEN_ID = "token_id:"  # noqa: S105 - how vLLM writes a token id in place of its text
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What an engine says that it serves: id → root, for the base's names and for adapters."""
+
+    bases: Mapping[str, str]  # name → folder or hub id
+    adapters: Mapping[str, str]  # engine name → folder
+    max_model_len: int | None = None
+
+
+class Replica:
+    """One engine at `url` (without /v1). Close it with `close()`."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        self.url = url
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        # connections are not kept: an engine that restarts would leave dead ones behind, and calls here are rare
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._http = httpx.AsyncClient(
+            base_url=url, headers=headers, timeout=timeout, limits=limits, trust_env=False, verify=tls_for(url)
+        )
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._http.aclose()
+
+    async def served(self) -> Served:
+        """The base's names and the adapters that are loaded. Raises EngineUnreachable, EngineError."""
+        body = await self._json("GET", "/v1/models")
+        bases: dict[str, str] = {}
+        adapters: dict[str, str] = {}
+        lengths: list[int] = []
+        for card in body.get("data", []):
+            (adapters if card.get("parent") else bases)[str(card["id"])] = str(card.get("root") or card["id"])
+            if card.get("max_model_len"):
+                lengths.append(int(card["max_model_len"]))
+        return Served(bases, adapters, min(lengths, default=None))
+
+    async def load(self, name: str, path: str) -> None:
+        """Load an adapter. It counts as loaded only if the engine then shows it under this very path.
+
+        Raises EngineUnreachable (try again), AdapterError (the engine refuses this adapter).
+        """
+        answer = await self._send("POST", "/v1/load_lora_adapter", json={"lora_name": name, "lora_path": path})
+        shown = (await self.served()).adapters.get(name)
+        if shown == path:
+            return
+        if shown is not None:
+            raise AdapterError(
+                "name_taken",
+                f"the engine {self.url} serves {name} from another folder ({shown}): it outlived its data folder. "
+                "Restart it.",
+            )
+        if answer.status_code == httpx.codes.NOT_FOUND and "error" not in answer.text:
+            raise AdapterError(
+                "no_runtime_lora",
+                f"the engine {self.url} loads no adapters while it runs: start it with --enable-lora and "
+                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True (`hone engine --print` shows the whole command).",
+            )
+        raise AdapterError(
+            "load_refused", f"the engine {self.url} refused to load {path} ({answer.status_code}): {_said(answer)}"
+        )
+
+    async def unload(self, name: str) -> None:
+        """Unload an adapter; one that is not loaded is fine. Raises EngineUnreachable, EngineError."""
+        answer = await self._send("POST", "/v1/unload_lora_adapter", json={"lora_name": name})
+        if answer.is_error and answer.status_code != httpx.codes.NOT_FOUND:
+            raise EngineError(f"the engine {self.url} did not unload {name} ({answer.status_code}): {_said(answer)}")
+
+    async def logprobs(self, model: str, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> list[float]:
+        """Log-probabilities at temperature 1 of the named tokens as the next one after the prompt.
+
+        Raises EngineUnreachable, EngineError.
+        """
+        body = await self._json(
+            "POST",
+            "/v1/completions",
+            json={
+                "model": model,
+                "prompt": list(prompt_ids),
+                "max_tokens": 1,
+                "temperature": 1.0,
+                "top_p": 1.0,
+                "logprobs": 1,
+                "logprob_token_ids": list(token_ids),
+                "return_tokens_as_token_ids": True,
+            },
+        )
+        try:
+            found = body["choices"][0]["logprobs"]["top_logprobs"][0]
+            return [float(found[f"{_TOKEN_ID}{token}"]) for token in token_ids]
+        except (KeyError, IndexError, TypeError, ValueError) as e:
+            raise EngineError(
+                f"the engine {self.url} answered a probe without the logprobs it was asked for: {str(body)[:300]}"
+            ) from e
+
+    async def fingerprint(self) -> str:
+        """What can be known of a base served elsewhere: its path, its length, the engine's version.
+
+        It begins with `engine-`, because it does not prove the weights: only a local base's fingerprint does.
+        """
+        served = await self.served()
+        version = (await self._json("GET", "/version")).get("version")
+        facts = {"roots": sorted(set(served.bases.values())), "len": served.max_model_len, "version": version}
+        return "engine-" + hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    async def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        answer = await self._send(method, path, **arguments)
+        if answer.is_error:
+            raise EngineError(f"the engine {self.url} answered {path} with {answer.status_code}: {_said(answer)}")
+        try:
+            body = answer.json()
+        except ValueError as e:
+            raise EngineError(f"{self.url}{path} answered with something that is no JSON: is it vLLM?") from e
+        if not isinstance(body, dict):
+            raise EngineError(f"{self.url}{path} answered with a {type(body).__name__}: is it vLLM?")
+        return body
+
+    async def _send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        try:
+            answer = await self._http.request(method, path, **arguments)
+        except httpx.HTTPError as e:
+            raise EngineUnreachable(f"the engine {self.url} does not answer: {e or type(e).__name__}") from e
+        if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            raise EngineError(f"the engine {self.url} refuses our key: set engine.api_key (HONE_ENGINE__API_KEY).")
+        return answer
+
+
+def tls_for(url: str) -> ssl.SSLContext:
+    """A TLS context for httpx: reading all certificates takes longer than any answer, so only where they are needed."""
+    return ssl.create_default_context() if url.startswith("https://") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _said(answer: httpx.Response) -> str:
+    """The message in an engine's error, shortened."""
+    try:
+        body = answer.json()
+        message = body["error"]["message"] if "error" in body else body.get("message", answer.text)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        message = answer.text
+    return " ".join(str(message).split())[:500]

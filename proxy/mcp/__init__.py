@@ -1,1 +1,0 @@
-"""The gateway for MCP tools at `/mcp`: several servers as one, every tool call recorded with the run it belongs to."""

@@ -1,0 +1,180 @@
+"""A tool call: to its server and back, and into the store with the run that it belongs to.
+
+Owns: how a call's run is known (address, key, header; a trace; the model's request for it), what is recorded of it, and
+that its caller waits for the commit, but no longer than `recorder.commit_timeout_s`. Refuses: which server a tool is
+of (`proxy.mcp_gateway.gateway`). Recording never breaks a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+
+from proxy.admission.address import Stated
+from proxy.attribution.traces import Traces
+from proxy.mcp_gateway.errors import UpstreamDown
+from proxy.mcp_gateway.exchange import Context
+from proxy.metrics import Metrics
+from recorder.capture.recorder import Recorder
+from recorder.capture.tool_calls import Joined, ToolCall
+from recorder.ids import new_id
+from recorder.states import Confidence, ToolOutcome
+
+log = logging.getLogger(__name__)
+
+ALARM_EVERY_S = 10.0
+UNJOINED = Joined("none", Confidence.NEW)
+
+
+@dataclass(slots=True)
+class Called:
+    """A tool call while it runs."""
+
+    server: str | None
+    name: str  # as the caller has it
+    tool: str
+    arguments: Any
+    annotations: Mapping[str, Any] | None
+    id: str = field(default_factory=lambda: new_id("tool"))
+    started_at: float = field(default_factory=time.time)
+    joined: Joined = UNJOINED
+    outcome: ToolOutcome = ToolOutcome.ABORTED
+    result: Mapping[str, Any] | None = None
+    error: str | None = None
+
+
+class Calling:
+    """Calls tools and records it. One a gateway."""
+
+    def __init__(
+        self, project_id: str, recorder: Recorder, traces: Traces, metrics: Metrics, commit_timeout_s: float
+    ) -> None:
+        self._project_id = project_id
+        self._recorder = recorder
+        self._traces = traces
+        self._metrics = metrics
+        self._commit_timeout_s = commit_timeout_s
+        self._late: set[asyncio.Task[None]] = set()  # commits that nobody waits for
+        self._alarmed_at = float("-inf")
+
+    async def call(
+        self, ctx: Context, called: Called, answer: Callable[[], Awaitable[dict[str, Any]]]
+    ) -> dict[str, Any]:
+        """Have a tool called, recorded, and its result given back. Raises MCPError with the server's own refusal.
+
+        A server that is away is told as a failed tool: a model can read that, and its agent goes on.
+        """
+        called.joined = await self._join(ctx, called)
+        try:
+            result = await answer()
+        except UpstreamDown as e:
+            called.outcome, called.error = ToolOutcome.ERRORED, str(e)
+            result = {"content": [{"type": "text", "text": str(e)}], "isError": True}
+        except MCPError as e:
+            called.outcome, called.error = ToolOutcome.ERRORED, f"{e.error.code}: {e.error.message}"
+            await self._end(called)
+            raise
+        except asyncio.CancelledError:
+            called.error = "the caller did not wait for the result"
+            self._in_background(called)
+            raise
+        else:
+            called.result = result
+            called.outcome, called.error = _outcome(result)
+        await self._end(called)
+        return result
+
+    async def close(self) -> None:
+        """Wait for what is still being written."""
+        await asyncio.gather(*self._late, return_exceptions=True)
+
+    async def _join(self, ctx: Context, called: Called) -> Joined:
+        try:
+            async with asyncio.timeout(self._commit_timeout_s):
+                return await self._joined(ctx, called)
+        except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
+            self._alarm(called, "attribution", e)
+            return UNJOINED
+
+    async def _joined(self, ctx: Context, called: Called) -> Joined:
+        tools = self._recorder.tools
+        stated: Stated | None = ctx.request.scope.get("hone.stated") if ctx.request is not None else None
+        if stated is not None and stated.source is not None and stated.address.trajectory is not None:
+            home = await tools.run_at(self._project_id, stated.address)
+            return await tools.join(
+                self._project_id, called.name, called.arguments, stated=home, source=stated.source.value
+            )
+        traced = self._traces.of((ctx.meta or {}).get("traceparent"))
+        if traced is not None:
+            source, confidence = ("traceparent", Confidence.EXACT) if traced.same_span else ("trace", Confidence.HINT)
+            return await tools.join(
+                self._project_id,
+                called.name,
+                called.arguments,
+                stated=traced.trajectory_id,
+                source=source,
+                confidence=confidence,
+            )
+        return await tools.join(self._project_id, called.name, called.arguments)
+
+    async def _end(self, called: Called) -> None:
+        """Count and commit; the caller waits for that, if it does not take too long."""
+        try:
+            async with asyncio.timeout(self._commit_timeout_s):
+                await self._commit(called)
+        except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
+            self._alarm(called, "timeout" if isinstance(e, TimeoutError) else "store", e)
+
+    def _in_background(self, called: Called) -> None:
+        task = asyncio.ensure_future(self._end(called))
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    async def _commit(self, called: Called) -> None:
+        now = time.time()
+        self._metrics.tool_call(called.server or "unknown", called.outcome.value, now - called.started_at)
+        await self._recorder.tools.commit(
+            ToolCall(
+                id=called.id,
+                project_id=self._project_id,
+                joined=called.joined,
+                server=called.server,
+                name=called.name,
+                tool=called.tool,
+                arguments=called.arguments,
+                outcome=called.outcome,
+                result=called.result,
+                error=called.error,
+                annotations=called.annotations,
+                started_at=called.started_at,
+                finished_at=now,
+            )
+        )
+
+    def _alarm(self, called: Called, why: str, error: Exception) -> None:
+        self._metrics.unrecorded(f"tool_{why}")
+        now = time.monotonic()
+        if now - self._alarmed_at >= ALARM_EVERY_S:
+            self._alarmed_at = now
+            log.error(
+                "tool call %s is served and NOT RECORDED in full (%s): %s. See hone_unrecorded_calls in /metrics.",
+                called.id,
+                why,
+                error or type(error).__name__,
+            )
+
+
+def _outcome(result: Mapping[str, Any]) -> tuple[ToolOutcome, str | None]:
+    if result.get("resultType") == "input_required":
+        return ToolOutcome.INPUT_REQUIRED, None
+    if not result.get("isError"):
+        return ToolOutcome.COMPLETE, None
+    content = result.get("content")
+    texts = [c.get("text") for c in content if isinstance(c, Mapping)] if isinstance(content, list) else []
+    return ToolOutcome.FAILED, next((t[:2000] for t in texts if isinstance(t, str)), "the tool said that it failed")

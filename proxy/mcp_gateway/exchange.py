@@ -1,0 +1,110 @@
+"""One request of a caller while it runs: what the caller can do, and the way back to it.
+
+Owns: questions of a server to the caller (elicitation, sampling, roots), progress and log messages, in the way of the
+caller's era. Refuses: upstreams.
+
+In the handshake era a server asks by a request of its own, on the stream of the call that it works on. Since 2026-07-28
+it ends the call with what it needs to know, and the caller comes again with the answers (`proxy.mcp_gateway.parked`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, Final, get_args
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import methods
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+Context = ServerRequestContext[Any, Any]
+
+# The capability that a question needs.
+NEEDS: Final[Mapping[str, str]] = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+LEVELS: Final[tuple[str, ...]] = get_args(types.LoggingLevel)  # by severity
+
+# The request that a task works for: messages of a server arrive in the context of the request that they belong to.
+CURRENT: ContextVar[Exchange | None] = ContextVar("hone_mcp_exchange", default=None)
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class Exchange:
+    """A caller's request."""
+
+    def __init__(self, ctx: Context, log_level: str | None) -> None:
+        self.ctx = ctx
+        self.modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self.capabilities = _capabilities(ctx)
+        self._log_level = log_level if not self.modern else (ctx.meta or {}).get(types.LOG_LEVEL_META_KEY)
+        self.questions: dict[str, _Question] = {}  # of a caller that is to come again
+        self.asked = asyncio.Event()
+
+    @property
+    def log_level(self) -> str | None:
+        """The least level of log messages that the caller wants; None: none."""
+        return self._log_level if self._log_level in LEVELS else None
+
+    def back_channel(self) -> dict[str, Any]:
+        """The capabilities by which a server may ask this caller something."""
+        return {name: self.capabilities[name] for name in NEEDS.values() if name in self.capabilities}
+
+    async def ask(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Put a server's question to the caller, and wait for its answer. Raises MCPError."""
+        if NEEDS.get(method) not in self.capabilities:
+            raise MCPError(types.METHOD_NOT_FOUND, f"the caller did not say that it can answer {method}")
+        if self.modern:
+            question = _Question(method, params)
+            self.questions[f"q{len(self.questions) + 1}"] = question
+            self.asked.set()
+            return await question.answer
+        try:
+            request = methods.parse_server_request(method, LATEST_HANDSHAKE_VERSION, params)
+            metadata = ServerMessageMetadata(related_request_id=self.ctx.request_id)
+            answer = await self.ctx.session.send_request(request, _Answer, metadata=metadata)  # type: ignore[arg-type]  # the parsed request is one of the union
+        except (KeyError, ValidationError) as e:
+            raise MCPError(types.INTERNAL_ERROR, f"{method}: question or answer is malformed: {e}") from e
+        return answer.model_dump(mode="json", by_alias=True)
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Tell the caller how far its request is, if it asked."""
+        await self.ctx.session.report_progress(progress, total, message)
+
+    async def log(self, params: Mapping[str, Any]) -> None:
+        """Pass a log message on, if the caller wants its level."""
+        level = params.get("level")
+        if self.log_level is None or level not in LEVELS or LEVELS.index(level) < LEVELS.index(self.log_level):
+            return
+        note = types.LoggingMessageNotification(params=types.LoggingMessageNotificationParams.model_validate(params))
+        await self.ctx.session.send_notification(note, related_request_id=self.ctx.request_id)
+
+
+class _Question:
+    """A question of a server, for a caller that answers by coming again."""
+
+    def __init__(self, method: str, params: Mapping[str, Any] | None) -> None:
+        self.method = method
+        self.params = params
+        self.answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+    def shown(self) -> dict[str, Any]:
+        return {"method": self.method} | ({"params": dict(self.params)} if self.params is not None else {})
+
+
+def _capabilities(ctx: Context) -> dict[str, Any]:
+    raw = (ctx.meta or {}).get(types.CLIENT_CAPABILITIES_META_KEY)
+    if isinstance(raw, Mapping):
+        return dict(raw)
+    declared = ctx.session.client_capabilities
+    return declared.model_dump(mode="json", by_alias=True, exclude_none=True) if declared is not None else {}

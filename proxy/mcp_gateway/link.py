@@ -1,0 +1,405 @@
+"""One connection to an MCP server, opened again whenever it breaks.
+
+Owns: agreeing on an era, requests with their timeouts, noticing that a server is gone and back, the server's messages.
+Refuses: names, lists, and what a caller sees (`proxy.mcp_gateway.gateway`).
+
+Written on the SDK's dispatcher and not on its `Client`: a gateway passes results on as they are, and says in each
+request what *that* caller can do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final, Literal, Protocol
+
+import anyio
+import anyio.abc
+import mcp_types as types
+from mcp.shared.dispatcher import CallOptions, DispatchContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.subscriptions import ServerEvent, event_from_wire
+from mcp.shared.transport_context import TransportContext
+from mcp_types.version import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    LATEST_MODERN_VERSION,
+    MODERN_PROTOCOL_VERSIONS,
+)
+
+from proxy.mcp_gateway import wire
+from proxy.mcp_gateway.errors import UpstreamDown
+from proxy.mcp_gateway.exchange import CURRENT, Exchange
+from proxy.settings.mcp import McpServerSettings
+
+log = logging.getLogger(__name__)
+
+FIRST_WAIT_S: Final = 0.1  # before the second try to connect; twice as long before each further one
+LONGEST_WAIT_S: Final = 15.0
+_TERMINATED: Final = "Session terminated"  # the SDK's words for 404 on a session that the server forgot
+
+
+class Watcher(Protocol):
+    """Who wants to know what a link hears."""
+
+    def changed(self, link: Link, event: ServerEvent) -> None:
+        """A list or a resource of the server changed."""
+
+    def moved(self, link: Link) -> None:
+        """The link came up, or went down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speaks:
+    """What was agreed on."""
+
+    version: str
+    modern: bool  # since 2026-07-28: no session, no handshake
+    capabilities: Mapping[str, Any]
+    instructions: str | None
+
+
+@dataclass(slots=True)
+class _Connection:
+    dispatcher: JSONRPCDispatcher[TransportContext]
+    speaks: Speaks
+
+
+class Link:
+    """A connection to one server for callers of equal capabilities. `run()` keeps it open until cancelled."""
+
+    def __init__(
+        self, name: str, settings: McpServerSettings, watcher: Watcher, capabilities: Mapping[str, Any] | None = None
+    ) -> None:
+        self.name = name
+        self.state: Literal["starting", "up", "down"] = "starting"
+        self.why = "it has not answered yet"
+        self.in_flight: list[Exchange] = []
+        self.watched: set[str] = set()  # URIs
+        self._settings = settings
+        self._watcher = watcher
+        self._capabilities = dict(capabilities or {})
+        self._connection: _Connection | None = None
+        self._tried = asyncio.Event()  # the first attempt to connect has ended
+        self._up = asyncio.Event()
+        self._doubt = asyncio.Event()
+        self._listening: anyio.CancelScope | None = None
+        self._heard = asyncio.Event()
+        self._listen_ids = count(1)
+
+    @property
+    def speaks(self) -> Speaks | None:
+        """What was agreed on when the connection was last open."""
+        return self._connection.speaks if self._connection is not None else None
+
+    async def ready(self) -> Speaks:
+        """Wait for the first attempt to connect. Raises UpstreamDown."""
+        await self._tried.wait()
+        if self.state != "up" or self._connection is None:
+            raise UpstreamDown(f"the MCP server {self.name!r} does not answer now: {self.why}")
+        return self._connection.speaks
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        exchange: Exchange | None = None,
+        *,
+        schema: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """A request for a caller, or for Hone. Raises UpstreamDown, and MCPError with the server's own words."""
+        await self.ready()
+        try:
+            return await self._ask(method, params, exchange, schema)
+        except MCPError as e:
+            if e.error.code != types.INVALID_REQUEST or e.error.message != _TERMINATED:
+                raise
+        # The server has started anew and knows no session: it did not look at the request.
+        self._lost("it ended the session")
+        try:
+            async with asyncio.timeout(self._settings.connect_s):
+                await self._up.wait()
+        except TimeoutError:
+            await self.ready()
+        return await self._ask(method, params, exchange, schema)
+
+    async def _ask(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        exchange: Exchange | None,
+        schema: Mapping[str, Any] | None,
+    ) -> dict[str, Any]:
+        connection = self._connection
+        assert connection is not None
+        sent, options = self._prepared(connection.speaks, method, params, exchange, schema)
+        before = CURRENT.set(exchange)
+        if exchange is not None:
+            options["on_progress"] = exchange.progress
+            self.in_flight.append(exchange)
+        try:
+            return await connection.dispatcher.send_raw_request(method, sent, options)
+        except MCPError as e:
+            raise self._told(e, method) from e
+        finally:
+            CURRENT.reset(before)
+            if exchange is not None:
+                self.in_flight.remove(exchange)
+
+    def _prepared(
+        self,
+        speaks: Speaks,
+        method: str,
+        params: Mapping[str, Any] | None,
+        exchange: Exchange | None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> tuple[dict[str, Any], CallOptions]:
+        sent, headers = wire.stamped(
+            method,
+            params,
+            speaks.version,
+            modern=speaks.modern,
+            capabilities=_usable(exchange),
+            log_level=exchange.log_level if exchange is not None else None,
+            schema=schema,
+        )
+        return sent, {"timeout": self._settings.timeout_s, "headers": headers}
+
+    def _told(self, error: MCPError, method: str) -> Exception:
+        code = error.error.code
+        if code == types.REQUEST_TIMEOUT and error.error.message.startswith(f"Request {method!r} timed out"):
+            # One slow answer says nothing about the others.
+            return UpstreamDown(f"the MCP server {self.name!r} did not answer within {self._settings.timeout_s:g} s")
+        if code in (wire.UNREACHABLE, types.CONNECTION_CLOSED):
+            self._lost(error.error.message)
+            return UpstreamDown(f"the MCP server {self.name!r} does not answer now: {error.error.message}")
+        return error
+
+    # --- the connection's life
+
+    async def run(self) -> None:
+        """Connect, stay connected, and connect again."""
+        wait_s = FIRST_WAIT_S
+        while True:
+            began = time.monotonic()
+            try:
+                await self._connect()
+            # A boundary: whatever a server or a transport does is that server's trouble.
+            except Exception as e:  # noqa: BLE001
+                self._down(_said(e, self._settings))
+            if time.monotonic() - began > LONGEST_WAIT_S:
+                wait_s = FIRST_WAIT_S  # it was of use for a while
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+    async def _connect(self) -> None:
+        """Open a connection, and return when it must be opened anew."""
+        async with wire.streams(self._settings) as (read, write):
+            dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(read, write)
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(self._receive, dispatcher)
+                async with asyncio.timeout(self._settings.connect_s):
+                    self._connection = _Connection(dispatcher, await self._agree(dispatcher))
+                self._rise()
+                if self._connection.speaks.modern:
+                    tasks.start_soon(self._listen, self._connection)
+                await self._while_known(self._connection)
+                tasks.cancel_scope.cancel()
+
+    async def _receive(
+        self,
+        dispatcher: JSONRPCDispatcher[TransportContext],
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        await dispatcher.run(self._on_request, self._on_notify, task_status=task_status)
+        self._lost("it closed the connection")
+
+    async def _agree(self, dispatcher: JSONRPCDispatcher[TransportContext]) -> Speaks:
+        """Ask for what it can in the way of today; a server of the handshake era refuses, or says nothing."""
+        sent, headers = self._bare("server/discover")
+        limit_s = self._settings.connect_s / 2
+        options: CallOptions = {"headers": headers, "cancel_on_abandon": False, "timeout": limit_s}
+        try:
+            found = await dispatcher.send_raw_request("server/discover", sent, options)
+        except MCPError as e:
+            if e.error.code in (wire.UNREACHABLE, types.CONNECTION_CLOSED):
+                raise
+            found = {}
+        versions = found.get("supportedVersions")
+        if isinstance(versions, list) and (mutual := [v for v in MODERN_PROTOCOL_VERSIONS if v in versions]):
+            return _speaks(mutual[-1], True, found)
+        return await self._shake_hands(dispatcher)
+
+    async def _shake_hands(self, dispatcher: JSONRPCDispatcher[TransportContext]) -> Speaks:
+        asked = {
+            "protocolVersion": LATEST_HANDSHAKE_VERSION,
+            "capabilities": self._capabilities,
+            "clientInfo": wire.CLIENT_INFO,
+        }
+        found = await dispatcher.send_raw_request("initialize", asked, {"cancel_on_abandon": False})
+        version = found.get("protocolVersion")
+        if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            raise UpstreamDown(f"it speaks version {str(version)[:40]!r} of the protocol, which Hone does not")
+        headers = {MCP_PROTOCOL_VERSION_HEADER: version}
+        await dispatcher.notify("notifications/initialized", None, {"headers": headers})
+        return _speaks(str(version), False, found)
+
+    def _bare(self, method: str) -> tuple[dict[str, Any], dict[str, str]]:
+        return wire.stamped(
+            method, None, LATEST_MODERN_VERSION, modern=True, capabilities={}, log_level=None, schema=None
+        )
+
+    async def _while_known(self, connection: _Connection) -> None:
+        """Return when the connection is of no use any more. A server that is only away is asked until it is back."""
+        while True:
+            await self._doubt.wait()
+            wait_s = FIRST_WAIT_S
+            while self._doubt.is_set():
+                if not await self._answers(connection):
+                    return
+                if self._doubt.is_set():
+                    await asyncio.sleep(wait_s)
+                    wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+    async def _answers(self, connection: _Connection) -> bool:
+        """Ask whether it is there. False: open a new connection."""
+        method = "server/discover" if connection.speaks.modern else "ping"
+        sent, options = self._prepared(connection.speaks, method, None, None)
+        options["timeout"] = self._settings.connect_s
+        try:
+            await connection.dispatcher.send_raw_request(method, sent, options)
+        except MCPError as e:
+            code = e.error.code
+            if not connection.speaks.modern or code == types.CONNECTION_CLOSED:
+                return False
+            if code in (wire.UNREACHABLE, types.REQUEST_TIMEOUT):
+                self._down(e.error.message)
+                return True
+        self._rise()
+        return True
+
+    def _lost(self, why: str) -> None:
+        self._down(why)
+        self._doubt.set()
+
+    def _down(self, why: str) -> None:
+        was, self.state, self.why = self.state, "down", why[:500]
+        self._up.clear()
+        self._tried.set()
+        if was != "down":
+            log.warning("the MCP server %s does not answer: %s", self.name, self.why)
+            self._watcher.moved(self)
+
+    def _rise(self) -> None:
+        was, self.state = self.state, "up"
+        self._doubt.clear()
+        self._up.set()
+        self._tried.set()
+        if was != "up":
+            log.info("the MCP server %s answers", self.name)
+            self._watcher.moved(self)
+
+    # --- what the server says by itself
+
+    async def watch(self, uris: set[str]) -> None:
+        """Hear of changes of these resources, and of no others. Raises UpstreamDown, MCPError."""
+        speaks = await self.ready()
+        added, dropped = uris - self.watched, self.watched - uris
+        self.watched = set(uris)
+        if speaks.modern:
+            self._heard.clear()
+            if self._listening is not None:
+                self._listening.cancel()
+            async with asyncio.timeout(self._settings.connect_s):
+                await self._heard.wait()
+            return
+        for method, changed in (("resources/subscribe", added), ("resources/unsubscribe", dropped)):
+            for uri in sorted(changed):
+                await self.request(method, {"uri": uri})
+
+    async def _listen(self, connection: _Connection) -> None:
+        """Keep a stream of changes open, where the server has one."""
+        wait_s = FIRST_WAIT_S
+        while True:
+            wanted: dict[str, Any] = {f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources")}
+            if self.watched:
+                wanted["resourceSubscriptions"] = sorted(self.watched)
+            sent, options = self._prepared(connection.speaks, "subscriptions/listen", {"notifications": wanted}, None)
+            options.pop("timeout")
+            options["request_id"] = f"listen-{next(self._listen_ids)}"
+            began = time.monotonic()
+            with anyio.CancelScope() as self._listening:
+                try:
+                    await connection.dispatcher.send_raw_request("subscriptions/listen", sent, options)
+                except MCPError as e:
+                    if e.error.code in (wire.UNREACHABLE, types.CONNECTION_CLOSED):
+                        self._lost(e.error.message)
+                    else:
+                        self._heard.set()
+                        return  # it tells nobody of changes
+            if time.monotonic() - began > LONGEST_WAIT_S:
+                wait_s = FIRST_WAIT_S
+            if not self._listening.cancelled_caught:
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+    async def _on_request(
+        self, ctx: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """A question of a server of the handshake era, for the caller whose request it works on."""
+        if method == "ping":
+            return {}
+        exchange = self._meant()
+        if exchange is None:
+            raise MCPError(types.INVALID_REQUEST, f"{method}: no request, or more than one, that it could belong to")
+        return await exchange.ask(method, params)
+
+    async def _on_notify(
+        self, ctx: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+    ) -> None:
+        if method == "notifications/subscriptions/acknowledged":
+            self._heard.set()
+        elif (event := event_from_wire(method, params)) is not None:
+            self._watcher.changed(self, event)
+        elif method == "notifications/message" and params is not None and (exchange := self._meant()) is not None:
+            await exchange.log(params)
+
+    def _meant(self) -> Exchange | None:
+        """The request that a message belongs to: by the stream that it came on, else the only one that runs."""
+        current = CURRENT.get()
+        if current is not None or len(self.in_flight) != 1:
+            return current
+        return self.in_flight[0]
+
+
+def _speaks(version: str, modern: bool, found: Mapping[str, Any]) -> Speaks:
+    capabilities, instructions = found.get("capabilities"), found.get("instructions")
+    return Speaks(
+        version,
+        modern,
+        capabilities if isinstance(capabilities, Mapping) else {},
+        instructions if isinstance(instructions, str) else None,
+    )
+
+
+def _usable(exchange: Exchange | None) -> Mapping[str, Any]:
+    """What the upstream may expect of this caller. A caller of the handshake era can be asked, and no more."""
+    if exchange is None:
+        return {}
+    return exchange.capabilities if exchange.modern else exchange.back_channel()
+
+
+def _said(error: BaseException, settings: McpServerSettings) -> str:
+    """The reason in an exception, or in the first leaf of a group of them."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, TimeoutError):
+        return f"it said nothing within {settings.connect_s:g} s"
+    return str(error) or type(error).__name__

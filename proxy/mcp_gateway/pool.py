@@ -1,0 +1,187 @@
+"""The servers behind the gateway as one: merged lists, who a name or a URI belongs to, what changed.
+
+Owns: the upstreams and their lives, routing. Refuses: the protocol towards callers (`proxy.mcp_gateway.gateway`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ServerEvent
+
+from proxy.mcp_gateway.errors import UpstreamDown
+from proxy.mcp_gateway.link import Link
+from proxy.mcp_gateway.names import Naming, hints, template_matches, uri_of
+from proxy.mcp_gateway.news import EVERY_LIST, News
+from proxy.mcp_gateway.upstream import LISTS, Upstream
+from proxy.metrics import Metrics
+from proxy.settings.mcp import McpServerSettings
+
+RESOURCE_NOT_FOUND: Final = -32002  # before 2026-07-28; since then invalid params
+
+log = logging.getLogger(__name__)
+
+
+class Pool:
+    """All upstreams. `async with pool.running():`."""
+
+    def __init__(self, servers: Mapping[str, McpServerSettings], naming: Naming, metrics: Metrics) -> None:
+        self.upstreams = {name: Upstream(name, settings, self) for name, settings in servers.items()}
+        self.naming = naming
+        self.news = News(self._rewatch)
+        self._metrics = metrics
+        self._telling: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Connect to every server in the background, and close the connections in the end."""
+        for upstream in self.upstreams.values():
+            self._metrics.mcp_server(upstream.name, up=False)
+            upstream.start()
+        try:
+            yield
+        finally:
+            self.news.close()
+            for task in self._telling:
+                task.cancel()
+            await asyncio.gather(*(u.stop() for u in self.upstreams.values()), *self._telling, return_exceptions=True)
+
+    @property
+    def instructions(self) -> str | None:
+        """What the servers say about their use."""
+        said = {name: u.link.speaks.instructions for name, u in self.upstreams.items() if u.link.speaks is not None}
+        told = {name: text for name, text in said.items() if text}
+        if self.naming.only is not None:
+            return told.get(self.naming.only)
+        return "\n\n".join(f"{name}: {text}" for name, text in told.items()) or None
+
+    # --- lists
+
+    async def merged(self, kind: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """A list of all servers that answer, and how long it may be kept."""
+        upstreams = list(self.upstreams.values())
+        listings = await asyncio.gather(*(u.listing(kind) for u in upstreams))
+        items: dict[str, dict[str, Any]] = {}
+        _, _, _, key = LISTS[kind]
+        for upstream, listing in zip(upstreams, listings, strict=True):
+            for own, item in listing.items.items():
+                shown = self._shown(kind, upstream.name, own, taken=own in items)
+                items[shown] = {**item, key: shown}
+        return list(items.values()), hints([listing.hints for listing in listings if listing.at])
+
+    def _shown(self, kind: str, server: str, own: str, *, taken: bool) -> str:
+        if kind in ("tools", "prompts"):
+            return self.naming.shown(server, own)
+        return uri_of(server, own) if taken else own
+
+    def tool(self, name: str) -> tuple[Upstream, str, Mapping[str, Any]] | None:
+        """The server of a tool or prompt, its own name there, and the tool as it was last seen (empty: it was not)."""
+        parts = self.naming.taken_apart(name)
+        upstream = self.upstreams.get(parts[0]) if parts is not None else None
+        if parts is None or upstream is None or not upstream.filter.admits(parts[1]):
+            return None
+        return upstream, parts[1], upstream.known("tools").get(parts[1], {})
+
+    def schema(self, name: str) -> Mapping[str, Any] | None:
+        """The input schema of a tool, as far as it is known."""
+        found = self.tool(name)
+        schema = found[2].get("inputSchema") if found is not None else None
+        return schema if isinstance(schema, Mapping) else None
+
+    # --- resources
+
+    async def of_uri(self, uri: str) -> list[tuple[Upstream, str]]:
+        """The servers that may have a resource, the likeliest first, with the URI as each has it."""
+        for upstream in self.upstreams.values():
+            prefix = uri_of(upstream.name, "")
+            if uri.startswith(prefix):
+                return self._admitted([(upstream, uri.removeprefix(prefix))])
+        if not any(self._listed(u, uri) for u in self.upstreams.values()):
+            kinds = ("resources", "templates")
+            await asyncio.gather(*(u.listing(kind) for u in self.upstreams.values() for kind in kinds))
+        listed = [(u, uri) for u in self.upstreams.values() if uri in u.known("resources")]
+        if listed:
+            return self._admitted(listed[:1])
+        matching = [(u, uri) for u in self.upstreams.values() if self._listed(u, uri)]
+        able = [(u, uri) for u in self.upstreams.values() if _has_resources(u)]
+        return self._admitted(matching or able)
+
+    def _admitted(self, found: list[tuple[Upstream, str]]) -> list[tuple[Upstream, str]]:
+        return [(upstream, uri) for upstream, uri in found if upstream.filter.admits(uri)]
+
+    @staticmethod
+    def _listed(upstream: Upstream, uri: str) -> bool:
+        return uri in upstream.known("resources") or any(
+            template_matches(template, uri) for template in upstream.known("templates")
+        )
+
+    async def _rewatch(self) -> None:
+        """Have every server tell of the resources of its own that somebody wants to hear of."""
+        wanted: dict[str, set[str]] = {name: set() for name in self.upstreams}
+        for uri in sorted(self.news.watched):
+            for upstream, own in (await self.of_uri(uri))[:1]:
+                wanted[upstream.name].add(own)
+        for name, uris in wanted.items():
+            link = self.upstreams[name].link
+            if uris != link.watched:
+                await link.watch(uris)
+
+    # --- what the links hear
+
+    def changed(self, link: Link, event: ServerEvent) -> None:
+        """A list or a resource of a server changed. It says so on each of its links: one is listened to."""
+        if link is not self.upstreams[link.name].link:
+            return
+        self.upstreams[link.name].outdated()
+        self._tell(event)
+
+    def moved(self, link: Link) -> None:
+        """A server came or went, and its lists with it."""
+        upstream = self.upstreams[link.name]
+        if link is not upstream.link:
+            return
+        self._metrics.mcp_server(link.name, up=link.state == "up")
+        upstream.outdated()
+        for event in EVERY_LIST:
+            self._tell(event)
+        if link.state == "up":
+            self._spawn(self._again(upstream))
+
+    async def _again(self, upstream: Upstream) -> None:
+        """A server is back: learn its tools (their annotations are recorded), and watch what was watched."""
+        await upstream.listing("tools")
+        upstream.link.watched.clear()
+        if self.news.watched:
+            await self._rewatch()
+
+    def _tell(self, event: ServerEvent) -> None:
+        self._spawn(self.news.tell(event))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(_quietly(work))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+
+async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except (MCPError, UpstreamDown, TimeoutError) as e:  # the next change of that server's state brings it up again
+        log.warning("changes of MCP servers are not passed on: %s", e or type(e).__name__)
+
+
+def _has_resources(upstream: Upstream) -> bool:
+    speaks = upstream.link.speaks
+    return upstream.link.state == "up" and speaks is not None and "resources" in speaks.capabilities
+
+
+def not_found(uri: str, *, modern: bool) -> MCPError:
+    """What a caller of either era is told of a resource that nobody has."""
+    code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
+    return MCPError(code, f"Resource not found: {uri[:200]}", {"uri": uri})

@@ -1,0 +1,237 @@
+"""The app: routes put together from their parts, behind the gate.
+
+Owns: which route is whose, and the order in which the parts start and stop. Refuses: what any of them does.
+
+The model routes are raw ASGI mounted in Litestar, so that they see a client hang up without streaming too; Hone's own
+routes are Litestar handlers with an OpenAPI schema at /schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from litestar import Litestar, Request, Response, asgi
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+from litestar.handlers import ASGIRouteHandler
+from litestar.openapi import OpenAPIConfig
+from litestar.types import Receive as LitestarReceive
+from litestar.types import Scope as LitestarScope
+from litestar.types import Send as LitestarSend
+
+from proxy import metrics
+from proxy.admission.admission import Gate
+from proxy.admission.auth import Guard, is_loopback
+from proxy.admission.replies import MCP_PATH, advice, error_of, rendered, say, send_json
+from proxy.api.mcp_mount import McpMount
+from proxy.api.routes import HANDLERS, methods_at, tell_options
+from proxy.api.steering import Hone
+from proxy.attribution.traces import Traces
+from proxy.dialects import DIALECTS
+from proxy.dialects.completions import CompletionsDialect
+from proxy.dialects.responses.dialect import ResponsesDialect
+from proxy.engine.client import Client
+from proxy.engine.providers import Providers
+from proxy.errors import CallerError, ConfigError, Missing
+from proxy.http.asgi import App, Receive, Scope, Send, respond
+from proxy.metrics import Metrics
+from proxy.responses import routes
+from proxy.responses.background import Background
+from proxy.responses.calls import ResponseCalls
+from proxy.responses.history import History
+from proxy.responses.routes import ResponseRoutes
+from proxy.serving.call import Parts
+from proxy.serving.calls import Calls
+from proxy.serving.continuity import Continuity
+from proxy.serving.passed import GENERATING, PASSED, ModelRoutes
+from proxy.serving.several_prompts import SeveralPrompts
+from proxy.settings.mcp import McpServerSettings
+from proxy.settings.sections import ProxySettings
+from proxy.versions.in_service import InService
+from recorder.capture.recorder import Recorder
+from recorder.errors import RecorderError
+from recorder.registry.keys import any_keys
+from recorder.settings import RecorderSettings
+from recorder.store.database import Store
+
+if TYPE_CHECKING:
+    from proxy.mcp_gateway.gateway import Gateway
+
+
+@dataclass(frozen=True, slots=True)
+class Deps:
+    """What the app is made of. It starts and stops all of it but the store, which is open already."""
+
+    project_id: str
+    settings: ProxySettings
+    recorder_settings: RecorderSettings
+    store: Store
+    recorder: Recorder
+    versions: InService
+    background: Sequence[Callable[[], AbstractAsyncContextManager[Any]]] = ()  # runs while the app does
+    mcp: Mapping[str, McpServerSettings] = field(default_factory=dict)
+    fallbacks: Mapping[str, str] = field(default_factory=dict)  # alias → the model of [[proxy.models]] in its place
+    reasoning_parser: str | None = None  # the engine's
+
+
+class HoneApp(Gate):
+    """The whole app as one ASGI callable. `async with app.running():` around serving it."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._client = Client(
+            connect_timeout_s=deps.settings.connect_timeout_s, read_timeout_s=deps.settings.first_byte_timeout_s
+        )
+        self._providers = Providers(deps.settings.models, deps.fallbacks)
+        self.metrics = Metrics(deps.recorder)
+        self._background = Background()
+        parts = Parts(
+            project_id=deps.project_id,
+            settings=deps.settings,
+            recorder_settings=deps.recorder_settings,
+            recorder=deps.recorder,
+            versions=deps.versions,
+            client=self._client,
+            providers=self._providers,
+            metrics=self.metrics,
+            continuity=_continuity(deps, self._client),
+            traces=Traces(),
+        )
+        self._gateway = _gateway(deps, parts) if deps.mcp else None
+        hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
+        self._steering = McpMount(hone)
+        routed = _routed(deps, parts, hone, self._background, self._gateway or _no_gateway, self._steering)
+        super().__init__(routed, Guard(deps.store, deps.project_id))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start the parts, and stop them in reverse order. Raises ConfigError, StoreError."""
+        deps = self._deps
+        if not is_loopback(deps.settings.host) and not await any_keys(deps.store, deps.project_id):
+            raise ConfigError(
+                f"Hone would listen on {deps.settings.host} for everybody: make a key first (`hone keys create`), or "
+                "set `host` in [proxy] to 127.0.0.1."
+            )
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._client.close)
+            await self._providers.start()
+            stack.push_async_callback(self._providers.stop)
+            await deps.recorder.start()
+            stack.push_async_callback(deps.recorder.stop)
+            await deps.versions.start()
+            stack.push_async_callback(deps.versions.stop)
+            stack.push_async_callback(self._background.stop)
+            if self._gateway is not None:
+                await stack.enter_async_context(self._gateway.running())
+            await stack.enter_async_context(self._steering.running())
+            for part in deps.background:
+                await stack.enter_async_context(part())
+            yield
+
+
+def create_app(deps: Deps) -> HoneApp:
+    """The app for these parts."""
+    return HoneApp(deps)
+
+
+def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gateway: App, steering: App) -> App:
+    models = ModelRoutes(deps.settings, deps.versions, parts.client)
+    litestar = Litestar(
+        [
+            *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != routes.PATH),
+            _mounted(routes.PATH, _responses(deps.store, parts, background), whole_tree=True),
+            *(_mounted(path, models.passed(path)) for path in (*PASSED, *GENERATING) if path not in DIALECTS),
+            _mounted("/v1/models", models.models, whole_tree=True),
+            _mounted(MCP_PATH, gateway),
+            _mounted("/metrics", _metrics_route(parts.metrics)),
+            _mounted("/healthz", _health_route(deps.versions)),
+            _mounted("/hone/mcp", steering),
+            *HANDLERS,
+        ],
+        dependencies={"hone": Provide(lambda: hone, sync_to_thread=False)},
+        before_request=tell_options,
+        exception_handlers={HTTPException: _told, CallerError: _told, RecorderError: _told},
+        openapi_config=OpenAPIConfig(title="Hone", version="1"),
+        logging_config=None,
+        request_max_body_size=deps.settings.max_body_bytes,
+    )
+    return cast(App, litestar)  # its ASGI types give the same messages other names
+
+
+def _continuity(deps: Deps, client: Client) -> Continuity | None:
+    on = deps.settings.token_continuity == "on"  # noqa: S105 - no password
+    return Continuity(deps.project_id, deps.recorder, client, deps.reasoning_parser) if on else None
+
+
+def _calls(path: str, parts: Parts) -> App:
+    calls = Calls(DIALECTS[path], parts)
+    return SeveralPrompts(calls, path, parts.settings.max_body_bytes) if path == CompletionsDialect.path else calls
+
+
+def _responses(store: Store, parts: Parts, background: Background) -> App:
+    history = History(store, parts.recorder, parts.project_id)
+    return ResponseRoutes(ResponseCalls(ResponsesDialect(), history, background, parts), history, background)
+
+
+def _gateway(deps: Deps, parts: Parts) -> Gateway:
+    # the SDK costs half a second to import, and who has no MCP server need not wait for it
+    from proxy.mcp_gateway.calling import Calling
+    from proxy.mcp_gateway.gateway import Gateway
+
+    limit_s = deps.recorder_settings.commit_timeout_s
+    return Gateway(
+        deps.mcp,
+        prefix=deps.settings.mcp_prefix == "server",
+        calling=Calling(deps.project_id, deps.recorder, parts.traces, parts.metrics, limit_s),
+        metrics=parts.metrics,
+        max_body_bytes=deps.settings.max_body_bytes,
+    )
+
+
+async def _no_gateway(scope: Scope, receive: Receive, send: Send) -> None:
+    error = Missing(
+        "no MCP server is configured: add [mcp.NAME] with a `url` or a `command` to hone.toml, or start with "
+        "`hone serve --mcp NAME=URL`."
+    )
+    await say(send, scope["hone.path"], error)
+
+
+def _mounted(path: str, app: App, *, whole_tree: bool = False) -> ASGIRouteHandler:
+    """`app` at exactly `path`, or at all that begins with it."""
+
+    async def handler(scope: LitestarScope, receive: LitestarReceive, send: LitestarSend) -> None:
+        await app(cast(Scope, scope), cast(Receive, receive), cast(Send, send))
+
+    return asgi(path, is_mount=whole_tree, copy_scope=False)(handler)
+
+
+def _metrics_route(figures: Metrics) -> App:
+    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200, figures.text(), metrics.CONTENT_TYPE)
+
+    return route
+
+
+def _health_route(versions: InService) -> App:
+    """Whether this process serves; what it has to serve with is told beside it."""
+
+    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+        snapshot = versions.snapshot
+        up = len(snapshot.up())
+        await send_json(send, {"status": "ok", "engines_up": up, "aliases": sorted(snapshot.aliases)})
+
+    return route
+
+
+def _told(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """An error of a route, in the format of its path."""
+    path = cast(Scope, request.scope)["hone.path"]
+    told = error_of(error, request.method, path)
+    body, media_type = rendered(path, told)
+    headers = {name.decode(): value.decode() for name, value in advice(told)}
+    if told.status == 405:
+        headers["allow"] = ", ".join(methods_at(path))
+    return Response(body, status_code=told.status, media_type=media_type.decode(), headers=headers)

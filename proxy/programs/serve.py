@@ -1,0 +1,64 @@
+"""`hone serve`: the proxy as one process, put together from its parts.
+
+Owns: which parts a serving process has and in which order they open and close. Refuses: what any of them does.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from proxy.engine.command import engine_key
+from proxy.errors import ConfigError
+from proxy.programs.app import Deps, create_app
+from proxy.programs.server import listen, serve
+from proxy.settings.hone import HoneSettings, base_name
+from proxy.versions.controller import Controller
+from proxy.versions.in_service import InService
+from recorder.capture.recorder import Recorder
+from recorder.store.migrate import open_store
+
+log = logging.getLogger(__name__)
+
+
+async def run(settings: HoneSettings) -> None:
+    """Serve until told to stop (SIGINT, SIGTERM). Raises ConfigError, PortInUse, StoreError."""
+    aliases = settings.declared_aliases()
+    if not aliases and not settings.proxy.models:
+        raise ConfigError(
+            "no model is named: give `--model NAME` (as the engine calls it), an alias [aliases.NAME] in hone.toml, "
+            "a base model with `base` in [engine], or another provider's model in [[proxy.models]]."
+        )
+    sock = listen(settings.proxy.host, settings.proxy.port)
+    host, port = sock.getsockname()[:2]
+    store = await open_store(settings.data, settings.recorder, migrate=True, project=settings.project)
+    try:
+        key = engine_key(settings.engine, settings.data)
+        versions = InService(store, settings.project, settings.proxy, proxy_url=f"http://{host}:{port}", engine_key=key)
+        controller = Controller(
+            store,
+            settings.project,
+            versions,
+            engine=settings.engine,
+            proxy=settings.proxy,
+            aliases=aliases,
+            default_base=base_name(settings.engine),
+            engine_key=key,
+        )
+        app = create_app(
+            Deps(
+                project_id=settings.project,
+                settings=settings.proxy,
+                recorder_settings=settings.recorder,
+                store=store,
+                recorder=Recorder(store, settings.recorder),
+                versions=versions,
+                background=(controller.running,) if aliases else (),  # without an alias there is no engine
+                fallbacks=settings.fallbacks(),
+                reasoning_parser=settings.engine.reasoning_parser,
+                mcp=settings.mcp,
+            )
+        )
+        log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), host, port)
+        await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s)
+    finally:
+        await store.close()

@@ -1,0 +1,147 @@
+"""Answers that were given before, by their ids: what a conversation goes on from, and what `GET` shows.
+
+Owns: the response object and the conversation of a recorded call. They are the recorder's, so any proxy has them,
+whichever engine sampled them. Refuses: routes, and the wire format itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.dialects.responses import fields, items
+from proxy.dialects.responses.dialect import Earlier
+from proxy.dialects.responses.object import META, Head, Status, response_object, status_of
+from proxy.errors import BadRequest, Missing
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Message
+from recorder.reading import answered
+from recorder.reading.answered import Answered
+from recorder.reading.views import CallView
+from recorder.states import CallState
+from recorder.store.database import Store
+
+Body = dict[str, Any]
+
+
+def not_found(response_id: str, param: str = "response_id") -> Missing:
+    """What a client is told that names an answer nobody knows."""
+    return Missing(f"Response with id {response_id[:120]!r} not found.", param=param)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The answers of one project."""
+
+    store: Store
+    recorder: Recorder
+    project_id: str
+    began_at: float = field(default_factory=time.time)  # an open call that is older was another process's
+
+    async def earlier(self, ids: Iterable[str], previous: str | None) -> dict[str, Earlier]:
+        """The answers that a request refers to: `previous` with its conversation, the others for their items.
+
+        Others that are not known are left out. Raises Missing, and BadRequest for a `previous` without an answer.
+        """
+        others = [id_ for id_ in ids if id_ != previous]
+        said = await answered.said(self.store, self.project_id, others) if others else {}
+        found = {
+            id_: Earlier((), _items(one.meta[META], one.message, streamed=one.streamed)) for id_, one in said.items()
+        }
+        return found if previous is None else found | {previous: await self._previous(previous)}
+
+    async def _previous(self, response_id: str) -> Earlier:
+        found = await self._find(response_id, "previous_response_id")
+        if found.call.state is not CallState.COMPLETE or found.choice is None:
+            raise BadRequest(
+                f"the response {response_id!r} is {status(found, self.began_at)}: it has no answer to go on from.",
+                param="previous_response_id",
+            )
+        messages = await answered.with_reasoning(self.store, found.call)
+        last = [found.choice.message] if found.choice.message is not None else []
+        return Earlier([*_without_instructions(found.call, messages), *last], _output(found))
+
+    async def response(self, response_id: str) -> Body:
+        """The response object as the client was given it. Raises Missing."""
+        return shown(await self._find(response_id, "response_id"), self.began_at)
+
+    async def input_items(self, response_id: str) -> list[Body]:
+        """What the model read for an answer, but for the instructions, as items in order. Raises Missing."""
+        found = await self._find(response_id, "response_id")
+        messages = await answered.with_reasoning(self.store, found.call)
+        return items.input_items(_without_instructions(found.call, messages), response_id)
+
+    async def delete(self, response_id: str) -> None:
+        """Forget an answer's id: it is not shown, and not gone on from; what was recorded stays. Raises Missing."""
+        self.recorder.forget_issued(self.project_id, response_id)
+        if not await answered.forget(self.store, self.project_id, response_id):
+            raise not_found(response_id)
+
+    async def _find(self, response_id: str, param: str) -> Answered:
+        found = await answered.find(self.store, self.project_id, response_id)
+        if found is None:
+            raise not_found(response_id, param)
+        return found
+
+
+def shown(found: Answered, began_at: float) -> Body:
+    """The response object of a recorded call."""
+    call, now = found.call, status(found, began_at)
+    meta = _meta(call)
+    head = Head(meta["id"], meta["created_at"], call.model, _fields(call), meta.get("max_output_tokens"))
+    failed = now == "failed"
+    why = call.error or "the process that served it ended before it did"
+    usage = call.usage if call.state is not CallState.OPEN else None
+    return response_object(head, now, _output(found), usage, ("server_error", why) if failed else None)
+
+
+def status(found: Answered, began_at: float) -> Status:
+    """What became of a recorded call, in the words of the Responses API."""
+    call = found.call
+    if call.state is CallState.COMPLETE:
+        return status_of(found.choice.finish_reason if found.choice is not None else None)
+    if call.state is CallState.OPEN and call.started_at >= began_at:
+        return "in_progress"
+    # A client that hung up did not want the answer; one that waits for a background response does.
+    unwanted = _meta(call).get("cancelled") or not call.rest.get("background")
+    return "cancelled" if call.state is CallState.ABORTED and unwanted else "failed"
+
+
+def _meta(call: CallView) -> Body:
+    return dict((call.response_meta or {})[META])
+
+
+def _fields(call: CallView) -> Body:
+    says = _meta(call).get("instructions")
+    instructions = None if says is None else _text(call.messages[0].get("content")) if says else ""
+    return fields.fields_of(call.rest, call.tools, call.response_format, instructions)
+
+
+def _text(content: object) -> str:
+    """A message's text. Who said the same before may have said it as a list of parts, and it is stored as that."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text")) for part in content if isinstance(part, dict))
+    return str(content)
+
+
+def _without_instructions(call: CallView, messages: list[Message]) -> list[Message]:
+    return messages[1:] if _meta(call).get("instructions") else messages
+
+
+def _output(found: Answered) -> list[Body]:
+    """The items of an answer; of one that broke off those that were whole."""
+    if found.call.state is not CallState.COMPLETE:
+        return list(_meta(found.call).get("items", ()))
+    message = found.choice.message if found.choice is not None else None
+    return _items(_meta(found.call), message, streamed=found.call.stream)
+
+
+def _items(meta: Body, message: Message | None, *, streamed: bool) -> list[Body]:
+    """The items of an answer, as the client was given them."""
+    if "items" in meta:
+        return list(meta["items"])
+    if message is not None and meta.get("reasoning_hidden"):
+        message = {name: value for name, value in message.items() if name != "reasoning"}
+    return items.output_items(message, meta["id"], meta.get("logprobs"), streamed=streamed)

@@ -1,0 +1,125 @@
+"""One generating call while it runs: what is known of it, and what is written about it.
+
+Owns: the facts of a call, and the parts that calls of every format are served with. Refuses: the order in which things
+happen (`proxy.serving.calls`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.admission.address import Stated
+from proxy.admission.auth import Caller
+from proxy.attribution.hints import Hints
+from proxy.attribution.traces import Traces
+from proxy.dialects.base import Answer, Reading, Sampled
+from proxy.engine.client import Client
+from proxy.engine.providers import Provider, Providers
+from proxy.errors import CallerError
+from proxy.http.asgi import RawHeaders
+from proxy.metrics import Metrics
+from proxy.serving.continuity import Continued, Continuity
+from proxy.settings.sections import ProxySettings
+from proxy.versions.in_service import InService, Route, Target
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Attribution, Turn
+from recorder.ids import new_id
+from recorder.settings import RecorderSettings
+from recorder.states import CallState
+
+
+@dataclass(slots=True)
+class Call:
+    """One call while it runs."""
+
+    caller: Caller
+    stated: Stated
+    reading: Reading
+    target: Target | None  # None: another provider's model
+    answer: Answer
+    hints: Hints
+    provider: Provider | None = None  # who is asked instead of an engine
+    traceparent: bytes | None = None
+    id: str = field(default_factory=lambda: new_id("call"))
+    started_at: float = field(default_factory=time.time)
+    attribution: Attribution | None = None  # None: it cannot be recorded
+    route: Route | None = None
+    continued: Continued | None = None  # None: token continuity is off
+    http_status: int | None = None
+    streaming: bool = False  # the head of the stream was sent
+    body: bytes = b""  # a whole answer, for the client
+    failure: CallerError | None = None  # what the client is told instead
+    error: str | None = None  # what is recorded as the reason
+    fell_back: str | None = None  # why the provider is asked in the engine's place
+    provided: dict[str, Any] = field(default_factory=dict)  # what is recorded of the provider
+    first_token_at: float | None = None
+
+    def headers(self) -> RawHeaders:
+        """What an answer says about the call."""
+        raw = [(b"x-hone-call", self.id.encode())]
+        if self.attribution is not None:
+            raw.append((b"x-hone-trajectory", self.attribution.trajectory.id.encode()))
+        if self.route is not None:
+            raw.append((b"x-hone-version", self.route.version.name.encode()))
+        if self.provider is not None and self.fell_back is not None:
+            raw.append((b"x-hone-fallback", self.provider.name.encode()))
+        return raw
+
+    def served_by(self) -> str:
+        """The version or the provider's model that answered, for the figures."""
+        if self.provider is not None:
+            return self.provider.name
+        return self.route.version.name if self.route is not None else "none"
+
+    def turn(self, project_id: str, state: CallState, sampled: Sampled) -> Turn:
+        """What is written about it. Only for a call with an attribution."""
+        assert self.attribution is not None
+        target, route = self.target, self.route
+        return Turn(
+            call_id=self.id,
+            project_id=project_id,
+            address=self.stated.address,
+            attribution=self.attribution,
+            request=self.reading.request,
+            state=state,
+            alias_id=target.alias.id if target is not None else None,
+            version_id=route.version.id if route is not None else None,
+            base_fingerprint=route.base_fingerprint if route is not None else None,
+            prompt_token_ids=sampled.prompt_token_ids,
+            choices=sampled.choices,
+            usage=sampled.usage,
+            response_meta=self._meta(sampled),
+            http_status=self.http_status,
+            error=self.error,
+            started_at=self.started_at,
+            first_token_at=self.first_token_at,
+            finished_at=None if state is CallState.OPEN else time.time(),
+            issued_ids=sampled.issued_ids,
+        )
+
+    def _meta(self, sampled: Sampled) -> Mapping[str, Any] | None:
+        """What is recorded of an answer beside its choices; of a provider's, who it was and whether it stood in."""
+        if self.provider is None:
+            continued = self.continued.meta(sampled.prompt_token_ids) if self.continued is not None else {}
+            return {**(sampled.response_meta or {}), **continued} or None
+        stood_in = {"fallback": True, "fallback_reason": self.fell_back} if self.fell_back is not None else {}
+        return {**(sampled.response_meta or {}), **self.provided, **stood_in}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What calls of every format are served with."""
+
+    project_id: str
+    settings: ProxySettings
+    recorder_settings: RecorderSettings
+    recorder: Recorder
+    versions: InService
+    client: Client
+    providers: Providers
+    metrics: Metrics
+    traces: Traces
+    continuity: Continuity | None = None

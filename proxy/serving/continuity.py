@@ -1,0 +1,180 @@
+"""Token continuity: a turn that goes on from a recorded one is sent with exactly the ids of its past.
+
+Owns: making such a prompt, with the engine's own renderer, and what is recorded about it. Refuses: whose turn it is
+(`proxy.attribution.attributor`), and when it may be done (`proxy.serving.stitch`).
+
+A chat template may write earlier turns anew: it drops their thinking, spaces the JSON of their tool calls, trims white
+space. The next prompt then does not begin with what the model read and sampled: a run becomes several rows, and the
+engine's prefix cache misses. With continuity a prompt is
+
+    recorded prompt + recorded sample, with its end-of-turn token + what the template writes after that
+
+The engine renders the conversation, and what follows the end of the sampled turn there is new (`stitch.new_part`).
+Where any of this is in doubt, the turn is sent as it came, and the call says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from proxy.dialects import chat_fields
+from proxy.dialects.base import Rules
+from proxy.engine.client import Client
+from proxy.errors import EngineError
+from proxy.serving.stitch import (
+    META,
+    TURN_BOUND_PARSERS,
+    Body,
+    Fallback,
+    Reason,
+    new_part,
+    render_body,
+    require_same,
+    seen_by_template,
+    thinking,
+    wanted_tokens,
+)
+from proxy.versions.in_service import Route
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Attribution, Message
+from recorder.states import Confidence
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 2.0  # no turn is held up for longer: an engine that renders this slowly is better not asked more
+WARN_EVERY_S = 60.0
+KEPT_PASTS_BYTES = 64 * 1024 * 1024  # tokens of recent turns in memory: 4,000 runs of 4,000 tokens
+MOST_BLANK, MOST_BLANKS = 8, 256  # ids that a template writes after an end of turn, and how many such endings are known
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """How a call's prompt was made. `ids` are what the engine is given in place of a rendered one."""
+
+    seen: str | None = None  # stands for what the template saw beside the messages
+    ids: Sequence[int] | None = None
+    reason: Reason | None = None  # why there are none; None on a first turn
+    thought: bool = False  # the prompt holds thinking that the engine told apart
+
+    def meta(self, prompt_ids: Sequence[int] | None) -> dict[str, Any]:
+        """What is recorded about it, given the prompt that the engine says it used (None: it said nothing)."""
+        reason = self.reason
+        used = self.ids is not None and prompt_ids is not None and list(self.ids) == list(prompt_ids)
+        if self.ids is not None and prompt_ids is not None and not used:
+            reason = "engine_rendered"
+        told: dict[str, Any] = {"used": used, "seen": self.seen}
+        if reason is not None:
+            told["fallback"] = reason
+        if self.thought and used:
+            told["thought"] = True
+        return {META: told}
+
+
+def refused(made: Continued | None) -> Continued | None:
+    """The same for a call whose engine refused the ids, so that it is sent as it came."""
+    return replace(made, ids=None, reason="engine_refused") if made is not None else None
+
+
+class Continuity:
+    """Makes prompts that go on from recorded ones. One an app. It fails no call."""
+
+    def __init__(
+        self, project_id: str, recorder: Recorder, client: Client, reasoning_parser: str | None = None
+    ) -> None:
+        self._turn_bound = reasoning_parser in TURN_BOUND_PARSERS
+        self._project_id = project_id
+        self._recorder = recorder
+        self._client = client
+        self._blank: dict[tuple[int, ...], bool] = {}  # whether some ids are white space
+        self._warned_at = float("-inf")
+        recorder.keep_pasts(KEPT_PASTS_BYTES)
+
+    async def prompt(self, chat: Body, attribution: Attribution | None, route: Route) -> Continued:
+        """The ids for a call with these chat fields, or why it is sent as it came."""
+        made = Continued()
+        try:
+            made = replace(made, seen=seen_by_template(chat))
+            async with asyncio.timeout(TIMEOUT_S):
+                return await self._prompt(chat, attribution, route, made)
+        except Fallback as e:
+            return replace(made, reason=e.reason)
+        except (TimeoutError, EngineError):
+            return replace(made, reason="render_failed")
+        except Exception as e:  # noqa: BLE001 - a boundary: whatever goes wrong here must not reach the agent
+            self._warn(e)
+            return replace(made, reason="error")
+
+    async def _prompt(self, chat: Body, attribution: Attribution | None, route: Route, made: Continued) -> Continued:
+        messages: Sequence[Message] = chat["messages"]
+        if not any(m.get("role") == "assistant" for m in messages):
+            return made
+        if attribution is None:
+            raise Fallback("not_recorded")
+        if attribution.parent is None:
+            raise Fallback("no_parent")
+        if attribution.confidence not in (Confidence.STATED, Confidence.EXACT):
+            raise Fallback("ambiguous")
+        found = await self._recorder.past(self._project_id, attribution.parent, messages)
+        if found is None:
+            raise Fallback("no_parent_tokens")
+        past, place = found
+        at = require_same(past, place, chat, made.seen or "", route.base_fingerprint)
+        thought = bool(past.meta.get(META, {}).get("thought")) or thinking(past.extras) is not None
+        if thought and not self._turn_bound and (chat.get("stream") or chat_fields.forced(dict(chat), Rules())):
+            raise Fallback("parsed_reasoning")
+        ids, renderer = past.ids(), _EngineRenderer(self._client, chat, route, self._blank)
+        new = await new_part(renderer, messages, at, ids[-1])
+        if len(ids) + len(new) + wanted_tokens(chat) > renderer.most_ids:
+            raise Fallback("too_long")
+        return replace(made, ids=[*ids, *new], thought=thought)
+
+    def _warn(self, error: Exception) -> None:
+        now = time.monotonic()
+        if now - self._warned_at >= WARN_EVERY_S:
+            self._warned_at = now
+            log.error("token continuity failed, and the turn is sent as it came: %s", error, exc_info=error)
+
+
+class _EngineRenderer:
+    """The engine of one route, asked to render for one request."""
+
+    def __init__(self, client: Client, chat: Body, route: Route, blank: dict[tuple[int, ...], bool]) -> None:
+        self._client = client
+        self._chat = chat
+        self._route = route
+        self._blank = blank
+        self.most_ids = 0  # that the engine bears in a prompt and its answer; known after a render
+
+    async def render(self, messages: Sequence[Message], *, ask: bool) -> list[int]:
+        answer = await self._ask("/tokenize", render_body(self._chat, messages, self._route.engine_model, ask=ask))
+        ids, most = answer.get("tokens"), answer.get("max_model_len")
+        if not isinstance(ids, list) or not isinstance(most, int):
+            raise Fallback("render_failed")
+        self.most_ids = most
+        return ids
+
+    async def is_blank(self, ids: Sequence[int]) -> bool:
+        known = tuple(ids)
+        if not known or len(known) > MOST_BLANK:
+            return not known
+        if known not in self._blank:
+            text = (await self._ask("/detokenize", {"model": self._route.engine_model, "tokens": known})).get("prompt")
+            if len(self._blank) >= MOST_BLANKS:
+                self._blank.clear()
+            self._blank[known] = isinstance(text, str) and not text.strip()
+        return self._blank[known]
+
+    async def _ask(self, path: str, body: Body) -> Body:
+        route = self._route
+        reply = await self._client.send(route.replica_url, path, orjson.dumps(body), key=route.engine_key)
+        async with reply:
+            if reply.status != 200:
+                raise Fallback("render_failed")
+            return dict(orjson.loads(await reply.body()))

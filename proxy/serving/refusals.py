@@ -1,0 +1,55 @@
+"""What a caller is told when a model is not known, or when the engine said no.
+
+Owns: turning an engine's refusal into ours: its status and words, with the model's name as the client knows it.
+Refuses: formats, and trying again.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from proxy.errors import BadGateway, CallerError, EngineSaid, Missing, Unavailable
+from proxy.versions.in_service import InService, Route
+
+
+def unknown_model(model: str, versions: InService) -> Missing:
+    """What a client is told that asks for a model nobody knows."""
+    known = ", ".join(str(card["id"]) for card in versions.models()) or "none yet"
+    return Missing(
+        f"the model {model!r:.200} is not known here, or that version is not in service. Known: {known}.",
+        param="model",
+        code="model_not_found",
+    )
+
+
+def engine_said(status: int, body: bytes, route: Route, asked: str) -> CallerError:
+    """An engine's refusal in our words: its status and message, with the model's name as the client knows it."""
+    message, kind, param = _fault(body)
+    message = message.replace(route.engine_model, asked)
+    if status in (401, 403):
+        return BadGateway(f"the engine at {route.replica_url} refused Hone's key: set `api_key` in [engine].")
+    if status == 404:
+        return Unavailable(f"the engine does not hold {route.version.name} at this moment ({message}). Try again.")
+    if status in (502, 503, 504):
+        return Unavailable(f"the engine is not ready: {message}", code="engine_unavailable")
+    return EngineSaid(message, status=status, kind=kind, param=param, code="engine_error" if status >= 500 else None)
+
+
+def in_stream(message: str, route: Route | None, asked: str) -> CallerError:
+    """What an engine said was wrong inside a stream that it had begun."""
+    shown = message.replace(route.engine_model, asked) if route is not None else message
+    return BadGateway(shown, code="engine_error")
+
+
+def _fault(body: bytes) -> tuple[str, str, str | None]:
+    """Message, type and param of an engine's error body."""
+    try:
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body[:500].decode(errors="replace") or "no reason given", "server_error", None
+    fault = said.get("error", said) if isinstance(said, dict) else {}
+    if not isinstance(fault, dict):
+        fault = {"message": fault}
+    message = fault.get("message") or fault.get("detail") or body[:500].decode(errors="replace")
+    param = fault.get("param")
+    return str(message), str(fault.get("type") or "invalid_request_error"), param if isinstance(param, str) else None

@@ -1,0 +1,191 @@
+"""The sections of hone.toml that the proxy owns: `[proxy]`, `[[proxy.models]]`, `[engine]` and `[aliases.<name>]`.
+
+Owns: their fields, defaults and units. Refuses: reading files or the environment (`proxy.settings.hone` does), and
+importing anything but pydantic.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+MODEL_NAME = r"^[A-Za-z0-9._:~/-]{1,128}$"  # as aliases are named: @ would mean a version
+# What `params` of a provider's model must not replace.
+OWN_PARAMS = frozenset(
+    {"model", "messages", "stream", "stream_options", "tools", "api_key", "api_base", "base_url", "timeout"}
+)
+
+
+class ModelSettings(BaseModel):
+    """A model of another provider, reached through LiteLLM: a table of `[[proxy.models]]`. Recorded as text."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+
+    name: str = Field(pattern=MODEL_NAME)
+    """The name that agents ask for."""
+    model: str = Field(min_length=1)
+    """LiteLLM's name of the model: `openai/gpt-5`, `anthropic/claude-…`, `hosted_vllm/…`."""
+    api_base: str | None = None
+    """URL of the API where it is not the provider's own. No key from the environment is ever sent to it."""
+    api_key: SecretStr | None = None
+    """Key for the provider. Default: `api_key_env`, else the provider's own variable, unless `api_base` is set."""
+    api_key_env: str | None = None
+    """The environment variable that holds the key, so that it need not stand in a file."""
+    timeout_s: float = Field(600.0, gt=0)
+    """How long the provider may be silent before its answer is given up."""
+    drop_params: bool = False
+    """Leave out what the provider does not take, instead of refusing the request."""
+    params: dict[str, Any] = {}
+    """Further arguments for LiteLLM (`reasoning_effort`, `aws_region_name` …), beneath what the client sends."""
+
+    @model_validator(mode="after")
+    def _one_key(self) -> ModelSettings:
+        if self.api_key is not None and self.api_key_env is not None:
+            raise ValueError("give `api_key` or `api_key_env`, not both")
+        if taken := sorted(OWN_PARAMS & self.params.keys()):
+            raise ValueError(
+                f"`params` cannot hold {taken[0]!r}: it has a setting of its own, or comes from the client"
+            )
+        return self
+
+
+class ProxySettings(BaseModel):
+    """How the HTTP server listens, what it lets through, and how long it waits."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Anything but loopback needs at least one key (`hone keys create`)."""
+    port: int = Field(8700, ge=0, le=65535)
+    """Port to listen on. 0 takes a free one."""
+    defaults: Literal["neutral", "engine"] = "neutral"
+    """What a sampling field that the client leaves out becomes. `neutral`: sent as temperature 1, top_p 1, no top_k.
+    `engine`: left to the engine's own defaults."""
+    token_continuity: Literal["off", "on"] = "off"  # noqa: S105 - no password
+    """Whether a turn that goes on from a recorded one is sent with exactly the recorded tokens of its past, instead of
+    what the chat template makes of it now. `on`: a trajectory is one row, and the engine's prefix cache always hits;
+    what a template would drop or rewrite, a thinking model's earlier thinking above all, stays in the context as it was
+    sampled. Where equal meaning is not certain, the turn is sent as it came, and the call says why."""
+    strict_tools: Literal["engine", "plain"] = "engine"
+    """What `strict: true` of a tool becomes. `engine`: the engine's grammar holds the model to the tool's schema, and
+    the turn is not trained on, since its logprobs are not those of free sampling. `plain`: the tool is offered without
+    it, so that agents whose SDK marks every tool strict (OpenAI's Agents SDK does) are learned from."""
+    unrecorded: bool = False
+    """Whether a generating route that is not recorded yet is passed through instead of answered with 501."""
+    max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
+    """Largest request body that is read."""
+    allowed_media_hosts: list[str] = []
+    """Hosts from which the engine may fetch images and other media that a message names by URL."""
+    connect_timeout_s: float = Field(5.0, gt=0)
+    """How long a connection to the engine may take."""
+    first_byte_timeout_s: float = Field(600.0, gt=0)
+    """How long the engine may take until the first byte of its answer."""
+    poll_s: float = Field(0.1, gt=0, le=5)
+    """How often aliases, versions and replicas are read from the store, and new versions looked for."""
+    mcp_prefix: Literal["server", "none"] = "server"
+    """How tools and prompts behind `/mcp` are called. `server`: `<server>__<tool>`. `none`: as the one server there is
+    calls them."""
+    stop_timeout_s: float = Field(30.0, ge=0)
+    """How long running requests may go on after the proxy was told to stop."""
+    pin_max_age_versions: int = Field(8, ge=1)
+    """A trajectory pinned to a version this many steps behind the live one moves to the live one."""
+    models: list[ModelSettings] = []
+    """Models of other providers, recorded as text: judged and exported, never trained on."""
+
+    @field_validator("models")
+    @classmethod
+    def _distinct(cls, models: list[ModelSettings]) -> list[ModelSettings]:
+        names = [model.name for model in models]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two models are called {doubled[0]!r}: give each a name of its own")
+        return models
+
+
+class EngineSettings(BaseModel):
+    """Which vLLM serves the base model: one that Hone starts, or some that run already."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    base: str | None = None
+    """The base model: a folder or a Hugging Face id. Hone starts an engine for it unless `urls` names some."""
+    name: str | None = None
+    """The name the engine serves the base model under. Default: the last part of `base`."""
+    urls: list[str] = []
+    """Engines that run already, without `/v1`, for example `http://10.0.0.5:8000`. Hone then starts none."""
+    host: str = "127.0.0.1"
+    """Address the started engine listens on."""
+    port: int = Field(8701, ge=1, le=65535)
+    """Port the started engine listens on."""
+    api_key: SecretStr | None = None
+    """Key for the engine's API. Default for a started engine: a random one, kept in the data folder."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """What the engine runs on. `auto`: a GPU where there is one."""
+    dtype: str = "auto"
+    """Precision of the weights. `auto`: float32 on a CPU, bfloat16 on a GPU."""
+    max_model_len: int | None = Field(None, gt=0)
+    """Longest prompt plus answer, in tokens. Default: the model's own limit."""
+    kv_cache_bytes: int | None = Field(None, gt=0)
+    """Memory for the KV cache. Default: 128 MiB on a CPU, what vLLM finds free on a GPU."""
+    max_loras: int = Field(4, ge=2)
+    """Versions in service at once: the live one, those that runs are pinned to, and one being loaded."""
+    max_lora_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = 32
+    """Highest LoRA rank the engine accepts."""
+    tool_call_parser: str | None = "hermes"
+    """vLLM's parser for tool calls (hermes, qwen3_xml, llama3_json …). Empty: tool calls are not parsed."""
+    reasoning_parser: str | None = None
+    """vLLM's parser for reasoning text (qwen3, deepseek_r1 …)."""
+    chat_template: Path | None = None
+    """A chat template file in place of the model's own."""
+    args: list[str] = []
+    """Further arguments for vLLM, put last, so they win."""
+    env: dict[str, str] = {}
+    """Further environment variables for vLLM."""
+    python: Path | None = None
+    """The Python that has vLLM installed. Default: the one that runs Hone."""
+    start_timeout_s: float = Field(300.0, gt=0)
+    """How long the engine may take until it answers its health check."""
+    stop_timeout_s: float = Field(10.0, ge=0)
+    """How long the engine may take to stop before it is killed."""
+    health_interval_s: float = Field(2.0, gt=0)
+    """How often a running engine is asked whether it is healthy."""
+    health_timeout_s: float = Field(60.0, gt=0)
+    """How long a running engine may leave its health check unanswered before it is restarted."""
+
+    @field_validator("max_lora_rank", mode="before")
+    @classmethod
+    def _as_number(cls, value: object) -> object:
+        # from the environment it comes as text, which a list of allowed numbers does not know
+        return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+    @field_validator("urls")
+    @classmethod
+    def _bare_urls(cls, urls: list[str]) -> list[str]:
+        for url in urls:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError(f"{url!r} is no URL: write it as http://host:port")
+        return [url.rstrip("/").removesuffix("/v1") for url in urls]
+
+    @field_validator("tool_call_parser", "reasoning_parser", "name", mode="before")
+    @classmethod
+    def _empty_is_none(cls, value: object) -> object:
+        return None if value == "" else value
+
+
+class AliasSettings(BaseModel):
+    """A name that agents ask for, and how its new versions come into service."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    base_model: str | None = None
+    """The engine's name of the base model. Default: `engine.name`."""
+    promote: Literal["auto", "manual"] = "auto"
+    """`auto`: a version that passes the gate goes into service. `manual`: it waits for `hone promote`."""
+    canary_share: float = Field(0.0, ge=0, le=1)
+    """Share of new groups that a version gets first. 0: it becomes live at once. Above 0: it stays a canary until
+    `hone promote`."""
+    fallback: str | None = None
+    """A model of `[[proxy.models]]` that answers while no engine can. Such calls are recorded as text, and marked."""
+    recipe: dict[str, Any] = {}
+    """Free-form notes kept with the alias and shown with its versions."""

@@ -1,0 +1,344 @@
+"""The controller: brings written versions into service, keeps engines loaded, unloads what nobody holds.
+
+Owns: the order verify → load → probe → gate → alias, and the drain (contracts.md, 8). One proxy of a project does this,
+the holder of the lease "controller"; the others only follow the store. Refuses: training, and deleting folders.
+
+A version that fails is rejected with its reason while the one in service goes on serving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from proxy.engine.command import base_folder, dtype_of, engine_urls
+from proxy.engine.replica import Replica
+from proxy.errors import AdapterError, EngineError, EngineUnreachable
+from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
+from proxy.versions import adapter_files, pins, probe
+from proxy.versions.fleet import Fleet, Member
+from proxy.versions.in_service import InService, passes
+from recorder.errors import Conflict, LeaseLost, StoreError
+from recorder.registry import replicas
+from recorder.registry.aliases import AliasView, ensure_alias, set_canary, set_live
+from recorder.registry.fingerprint import base_fingerprint
+from recorder.registry.versions import VersionView, get_versions, mark, pinned
+from recorder.states import VersionState
+from recorder.store.database import Store
+from recorder.work import leases
+from recorder.work.leases import Lease
+
+log = logging.getLogger(__name__)
+
+LEASE_S = 6.0
+RENEW_EVERY_S = 2.0
+PINS_EVERY_S = 1.0
+PROXY_GONE_S = 30.0  # a proxy not heard of for so long holds nothing any more
+STOP_S = 5.0  # how long the round that runs may take to end; an engine that hangs is not waited for
+DEATHS = 2  # an engine that dies this often while a version is loaded dies of the version
+
+
+class Controller:
+    """Runs inside a proxy: `async with controller.running(): …`."""
+
+    def __init__(
+        self,
+        store: Store,
+        project_id: str,
+        versions: InService,
+        *,
+        engine: EngineSettings,
+        proxy: ProxySettings,
+        aliases: Mapping[str, AliasSettings],
+        default_base: str | None,
+        engine_key: str | None,
+    ) -> None:
+        self.rounds = 0  # finished
+        self._store = store
+        self._project_id = project_id
+        self._versions = versions
+        self._engine = engine
+        self._proxy = proxy
+        self._aliases = aliases
+        self._default_base = default_base
+        members = [Member(Replica(url, engine_key), engine.health_timeout_s) for url in engine_urls(engine)]
+        self._fleet = Fleet(store, project_id, members)
+        self._lease: Lease | None = None
+        self._pinned: set[str] = set()
+        self._pinned_at = float("-inf")
+        self._deaths: dict[str, int] = {}
+        self._base_shapes: Mapping[str, tuple[int, ...]] | None = None
+        self._stopping = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Declare the aliases, then control for as long as the block runs and the lease can be had."""
+        await self._declare(None)
+        self._fleet.start()
+        tasks = {asyncio.create_task(self._run(), name="controller"), asyncio.create_task(self._hold_lease())}
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            _, slow = await asyncio.wait(tasks, timeout=STOP_S)
+            for task in slow:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._fleet.stop()
+            if self._lease is not None:
+                await leases.release(self._store, self._lease)
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._lease is not None:
+                    await self.tick()
+            except (StoreError, Conflict) as e:  # the next round sees the store as it is then
+                log.warning("the controller could not finish its round: %s", e)
+            except Exception:  # a bug in one round must not end swaps for good while requests are served
+                log.exception("the controller's round failed")
+            await passes(self._stopping, self._proxy.poll_s)
+
+    async def _hold_lease(self) -> None:
+        """Take the lease when it is free and renew it, also while a round waits for an engine."""
+        while not self._stopping.is_set():
+            try:
+                if self._lease is None:
+                    self._lease = await self._take_lease()
+                else:
+                    self._lease = await leases.renew(self._store, self._lease, LEASE_S)
+            except LeaseLost as e:
+                log.warning("%s", e)
+                self._lease = None
+            except StoreError as e:
+                log.warning("the controller's lease could not be renewed: %s", e)
+            await passes(self._stopping, RENEW_EVERY_S if self._lease else LEASE_S / 10)
+
+    async def _take_lease(self) -> Lease | None:
+        lease = await leases.acquire(self._store, self._project_id, leases.CONTROLLER, self._versions.proxy_id, LEASE_S)
+        if lease is not None:
+            await self._fleet.take_over()
+        return lease
+
+    async def tick(self) -> None:
+        """One round: engines, then new versions, then what may go."""
+        await self._identify()
+        await self._versions.refresh(anew=False)
+        await self._serve_what_is_kept()
+        await self._promote_gated()
+        for version in await get_versions(self._store, self._project_id, [VersionState.WRITTEN]):
+            if self._fleet.up():
+                await self._admit(version)
+                await self._promote_gated()
+        await self._drain()
+        self.rounds += 1
+
+    # --- engines
+
+    async def _identify(self) -> None:
+        """Learn the base's fingerprint, at once from local files or else from an engine; hold the aliases to it."""
+        if self._base_shapes is None:
+            self._base_shapes = await self._read_local_base()
+        for member in self._fleet.members:
+            if member.served is None or (member.state == "up" and member.fingerprint is not None):
+                continue
+            try:
+                member.fingerprint = await self._local_fingerprint() or await member.replica.fingerprint()
+                await self._declare(member.fingerprint)
+            except (EngineError, Conflict) as e:
+                member.went_down(str(e))
+
+    async def _read_local_base(self) -> Mapping[str, tuple[int, ...]] | None:
+        """Shapes of a local base's weights, once it is there; aliases are told their base before an engine is up."""
+        folder = base_folder(self._engine)
+        if folder is None:
+            return None
+        await self._declare(await self._local_fingerprint())
+        return await asyncio.to_thread(adapter_files.base_shapes, folder)
+
+    async def _local_fingerprint(self) -> str | None:
+        folder = base_folder(self._engine)
+        return await asyncio.to_thread(base_fingerprint, folder, dtype_of(self._engine)) if folder else None
+
+    async def _declare(self, fingerprint: str | None) -> None:
+        """Make the declared aliases, or tell them their base. Raises Conflict where they were trained on another."""
+        for name, settings in self._aliases.items():
+            base_model = settings.base_model or self._default_base or name
+            await ensure_alias(self._store, self._project_id, name, base_model, fingerprint, recipe=settings.recipe)
+
+    def _kept(self) -> list[VersionView]:
+        snapshot = self._versions.snapshot
+        return pins.to_keep(
+            snapshot.aliases.values(),
+            snapshot.versions,
+            self._pinned,
+            max_loras=self._engine.max_loras,
+            max_age=self._proxy.pin_max_age_versions,
+        )
+
+    async def _serve_what_is_kept(self) -> None:
+        if time.monotonic() - self._pinned_at > PINS_EVERY_S:
+            self._pinned = await pinned(self._store, self._project_id)
+            self._pinned_at = time.monotonic()
+        await self._fleet.reconcile(self._kept())
+        await self._fleet.report()
+
+    # --- a new version
+
+    async def _admit(self, version: VersionView) -> None:
+        """written → loaded → gated, or rejected. An engine that goes away meanwhile is no fault of the version's."""
+        try:
+            await self._check_files(version)
+            began = time.monotonic()
+            for member in self._fleet.up():
+                await member.load(version)
+            loaded = time.monotonic()
+            how, figures = await self._prove(version)
+        except EngineUnreachable as e:
+            await self._count_death(version, e)
+        except AdapterError as e:
+            await self._reject(version, e.code, str(e))
+        except EngineError as e:
+            await self._reject(version, "probe_failed", str(e))
+        else:
+            figures |= {"load_s": loaded - began, "probe_s": time.monotonic() - loaded}
+            await mark(
+                self._store,
+                version.id,
+                VersionState.LOADED,
+                expect=VersionState.WRITTEN,
+                verified=how,
+                metrics={**version.metrics, **figures},
+            )
+            await mark(self._store, version.id, VersionState.GATED, expect=VersionState.LOADED)
+            log.info("%s is loaded (verified by %s)", version.name, how)
+            await self._versions.refresh()
+            await self._serve_what_is_kept()
+
+    async def _check_files(self, version: VersionView) -> None:
+        if version.path is None:
+            raise AdapterError("file_missing", f"{version.name} was written without a path")
+        alias = self._alias_of(version)
+        if alias.base_fingerprint != version.base_fingerprint:
+            raise AdapterError("base_mismatch", f"{version.name} was trained on another base than {alias.name} has now")
+        await asyncio.to_thread(
+            adapter_files.verify,
+            Path(version.path),
+            manifest_sha256=version.manifest_sha256,
+            max_rank=self._engine.max_lora_rank,
+            base_shapes=self._base_shapes,
+        )
+
+    async def _prove(self, version: VersionView) -> tuple[probe.Verified, dict[str, float]]:
+        """Ask every replica for the probe's logprobs, one context at a time. Raises AdapterError for a wrong answer."""
+        assert version.path is not None
+        asked = await asyncio.to_thread(probe.read_probe, Path(version.path))
+        if asked is None or not probe.is_tellable(asked, dtype_of(self._engine)):
+            return "identity", {}
+        figures: dict[str, float] = {}
+        for member in self._fleet.up():
+            answers = [
+                await member.replica.logprobs(version.engine_name, c.prompt_token_ids, c.token_ids)
+                for c in asked.contexts
+            ]
+            verdict = probe.judge(asked, answers)
+            if not verdict.accepted:
+                raise AdapterError(
+                    "probe_mismatch",
+                    f"{member.url} does not answer as {version.name}: its logprobs are {verdict.to_new:.2e} from the "
+                    f"new version's and {verdict.to_parent:.2e} from its parent's",
+                )
+            figures = {"probe_to_new": verdict.to_new, "probe_to_parent": verdict.to_parent}
+        return "logprobs", figures
+
+    async def _count_death(self, version: VersionView, error: EngineUnreachable) -> None:
+        deaths = self._deaths.get(version.id, 0) + 1
+        self._deaths[version.id] = deaths
+        log.warning("the engine went away while %s was loaded: %s", version.name, error)
+        if deaths >= DEATHS:
+            await self._reject(
+                version, "engine_died", f"the engine went away {deaths} times while it was loaded: {error}"
+            )
+        for member in self._fleet.members:
+            await member.look()
+
+    async def _reject(self, version: VersionView, code: str, why: str) -> None:
+        log.error("%s is rejected (%s): %s", version.name, code, why)
+        for member in self._fleet.members:
+            if version.engine_name in member.adapters:
+                with contextlib.suppress(EngineError):  # the drain tries again
+                    await member.unload(version.engine_name)
+        await mark(self._store, version.id, VersionState.REJECTED, f"{code}: {why}")
+
+    async def _promote_gated(self) -> None:
+        """Move aliases to versions that passed, by each alias's policy; never back to one older than the live one."""
+        snapshot = self._versions.snapshot
+        for version in [v for v in snapshot.versions.values() if v.state is VersionState.GATED and snapshot.has(v)]:
+            alias = self._alias_of(version)
+            policy = self._aliases.get(alias.name, AliasSettings())
+            live = snapshot.versions.get(alias.live_version_id or "")
+            if policy.promote != "auto" or (live is not None and version.number < live.number):
+                continue
+            if not self._descends_from_service(version, alias):
+                await self._reject(version, "parent_left", "its parent was taken out of service in the meantime")
+            elif policy.canary_share > 0:
+                await set_canary(self._store, alias.id, version.id, policy.canary_share)
+                log.info("%s is the canary (%.0f %%)", version.name, 100 * policy.canary_share)
+            else:
+                await set_live(self._store, alias.id, version.id, why="gate")
+                log.info("%s is live", version.name)
+            await self._versions.refresh()
+
+    def _descends_from_service(self, version: VersionView, alias: AliasView) -> bool:
+        """Whether the parent is live, the canary or an ancestor of the live one: not rolled back since."""
+        if version.parent_id is None or version.parent_id in (alias.live_version_id, alias.canary_version_id):
+            return True
+        live = alias.live_version_id
+        return (
+            live is not None
+            and pins.steps_behind(version.parent_id, live, self._versions.snapshot.versions) is not None
+        )
+
+    def _alias_of(self, version: VersionView) -> AliasView:
+        return self._versions.snapshot.aliases[version.alias_name]
+
+    # --- what may go
+
+    async def _drain(self) -> None:
+        """Unload adapters that are not kept, once no proxy holds them. They were taken off offer before."""
+        kept = {v.engine_name for v in self._kept()}
+        idle = [m for m in self._fleet.up() if m.adapters.keys() - kept]
+        if not idle:
+            return
+        await self._serve_what_is_kept()
+        await self._versions.refresh()
+        held = await self._held()
+        ours = {v.engine_name: v for v in await self._all_versions()}
+        for member in idle:
+            for name in member.adapters.keys() - kept:
+                # an adapter that is none of ours was loaded by somebody else: it stays
+                if name in ours and ours[name].id not in held:
+                    await self._unload(member, name)
+
+    async def _held(self) -> set[str]:
+        """Version ids that some proxy serves, or may still send a request to."""
+        held = set(self._versions.holding())
+        for row in await replicas.proxies_seen(self._store, self._project_id, PROXY_GONE_S):
+            if row.id != self._versions.proxy_id:
+                held.update(row.in_flight)
+        return held
+
+    async def _all_versions(self) -> list[VersionView]:
+        spoilt = await get_versions(self._store, self._project_id, [VersionState.REJECTED, VersionState.ABANDONED])
+        return [*self._versions.snapshot.versions.values(), *spoilt]
+
+    async def _unload(self, member: Member, name: str) -> None:
+        try:
+            await member.unload(name)
+            log.info("%s is unloaded from %s", name, member.url)
+        except EngineError as e:  # the next round tries again
+            log.warning("%s", e)

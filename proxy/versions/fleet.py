@@ -1,0 +1,185 @@
+"""The engine replicas as the controller sees them: who answers, what each holds, what each is offered for.
+
+Owns: watching every replica, loading what it lacks before it takes requests, and reporting it to the store.
+Refuses: deciding which versions are kept (`proxy.versions.pins`) or admitted (`proxy.versions.controller`).
+
+A replica's `loaded` list in the store is what proxies may ask it for: a version is taken off that list first, and
+unloaded when no proxy holds it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal
+
+from proxy.engine.replica import Replica, Served
+from proxy.errors import AdapterError, EngineError, EngineUnreachable
+from recorder.registry import replicas
+from recorder.registry.versions import VersionView
+from recorder.store.database import Store
+
+log = logging.getLogger(__name__)
+
+WATCH_UP_S = 1.0
+WATCH_DOWN_S = 0.3
+WATCH_TIMEOUT_S = 10.0
+REPORT_EVERY_S = 5.0
+
+State = Literal["up", "down", "starting"]
+
+
+class Member:
+    """One replica: its latest observation, and what is reported of it."""
+
+    def __init__(self, replica: Replica, patience_s: float) -> None:
+        self.replica = replica
+        self.state: State = "starting"
+        self.detail: str | None = None
+        self.served: Served | None = None
+        self.fingerprint: str | None = None
+        self.offered: frozenset[str] = frozenset()
+        self._patience_s = patience_s
+        self._looking = asyncio.Lock()
+        self._answered_at = float("-inf")
+        self._reported: object = None
+        self._reported_at = float("-inf")
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self.replica.url
+
+    @property
+    def adapters(self) -> dict[str, str]:
+        """Engine name → folder of the adapters that it holds, as last seen."""
+        return dict(self.served.adapters) if self.served else {}
+
+    async def look(self) -> None:
+        """Ask what it serves. One that refuses connections is down at once, one that is slow after some patience."""
+        async with self._looking:  # or an answer from before a load could come after it
+            await self._look()
+
+    async def _look(self) -> None:
+        try:
+            async with asyncio.timeout(WATCH_TIMEOUT_S):
+                self.served = await self.replica.served()
+            self._answered_at = time.monotonic()
+            if self.state == "down":
+                self.state, self.detail = "starting", None
+        except TimeoutError:
+            if time.monotonic() - self._answered_at > self._patience_s:
+                self.went_down(f"no answer for {self._patience_s:.0f} s")
+        except EngineError as e:
+            self.went_down(str(e))
+
+    def went_down(self, why: str) -> None:
+        """It takes no requests until it has been seen, and loaded, again."""
+        self.state, self.detail, self.served = "down", why, None
+        self.offered = frozenset()
+
+    def now_up(self, keep: Collection[str]) -> None:
+        """It takes requests for its base and for what it holds of `keep` (engine names)."""
+        assert self.served is not None
+        self.state = "up"
+        self.offered = frozenset(self.served.bases) | (frozenset(keep) & frozenset(self.served.adapters))
+
+    async def load(self, version: VersionView) -> None:
+        """Load a version. Raises EngineUnreachable, AdapterError."""
+        assert version.path is not None
+        await self.replica.load(version.engine_name, version.path)
+        await self.look()
+
+    async def unload(self, engine_name: str) -> None:
+        """Unload an adapter. Raises EngineError."""
+        await self.replica.unload(engine_name)
+        await self.look()
+
+    async def report(self, store: Store, project_id: str) -> None:
+        """Write its row where it changed, or is due."""
+        base = next(iter(self.served.bases), None) if self.served else None
+        content = (self.state, self.detail, self.offered, base, self.fingerprint)
+        now = time.monotonic()
+        if content == self._reported and now - self._reported_at < REPORT_EVERY_S:
+            return
+        await replicas.report_replica(
+            store,
+            project_id,
+            self.url,
+            state=self.state,
+            loaded=sorted(self.offered),
+            base_model=base,
+            base_fingerprint=self.fingerprint,
+            detail=self.detail,
+        )
+        self._reported, self._reported_at = content, now
+
+
+class Fleet:
+    """All replicas. `start()` watches them until `stop()`."""
+
+    def __init__(self, store: Store, project_id: str, members: Iterable[Member]) -> None:
+        self._store = store
+        self._project_id = project_id
+        self.members: Sequence[Member] = tuple(members)
+        self._watchers: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Watch every replica from now on."""
+        self._watchers = [asyncio.create_task(_watch(m), name=f"watch {m.url}") for m in self.members]
+
+    async def stop(self) -> None:
+        """Stop watching and close connections."""
+        for task in self._watchers:
+            task.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+        for member in self.members:
+            await member.replica.close()
+
+    def up(self) -> list[Member]:
+        """Replicas that take requests."""
+        return [m for m in self.members if m.state == "up"]
+
+    async def take_over(self) -> None:
+        """Begin to speak for the replicas: forget rows of engines that are no longer configured."""
+        urls = {m.url for m in self.members}
+        for row in await replicas.list_replicas(self._store, self._project_id):
+            if row.url not in urls:
+                await replicas.forget_replica(self._store, self._project_id, row.url)
+
+    async def reconcile(self, keep: Sequence[VersionView]) -> None:
+        """Give every replica that answers what it lacks, and let it take requests for what it has of `keep`."""
+        await asyncio.gather(*(self._reconcile(member, keep) for member in self.members))
+
+    async def _reconcile(self, member: Member, keep: Sequence[VersionView]) -> None:
+        if member.served is None:
+            return
+        missing = [v for v in keep if member.adapters.get(v.engine_name) != v.path]
+        refused: list[str] = []
+        for version in missing:
+            try:
+                await member.load(version)
+            except EngineUnreachable as e:
+                member.went_down(str(e))
+                return
+            except AdapterError as e:
+                refused.append(version.engine_name)
+                member.detail = str(e)
+                log.error("%s cannot be served: %s", version.name, e)
+        if not refused:
+            member.detail = None
+        if member.served is not None:
+            member.now_up({v.engine_name for v in keep} - set(refused))
+
+    async def report(self) -> None:
+        """Write what changed."""
+        for member in self.members:
+            await member.report(self._store, self._project_id)
+
+
+async def _watch(member: Member) -> None:
+    while True:
+        await member.look()
+        await asyncio.sleep(WATCH_DOWN_S if member.served is None else WATCH_UP_S)

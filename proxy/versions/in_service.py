@@ -1,0 +1,312 @@
+"""Versions in service: which version and which engine serve a request, from a snapshot that follows the store.
+
+Owns: the snapshot of aliases, versions and replicas (polled), names (`helpdesk`, `helpdesk@3`), routing, and the count
+of requests in flight that the controller waits for. Refuses: moving aliases and loading adapters (the controller does),
+and any I/O while a request is routed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.errors import NoReplica
+from proxy.settings.sections import ProxySettings
+from proxy.versions import pins
+from recorder.errors import StoreError
+from recorder.ids import new_id
+from recorder.registry import replicas
+from recorder.registry.aliases import AliasView, get_aliases
+from recorder.registry.replicas import ReplicaView
+from recorder.registry.versions import VersionView, get_versions, repin
+from recorder.store.database import Store
+
+log = logging.getLogger(__name__)
+
+REPORT_EVERY_S = 2.0  # a proxy's row is rewritten at least this often, so that a dead one is told from a quiet one
+VERSIONS_EVERY_S = 1.0  # how soon a version that no alias points at is known to proxies that do not load it
+AVOID_S = 1.0  # how long another replica is preferred after a connection failed
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a request's `model` names: an alias, and a version where it named one (`helpdesk@3`)."""
+
+    alias: AliasView
+    version: VersionView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a request goes."""
+
+    version: VersionView
+    engine_model: str  # the `model` for the engine
+    replica_url: str  # without /v1
+    engine_key: str | None
+    base_fingerprint: str | None
+    moved: bool = False  # the run was pinned to another version, which can't be kept
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The store's aliases, versions and replicas at one moment."""
+
+    aliases: Mapping[str, AliasView] = field(default_factory=dict)  # by name
+    versions: Mapping[str, VersionView] = field(default_factory=dict)  # by id
+    replicas: tuple[ReplicaView, ...] = ()
+
+    def up(self) -> list[ReplicaView]:
+        """Replicas that take requests."""
+        return [r for r in self.replicas if r.state == "up"]
+
+    def has(self, version: VersionView) -> list[ReplicaView]:
+        """Replicas that take requests and hold this version."""
+        return [r for r in self.up() if version.engine_name in r.loaded]
+
+    def version_named(self, alias: AliasView, number: str) -> VersionView | None:
+        """The version `alias@number`, or None."""
+        return next(
+            (v for v in self.versions.values() if v.alias_id == alias.id and str(v.number) == number),
+            None,
+        )
+
+
+class InService:
+    """What is in service now, as this process knows it. `start()` it, then route without I/O; `stop()` it."""
+
+    def __init__(
+        self,
+        store: Store,
+        project_id: str,
+        settings: ProxySettings,
+        *,
+        proxy_url: str = "",
+        engine_key: str | None = None,
+    ) -> None:
+        self.proxy_id = new_id("proxy")
+        self._store = store
+        self._project_id = project_id
+        self._settings = settings
+        self._proxy_url = proxy_url
+        self._engine_key = engine_key
+        self._snapshot = Snapshot()
+        self._in_flight: Counter[str] = Counter()  # by version id
+        self._busy: Counter[str] = Counter()  # by replica URL
+        self._avoid_until: dict[str, float] = {}
+        self._read_at = self._versions_at = float("-inf")
+        self._reported: object = None
+        self._reported_at = float("-inf")
+        self._refreshing = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._poller: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read the store once, then follow it until `stop()`."""
+        await self.refresh()
+        self._poller = asyncio.create_task(self._follow(), name="versions in service")
+
+    async def stop(self) -> None:
+        """Stop following, and take this proxy off the store's list."""
+        self._stopping.set()
+        if self._poller is not None:
+            await self._poller  # not cancelled: a statement that is cut off leaves its connection's thread behind
+        await replicas.forget_proxy(self._store, self.proxy_id)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The latest snapshot."""
+        return self._snapshot
+
+    # --- names
+
+    def resolve(self, model: str) -> Target | None:
+        """What `model` names: an alias, or one version of it that is in service. None: nothing we know."""
+        alias = self._snapshot.aliases.get(model)
+        if alias is not None:
+            return Target(alias)
+        name, at, number = model.rpartition("@")
+        alias = self._snapshot.aliases.get(name) if at else None
+        version = self._snapshot.version_named(alias, number) if alias else None
+        if alias is None or version is None or not self._in_service(version):
+            return None
+        return Target(alias, version)
+
+    def models(self) -> list[dict[str, Any]]:
+        """OpenAI model objects: every alias, every version that can be asked for by name, other providers' models."""
+        snapshot = self._snapshot
+        cards = [
+            _card(alias.name, snapshot.versions.get(alias.live_version_id or "")) for alias in snapshot.aliases.values()
+        ]
+        cards += [_card(v.name, v) for v in snapshot.versions.values() if self._in_service(v)]
+        return cards + [_card(model.name, None) for model in self._settings.models]
+
+    def _in_service(self, version: VersionView) -> bool:
+        return version.number == 0 or bool(self._snapshot.has(version))
+
+    # --- routing
+
+    def offer(self, alias: AliasView, key: str) -> str:
+        """The version id that a new run begins on. `key`, its group's id or else its own, decides the canary's draw."""
+        current = self._snapshot.aliases.get(alias.name, alias)
+        drawn = pins.draw(current, key)
+        if drawn is None:
+            raise NoReplica(f"the alias {alias.name!r} has no live version. Look at `hone versions`.")
+        return drawn
+
+    def route(self, alias: AliasView, pinned: str | None = None, exact: VersionView | None = None) -> Route:
+        """Where a request goes: the `exact` version if one is named, else the run's pin while it holds, else live.
+
+        Raises `NoReplica` when no engine can serve it now: answer 503 with Retry-After.
+        """
+        alias = self._snapshot.aliases.get(alias.name, alias)
+        wanted = exact or self._pinned(alias, pinned) or self._live(alias)
+        holders = self._snapshot.has(wanted)
+        if not holders:
+            raise NoReplica(self._why_not(wanted))
+        return Route(
+            version=wanted,
+            engine_model=wanted.engine_name,
+            replica_url=min(holders, key=self._load).url,
+            engine_key=self._engine_key,
+            base_fingerprint=wanted.base_fingerprint or alias.base_fingerprint,
+            moved=exact is None and wanted.id != pinned and self._is_pin_of(alias, pinned),
+        )
+
+    def _is_pin_of(self, alias: AliasView, pinned: str | None) -> bool:
+        """Whether a run's pin says anything about `alias`: a run that asks for two aliases is pinned on one of them."""
+        version = self._snapshot.versions.get(pinned or "")
+        return pinned is not None and (version is None or version.alias_id == alias.id)
+
+    def _pinned(self, alias: AliasView, pinned: str | None) -> VersionView | None:
+        """The pinned version while the pin holds and can be served; None moves the run to the live version."""
+        snapshot = self._snapshot
+        version = snapshot.versions.get(pinned or "")
+        if version is None or not pins.pin_holds(
+            version, alias, snapshot.versions, self._settings.pin_max_age_versions
+        ):
+            return None
+        if snapshot.has(version) or not snapshot.up():  # nothing is up: a restart, which the pin outlives
+            return version
+        return version if version.id in (alias.live_version_id, alias.canary_version_id) else None
+
+    def _live(self, alias: AliasView) -> VersionView:
+        """The live version; the one before it while engines still load one that was promoted from their disk."""
+        snapshot = self._snapshot
+        live = snapshot.versions.get(alias.live_version_id or "")
+        if live is None:
+            raise NoReplica(f"the alias {alias.name!r} has no live version. Look at `hone versions`.")
+        before = snapshot.versions.get(alias.previous_version_id or "")
+        return before if before and snapshot.has(before) and not snapshot.has(live) else live
+
+    def _load(self, replica: ReplicaView) -> tuple[bool, int]:
+        return self._avoid_until.get(replica.url, 0.0) > time.monotonic(), self._busy[replica.url]
+
+    def _why_not(self, version: VersionView) -> str:
+        known = self._snapshot.replicas
+        if not known:
+            return f"no engine is known yet that could serve {version.name}. Try again in a moment."
+        states = "; ".join(
+            f"{r.url} {r.state} ({r.detail or 'serves ' + (', '.join(r.loaded) or 'nothing')})" for r in known
+        )
+        return f"no engine holds {version.name} now: {states}. Try again in a moment."
+
+    def failed(self, route: Route) -> None:
+        """Tell that the route's engine could not be reached: for a moment other replicas are preferred."""
+        self._avoid_until[route.replica_url] = time.monotonic() + AVOID_S
+
+    @contextlib.contextmanager
+    def hold(self, route: Route) -> Iterator[None]:
+        """Count a request in flight: its version stays loaded until the block ends."""
+        self._in_flight[route.version.id] += 1
+        self._busy[route.replica_url] += 1
+        try:
+            yield
+        finally:
+            self._in_flight[route.version.id] -= 1
+            self._busy[route.replica_url] -= 1
+
+    async def moved_away(self, trajectory_id: str, version_id: str) -> None:
+        """Record that a run left its pin for `version_id`: it is mixed from now on."""
+        await repin(self._store, trajectory_id, version_id)
+
+    # --- following the store
+
+    async def refresh(self, *, anew: bool = True) -> None:
+        """Read aliases and replicas, then report what this proxy may still send to.
+
+        Versions, the longest of the three lists, are read too if `anew`, when an alias moved, or when it is time.
+        """
+        async with self._refreshing:
+            await self._read(anew)
+
+    async def _read(self, anew: bool) -> None:
+        aliases = {a.name: a for a in await get_aliases(self._store, self._project_id)}
+        versions = self._snapshot.versions
+        if anew or aliases != self._snapshot.aliases or time.monotonic() - self._versions_at > VERSIONS_EVERY_S:
+            found = await get_versions(self._store, self._project_id, pins.SERVABLE)
+            versions = {v.id: v for v in found}
+            self._versions_at = time.monotonic()
+        known = await replicas.list_replicas(self._store, self._project_id)
+        self._snapshot = Snapshot(aliases, versions, tuple(known))
+        self._read_at = time.monotonic()
+        await self._report()
+
+    def holding(self) -> dict[str, int]:
+        """Version id → requests in flight, 0 for one that a request may still be sent to.
+
+        A version that is absent here gets no request from this proxy any more: the controller may unload it.
+        """
+        held = {v.id: 0 for v in self._snapshot.versions.values() if self._snapshot.has(v)}
+        return held | {version_id: n for version_id, n in self._in_flight.items() if n > 0}
+
+    async def _report(self) -> None:
+        holding = self.holding()
+        generations = {a.id: a.generation for a in self._snapshot.aliases.values()}
+        content = (generations, frozenset(holding))
+        now = time.monotonic()
+        if content == self._reported and now - self._reported_at < REPORT_EVERY_S:
+            return
+        await replicas.report_proxy(
+            self._store, self.proxy_id, self._project_id, self._proxy_url, generations=generations, in_flight=holding
+        )
+        self._reported, self._reported_at = content, now
+
+    async def _follow(self) -> None:
+        failing = False
+        while not await passes(self._stopping, self._settings.poll_s):
+            try:
+                if time.monotonic() - self._read_at >= self._settings.poll_s:  # else the controller has just done so
+                    await self.refresh(anew=False)
+                failing = False
+            except StoreError as e:  # requests go on by the last snapshot
+                if not failing:
+                    log.warning("the versions in service can't be read, the last known ones stay: %s", e)
+                failing = True
+            except Exception:  # a bug in one look must not leave this proxy blind for good
+                log.exception("the versions in service can't be read")
+
+
+async def passes(event: asyncio.Event, within_s: float) -> bool:
+    """Wait for an event, at most so long; whether it came."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    return event.is_set()
+
+
+def _card(name: str, version: VersionView | None) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": int(version.created_at) if version else 0,
+        "owned_by": "hone",
+        "root": version.name if version else name,
+        "parent": None,
+    }

@@ -1,0 +1,361 @@
+"""The worker: every ready group is scored once, or says why not and is tried again; nothing is lost when it stops."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from judge.llm.model import Answer, Messages
+from judge.rewards.kinds import Bench
+from judge.scoring import worker as worker_module
+from judge.scoring.bench import open_bench
+from judge.scoring.worker import JudgeWorker
+from judge.settings import JudgeSettings
+from recorder.errors import StoreUnavailable
+from recorder.settings import RecorderSettings
+from recorder.states import GroupState, Purpose
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.store.schema import groups
+from recorder.work import leases, scores
+from tests.judge.judge_server import JudgeServer, fails, says, verdicts
+from tests.judge.recorded import PROJECT, Recorded
+
+pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
+
+Make = Callable[..., JudgeSettings]
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what another task or process does."""
+    async with asyncio.timeout(60):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+async def state(store: Store, group_id: str) -> Any:
+    async with store.read() as conn:
+        return (await conn.execute(select(groups).where(groups.c.id == group_id))).one()
+
+
+def reaches(store: Store, group_id: str, wanted: GroupState) -> Callable[[], Awaitable[bool]]:
+    async def there() -> bool:
+        return bool((await state(store, group_id)).state == wanted)
+
+    return there
+
+
+@asynccontextmanager
+async def working(
+    store: Store,
+    settings: JudgeSettings,
+    recorder: RecorderSettings | None = None,
+    change: Callable[[Bench], Bench] = lambda bench: bench,
+) -> AsyncIterator[JudgeWorker]:
+    """A worker that runs in the background."""
+    stop = asyncio.Event()
+    async with open_bench(settings, store, PROJECT) as bench:
+        worker = JudgeWorker(store, PROJECT, change(bench), recorder or RecorderSettings())
+        running = asyncio.create_task(worker.run(stop))
+        try:
+            yield worker
+        finally:
+            stop.set()
+            await running
+
+
+async def test_a_ready_group_is_scored_and_the_score_is_written(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer
+) -> None:
+    group_id, members = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    async with working(store, settings()):
+        await until(reaches(store, group_id, GroupState.SCORED))
+    (score,) = await scores.of_group(store, group_id)
+    assert (await state(store, group_id)).current_score_id == score.id
+    assert await scores.rewards(store, score.id) == dict(zip(members, [0.2, 0.9], strict=True))
+    assert (score.judge_model, score.tokens_in, score.reply is not None) == ("openai/judge", 100, True)
+    assert len(server.requests) == 1
+
+
+async def test_groups_that_become_ready_while_it_runs_are_scored_side_by_side(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer
+) -> None:
+    both_there = asyncio.Event()
+
+    async def waits_for_company(body: dict[str, Any]) -> Any:
+        if len(server.requests) >= 2:
+            both_there.set()
+        await both_there.wait()
+        return await verdicts()(body)
+
+    server.behave(waits_for_company)
+    async with working(store, settings(concurrency=2)):
+        one, _ = await recorded.group("one", ["worth 0.1", "worth 0.2"])
+        other, _ = await recorded.group("other", ["worth 0.3", "worth 0.4"])
+        await until(reaches(store, one, GroupState.SCORED))
+        await until(reaches(store, other, GroupState.SCORED))
+
+
+async def test_several_workers_score_each_group_once(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer
+) -> None:
+    made = [await recorded.group(f"g{i}", [f"worth 0.{i}", "worth 0.9"]) for i in range(8)]
+    async with working(store, settings(concurrency=2)), working(store, settings(concurrency=2)):
+        for group_id, _ in made:
+            await until(reaches(store, group_id, GroupState.SCORED))
+    assert len(server.requests) == 8
+    assert [len(await scores.of_group(store, group_id)) for group_id, _ in made] == [1] * 8
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (lambda s: s.hang, "judge_timeout"),
+        (lambda s: says("no idea"), "judge_unreadable"),
+        (lambda s: fails(500), "judge_down"),
+        (lambda s: fails(401), "judge_refused"),
+        (lambda s: verdicts(change=lambda e: e[:1]), "judge_unreadable"),
+    ],
+)
+async def test_a_judge_that_fails_leaves_the_group_unscored_with_the_reason_and_it_is_tried_again(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer, fault: Any, code: str
+) -> None:
+    server.behave(fault(server))
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    async with working(store, settings(retries=0, timeout_s=0.3, backoff_s=0.05)):
+        await until(reaches(store, group_id, GroupState.UNSCORED))
+        found = await state(store, group_id)
+        assert (found.reason, found.current_score_id) == (code, None)
+        assert await scores.of_group(store, group_id) == []
+        server.behave(verdicts())
+        await until(reaches(store, group_id, GroupState.SCORED))
+    (why, *_) = await ledger.of(store, "group", group_id)
+    assert why.code == code
+    assert why.detail is not None
+    assert "judge" in why.detail["detail"]["message"]
+
+
+async def test_each_failure_waits_longer_up_to_a_bound(store: Store, recorded: Recorded, settings: Make) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    wanted = settings(model="", rewards=[{"kind": "feedback", "name": "never"}], backoff_s=0.01, backoff_max_s=0.05)
+    async with working(store, wanted):
+
+        async def tried_often() -> bool:
+            return int((await state(store, group_id)).tries) >= 5
+
+        await until(tried_often)
+    waits = [entry.detail["try_after_s"] for entry in await ledger.of(store, "group", group_id) if entry.detail]
+    assert waits[:5] == [0.01, 0.02, 0.04, 0.05, 0.05]
+
+
+async def test_a_group_that_never_can_be_scored_is_left_out_with_the_reason(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer
+) -> None:
+    group_id, (member,) = await recorded.group("v", ["worth 1"], purpose=Purpose.VAL)
+    async with working(store, settings()):
+        await until(reaches(store, group_id, GroupState.LEFT_OUT))
+    assert (await state(store, group_id)).reason == "ruler_needs_two"
+    assert [entry.code for entry in await ledger.of(store, "trajectory", member)] == ["ruler_needs_two"]
+    assert server.requests == []
+
+
+async def test_groups_with_one_usable_member_never_reach_the_judge(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer
+) -> None:
+    group_id, _ = await recorded.group("g", ["worth 1"], size=1)
+    async with working(store, settings()):
+        await until(reaches(store, group_id, GroupState.LEFT_OUT))
+    assert (await state(store, group_id)).reason == "too_few"
+    assert server.requests == []
+
+
+async def test_the_sweep_runs_so_idle_groups_get_judged(store: Store, recorded: Recorded, settings: Make) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"], size=5)  # three never come
+    async with working(store, settings(), RecorderSettings(group_timeout_s=0.1)):
+        await until(reaches(store, group_id, GroupState.SCORED))
+
+
+async def test_a_judge_shows_that_it_is_present_and_that_it_is_gone(store: Store, settings: Make) -> None:
+    async def present() -> bool:
+        return bool(await leases.holders(store, PROJECT, "judge:"))
+
+    async with working(store, settings()) as worker:
+        await until(present)
+        (held,) = await leases.holders(store, PROJECT, "judge:")
+        assert held.name == f"judge:{worker.owner}"
+    assert not await present()
+
+
+async def test_a_stopped_worker_gives_its_groups_back(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer
+) -> None:
+    server.behave(server.hang)
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    async with working(store, settings()):
+        await server.arrived.wait()
+        assert (await state(store, group_id)).state == GroupState.JUDGING
+    found = await state(store, group_id)
+    assert (found.state, found.tries) == (GroupState.READY, 0)
+
+
+async def test_work_is_dropped_when_somebody_else_took_the_group(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer
+) -> None:
+    server.behave(server.hang)
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    async with working(store, settings(), RecorderSettings(lease_s=0.3)) as worker:
+        await server.arrived.wait()
+        async with store.write() as conn:
+            taken = {"lease_owner": "another", "lease_epoch": groups.c.lease_epoch + 1, "lease_expires_at": 9e9}
+            await conn.execute(update(groups).where(groups.c.id == group_id).values(**taken))
+
+        async def idle() -> bool:
+            return not worker._running
+
+        await until(idle)
+    found = await state(store, group_id)
+    assert (found.state, found.lease_owner) == (GroupState.JUDGING, "another")
+    assert await scores.of_group(store, group_id) == []
+
+
+async def test_a_claim_is_renewed_while_a_slow_judge_thinks(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer
+) -> None:
+    slow = asyncio.Event()
+
+    async def thinks(body: dict[str, Any]) -> Any:
+        await slow.wait()
+        return await verdicts()(body)
+
+    server.behave(thinks)
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    async with working(store, settings(), RecorderSettings(lease_s=0.3)):
+        await server.arrived.wait()
+        first = (await state(store, group_id)).lease_expires_at
+
+        async def outlived() -> bool:
+            return bool((await state(store, group_id)).lease_expires_at > first + 0.3)
+
+        await until(outlived)
+        slow.set()
+        await until(reaches(store, group_id, GroupState.SCORED))
+    assert len(server.requests) == 1
+
+
+class Flaky(Store):
+    """A store that refuses some of its writes, as a full disk or a lost connection does."""
+
+    refuse = 0
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        if self.refuse > 0:
+            self.refuse -= 1
+            raise StoreUnavailable("the disk is full")
+        async with super().write() as conn:
+            yield conn
+
+
+async def test_the_worker_outlives_a_store_that_hiccups_and_does_not_ask_twice(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "HICCUP_S", 0.01)
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    flaky = Flaky(store.url.render_as_string(hide_password=False))
+    flaky.refuse = 3
+
+    async def full_disk_at_the_worst_moment(body: dict[str, Any]) -> Any:
+        flaky.refuse = 3
+        return await verdicts()(body)
+
+    server.behave(full_disk_at_the_worst_moment)
+    try:
+        async with working(flaky, settings()):
+            await until(reaches(store, group_id, GroupState.SCORED))
+    finally:
+        await flaky.close()
+    assert len(server.requests) == 1
+
+
+async def test_a_fault_of_our_own_costs_one_group_not_the_worker(
+    store: Store, recorded: Recorded, settings: Make
+) -> None:
+    broken, _ = await recorded.group("broken", ["worth 0.2", "worth 0.9"])
+    fine, _ = await recorded.group("fine", ["worth 0.3", "worth 0.8"])
+
+    def tripping(bench: Bench) -> Bench:
+        async def trips(messages: Messages) -> Answer:
+            if "worth 0.2" in messages[1]["content"]:
+                raise ZeroDivisionError("a bug")
+            assert bench.ask is not None
+            return await bench.ask(messages)
+
+        return replace(bench, ask=trips)
+
+    async with working(store, settings(concurrency=1, backoff_s=600), change=tripping):
+        await until(reaches(store, fine, GroupState.SCORED))
+    found = await state(store, broken)
+    assert (found.state, found.reason) == (GroupState.UNSCORED, "judge_fault")
+
+
+def environment(server: JudgeServer) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HONE_")}
+    return kept | {"HONE_JUDGE__MODEL": "openai/judge", "HONE_JUDGE__API_BASE": server.url}
+
+
+async def hone(*args: str, env: dict[str, str]) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "proxy.cli",
+        *args,
+        env=env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+async def test_hone_judge_scores_and_stops_cleanly_on_a_signal(
+    store: Store, recorded: Recorded, server: JudgeServer, tmp_path: Path, number: signal.Signals
+) -> None:
+    done, _ = await recorded.group("done", ["worth 0.2", "worth 0.9"])
+    process = await hone("judge", "--data", str(tmp_path / "data"), env=environment(server))
+    await until(reaches(store, done, GroupState.SCORED))
+    server.arrived.clear()
+    server.behave(server.hang)
+    begun, _ = await recorded.group("begun", ["worth 0.3", "worth 0.8"])
+    await server.arrived.wait()
+    process.send_signal(number)
+    _, errors = await process.communicate()
+    assert process.returncode == 0
+    assert b"Traceback" not in errors
+    assert b"2 of 2 rewarded" in errors
+    assert (await state(store, begun)).state == GroupState.READY
+    assert await leases.holders(store, PROJECT, "judge:") == []
+
+
+@pytest.mark.slow
+async def test_hone_judge_killed_loses_nothing(
+    store: Store, recorded: Recorded, server: JudgeServer, settings: Make, tmp_path: Path
+) -> None:
+    server.behave(server.hang)
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    env = environment(server) | {"HONE_RECORDER__LEASE_S": "1"}
+    process = await hone("judge", "--data", str(tmp_path / "data"), env=env)
+    await server.arrived.wait()
+    process.kill()
+    await process.communicate()
+    assert (await state(store, group_id)).state == GroupState.JUDGING
+    server.behave(verdicts())
+    async with working(store, settings()):
+        await until(reaches(store, group_id, GroupState.SCORED))

@@ -1,0 +1,136 @@
+"""The engine's command line: what exact tokens and swaps need, on a CPU and on a GPU."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from proxy.engine.command import base_folder, dtype_of, engine_command, engine_key, engine_urls, require_free
+from proxy.errors import ConfigError, PortInUse
+from proxy.settings.sections import EngineSettings
+
+
+def option(argv: tuple[str, ...], name: str) -> str:
+    return argv[argv.index(name) + 1]
+
+
+def test_flags_that_exact_tokens_and_swaps_need() -> None:
+    command = engine_command(
+        EngineSettings(base="org/model", max_loras=3, max_lora_rank=16),
+        key="k",
+        served_names=["helpdesk"],
+        device="cuda",
+    )
+    argv = command.argv
+    assert argv[1:3] == ("-m", "vllm.entrypoints.openai.api_server")
+    assert option(argv, "--model") == "org/model"
+    assert argv[argv.index("--served-model-name") + 1 :][:2] == ("model", "helpdesk")
+    assert option(argv, "--host") == "127.0.0.1"
+    assert option(argv, "--logprobs-mode") == "processed_logprobs"
+    assert option(argv, "--generation-config") == "vllm"
+    assert "--enable-prompt-tokens-details" in argv
+    assert "--enable-lora" in argv
+    assert option(argv, "--max-loras") == "3"
+    assert int(option(argv, "--max-cpu-loras")) >= 3
+    assert option(argv, "--max-lora-rank") == "16"
+    assert option(argv, "--tool-call-parser") == "hermes"
+    assert option(argv, "--dtype") == "bfloat16"
+    assert "--kv-cache-memory-bytes" not in argv
+    assert command.env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "True"
+    assert "HF_HUB_OFFLINE" not in command.env
+    assert command.url == "http://127.0.0.1:8701"
+
+
+def test_the_key_is_never_an_argument() -> None:
+    command = engine_command(EngineSettings(base="b"), key="very-secret", device="cpu")
+    assert not any("very-secret" in word for word in command.argv)
+    assert command.env["VLLM_API_KEY"] == "very-secret"
+    assert "very-secret" not in command.shown(Path("/d/engine.key"))
+
+
+def test_a_cpu_gets_the_flags_of_a_quick_start(tmp_path: Path) -> None:
+    command = engine_command(EngineSettings(base=str(tmp_path)), key=None, device="cpu")
+    assert option(command.argv, "--dtype") == "float32"
+    assert option(command.argv, "--kv-cache-memory-bytes") == str(128 * 1024 * 1024)
+    assert command.env["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+    assert command.env["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+    assert int(command.env["OMP_NUM_THREADS"]) >= 1
+    assert int(command.env["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"]) > 60
+    assert command.unset == {"VLLM_CPU_KVCACHE_SPACE"}
+    assert command.env["HF_HUB_OFFLINE"] == "1"
+    assert "VLLM_API_KEY" not in command.env
+
+
+def test_own_arguments_and_variables_come_last() -> None:
+    engine = EngineSettings(base="b", args=["--max-num-seqs", "7"], env={"OMP_NUM_THREADS": "9"}, tool_call_parser="")
+    command = engine_command(engine, key=None, device="cpu")
+    assert command.argv[-2:] == ("--max-num-seqs", "7")
+    assert command.env["OMP_NUM_THREADS"] == "9"
+    assert "--enable-auto-tool-choice" not in command.argv
+
+
+def test_what_is_printed_is_the_command_itself(tmp_path: Path) -> None:
+    command = engine_command(EngineSettings(base="a b", args=["--x", "it's"]), key=None, device="cpu")
+    words = shlex.split(command.shown(None).replace("\\\n", ""))
+    at = words.index(command.argv[0])
+    assert tuple(words[at:]) == command.argv
+    assert "VLLM_CPU_OMP_THREADS_BIND=nobind" in words[:at]
+    assert words[words.index("-u") + 1] == "VLLM_CPU_KVCACHE_SPACE"
+    shell = command.shown(None).replace(shlex.quote(command.argv[0]), "true", 1)
+    subprocess.run(["sh", "-c", shell], check=True)
+
+
+def test_the_key_is_random_kept_and_private(tmp_path: Path) -> None:
+    engine = EngineSettings(base="b")
+    key = engine_key(engine, tmp_path / "data")
+    assert key is not None
+    assert len(key) >= 32
+    assert engine_key(engine, tmp_path / "data") == key
+    assert engine_key(engine, tmp_path / "other") != key
+    assert stat.S_IMODE((tmp_path / "data" / "engine.key").stat().st_mode) == 0o600
+
+
+def test_given_engines_have_the_given_key_or_none(tmp_path: Path) -> None:
+    urls = ["http://a:1"]
+    assert engine_key(EngineSettings(urls=urls), tmp_path) is None
+    assert engine_key(EngineSettings(urls=urls, api_key=SecretStr("k")), tmp_path) == "k"
+    assert engine_urls(EngineSettings(urls=["http://a:1/v1/"])) == ["http://a:1"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_base_it_says_what_to_set() -> None:
+    with pytest.raises(ConfigError, match=r"hone\.toml.*--engine"):
+        engine_command(EngineSettings(), key=None)
+
+
+def test_a_port_in_use_is_named_with_what_to_change() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(PortInUse, match=rf"127\.0\.0\.1:{port}.*engine\.port"):
+            require_free("127.0.0.1", port, "engine.port")
+    require_free("127.0.0.1", port, "engine.port")
+
+
+def test_dtype_follows_the_device_unless_it_is_set() -> None:
+    assert dtype_of(EngineSettings(device="cpu")) == "float32"
+    assert dtype_of(EngineSettings(device="cuda")) == "bfloat16"
+    assert dtype_of(EngineSettings(device="cuda", dtype="float16")) == "float16"
+
+
+def test_the_base_folder_is_found_as_given_or_in_the_hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    assert base_folder(EngineSettings(base=str(tmp_path))) == tmp_path
+    assert base_folder(EngineSettings(base="org/model")) is None
+    repository = tmp_path / "hub" / "models--org--model"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("abc\n")
+    (repository / "snapshots" / "abc").mkdir(parents=True)
+    assert base_folder(EngineSettings(base="org/model")) == repository / "snapshots" / "abc"

@@ -1,0 +1,132 @@
+"""The whole proxy on a real port before a fake engine: real store, real recorder, real versions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from proxy.programs.app import Deps, HoneApp, create_app
+from proxy.programs.server import listen, serve
+from proxy.settings.mcp import McpServerSettings
+from proxy.settings.sections import ProxySettings
+from proxy.versions.in_service import InService
+from recorder.capture.recorder import Recorder
+from recorder.reading.export import raw_lines
+from recorder.registry.aliases import AliasView, ensure_alias
+from recorder.registry.replicas import report_replica
+from recorder.settings import RecorderSettings
+from recorder.store.database import Store
+from tests.proxy.fake_engine import FakeEngine
+
+PROJECT = "default"
+ALIAS = "helpdesk"
+BASE = "base-model"  # the engine's name of it, which no client may see
+
+
+@dataclass
+class Proxy:
+    """A running proxy."""
+
+    url: str
+    app: HoneApp
+    store: Store
+    versions: InService
+    recorder: Recorder
+    alias: AliasView
+    http: httpx.AsyncClient
+
+    async def chat(
+        self, *texts: str, path: str = "", headers: dict[str, str] | None = None, **more: Any
+    ) -> httpx.Response:
+        """Post a chat completion; texts are user and assistant turns in alternation."""
+        return await self.http.post(f"{path}/v1/chat/completions", json=say(*texts, **more), headers=headers)
+
+    async def events(self, *texts: str, path: str = "", **more: Any) -> list[dict[str, Any]]:
+        """The events of a streamed chat completion; asserts that it ends with [DONE]."""
+        answer = await self.chat(*texts, path=path, stream=True, **more)
+        assert answer.status_code == 200, answer.text
+        *events, done, rest = answer.text.split("\n\n")
+        assert (done, rest) == ("data: [DONE]", "")
+        return [json.loads(event.removeprefix("data: ")) for event in events if not event.startswith(":")]
+
+    async def calls(self) -> list[dict[str, Any]]:
+        """What was recorded, oldest first, as `hone export --format raw` prints it."""
+        lines = [line async for line in raw_lines(self.store, PROJECT)]
+        return sorted(lines, key=lambda line: (line["started_at"], line["call_id"]))
+
+    async def call(self) -> dict[str, Any]:
+        """The one call that was recorded."""
+        [call] = await self.calls()
+        return call
+
+    async def metric(self, name: str) -> float:
+        """The sum of a metric's samples."""
+        text = (await self.http.get("/metrics")).text
+        lines = [line for line in text.splitlines() if line.startswith((name + " ", name + "{"))]
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def say(*texts: str, **more: Any) -> dict[str, Any]:
+    """A request's body."""
+    roles = ("user", "assistant")
+    messages = [{"role": roles[at % 2], "content": text} for at, text in enumerate(texts or ("Where is order 4821?",))]
+    return {"model": ALIAS, "messages": messages} | more
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    store: Store,
+    engine: FakeEngine,
+    *,
+    settings: ProxySettings | None = None,
+    recording: RecorderSettings | None = None,
+    base: str = BASE,
+    fallbacks: Mapping[str, str] | None = None,
+    reasoning_parser: str | None = None,
+    mcp: Mapping[str, McpServerSettings] | None = None,
+) -> AsyncIterator[Proxy]:
+    """A proxy that serves the alias from `engine` until the block ends."""
+    settings, recording = settings or ProxySettings(port=0), recording or RecorderSettings()
+    alias = await ensure_alias(store, PROJECT, ALIAS, base, "fingerprint")
+    await report_replica(
+        store,
+        PROJECT,
+        engine.url,
+        base_model=base,
+        base_fingerprint="fingerprint",
+        state="up",
+        detail=None,
+        loaded=[base],
+    )
+    recorder = Recorder(store, recording)
+    versions = InService(store, PROJECT, settings)
+    more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser, "mcp": mcp or {}}
+    app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions, **more))
+    sock = listen("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    running = asyncio.ensure_future(serve(app, sock, stop_timeout_s=1))
+    try:
+        # closed before the server stops, which waits for connections
+        async with httpx.AsyncClient(base_url=url, timeout=20) as http:
+            await _answers(http, running)
+            yield Proxy(url, app, store, versions, recorder, alias, http)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def _answers(http: httpx.AsyncClient, running: asyncio.Future[None]) -> None:
+    """The socket listens already, so the first request waits until it is served, or until serving failed."""
+    asked = asyncio.ensure_future(http.get("/healthz"))
+    either: set[asyncio.Future[Any]] = {asked, running}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        asked.cancel()
+        running.result()
+    (await asked).raise_for_status()

@@ -1,0 +1,109 @@
+"""Which version answers: what is live for new runs, what a run began on for its further turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recorder.registry.aliases import rollback, set_live
+from recorder.registry.replicas import report_replica
+from recorder.registry.versions import VersionView, allocate, mark
+from recorder.states import VersionState
+from recorder.store.database import Store
+from tests.proxy.fake_engine import FakeEngine
+from tests.proxy.running import BASE, PROJECT, Proxy, serving
+
+
+@pytest.fixture
+async def engine() -> Any:
+    async with FakeEngine() as running:
+        yield running
+
+
+@pytest.fixture
+async def proxy(store: Store, engine: FakeEngine) -> Any:
+    async with serving(store, engine) as running:
+        yield running
+
+
+async def release(proxy: Proxy, engine: FakeEngine) -> VersionView:
+    """Bring the next version of the alias into service."""
+    base = proxy.alias.live_version_id
+    assert base is not None
+    version = await allocate(proxy.store, proxy.alias.id, base)
+    for state in (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED):
+        version = await mark(proxy.store, version.id, state)
+    await holds(proxy, engine, BASE, version.engine_name)
+    await set_live(proxy.store, proxy.alias.id, version.id, why="promote")
+    await proxy.versions.refresh()
+    return version
+
+
+async def holds(proxy: Proxy, engine: FakeEngine, *loaded: str) -> None:
+    await report_replica(
+        proxy.store,
+        PROJECT,
+        engine.url,
+        base_model=BASE,
+        base_fingerprint="fingerprint",
+        state="up",
+        detail=None,
+        loaded=list(loaded),
+    )
+    await proxy.versions.refresh()
+
+
+async def answered_by(proxy: Proxy, path: str = "", **more: Any) -> str:
+    answer = await proxy.chat(path=path, **more)
+    assert answer.status_code == 200, answer.text
+    return answer.headers["x-hone-version"]
+
+
+async def test_a_run_stays_on_the_version_it_began_on(proxy: Proxy, engine: FakeEngine) -> None:
+    assert await answered_by(proxy, "/t/old") == "helpdesk@0"
+    assert await answered_by(proxy, "/g/group/t/1") == "helpdesk@0"
+    version = await release(proxy, engine)
+    assert await answered_by(proxy, "/t/old") == "helpdesk@0"
+    assert await answered_by(proxy, "/t/new") == "helpdesk@1"
+    assert await answered_by(proxy) == "helpdesk@1"
+    assert engine.requests[-1]["model"] == version.engine_name
+    calls = await proxy.calls()
+    assert [call["version"] for call in calls] == ["helpdesk@0"] * 3 + ["helpdesk@1"] * 2
+
+
+async def test_a_declared_group_stays_on_its_version_as_a_whole(proxy: Proxy, engine: FakeEngine) -> None:
+    declared = {"x-hone-group-size": "3"}
+    assert await answered_by(proxy, "/g/group/t/1", headers=declared) == "helpdesk@0"
+    await release(proxy, engine)
+    assert await answered_by(proxy, "/g/group/t/2", headers=declared) == "helpdesk@0"
+    assert await answered_by(proxy, "/g/other/t/1", headers=declared) == "helpdesk@1"
+
+
+async def test_a_version_by_name_answers_whatever_is_live(proxy: Proxy, engine: FakeEngine) -> None:
+    await release(proxy, engine)
+    assert await answered_by(proxy, model="helpdesk@0") == "helpdesk@0"
+    assert await answered_by(proxy, model="helpdesk@1") == "helpdesk@1"
+    assert await answered_by(proxy) == "helpdesk@1"
+
+
+async def test_a_rollback_moves_running_runs_at_once_and_they_are_mixed(proxy: Proxy, engine: FakeEngine) -> None:
+    await release(proxy, engine)
+    assert await answered_by(proxy, "/t/run") == "helpdesk@1"
+    await rollback(proxy.store, proxy.alias.id)
+    await proxy.versions.refresh()
+    for _ in range(2):
+        assert await answered_by(proxy, "/t/run") == "helpdesk@0"
+    run = (await proxy.http.get("/hone/v1/trajectories/run")).json()
+    assert (run["mixed"], run["version_id"]) == (True, proxy.alias.live_version_id)
+
+
+async def test_a_version_that_no_engine_holds_is_a_503(proxy: Proxy, engine: FakeEngine) -> None:
+    await release(proxy, engine)
+    await holds(proxy, engine, BASE)
+    answer = await proxy.chat(path="/t/new")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "no engine holds helpdesk@1 now" in answer.json()["error"]["message"]
+    assert engine.requests == []
+    gone = await proxy.chat(model="helpdesk@1")
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "model_not_found")

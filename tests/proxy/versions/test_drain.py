@@ -1,0 +1,281 @@
+"""The controller takes versions out of service when nobody holds them, and keeps engines that come and go loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from proxy.errors import NoReplica
+from proxy.versions.in_service import InService
+from recorder.capture.recorder import Recorder
+from recorder.registry import replicas
+from recorder.registry.aliases import ensure_alias, get_alias, rollback
+from recorder.registry.fingerprint import base_fingerprint
+from recorder.registry.versions import VersionView
+from recorder.settings import RecorderSettings
+from recorder.states import VersionState
+from recorder.store.database import Store
+from recorder.work import leases
+from tests.proxy import adapters
+from tests.proxy.adapters import make_adapter
+from tests.proxy.controlled import POLL, World, controlled, served, up
+from tests.proxy.scripted_engine import ScriptedEngine
+from tests.proxy.until import until
+
+pytestmark = pytest.mark.slow  # faults, and processes that end: left out of `make check`
+
+# --- pins, rollback, drain
+
+
+async def test_rollback_overrides_pins_at_once(world: World) -> None:
+    one, two = await world.live(), await world.live()
+    alias = await world.alias()
+    await until(lambda: served(world) == two.name)
+    assert world.versions.route(alias, pinned=two.id).version.id == two.id
+    await rollback(world.store, one.alias_id)
+    await until(lambda: served(world) == one.name)
+    route = world.versions.route(alias, pinned=two.id)
+    assert (route.version.id, route.moved) == (one.id, True)
+    assert world.engine.loads().count(one.engine_name) == 1  # it was kept for exactly this
+
+
+async def test_what_nobody_holds_is_unloaded_and_its_folder_stays(world: World) -> None:
+    first = await world.live()
+    await world.live()
+    third = await world.live()
+    await until(lambda: first.engine_name not in world.engine.adapters)
+    assert third.engine_name in world.engine.adapters
+    assert first.path is not None
+    assert Path(first.path).is_dir()
+
+
+async def test_a_pinned_version_is_kept_until_its_run_ends(world: World) -> None:
+    first = await world.live()
+    await until(lambda: served(world) == first.name)
+    run = await world.run_pinned_to(first)
+    await world.live()
+    third = await world.live()
+    await until(lambda: served(world) == third.name)
+    alias = await world.alias()
+    assert not world.versions.route(alias, pinned=first.id).moved
+    assert first.engine_name not in world.engine.unloads()
+    recorder = Recorder(world.store, RecorderSettings())
+    await recorder.start()
+    await recorder.close("default", run)
+    await recorder.stop()
+    await until(lambda: first.engine_name in world.engine.unloads())
+
+
+async def test_past_the_slots_the_oldest_pin_moves_to_live(make_world: Callable[..., Any]) -> None:
+    async with make_world(max_loras=3) as world:
+        first = await world.live()
+        await world.run_pinned_to(first)
+        await world.live()
+        third = await world.live()
+        await until(lambda: first.engine_name not in world.engine.adapters)
+        await until(lambda: served(world) == third.name)
+        route = world.versions.route(await world.alias(), pinned=first.id)
+        assert (route.version.id, route.moved) == (third.id, True)
+
+
+async def test_unloading_waits_for_requests_in_flight_here_and_in_another_proxy(world: World) -> None:
+    first = await world.live()
+    other = InService(world.store, "default", POLL)
+    await other.start()
+    alias = await world.alias()
+    await until(lambda: served(world) == first.name)
+    await until(lambda: other.route(alias).version.id == first.id)
+    async with AsyncExitStack() as there:
+        with world.versions.hold(world.versions.route(alias)):
+            there.enter_context(other.hold(other.route(alias)))
+            await world.live()
+            third = await world.live()
+            # off offer everywhere, so that no new request can reach it …
+            await until(lambda: first.id not in {v.id for v in _routable(world.versions)})
+            await until(lambda: first.id not in {v.id for v in _routable(other)})
+        # … and still loaded, because one request of the other proxy is on its way
+        rounds = world.controller.rounds
+        await until(lambda: world.controller.rounds > rounds + 3)
+        assert first.engine_name in world.engine.adapters
+        assert third.engine_name in world.engine.adapters
+    await until(lambda: first.engine_name not in world.engine.adapters)
+    await other.stop()
+
+
+def _routable(versions: InService) -> list[VersionView]:
+    snapshot = versions.snapshot
+    return [v for v in snapshot.versions.values() if snapshot.has(v)]
+
+
+async def test_an_adapter_that_is_not_ours_is_left_alone(world: World) -> None:
+    world.engine.adapters["theirs"] = "/their/folder"
+    rounds = world.controller.rounds
+    await world.live()
+    await until(lambda: world.controller.rounds > rounds + 3)
+    assert "theirs" in world.engine.adapters
+    assert world.engine.unloads() == []
+
+
+# --- engines that come and go
+
+
+async def test_a_restarted_engine_gets_its_versions_back_before_it_takes_requests(world: World) -> None:
+    first = await world.live()
+    await world.run_pinned_to(first)
+    second = await world.live()
+    await until(lambda: served(world) == second.name)
+    await world.engine.stop()
+    await until(lambda: up(world, 0))
+    world.engine.calls.clear()
+    await world.engine.start()
+    await until(lambda: up(world))
+    assert set(world.engine.loads()) == {first.engine_name, second.engine_name}
+    alias = await world.alias()
+    assert world.versions.route(alias).version.id == second.id
+    assert not world.versions.route(alias, pinned=first.id).moved
+
+
+async def test_a_second_replica_gets_every_version_too(store: Store, tmp_path: Path, engine: ScriptedEngine) -> None:
+    second = ScriptedEngine(key=engine.key)
+    await second.start()
+    async with controlled(store, tmp_path, engine, second) as world:
+        await until(lambda: up(world, 2))
+        version = await world.live()
+        assert engine.adapters == second.adapters == {version.engine_name: version.path}
+        await second.stop()
+        await until(lambda: up(world))
+        third = await world.live()
+        await second.start()
+        await until(lambda: third.engine_name in second.adapters)
+    await second.stop()
+
+
+async def test_a_stale_adapter_on_one_replica_rejects(store: Store, tmp_path: Path, engine: ScriptedEngine) -> None:
+    second = ScriptedEngine(key=engine.key)
+    second.stale = True
+    await second.start()
+    async with controlled(store, tmp_path, engine, second) as world:
+        await until(lambda: up(world, 2))
+        await world.becomes(await world.write(), VersionState.REJECTED)
+        assert engine.adapters == second.adapters == {}
+    await second.stop()
+
+
+async def test_a_wrong_key_is_named(store: Store, tmp_path: Path, engine: ScriptedEngine) -> None:
+    async with controlled(store, tmp_path, engine) as world:
+        await until(lambda: up(world))
+        engine.key = "another"
+        await until(lambda: up(world, 0))
+        (row,) = await replicas.list_replicas(store, "default")
+        assert row.detail is not None
+        assert "engine.api_key" in row.detail
+
+
+async def test_an_engine_that_serves_another_base_than_trained_on_takes_no_requests(
+    store: Store, tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    async with controlled(store, tmp_path, engine) as world:
+        await until(lambda: up(world))
+        await world.live()
+    engine.base_root = "/another/base"
+    async with controlled(store, tmp_path, engine) as world:
+        await until(
+            lambda: [r for r in world.versions.snapshot.replicas if r.detail and "versions trained on" in r.detail]
+        )
+        with pytest.raises(NoReplica):
+            world.versions.route(await get_alias(store, "default", "helpdesk"))
+
+
+async def test_a_local_base_is_known_by_its_files(store: Store, tmp_path: Path, engine: ScriptedEngine) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    save_file({"model.layers.0.self_attn.q_proj.weight": np.ones((8, 16), np.float32)}, base / "model.safetensors")
+    (base / "config.json").write_text("{}")
+    async with controlled(store, tmp_path, engine, base=str(base)) as world:
+        await until(lambda: up(world))
+        alias = await get_alias(store, "default", "helpdesk")
+        assert alias.base_fingerprint == base_fingerprint(base, "float32")
+        await world.live()
+        wrong = make_adapter(world.folder, "helpdesk@2", tensors=adapters.weights(width=17))
+        rejected = await world.becomes(await world.write(wrong), VersionState.REJECTED)
+        assert rejected.reason is not None
+        assert "the base's is [8, 16]" in rejected.reason
+
+
+async def test_a_base_served_elsewhere_has_a_fingerprint_that_says_so(world: World) -> None:
+    fingerprint = (await world.alias()).base_fingerprint
+    assert fingerprint is not None
+    assert fingerprint.startswith("engine-")
+
+
+# --- one proxy leads
+
+
+async def test_only_the_holder_of_the_lease_leads_and_another_takes_over(
+    store: Store, tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    async with controlled(store, tmp_path, engine) as first:
+        await until(lambda: up(first))
+        async with controlled(store, tmp_path, engine) as second:
+            (lease,) = await leases.holders(store, "default", leases.CONTROLLER)
+            assert lease.owner == first.versions.proxy_id
+            await until(lambda: up(second))
+            version = await second.live()
+            assert engine.loads() == [version.engine_name]
+            await until(lambda: served(second) == version.name)
+            assert second.controller.rounds == 0
+    async with controlled(store, tmp_path, engine) as third:
+        await third.live()
+        assert third.controller.rounds > 0
+
+
+async def test_engines_that_are_no_longer_configured_are_forgotten(
+    store: Store, tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    await replicas.report_replica(store, "default", "http://gone:1", state="up", loaded=["base"])
+    async with controlled(store, tmp_path, engine) as world:
+        await until(lambda: [r.url for r in world.versions.snapshot.replicas] == [engine.url])
+
+
+async def test_an_alias_that_is_new_in_the_settings_is_made(
+    store: Store, tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    await ensure_alias(store, "default", "older", "base", None)
+    async with controlled(store, tmp_path, engine) as world:
+        await until(lambda: set(world.versions.snapshot.aliases) == {"helpdesk", "older"})
+        await until(lambda: up(world))
+        assert world.versions.route(world.versions.snapshot.aliases["older"]).engine_model == "base"
+
+
+async def test_the_lease_is_kept_while_an_engine_takes_its_time(world: World) -> None:
+    (before,) = await leases.holders(world.store, "default", leases.CONTROLLER)
+    world.engine.load_gate.clear()
+    await world.write()
+    await until(lambda: bool(world.engine.loads()))
+
+    async def renewed() -> bool:
+        (now,) = await leases.holders(world.store, "default", leases.CONTROLLER)
+        return now.epoch == before.epoch and now.expires_at > before.expires_at
+
+    await until(renewed)
+    world.engine.load_gate.set()
+    await until(lambda: served(world) == "helpdesk@1")
+
+
+async def test_of_two_versions_written_at_once_the_newer_stays_live(make_world: Callable[..., Any]) -> None:
+    async with make_world() as world:
+        await world.engine.stop()
+        await until(lambda: up(world, 0))
+        one, two = await world.write(), await world.write()
+        await world.engine.start()
+        await world.becomes(two, VersionState.LIVE)
+        rounds = world.controller.rounds
+        await until(lambda: world.controller.rounds > rounds + 3)
+        assert await world.state(one) is VersionState.RETIRED
+        await until(lambda: served(world) == two.name)

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from recorder.content.trainable import LeftOut
+from recorder.reading.views import TrajectoryView
+from recorder.states import Purpose, TrajectoryState
+from tests.trainer.building import call, choice, group, trajectory
+from trainer.batch.rows import Basis
+from trainer.batch.weights import NotTrained, group_rows, weigh
+
+BASIS = Basis("base", ["v3", "v2", "v1", "v0"], max_age=2, max_tokens=1000)
+
+
+def member(name: str, sampled: int = 2, **overrides: Any) -> TrajectoryView:
+    turn = call(1, [1, 2], choice(list(range(10, 10 + sampled))), id=f"call_{name}")
+    return trajectory(turn, id=name, **overrides)
+
+
+def test_every_row_of_a_trajectory_gets_its_one_advantage_and_every_trajectory_the_same_weight() -> None:
+    two_rows = trajectory(call(1, [1, 2], choice([3, 4, 5])), call(2, [8, 9], choice([6])), id="a")
+    found = group_rows(group(two_rows, member("b", 1), member("c", 10)), {"a": 1.0, "b": 0.0, "c": 0.5}, BASIS)
+    assert found.code is None
+    assert found.trained == {"a", "b", "c"}
+    weighted = weigh([found])
+    assert [(one.row.trajectory_id, one.advantage) for one in weighted] == [
+        ("a", 0.5), ("a", 0.5), ("b", -0.5), ("c", 0.0),
+    ]  # fmt: skip
+    shares: dict[str, float] = {}
+    for one in weighted:
+        shares[one.row.trajectory_id] = shares.get(one.row.trajectory_id, 0) + one.weight * one.row.trained_tokens
+    assert shares == pytest.approx({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected", "told"),
+    [
+        ({"state": TrajectoryState.ERRORED}, "errored", True),
+        ({"state": TrajectoryState.ABANDONED}, "abandoned", True),
+        ({"state": TrajectoryState.SEALED_LATE}, "sealed-late", True),
+        ({"state": TrajectoryState.OPEN}, "open", True),
+        ({"purpose": Purpose.VAL}, LeftOut.PURPOSE, False),
+        ({"purpose": Purpose.NONE}, LeftOut.PURPOSE, True),
+        ({"selection": "not_selected"}, LeftOut.NOT_SELECTED, True),
+    ],
+)
+def test_who_is_not_a_usable_member_does_not_count_for_the_mean(
+    overrides: dict[str, Any], expected: str, told: bool
+) -> None:
+    """Nor is it told twice: the ledger has its reason since the group was closed."""
+    members = (member("a"), member("b"), member("c", **overrides))
+    found = group_rows(group(*members), {"a": 1.0, "b": 0.0, "c": 0.0}, BASIS)
+    assert found.advantages == {"a": 0.5, "b": -0.5}
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", expected)]
+    rows = [(row.object_kind, row.object_id, row.code) for row in found.ledger_rows()]
+    assert rows == ([] if told else [("trajectory", "c", expected)])
+
+
+@pytest.mark.parametrize("reward", [None, math.nan, math.inf, "absent"])
+def test_a_member_without_a_reward_is_left_out_and_never_gets_zero(reward: float | str | None) -> None:
+    rewards: dict[str, Any] = {"a": 1.0, "b": 0.0} | ({} if reward == "absent" else {"c": reward})
+    found = group_rows(group(member("a"), member("b"), member("c")), rewards, BASIS)
+    assert found.advantages == {"a": 0.5, "b": -0.5}
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", NotTrained.REWARD_MISSING)]
+
+
+def test_a_truncated_run_is_not_trained_and_still_counts_for_the_mean() -> None:
+    cut = trajectory(call(1, [1], choice([2], reason=LeftOut.TRUNCATED)), id="c")
+    found = group_rows(group(member("a"), member("b"), cut), {"a": 1.0, "b": 0.5, "c": 0.0}, BASIS)
+    assert found.advantages == {"a": 0.5, "b": 0.0, "c": -0.5}
+    assert found.trained == {"a", "b"}
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", LeftOut.TRUNCATED)]
+    assert sum(one.weight * one.row.trained_tokens for one in weigh([found])) == pytest.approx(1)
+
+
+def text_alone(name: str) -> TrajectoryView:
+    """A run that another provider's model answered: no ids, no version, no base."""
+    said = choice([], reason=LeftOut.IDS_MISSING, token_ids=None, logprobs=None)
+    unknown = {"version_id": None, "base_fingerprint": None, "prompt_token_ids": None}
+    return trajectory(call(1, [], said, id=f"call_{name}", **unknown), id=name)
+
+
+def test_runs_of_text_alone_are_left_out_of_a_group_whose_others_are_trained() -> None:
+    found = group_rows(group(member("a"), text_alone("b")), {"a": 1.0, "b": 0.0}, BASIS)
+    assert (found.code, found.trained) == (None, {"a"})
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("b", LeftOut.IDS_MISSING)]
+
+
+def test_a_group_of_text_alone_teaches_nothing_and_says_so() -> None:
+    found = group_rows(group(text_alone("a"), text_alone("b")), {"a": 1.0, "b": 0.0}, BASIS)
+    assert (found.code, list(found.rows)) == (LeftOut.IDS_MISSING, [])
+
+
+def test_choices_left_out_of_a_trained_trajectory_are_told_by_call() -> None:
+    mixed = trajectory(
+        call(1, [1], choice([2])), call(2, [1, 2, 3], choice([4], reason=LeftOut.STRUCTURED_OUTPUT)), id="a"
+    )
+    found = group_rows(group(mixed, member("b")), {"a": 1.0, "b": 0.0}, BASIS)
+    (row,) = found.ledger_rows()
+    assert (row.object_kind, row.object_id, row.code) == ("call", "call_2", LeftOut.STRUCTURED_OUTPUT)
+    assert row.detail == {"choice": 0, "trajectory": "a"}
+
+
+def test_a_group_in_which_all_did_equally_well_teaches_nothing() -> None:
+    found = group_rows(group(member("a"), member("b")), {"a": 0.5, "b": 0.5 + 1e-7}, BASIS)
+    assert (found.code, found.rows) == (NotTrained.ZERO_VARIANCE, ())
+    assert found.rewards == {"a": 0.5, "b": 0.5 + 1e-7}  # for the mean reward all the same
+
+
+def test_a_group_with_one_reward_has_too_few() -> None:
+    found = group_rows(group(member("a"), member("b")), {"a": 0.5, "b": None}, BASIS)
+    assert found.code == NotTrained.TOO_FEW
+
+
+def test_a_group_all_of_whose_tokens_are_too_old_says_so() -> None:
+    old = [trajectory(call(1, [1], choice([2]), version_id="v0"), id=name) for name in "ab"]
+    errored = [member(name, state=TrajectoryState.ERRORED) for name in "cde"]
+    found = group_rows(group(*old, *errored), {"a": 1.0, "b": 0.0}, BASIS)
+    assert (found.code, list(found.rows)) == (LeftOut.OVER_AGE, [])
+
+
+def test_choices_that_became_siblings_are_each_trained_once_and_told_by_their_own_trajectory_alone() -> None:
+    """One call with three choices, never continued: every sibling sees the call, and its own choice as its leaf."""
+
+    def sibling(own: int, reason: str | None = None) -> TrajectoryView:
+        reasons = [LeftOut.NOT_SELECTED if index != own else reason for index in range(3)]
+        shared = call(1, [1, 2], *(choice([10 + i], i, why) for i, why in enumerate(reasons)))
+        return trajectory(shared, id=f"t{own}", main_path=[("call_1", own)])
+
+    rewards = {"t0": 1.0, "t1": 0.0, "t2": 0.5}
+    found = group_rows(group(sibling(0), sibling(1), sibling(2)), rewards, BASIS)
+    assert [row.calls for row in found.rows] == [(("call_1", 0),), (("call_1", 1),), (("call_1", 2),)]
+    assert (list(found.left), list(found.skipped), found.ledger_rows()) == ([], [], [])
+    found = group_rows(group(sibling(0), sibling(1)), rewards, BASIS)  # nobody went on with the third
+    assert {(row.object_id, row.code, str(row.detail)) for row in found.ledger_rows()} == {
+        ("call_1", LeftOut.NOT_SELECTED, str({"choice": 2, "trajectory": name})) for name in ("t0", "t1")
+    }
+    found = group_rows(group(sibling(0), sibling(1), sibling(2, LeftOut.TRUNCATED)), rewards, BASIS)
+    assert [(row.object_kind, row.object_id, row.code) for row in found.ledger_rows()] == [
+        ("trajectory", "t2", LeftOut.TRUNCATED)
+    ]
+
+
+def test_a_run_whose_chosen_turn_was_cut_off_says_so_not_that_others_were_not_chosen() -> None:
+    choices = [choice([10 + i], i, LeftOut.NOT_SELECTED) for i in range(3)] + [choice([9], 3, LeftOut.TRUNCATED)]
+    cut = trajectory(call(1, [1, 2], *choices), id="c", main_path=[("call_1", 3)])
+    found = group_rows(group(member("a"), member("b"), cut), {"a": 1.0, "b": 0.0, "c": 0.5}, BASIS)
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", LeftOut.TRUNCATED)]
+
+
+def test_a_run_without_a_call_is_told() -> None:
+    found = group_rows(group(member("a"), member("b"), trajectory(id="c")), {"a": 1.0, "b": 0.0, "c": 0.0}, BASIS)
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", NotTrained.NOTHING_SAMPLED)]
+
+
+def test_the_order_of_groups_does_not_change_a_step() -> None:
+    first = group_rows(group(member("a"), member("b"), id="g1"), {"a": 1.0, "b": 0.0}, BASIS)
+    second = group_rows(group(member("c"), member("d"), id="g2"), {"c": 1.0, "d": 0.0}, BASIS)
+    assert [one.row.trajectory_id for one in weigh([second, first])] == ["a", "b", "c", "d"]

@@ -1,0 +1,443 @@
+"""Campaigns end to end: a real store, a real agent in its host, and the ring of `tests.trainer.ring` around them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from recorder.registry import keys, versions
+from recorder.states import CampaignState, VersionState
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.store.schema import attempts, groups, step_groups, trajectories
+from recorder.work import campaigns, leases
+from recorder.work.campaigns import CampaignView
+from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign, write_user_folder
+from trainer.agents import attempts as trainer_attempts
+from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, ScenariosInvalid, ServiceUnavailable
+
+pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
+
+World = Callable[..., AbstractAsyncContextManager[Ring]]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> dict[str, Any]:
+    return write_user_folder(tmp_path / "user")
+
+
+@pytest.fixture
+async def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+async def ring(data: Path, script: Script) -> AsyncIterator[Ring]:
+    async with Ring.running(data, script) as running:
+        yield running
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+async def rows(store: Store, table: Any, *where: Any) -> list[Any]:
+    async with store.read() as conn:
+        return list(await conn.execute(select(table).where(*where)))
+
+
+async def the_campaign(store: Store) -> CampaignView:
+    (campaign,) = await campaigns.list_campaigns(store, PROJECT)
+    return campaign
+
+
+async def test_a_campaign_climbs_from_version_to_version(
+    ring: Ring, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    ended = await run_campaign(data, ring.url, user, told)
+    assert (ended.reason, ended.steps, ended.version) == ("steps", 3, "helpdesk@3")
+    assert [step.version for step in told.steps()] == ["helpdesk@1", "helpdesk@2", "helpdesk@3"]
+    assert [step.sampled_by for step in told.steps()] == ["helpdesk@0", "helpdesk@1", "helpdesk@2"]
+    assert all(step.attempts == 8 and step.kl == 1e-7 and not step.failed for step in told.steps())
+    assert sum(ring.calls.values()) == len(ring.calls) == 3 * 8 + 2 * 3
+    assert (await the_campaign(ring.store)).state is CampaignState.FINISHED
+
+
+async def test_reward_is_the_mean_over_the_judged_attempts(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.skill = lambda number: 1.0
+    await run_campaign(data, ring.url, user | {"steps": 1}, told)
+    (step,) = told.steps()
+    assert (step.reward, step.success) == (1.0, None)
+    assert (step.version, step.trained, step.left_out) == ("helpdesk@0", 0, {"zero_variance": 2})
+    assert not step.failed  # nothing to learn is no fault
+
+
+@pytest.mark.parametrize("success", ["my_agent:solved", "checked"])
+async def test_success_is_measured_by_a_function_or_a_part_of_the_score(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told, success: str
+) -> None:
+    script.skill = lambda number: float(number > 0) or 0.5
+    ended = await run_campaign(data, ring.url, user | {"success": success, "steps": 2}, told)
+    assert told.steps()[1].success == told.steps()[1].reward == 1.0
+    assert told.steps()[0].success == told.steps()[0].reward
+    assert ended.success_after == 1.0
+    assert ended.versions == {"helpdesk@0": told.steps()[0].success, "helpdesk@1": 1.0}
+    before, after = told.validations()
+    assert (before.version, before.attempts, after.version, after.success) == ("helpdesk@0", 3, "helpdesk@1", 1.0)
+
+
+async def test_a_campaign_stops_at_its_target(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.skill = lambda number: 0.5 if number < 2 else 1.0
+    ended = await run_campaign(data, ring.url, user | {"steps": 9, "target": 1.0, "success": "my_agent:solved"}, told)
+    assert (ended.reason, ended.steps, ended.version) == ("target", 3, "helpdesk@2")
+
+
+async def test_a_campaign_stops_on_a_plateau_of_its_validations(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.skill = lambda number: 0.5
+    settings = user | {"steps": 9, "val_every": 1, "plateau_steps": 2, "plateau_delta": 1.0}
+    ended = await run_campaign(data, ring.url, settings, told)
+    assert (ended.reason, ended.steps) == ("plateau", 2)
+    assert [v.step for v in told.validations()] == [0, 1, 2]
+
+
+async def test_validation_is_never_trained_on(ring: Ring, data: Path, user: dict[str, Any], told: Told) -> None:
+    await run_campaign(data, ring.url, user | {"val_every": 1, "val_attempts": 2}, told)
+    purposes = {row.id: row.purpose for row in await rows(ring.store, trajectories)}
+    assert Counter(purposes.values()) == {"train": 24, "val": 24}
+    used = {row.group_id for row in await rows(ring.store, step_groups)}
+    members = await rows(ring.store, trajectories, trajectories.c.group_id.in_(used))
+    assert members
+    assert {row.purpose for row in members} == {"train"}
+    assert {row.origin for row in members} == {"campaign"}
+
+
+async def test_a_rejected_version_is_told_and_the_next_step_goes_on_from_the_old_one(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.reject = {1}
+    script.skill = lambda number: 0.5
+    await run_campaign(data, ring.url, user, told)
+    first, second, _ = told.steps()
+    assert (first.version, first.failed, second.version) == ("helpdesk@0", True, "helpdesk@2")
+    assert "helpdesk@1 was rejected: probe_failed; going on from helpdesk@0" in told.warnings()
+    assert (await versions.by_name(ring.store, PROJECT, "helpdesk@2")).parent_id == (
+        await versions.by_name(ring.store, PROJECT, "helpdesk@0")
+    ).id
+
+
+async def test_a_campaign_gives_up_when_version_after_version_is_rejected(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.reject = set(range(99))
+    script.skill = lambda number: 0.5
+    with pytest.raises(CampaignError, match=r"gave up after 2 failed steps in a row .* rejected: probe_failed"):
+        await run_campaign(data, ring.url, user | {"max_rejected": 2}, told)
+    campaign = await the_campaign(ring.store)
+    assert campaign.state is CampaignState.FAILED
+    assert "gave up" in (campaign.reason or "")
+
+
+async def test_a_version_that_nobody_promotes_is_told_with_its_state(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.promote = False
+    script.skill = lambda number: 0.5
+    with pytest.raises(CampaignError, match="helpdesk@1 is gated, and not in service"):
+        await run_campaign(data, ring.url, user | {"live_timeout_s": 0.3}, told)
+
+
+async def test_an_agents_exception_is_errored_and_its_group_goes_on_without(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.skill = lambda number: 0.5
+    await run_campaign(data, ring.url, user | {"agent": "my_agent:stubborn", "scenarios_per_step": 4, "steps": 1}, told)
+    (step,) = told.steps()
+    assert (step.attempts, step.errored) == (16, 4)
+    errored = await rows(ring.store, trajectories, trajectories.c.state == "errored")
+    assert {row.end_reason for row in errored if row.purpose == "train"} == {"agent_error"}
+    left = await rows(ring.store, groups, groups.c.state == "left_out", groups.c.reason == "too_few")
+    assert [row.declared_size for row in left if row.declared_size == 4] == [4]
+    failed = await rows(ring.store, attempts, attempts.c.state == "errored")
+    assert all("ValueError: I do not like twos" in row.error for row in failed)
+
+
+async def test_an_agents_exception_is_judged_where_that_is_asked_for(
+    ring: Ring, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    settings = user | {"agent": "my_agent:stubborn", "scenarios_per_step": 4, "steps": 1, "on_agent_error": "judge"}
+    await run_campaign(data, ring.url, settings, told)
+    ended = await rows(ring.store, trajectories, trajectories.c.end_reason == "agent_error")
+    assert {row.state for row in ended} == {"completed"}
+    assert not await rows(ring.store, groups, groups.c.state == "left_out", groups.c.reason == "too_few")
+
+
+async def test_an_attempt_the_agent_spoilt_is_a_failure_of_its_version(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.skill = lambda number: 1.0
+    settings = user | {"agent": "my_agent:stubborn", "success": "my_agent:solved", "steps": 1}
+    await run_campaign(data, ring.url, settings, told)
+    assert told.validations()[0].success == pytest.approx(2 / 3)
+
+
+async def test_an_agent_that_never_calls_its_model_is_told_how_to(
+    ring: Ring, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    with pytest.raises(CampaignError, match=r"all 3 attempts of step 0 failed \(no_call 3\).*task\.base_url"):
+        await run_campaign(data, ring.url, user | {"agent": "my_agent:silent"}, told)
+
+
+async def test_the_engines_faults_are_run_again_and_leave_full_groups(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer_attempts, "FAULT_PAUSE_S", 0.0)
+    script.fail = lambda call: call in (2, 5)
+    script.skill = lambda number: 0.5
+    await run_campaign(data, ring.url, user | {"steps": 1, "val_scenarios": None}, told)
+    (step,) = told.steps()
+    assert (step.errored, step.failed) == (0, False)
+    states = Counter(row.state for row in await rows(ring.store, trajectories))
+    assert states == {"completed": 8, "abandoned": 2}
+    tries = Counter(row._mapping["try"] for row in await rows(ring.store, attempts))
+    assert tries == {0: 8, 1: 2}
+
+
+async def test_an_engine_that_stays_broken_ends_the_attempt_errored(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer_attempts, "FAULT_PAUSE_S", 0.0)
+    script.fail = lambda call: True
+    with pytest.raises(CampaignError, match=r"harness_fault 8.*the engine died"):
+        await run_campaign(data, ring.url, user | {"val_scenarios": None, "harness_retries": 1}, told)
+    ended = Counter(row.end_reason for row in await rows(ring.store, trajectories, trajectories.c.state == "errored"))
+    assert ended == {"harness_fault": 8}
+
+
+async def test_a_group_that_could_not_be_scored_is_told_and_waited_for(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.judge_fails = {f"train-{i}" for i in range(4)}
+    script.skill = lambda number: 0.5
+    await run_campaign(data, ring.url, user | {"steps": 1, "val_scenarios": None}, told)
+    assert sum("could not be scored (judge_down: no route to the judge)" in text for text in told.warnings()) == 2
+    assert not told.steps()[0].failed
+
+
+async def test_a_step_goes_on_without_groups_that_get_no_score_in_time(
+    data: Path, user: dict[str, Any], told: Told
+) -> None:
+    async with Ring.running(data, Script(judge=False)) as ring:
+        await leases.acquire(ring.store, PROJECT, "judge:idle", "idle", 600)
+        settings = user | {"val_scenarios": None, "judge_timeout_s": 0.2, "max_rejected": 1}
+        with pytest.raises(CampaignError, match="no group was scored"):
+            await run_campaign(data, ring.url, settings, told)
+        assert any("goes on without 2 of 2 groups" in text for text in told.warnings())
+
+
+async def test_a_campaign_that_was_killed_goes_on_and_repeats_nothing(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.skill = lambda number: 0.5
+    script.hold, script.hold_after, script.hold_at_once = asyncio.Event(), 3 + 8 + 5, 2  # amid the second step
+    settings = user | {"concurrency": 2, "steps": 2}
+    killed = await _start_elsewhere(data, ring.url, settings)
+    await ring.reached_hold.wait()
+    os.kill(killed.pid, signal.SIGKILL)
+    await asyncio.to_thread(killed.wait)
+    before = {row.id: row for row in await rows(ring.store, attempts)}
+    done = {id_ for id_, row in before.items() if row.state == "done"}
+    assert len(done) == 3 + 8 + 4
+    script.hold.set()
+    ended = await run_campaign(data, ring.url, settings, told)
+    assert ended.steps == 2
+    after = {row.id: row for row in await rows(ring.store, attempts)}
+    assert {id_: after[id_] for id_ in done} == {id_: before[id_] for id_ in done}
+    running = [row for row in before.values() if row.state == "running"]
+    assert [after[row.id].state for row in running] == ["abandoned"] * 2
+    again = [row for row in after.values() if row._mapping["try"] == 1]
+    assert sorted(row.trajectory_external_id for row in again) == sorted(
+        f"{r.trajectory_external_id}~1" for r in running
+    )
+    assert [step.step for step in told.steps()] == [2]  # the first was written down before
+    assert len(await campaigns.list_campaigns(ring.store, PROJECT)) == 1
+    assert Counter(row.state for row in after.values()) == {"done": 3 + 16 + 3, "abandoned": 2}
+
+
+async def _start_elsewhere(data: Path, url: str, settings: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """`hone train` in a process of its own, which can be killed."""
+    given = {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
+    program = f"""
+        import asyncio
+        from pathlib import Path
+        from tests.trainer.ring import Told, run_campaign
+
+        asyncio.run(run_campaign(Path({str(data)!r}), {url!r}, {given!r}, Told()))
+    """
+    root = Path(__file__).parents[3]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    return await asyncio.to_thread(
+        subprocess.Popen, [sys.executable, "-c", textwrap.dedent(program)], cwd=root, env=env
+    )
+
+
+async def test_a_step_whose_version_was_live_before_the_kill_is_not_trained_again(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.skill = lambda number: 0.5
+
+    async def dies(*_: object) -> None:
+        raise asyncio.CancelledError  # as a signal would, just before the step is written down
+
+    settings = user | {"steps": 1, "val_scenarios": None}
+    with monkeypatch.context() as patched:
+        patched.setattr("trainer.campaign.loop.Campaign._write_down", dies)
+        with pytest.raises(asyncio.CancelledError):
+            await run_campaign(data, ring.url, settings, told)
+    assert (await the_campaign(ring.store)).state is CampaignState.STOPPED
+    ended = await run_campaign(data, ring.url, settings, told)
+    assert (ended.version, len(ring.calls)) == ("helpdesk@1", 8)
+    assert len(await versions.get_versions(ring.store, PROJECT, list(VersionState))) == 2
+
+
+async def test_a_stopped_campaign_is_gone_on_with_by_name_from_the_store_alone(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.hold, script.hold_after = asyncio.Event(), 5
+    running = asyncio.create_task(run_campaign(data, ring.url, user | {"name": "mine", "steps": 1}, told))
+    await ring.reached_hold.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    script.hold.set()
+    user["scenarios"].unlink()
+    ended = await run_campaign(data, ring.url, {"steps": 2}, told, resume="mine")
+    assert (ended.campaign, ended.steps) == ("mine", 2)
+
+
+async def test_only_an_unfinished_campaign_can_be_resumed(
+    ring: Ring, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    await run_campaign(data, ring.url, user | {"steps": 1}, told)
+    with pytest.raises(CampaignError, match="'train' cannot be gone on with: it is finished"):
+        await run_campaign(data, ring.url, {}, told, resume="train")
+    with pytest.raises(CampaignError, match=r"there is no such campaign\. Unfinished: none"):
+        await run_campaign(data, ring.url, {}, told, resume="other")
+
+
+async def test_a_finished_campaign_of_the_same_name_is_no_reason_not_to_begin_another(
+    ring: Ring, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    for _ in range(2):
+        await run_campaign(data, ring.url, user | {"steps": 1}, told)
+    assert len(await campaigns.list_campaigns(ring.store, PROJECT)) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [({"group_size": 3}, "group_size 4 → 3"), ({"scenarios": "other"}, "the train scenarios")]
+)
+async def test_an_unfinished_campaign_is_not_gone_on_with_in_another_shape(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told, change: dict[str, Any], said: str
+) -> None:
+    script.reject, script.skill = set(range(99)), lambda number: 0.5
+    settings = user | {"max_rejected": 1, "name": "mine", "val_scenarios": None}
+    with pytest.raises(CampaignError, match="gave up"):
+        await run_campaign(data, ring.url, settings, told)
+    if "scenarios" in change:
+        change = {"scenarios": user["val_scenarios"]}
+    with pytest.raises(CampaignError, match=said):
+        await run_campaign(data, ring.url, settings | change, told)
+    script.reject = set()
+    ended = await run_campaign(data, ring.url, settings | change, told, fresh=True)
+    assert ended.reason == "steps"
+
+
+async def test_a_campaign_runs_in_one_process_only(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any]
+) -> None:
+    script.hold, script.hold_after = asyncio.Event(), 1
+    first = asyncio.create_task(run_campaign(data, ring.url, user, Told()))
+    await ring.reached_hold.wait()
+    with pytest.raises(CampaignBusy, match="another process runs campaign 'train'"):
+        await run_campaign(data, ring.url, user, Told())
+    script.hold.set()
+    assert (await first).reason == "steps"
+
+
+async def test_where_keys_are_asked_for_the_agent_gets_one_that_is_revoked_at_the_end(
+    ring: Ring, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    await keys.mint(ring.store, PROJECT, "mine", ["admin"])
+    (user["cwd"] / "curious.py").write_text(
+        "from my_agent import run as ask\n\nasync def run(task):\n    await ask(task)\n"
+        "    with open('key', 'w') as file:\n        file.write(task.api_key)\n"
+    )
+    await run_campaign(data, ring.url, user | {"agent": "curious:run", "steps": 1}, told)
+    secret = (user["cwd"] / "key").read_text()
+    assert secret.startswith("hone_")
+    assert await keys.verify(ring.store, secret) is None
+    (minted,) = [key for key in await keys.list_keys(ring.store, PROJECT) if key.name.startswith("campaign ")]
+    assert minted.scopes == {keys.Scope.INFER}
+
+
+async def test_what_cannot_work_is_told_before_any_attempt(
+    ring: Ring, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    with pytest.raises(AgentUnusable, match="No module named 'nothing'"):
+        await run_campaign(data, ring.url, user | {"agent": "nothing:run"}, told)
+    with pytest.raises(CampaignError, match="no agent"):
+        await run_campaign(data, ring.url, user | {"agent": None}, told)
+    with pytest.raises(CampaignError, match="no scenarios"):
+        await run_campaign(data, ring.url, user | {"scenarios": None}, told)
+    with pytest.raises(ScenariosInvalid, match="cannot be read"):
+        await run_campaign(data, ring.url, user | {"scenarios": Path("/nowhere.jsonl")}, told)
+    with pytest.raises(ServiceUnavailable, match=r"no proxy answers at http://127\.0\.0\.1:9/healthz"):
+        await run_campaign(data, "http://127.0.0.1:9", user, told)
+    assert not ring.calls
+
+
+async def test_every_step_is_in_the_ledger_as_it_was_told(
+    ring: Ring, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    await run_campaign(data, ring.url, user | {"steps": 2}, told)
+    campaign = await the_campaign(ring.store)
+    entries = await ledger.of(ring.store, "campaign", campaign.id)
+    assert [entry.code for entry in entries] == ["validation", "step", "step", "validation"]
+    assert [e.detail["version"] for e in entries if e.code == "step" and e.detail] == [s.version for s in told.steps()]
+
+
+async def test_events_are_kept_in_the_data_folder_whatever_is_shown(
+    ring: Ring, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    for steps in (1, 2):
+        await run_campaign(data, ring.url, user | {"steps": steps, "name": "mine", "success": "checked"}, told)
+    lines = [json.loads(line) for line in (data / "campaigns/mine/events.jsonl").read_text().splitlines()]
+    kinds = [line["event"] for line in lines if line["event"] != "said"]
+    assert kinds == ["validated", "step", "validated", "ended", "validated", "step", "step", "validated", "ended"]
+    assert lines[-1] == {"event": "ended", **asdict(told.events[-1])}
+    assert (lines[-1]["attempts_before"], lines[-1]["attempts_after"]) == (3, 3)

@@ -1,0 +1,169 @@
+"""Learning from live traffic: when a step is due, and what is said while none is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import update
+
+from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
+from recorder.groups import closing
+from recorder.ids import new_id
+from recorder.states import CallState, Confidence, GroupState, Purpose
+from recorder.store.schema import groups as groups_table
+from recorder.work import claims, leases
+from recorder.work.claims import GroupClaim
+from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, ScriptedTrainer, Told
+from trainer.errors import StepFailed
+from trainer.programs.learner import Learner, waits_for
+from trainer.progress import Status
+from trainer.settings import TrainerSettings
+from trainer.step.report import StepReport
+
+
+@pytest.fixture
+async def ring(tmp_path: Path) -> AsyncIterator[Ring]:
+    async with Ring.running(tmp_path / "data", Script(judge=False)) as running:
+        yield running
+
+
+async def live_group(ring: Ring, name: str, rewards: Sequence[float], purpose: Purpose = Purpose.TRAIN) -> str:
+    """A scored group of live runs."""
+    group_id = None
+    members: list[str] = []
+    for number in range(len(rewards)):
+        address = Address(str(number), name, len(rewards), purpose, done=True)
+        request = Request("chat", "/v1/chat/completions", ALIAS, False, [{"role": "user", "content": name}], None, None,
+                          {}, new_id("b").encode()[-16:], Sampling())  # fmt: skip
+        ref = await ring.recorder.trajectory_at(PROJECT, ring.alias.id, address, request, ring.alias.live_version_id)
+        said = SampledChoice(0, {"role": "assistant", "content": f"{number}"}, [4], [-0.1], "stop")
+        now = time.time()
+        turn = Turn(new_id("call"), PROJECT, address, Attribution("path", Confidence.STATED, ref), request,
+                    CallState.COMPLETE, ring.alias.id, ring.alias.live_version_id, None, [1, 2], [said], None, None,
+                    200, None, now, now, now)  # fmt: skip
+        await ring.recorder.commit(turn)
+        group_id = ref.group_id
+        members.append(ref.id)
+    assert group_id is not None
+    claim = await claims.claim_one_for_judging(ring.store, group_id, "judge", 60)
+    assert claim is not None
+    await score(ring, claim, dict(zip(members, rewards, strict=True)))
+    return group_id
+
+
+async def score(ring: Ring, claim: GroupClaim, rewards: dict[str, float]) -> None:
+    from recorder.work.scores import NewPart, NewScore, record_score
+
+    parts = [NewPart(member, "reward", value) for member, value in rewards.items()]
+    await record_score(ring.store, claim, NewScore("recipe", parts=parts))
+
+
+@asynccontextmanager
+async def learning(ring: Ring, told: Told, trainer: ScriptedTrainer, **settings: int) -> AsyncIterator[None]:
+    learner = Learner(ring.store, ring.alias, TrainerSettings.model_validate(settings), trainer, told)
+    task = asyncio.create_task(learner.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    while not await holds():
+        await asyncio.sleep(0.01)
+
+
+async def test_a_step_begins_when_enough_scored_groups_wait(ring: Ring) -> None:
+    told = Told()
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), min_groups=2):
+        await live_group(ring, "first", [0.0, 1.0])
+        await until(lambda: said(told, "for 2 scored groups; there is: 1 scored"))
+        assert not told.steps()
+        await live_group(ring, "second", [1.0, 0.0])
+        await until(lambda: done(told, 1))
+    (step,) = told.steps()
+    assert (step.version, step.trained) == (f"{ALIAS}@1", 2)
+    assert not await closing.counts(ring.store, ring.alias.id)
+
+
+async def test_a_step_holds_no_more_groups_than_it_may(ring: Ring) -> None:
+    told = Told()
+    for name in ("a", "b", "c"):
+        await live_group(ring, name, [0.0, 1.0])
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), max_groups=2):
+        await until(lambda: done(told, 2))
+    assert [step.trained for step in told.steps()] == [2, 1]
+
+
+async def test_groups_of_campaigns_and_other_purposes_are_left_alone(ring: Ring) -> None:
+    told = Told()
+    await live_group(ring, "eval", [0.0, 1.0], Purpose.EVAL)
+    of_campaign = await live_group(ring, "campaign", [0.0, 1.0])
+    async with ring.store.write() as conn:
+        await conn.execute(update(groups_table).where(groups_table.c.id == of_campaign).values(campaign_id="camp"))
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
+        await until(lambda: said(told, "for 1 scored group; there is: no group yet"))
+        await live_group(ring, "live", [0.0, 1.0])
+        await until(lambda: done(told, 1))
+    assert await closing.counts(ring.store, ring.alias.id, "camp") == {GroupState.SCORED: 1}
+
+
+async def test_a_failed_step_is_told_and_the_learner_goes_on(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.programs.learner.FAILURE_PAUSE_S", 0.0)
+
+    class FailsOnce(ScriptedTrainer):
+        failed = False
+
+        async def train_once(self, claimed: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
+            if self.failed:
+                return await super().train_once(claimed, campaign_id=campaign_id)
+            self.failed = True
+            for claim in claimed:
+                await claims.give_back(self._store, claim)
+            raise StepFailed("the loss was nan")
+
+    told = Told()
+    await live_group(ring, "a", [0.0, 1.0])
+    async with learning(ring, told, FailsOnce(ring.store, ring.alias)):
+        await until(lambda: done(told, 1))
+    assert told.warnings() == ["the step failed: the loss was nan"]
+
+
+async def test_a_learner_without_a_judge_says_so(ring: Ring) -> None:
+    told = Told()
+    group = await live_group(ring, "a", [0.0, 1.0])
+    claim = await claims.claim_one_for_judging(ring.store, group, "judge", 60)
+    assert claim is not None
+    await claims.give_back(ring.store, claim)
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
+        await until(lambda: said(told, "for 1 scored group; there is: 1 ready for the judge; no judge runs: "
+                                       "start one with `hone judge`"))  # fmt: skip
+    await leases.acquire(ring.store, PROJECT, "judge:here", "here", 60)
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
+        await until(lambda: said(told, "for 1 scored group; there is: 1 ready for the judge"))
+
+
+async def said(told: Told, detail: str) -> bool:
+    return any(isinstance(event, Status) and event.detail == detail for event in told.events)
+
+
+async def done(told: Told, steps: int) -> bool:
+    return len(told.steps()) == steps
+
+
+@given(st.dictionaries(st.sampled_from(GroupState), st.integers(0, 99)), st.integers(1, 9))
+def test_what_is_waited_for_names_every_group_on_its_way(counts: dict[GroupState, int], min_groups: int) -> None:
+    text = waits_for(counts, min_groups)
+    assert text.startswith(f"for {min_groups} scored group")
+    for state in (GroupState.OPEN, GroupState.READY, GroupState.JUDGING, GroupState.UNSCORED, GroupState.SCORED):
+        if counts.get(state):
+            assert f"{counts[state]} " in text

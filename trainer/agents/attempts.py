@@ -1,0 +1,205 @@
+"""Running a campaign's attempts: claimed from the store, run by the agent, and ended there by whose fault it was.
+
+Owns: how many run at once, an attempt's address and environment, the difference between the agent's faults and
+everybody else's, running again what was not the agent's fault. Refuses: which attempts there are
+(`trainer.campaign.sampling`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any
+
+from recorder.states import AttemptState, CallState, TrajectoryState
+from recorder.store.database import Store
+from recorder.work.attempts import AttemptView, LastCall, claim_attempts, finish_attempts, last_calls
+from recorder.work.attempts import Ending as StoredEnding
+from trainer.agents.agent import Agent, Ending, Outcome
+from trainer.agents.batcher import Batcher
+from trainer.campaign_settings import CampaignSettings
+
+log = logging.getLogger(__name__)
+
+# After a fault of the engine or the network: long enough that a restart can begin, so that waiting for it makes sense.
+FAULT_PAUSE_S = 2.0
+NO_CALL = (
+    "the agent ended without a single model call at its address: it must use task.base_url, "
+    "or OPENAI_BASE_URL as it is while the function or command runs"
+)
+
+
+class EndReason(StrEnum):
+    """Why an attempt's trajectory did not simply complete: its `end_reason`."""
+
+    AGENT_ERROR = "agent_error"
+    AGENT_TIMEOUT = "agent_timeout"
+    NO_CALL = "no_call"
+    HARNESS_FAULT = "harness_fault"
+
+
+AGENTS_OWN = frozenset({EndReason.AGENT_ERROR, EndReason.AGENT_TIMEOUT, EndReason.NO_CALL})
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the agent finds its model: the proxy's URL without `/v1`, a key, the alias's name."""
+
+    url: str
+    api_key: str
+    model: str
+
+    def of(self, attempt: AttemptView) -> str:
+        """The address of one attempt."""
+        return f"{self.url}/g/{attempt.group_external_id}/t/{attempt.trajectory_external_id}/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One attempt that is over. `reason` None: it completed. `again`: it is planned once more."""
+
+    attempt: AttemptView
+    reason: EndReason | None
+    error: str | None
+    again: bool
+
+
+class AttemptRunner:
+    """Runs attempts of one campaign."""
+
+    def __init__(
+        self,
+        store: Store,
+        agent: Agent,
+        endpoint: Endpoint,
+        settings: CampaignSettings,
+        owner: str,
+        recovered: Callable[[], Awaitable[object]],
+    ) -> None:
+        self._store = store
+        self._agent = agent
+        self._endpoint = endpoint
+        self._settings = settings
+        self._owner = owner
+        self._recovered = recovered  # returns when proxy and engine are there (again)
+        self._faults: Counter[tuple[str, int]] = Counter()  # of the services, by attempt
+        # The store's cost is per transaction: attempts that end together are ended together.
+        self._endings = Batcher(self._end)
+
+    async def run_all(self, campaign_id: str, on_end: Callable[[Ended], None]) -> None:
+        """Run every attempt of a campaign that waits, at most `concurrency` at a time, until none is left.
+
+        Raises `AgentUnusable` if the agent cannot be run at all, `ServiceUnavailable` if the services stay away.
+        """
+        running: set[asyncio.Task[Ended]] = set()
+        more = True
+        try:
+            while more or running:
+                if more and (room := self._settings.concurrency - len(running)):
+                    claimed = await claim_attempts(
+                        self._store, campaign_id, self._owner, self._settings.lease_s, limit=room
+                    )
+                    more = len(claimed) == room
+                    running |= {asyncio.create_task(self._attempt(attempt)) for attempt in claimed}
+                if running:
+                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    for ended in await asyncio.gather(*done, return_exceptions=True):
+                        if isinstance(ended, BaseException):
+                            raise ended  # what stops one attempt in this way stops all
+                        on_end(ended)
+                        more = more or ended.again
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            await self._endings.idle()
+
+    async def _attempt(self, attempt: AttemptView) -> Ended:
+        if faults := self._faults[attempt.group_external_id, attempt.number]:
+            await asyncio.sleep(FAULT_PAUSE_S * faults)
+            await self._recovered()
+        outcome = await self._agent.run(
+            task(attempt, self._endpoint), environment(attempt, self._endpoint), self._settings.attempt_timeout_s
+        )
+        return await self._endings.do((attempt, outcome))
+
+    async def _end(self, batch: Sequence[tuple[AttemptView, Outcome]]) -> list[Ended]:
+        last = await last_calls(self._store, [attempt.trajectory_id for attempt, _ in batch])
+        over = [self._judged(attempt, outcome, last.get(attempt.trajectory_id)) for attempt, outcome in batch]
+        endings = [self._ending(ended, outcome) for ended, (_, outcome) in zip(over, batch, strict=True)]
+        for attempt in await finish_attempts(self._store, endings):
+            # This program stood still for longer than its lease: the attempt was planned anew, and this one is nothing.
+            log.warning("attempt %s was taken over while it ran", attempt.id)
+        return over
+
+    def _judged(self, attempt: AttemptView, outcome: Outcome, last: LastCall | None) -> Ended:
+        reason, error = whose_fault(outcome, last)
+        if reason is EndReason.HARNESS_FAULT and outcome.ending is not Ending.LOST:
+            self._faults[attempt.group_external_id, attempt.number] += 1
+        again = reason is EndReason.HARNESS_FAULT and attempt.try_number < self._settings.harness_retries
+        return Ended(attempt, reason, error, again)
+
+    def _ending(self, ended: Ended, outcome: Outcome) -> StoredEnding:
+        agents = ended.reason in {EndReason.AGENT_ERROR, EndReason.AGENT_TIMEOUT}
+        judged = agents and self._settings.on_agent_error == "judge"
+        return StoredEnding(
+            ended.attempt,
+            AttemptState.ERRORED if ended.reason else AttemptState.DONE,
+            outcome.answer,
+            ended.error,
+            trajectory_state=TrajectoryState.COMPLETED if judged else None,
+            reason=ended.reason,
+            retry=ended.again,
+        )
+
+
+def whose_fault(outcome: Outcome, last: LastCall | None) -> tuple[EndReason | None, str | None]:
+    """Why an attempt is not simply complete, if so, from how its host saw it end and from its last recorded call."""
+    if outcome.ending is Ending.LOST:
+        return EndReason.HARNESS_FAULT, outcome.error
+    fault = engine_fault(last) or (outcome.error if outcome.network else None)
+    if fault is not None:
+        return EndReason.HARNESS_FAULT, fault
+    if outcome.ending is Ending.TIMEOUT:
+        return EndReason.AGENT_TIMEOUT, outcome.error or "it took longer than campaign.attempt_timeout_s"
+    if outcome.ending is Ending.ERROR:
+        return EndReason.AGENT_ERROR, outcome.error
+    return (EndReason.NO_CALL, NO_CALL) if last is None else (None, None)
+
+
+def engine_fault(last: LastCall | None) -> str | None:
+    """What was wrong with a run's last call, unless the engine refused it: an unfit request is the agent's doing."""
+    if last is None or last.state is not CallState.ERRORED:
+        return None
+    if last.http_status is not None and last.http_status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return None
+    return f"the last call failed: {last.error or last.http_status}"
+
+
+def task(attempt: AttemptView, endpoint: Endpoint) -> dict[str, Any]:
+    """What an agent function is called with."""
+    return {
+        "id": attempt.trajectory_id,
+        "scenario_id": attempt.scenario.external_id,
+        "input": attempt.scenario.input,
+        "base_url": endpoint.of(attempt),
+        "api_key": endpoint.api_key,
+        "model": endpoint.model,
+    }
+
+
+def environment(attempt: AttemptView, endpoint: Endpoint) -> dict[str, str]:
+    """What an agent finds in its environment."""
+    return {
+        "OPENAI_BASE_URL": endpoint.of(attempt),
+        "OPENAI_API_KEY": endpoint.api_key,
+        "HONE_MODEL": endpoint.model,
+        "HONE_TASK_ID": attempt.trajectory_id,
+        "HONE_TASK_INPUT": json.dumps(attempt.scenario.input),
+    }

@@ -1,0 +1,205 @@
+"""Adapters on disk: written once, checked before anyone may see them, never changed.
+
+Owns: the layout of a version's directory, its manifest, and the checks an adapter must pass to be served.
+Refuses: the store, the engine, what makes an adapter good.
+
+    <slug>@<number>-<first 12 of the manifest's sha256>/
+        adapter_model.safetensors   LoRA matrices, float32, named as PEFT names them
+        adapter_config.json         PEFT's configuration, only what every engine knows
+        probe.json                  contexts that tell this version from its parent (`trainer.artifacts.probe`)
+        manifest.json               sha256 of the three above, alias, number, parent, base, rank
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from recorder.registry.versions import slug
+from trainer.artifacts import durable
+from trainer.errors import AdapterInvalid
+
+WEIGHTS = "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+PROBE = "probe.json"
+MANIFEST = "manifest.json"
+
+_MATRIX = re.compile(r"(?P<module>base_model\.model\..+)\.lora_(?P<side>[AB])\.weight")
+# What vLLM refuses or, worse, ignores: each must be absent or false.
+_REFUSED = (
+    "use_dora", "lora_bias", "modules_to_save", "alora_invocation_tokens", "layer_replication", "use_bdlora",
+    "use_qalora", "rank_pattern", "alpha_pattern", "trainable_token_indices", "fan_in_fan_out", "use_rslora",
+)  # fmt: skip
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class LoraShape:
+    """What of a LoRA the files must say: its rank, its scale, and the modules it is on."""
+
+    rank: int
+    alpha: float
+    modules: tuple[str, ...]  # last parts of the modules' names: q_proj, down_proj …
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a version comes from. `parent` is the parent's name (helpdesk@3)."""
+
+    alias: str
+    number: int
+    parent: str
+    base: str
+    base_fingerprint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version's directory, complete and durable. The engine's name for it is the directory's name."""
+
+    path: Path
+    manifest_sha256: str
+
+    @property
+    def engine_name(self) -> str:
+        """What the engine is asked for."""
+        return self.path.name
+
+
+def publish(
+    adapters: Path, origin: Origin, lora: LoraShape, state: Mapping[str, Tensor], shapes: Shapes, probe: Any
+) -> Published:
+    """Write a version's directory into `adapters`, check it, and let it appear under its name in one rename.
+
+    `state` and `shapes` are tensors and their expected shapes by name. Raises `AdapterInvalid`; then nothing is left.
+    """
+    with durable.unfinished_folder(adapters, slug(origin.alias)) as folder:
+        save_file(dict(state), folder / WEIGHTS, metadata={"format": "pt"})
+        _write_json(folder / CONFIG, _config(origin, lora))
+        _write_json(folder / PROBE, probe)
+        hashes = {name: durable.sha256(folder / name) for name in (WEIGHTS, CONFIG, PROBE)}
+        manifest = {"files": hashes, **asdict(origin), "rank": lora.rank, "created_at": time.time()}
+        _write_json(folder / MANIFEST, manifest)
+        check(folder, shapes, lora.rank)
+        digest = durable.sha256(folder / MANIFEST)
+        return Published(durable.finish(folder, f"{slug(origin.alias)}@{origin.number}-{digest[:12]}"), digest)
+
+
+def check(folder: Path, shapes: Shapes, rank: int) -> dict[str, Tensor]:
+    """Return the adapter's tensors if it may be served on a base with these LoRA shapes.
+
+    Raises `AdapterInvalid`: a file missing or changed since the manifest, a feature engines refuse, a tensor that is
+    not finite, of another shape or rank, or on a module that the base does not have.
+    """
+    _check_manifest(folder)
+    _check_config(folder, rank)
+    tensors = _read_tensors(folder)
+    _check_tensors(folder, tensors, shapes, rank)
+    return tensors
+
+
+def read(folder: Path, manifest_sha256: str | None) -> dict[str, Tensor]:
+    """Return a published adapter's tensors. Raises `AdapterInvalid` where its files are not those of the manifest."""
+    _check_manifest(folder)
+    if manifest_sha256 is not None and durable.sha256(folder / MANIFEST) != manifest_sha256:
+        raise AdapterInvalid(f"{folder / MANIFEST} is not the one that the store knows: was the folder replaced?")
+    return _read_tensors(folder)
+
+
+def alpha(folder: Path) -> float:
+    """The LoRA's scale times its rank, as a published adapter's configuration has it."""
+    return float(_read_json(folder / CONFIG)["lora_alpha"])
+
+
+def _config(origin: Origin, lora: LoraShape) -> dict[str, Any]:
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": origin.base,
+        "r": lora.rank,
+        "lora_alpha": int(lora.alpha) if lora.alpha == int(lora.alpha) else lora.alpha,
+        "target_modules": sorted(lora.modules),
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "use_dora": False,
+        "use_rslora": False,
+        "modules_to_save": None,
+        "fan_in_fan_out": False,
+        "init_lora_weights": True,
+        "inference_mode": True,
+    }
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise AdapterInvalid(f"{path} cannot be read: {e}") from e
+    if not isinstance(content, dict):
+        raise AdapterInvalid(f"{path} holds no JSON object")
+    return content
+
+
+def _check_manifest(folder: Path) -> None:
+    files = _read_json(folder / MANIFEST).get("files", {})
+    for name in (WEIGHTS, CONFIG, PROBE):
+        if not (folder / name).is_file():
+            raise AdapterInvalid(f"{folder / name} is missing")
+        if files.get(name) != durable.sha256(folder / name):
+            raise AdapterInvalid(f"{folder / name} is not the file of the manifest: its sha256 differs")
+
+
+def _check_config(folder: Path, rank: int) -> None:
+    config = _read_json(folder / CONFIG)
+    wrong = [name for name in _REFUSED if config.get(name)]
+    if config.get("bias", "none") != "none":
+        wrong.append("bias")
+    if isinstance(config.get("init_lora_weights", True), str):
+        wrong.append("init_lora_weights")  # PiSSA, OLoRA …: the base's own weights would have to change
+    if wrong:
+        raise AdapterInvalid(f"{folder / CONFIG} asks for what engines do not serve: {', '.join(wrong)}")
+    if config.get("peft_type") != "LORA" or config.get("r") != rank:
+        raise AdapterInvalid(f"{folder / CONFIG} says {config.get('peft_type')} of rank {config.get('r')}, not {rank}")
+    alpha = config.get("lora_alpha")
+    if not isinstance(alpha, int | float) or not math.isfinite(alpha) or alpha <= 0:
+        raise AdapterInvalid(f"{folder / CONFIG} has lora_alpha {alpha!r}, not a positive number")
+
+
+def _read_tensors(folder: Path) -> dict[str, Tensor]:
+    try:
+        tensors: dict[str, Tensor] = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as e:
+        raise AdapterInvalid(f"{folder / WEIGHTS} cannot be read: {e}") from e
+    return tensors
+
+
+def _check_tensors(folder: Path, tensors: Mapping[str, Tensor], shapes: Shapes, rank: int) -> None:
+    where = folder / WEIGHTS
+    for name in sorted(shapes.keys() - tensors.keys()):
+        raise AdapterInvalid(f"{where} has no tensor {name}")
+    for name, tensor in sorted(tensors.items()):
+        match = _MATRIX.fullmatch(name)
+        if match is None or name not in shapes:
+            raise AdapterInvalid(f"{where}: {name} is on no module of the base that was trained")
+        if tuple(tensor.shape) != shapes[name]:
+            raise AdapterInvalid(f"{where}: {name} has shape {tuple(tensor.shape)}, not {shapes[name]}")
+        if tensor.shape[0 if match["side"] == "A" else 1] != rank:
+            raise AdapterInvalid(f"{where}: {name} of shape {tuple(tensor.shape)} is not of rank {rank}")
+        if not bool(torch.isfinite(tensor).all()):
+            raise AdapterInvalid(f"{where}: {name} has values that are not finite")

@@ -1,0 +1,55 @@
+"""What a version's adapter does not hold of the state it was trained to: optimizer, schedule, random numbers.
+
+Owns: a checkpoint's folder, written whole or not at all, and the proof that what is read is what was written.
+Refuses: weights (the adapter has them, in float32, exactly) and deciding which checkpoint to load.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer.artifacts import durable
+from trainer.errors import CheckpointInvalid
+from trainer.policy.optim import Optimizer
+
+STATE = "state.pt"
+SUMS = "sha256.json"
+
+
+def save(checkpoints: Path, name: str, optimizer: Optimizer) -> Path:
+    """Write the state after a step under the version's directory name. Returns the folder."""
+    with durable.unfinished_folder(checkpoints, name.rpartition("@")[0]) as folder:
+        torch.save({"optimizer": optimizer.state(), "rng": _rng()}, folder / STATE)
+        (folder / SUMS).write_text(json.dumps({STATE: durable.sha256(folder / STATE)}), encoding="utf-8")
+        return durable.finish(folder, name)
+
+
+def load(folder: Path, optimizer: Optimizer) -> None:
+    """Go on from a checkpoint: optimizer, schedule and random numbers. Raises `CheckpointInvalid`."""
+    try:
+        expected = json.loads((folder / SUMS).read_text(encoding="utf-8"))[STATE]
+        if durable.sha256(folder / STATE) != expected:
+            raise CheckpointInvalid(f"{folder / STATE} is damaged: its sha256 differs. {_REMEDY.format(folder)}")
+        state = torch.load(folder / STATE, map_location="cpu", weights_only=True)
+    except (OSError, ValueError, KeyError, RuntimeError) as e:
+        raise CheckpointInvalid(f"the checkpoint {folder} cannot be read: {e}. {_REMEDY.format(folder)}") from e
+    optimizer.load(state["optimizer"])
+    _set_rng(state["rng"])
+
+
+_REMEDY = "Remove {} to go on with a fresh optimizer."
+
+
+def _rng() -> dict[str, Any]:
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"cpu": torch.get_rng_state(), "cuda": devices}
+
+
+def _set_rng(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["cpu"])
+    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,0 +1,94 @@
+"""Contexts by which a proxy can tell a new version from its parent once an engine serves it.
+
+Owns: choosing short contexts and tokens where the two differ most, and how far apart they are.
+Refuses: asking an engine (the proxy does), deciding what is far enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainer.batch.packing import Ids, pack
+from trainer.batch.rows import Row
+from trainer.policy.logprobs import full_logprobs
+from trainer.policy.model import Policy
+
+CONTEXTS = 8
+NAMED = 4  # tokens a context
+_ROWS = 6  # the shortest of a step: each yields several contexts in one forward pass
+_POSITIONS = 12  # a row
+_LIKELY = 8  # tokens are named among the parent's likeliest: an engine's rounding is largest in the tail
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Contexts that may become probes: beginnings of trained rows, each with the index of its last token."""
+
+    rows: Sequence[Ids]
+    ends: Sequence[Sequence[int]]  # per row: lengths of the contexts
+
+    def contexts(self) -> list[Ids]:
+        """Every context, in the order of `distributions`."""
+        return [row[:end] for row, ends in zip(self.rows, self.ends, strict=True) for end in ends]
+
+
+def candidates(rows: Sequence[Row]) -> Candidates:
+    """Choose contexts from the shortest rows: what precedes their first trained tokens. No context comes twice."""
+    chosen: list[Ids] = []
+    ends: list[list[int]] = []
+    seen: set[bytes] = set()
+    for row in sorted(rows, key=lambda row: (_first(row), row.trajectory_id)):
+        trained = np.flatnonzero(row.trained)[:_POSITIONS]
+        fresh = [int(end) for end in trained if row.token_ids[:end].tobytes() not in seen]
+        if not fresh:
+            continue
+        seen.update(row.token_ids[:end].tobytes() for end in fresh)
+        chosen.append(row.token_ids[: fresh[-1]])
+        ends.append(fresh)
+        if len(chosen) == _ROWS:
+            break
+    return Candidates(chosen, ends)
+
+
+@torch.no_grad()
+def distributions(policy: Policy, given: Candidates, token_budget: int) -> Tensor:
+    """Return the logprobs of every next token after each context, at temperature 1: (contexts, vocabulary), CPU."""
+    found: dict[int, Tensor] = {}
+    for one in pack(list(given.rows), token_budget, alone=policy.alone):
+        hidden = policy.hidden(one)
+        for row, places in zip(one.rows, one.places, strict=True):
+            at = torch.from_numpy(places[np.asarray(given.ends[row]) - 1]).to(policy.device)
+            found[row] = full_logprobs(hidden[at], policy.head).cpu()
+    return torch.cat([found[row] for row in range(len(given.rows))])
+
+
+def choose(given: Candidates, new: Tensor, parent: Tensor) -> dict[str, Any]:
+    """Return probe.json: the contexts that changed most, four likely tokens each, their logprobs under both.
+
+    `separation` is the mean of |new − parent| over all named tokens.
+    """
+    likely = parent.topk(min(_LIKELY, parent.shape[1]), dim=1).indices
+    change = (new - parent).abs().gather(1, likely)
+    best = change.topk(min(NAMED, change.shape[1]), dim=1)
+    order = best.values.mean(1).argsort(descending=True, stable=True)[:CONTEXTS]
+    contexts = given.contexts()
+    chosen = [
+        {
+            "prompt_token_ids": contexts[index].tolist(),
+            "token_ids": (named := likely[index][best.indices[index]]).tolist(),
+            "new": new[index][named].tolist(),
+            "parent": parent[index][named].tolist(),
+        }
+        for index in order.tolist()
+    ]
+    return {"contexts": chosen, "separation": float(best.values[order].mean())}
+
+
+def _first(row: Row) -> int:
+    return int(np.flatnonzero(row.trained)[0])

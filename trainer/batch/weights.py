@@ -1,0 +1,148 @@
+"""Scored groups into what a step trains on: rows with their advantage and their tokens' weight.
+
+Owns: which members count for a group's mean, which groups teach nothing and why, the ledger rows of what is left out.
+Refuses: reading the store, torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from recorder.content.trainable import LeftOut
+from recorder.reading.views import GroupView, TrajectoryView
+from recorder.states import Purpose, TrajectoryState
+from recorder.store.ledger import LedgerRow
+from trainer.batch.advantages import group_advantages, token_weights
+from trainer.batch.rows import Basis, Row, Skipped, trajectory_rows
+
+
+class NotTrained(StrEnum):
+    """Why a trajectory or a group is left out, beside the recorder's `LeftOut` and states."""
+
+    REWARD_MISSING = "reward_missing"  # the judge could not say
+    TOO_FEW = "too_few"  # rewards in the group: there is no mean to compare with
+    ZERO_VARIANCE = "zero_variance"  # all did equally well
+    NOTHING_SAMPLED = "nothing_sampled"  # no call of it has a sampled choice
+
+
+@dataclass(frozen=True, slots=True)
+class LeftTrajectory:
+    """A member none of whose tokens is trained on. `told`: the ledger has said why since its group was closed."""
+
+    trajectory_id: str
+    code: str
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """One group, ready to be trained on. `code` set: it teaches nothing, for that reason, and `rows` is empty."""
+
+    group_id: str
+    project_id: str
+    rows: Sequence[Row]
+    rewards: Mapping[str, float]  # trajectory id → reward of the members that count
+    advantages: Mapping[str, float]
+    left: Sequence[LeftTrajectory]
+    skipped: Sequence[Skipped]
+    code: str | None = None
+
+    @property
+    def trained(self) -> set[str]:
+        """The trajectories with at least one trained token."""
+        return {row.trajectory_id for row in self.rows}
+
+    def ledger_rows(self) -> list[LedgerRow]:
+        """What of a trained group was left out: its members, and single choices of those that are trained."""
+        trained = self.trained
+        untold = [left for left in self.left if not left.told]
+        members = [LedgerRow(self.project_id, "trajectory", left.trajectory_id, left.code) for left in untold]
+        choices = [
+            LedgerRow(self.project_id, "call", s.call_id, s.code, {"choice": s.choice, "trajectory": s.trajectory_id})
+            for s in self.skipped
+            if s.trajectory_id in trained
+        ]
+        return members + choices
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedRow:
+    """A row, its trajectory's advantage, and the weight of each of its trained tokens in the step's loss."""
+
+    row: Row
+    advantage: float
+    weight: float
+
+
+def group_rows(
+    group: GroupView, rewards: Mapping[str, float | None], basis: Basis, *, divide_by_std: bool = False
+) -> GroupRows:
+    """Decide what of a scored group is trained on. `rewards` is trajectory id → reward of its current score."""
+    left = [one for member in group.members if (one := _excluded(member, rewards))]
+    excluded = {one.trajectory_id for one in left}
+    counted = [member for member in group.members if member.id not in excluded]
+    scored = {member.id: reward for member in counted if (reward := rewards[member.id]) is not None}
+    advantages = group_advantages(scored, divide_by_std=divide_by_std)
+    if advantages is None:
+        why = NotTrained.ZERO_VARIANCE if len(scored) > 1 else NotTrained.TOO_FEW
+        return GroupRows(group.id, group.project_id, (), scored, {}, left, (), why)
+    rows, skipped, without_rows = [], [], []
+    leaves = {member.main_path[-1] for member in group.members if member.main_path}
+    for member in counted:
+        own, without = trajectory_rows(member, basis)
+        # A choice that is a sibling's leaf is the sibling's: trained there, or told there.
+        without = [s for s in without if s.code != LeftOut.NOT_SELECTED or (s.call_id, s.choice) not in leaves]
+        rows += own
+        skipped += without
+        if not own:
+            without_rows.append(LeftTrajectory(member.id, _why_untrained(without)))
+    code = None if rows else _commonest(one.code for one in without_rows)
+    left += without_rows
+    return GroupRows(group.id, group.project_id, rows, scored, advantages, left, skipped, code)
+
+
+def weigh(groups: Iterable[GroupRows]) -> list[WeightedRow]:
+    """Weigh the rows of a whole step so that every trajectory counts the same, whatever its length.
+
+    The order is by trajectory and then as the rows came: equal input, equal sums.
+    """
+    groups = sorted(groups, key=lambda group: group.group_id)
+    tokens: Counter[str] = Counter()
+    for group in groups:
+        for row in group.rows:
+            tokens[row.trajectory_id] += row.trained_tokens
+    weights = token_weights(tokens)
+    return [
+        WeightedRow(row, group.advantages[row.trajectory_id], weights[row.trajectory_id])
+        for group in groups
+        for row in sorted(group.rows, key=lambda row: row.trajectory_id)
+    ]
+
+
+def _excluded(member: TrajectoryView, rewards: Mapping[str, float | None]) -> LeftTrajectory | None:
+    """Why a member does not even count for the mean, if so."""
+    if member.state is not TrajectoryState.COMPLETED:
+        return LeftTrajectory(member.id, member.state, told=True)
+    if member.selection is not None:
+        return LeftTrajectory(member.id, LeftOut.NOT_SELECTED, told=True)
+    if member.purpose is not Purpose.TRAIN:
+        return LeftTrajectory(member.id, LeftOut.PURPOSE, told=member.purpose is Purpose.NONE)
+    reward = rewards.get(member.id)
+    if reward is None or not math.isfinite(reward):
+        return LeftTrajectory(member.id, NotTrained.REWARD_MISSING)
+    return None
+
+
+def _why_untrained(skipped: Sequence[Skipped]) -> str:
+    """The code that stands for a whole trajectory: what happened to the choices that its agent went on with."""
+    chosen = [one.code for one in skipped if one.code != LeftOut.NOT_SELECTED]
+    return _commonest(chosen) or _commonest(one.code for one in skipped) or NotTrained.NOTHING_SAMPLED
+
+
+def _commonest(codes: Iterable[str]) -> str | None:
+    ranked = Counter(codes).most_common(1)
+    return ranked[0][0] if ranked else None

@@ -1,0 +1,194 @@
+"""A campaign's row: begun, found unfinished and gone on with, held by one process, and marked when it ends early.
+
+Owns: what a campaign is begun with and may not change halfway, its lease and that of its attempts. Refuses: running it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recorder.errors import Conflict, RecorderError, StoreUnavailable
+from recorder.ids import check_external
+from recorder.registry.aliases import AliasView
+from recorder.settings import RecorderSettings
+from recorder.states import CampaignState
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
+from recorder.work import attempts as store_attempts
+from recorder.work import campaigns, holders, leases
+from recorder.work.campaigns import CampaignView, NewScenario, Split
+from trainer.campaign import scenarios
+from trainer.campaign.scenarios import Scenario
+from trainer.campaign_settings import CampaignSettings
+from trainer.errors import CampaignBusy, CampaignError, TrainerError
+from trainer.progress import Progress, Said
+from trainer.step.keeper import Keeper
+
+# What a campaign was begun with and cannot change halfway: its steps would not be what they were.
+SHAPE = ("seed", "group_size", "scenarios_per_step", "val_attempts")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A campaign to be run. `train` None: the scenarios are those in the store."""
+
+    name: str  # fit to name a folder
+    settings: CampaignSettings
+    train: Sequence[Scenario] | None
+    val: Sequence[Scenario]
+    fresh: bool = False  # begin another even if one of that name is unfinished
+
+
+def plan(settings: CampaignSettings, *, fresh: bool = False) -> Plan:
+    """Check the settings and read the scenario files.
+
+    Raises `CampaignError` for what is missing, `ScenariosInvalid`, `InvalidId` for the name.
+    """
+    if settings.scenarios is None:
+        raise CampaignError("no scenarios: name a JSONL file with --scenarios or campaign.scenarios")
+    _require_agent(settings)
+    train = scenarios.read(settings.scenarios)
+    val = scenarios.read(settings.val_scenarios) if settings.val_scenarios else []
+    name = check_external(settings.name or settings.scenarios.stem, "the campaign's name (--name)")
+    return Plan(name, _anywhere(settings), train, val, fresh)
+
+
+def _anywhere(settings: CampaignSettings) -> CampaignSettings:
+    """The settings with absolute paths, so that the campaign can be gone on with from another folder."""
+    paths = {"python": settings.python, "scenarios": settings.scenarios, "val_scenarios": settings.val_scenarios}
+    # not resolved: a virtual environment's Python is a link
+    absolute = {name: path.absolute() for name, path in paths.items() if path is not None}
+    return settings.model_copy(update={**absolute, "cwd": (settings.cwd or Path()).absolute()})
+
+
+async def plan_again(data: Path, recorder: RecorderSettings, project: str, name: str, given: Mapping[str, Any]) -> Plan:
+    """The plan of an unfinished campaign, by its name or id, as it was begun; settings `given` now win.
+
+    Raises `CampaignError` if there is none.
+    """
+    store = await open_store(data, recorder, migrate=False, project=project)
+    try:
+        listed = await campaigns.list_campaigns(store, project)
+    finally:
+        await store.close()
+    found = next((c for c in listed if name in (c.name, c.id)), None)
+    if found is None or found.state is CampaignState.FINISHED:
+        open_ones = ", ".join(c.name for c in listed if c.state is not CampaignState.FINISHED) or "none"
+        what = "there is no such campaign" if found is None else f"it is finished ({found.reason})"
+        raise CampaignError(f"campaign {name!r} cannot be gone on with: {what}. Unfinished: {open_ones}")
+    settings = CampaignSettings.model_validate({**found.settings, **given})
+    _require_agent(settings)
+    return Plan(found.name, settings, None, [])
+
+
+def _require_agent(settings: CampaignSettings) -> None:
+    if not settings.agent:
+        raise CampaignError(
+            "no agent: give `module:function` or a shell command with --agent or campaign.agent; it finds its model at "
+            "task.base_url, or at OPENAI_BASE_URL"
+        )
+
+
+async def begin_or_find(store: Store, alias: AliasView, plan: Plan, progress: Progress) -> CampaignView:
+    """The campaign's row: the unfinished one of that name, or a new one with its scenarios.
+
+    Raises `CampaignError` if what cannot change has changed.
+    """
+    found = None if plan.fresh else await campaigns.find(store, alias.project_id, plan.name)
+    if found is None or (found.state is CampaignState.FINISHED and plan.train is not None):
+        campaign = await campaigns.create(
+            store, alias.project_id, alias.id, plan.name, plan.settings.model_dump(mode="json")
+        )
+        await campaigns.add_scenarios(store, campaign.id, "train", _new(plan.train or ()))
+        await campaigns.add_scenarios(store, campaign.id, "val", _new(plan.val))
+        return campaign
+    await _require_same(store, found, alias, plan)
+    progress.tell(Said(f"going on with campaign {found.name!r} ({found.id}), {found.state} until now"))
+    return found
+
+
+def _new(tasks: Sequence[Scenario]) -> list[NewScenario]:
+    return [NewScenario(task.id, task.input, task.reference, task.rubric) for task in tasks]
+
+
+async def _require_same(store: Store, found: CampaignView, alias: AliasView, plan: Plan) -> None:
+    now, was = plan.settings.model_dump(mode="json"), found.settings
+    changed = [f"{key} {was.get(key)} → {now[key]}" for key in SHAPE if was.get(key) != now[key]]
+    if found.alias_id != alias.id:
+        changed.append(f"alias → {alias.name}")
+    if plan.train is not None:
+        given: dict[Split, Sequence[Scenario]] = {"train": plan.train, "val": plan.val}
+        for split, tasks in given.items():
+            stored = await campaigns.list_scenarios(store, found.id, split)
+            if not stored:  # the program was killed before it had written them
+                await campaigns.add_scenarios(store, found.id, split, _new(tasks))
+            elif [NewScenario(s.external_id, s.input, s.reference, s.rubric) for s in stored] != _new(tasks):
+                changed.append(f"the {split} scenarios")
+    if changed:
+        raise CampaignError(
+            f"campaign {found.name!r} was begun otherwise and is not finished; changed: {', '.join(changed)}. "
+            f"Go on with it as it was (`hone train --resume {found.name}`), or begin another (--new, or --name)."
+        )
+
+
+@asynccontextmanager
+async def hold(store: Store, campaign: CampaignView, owner: str, lease_s: float) -> AsyncIterator[Keeper]:
+    """Be the only process that runs the campaign. Attempts that a killed one left running are planned again.
+
+    Raises `CampaignBusy`.
+    """
+    name = f"campaign:{campaign.id}"
+    await holders.release_dead(store, campaign.project_id, name)
+    lease = await leases.acquire(store, campaign.project_id, name, owner, lease_s)
+    if lease is None:
+        raise CampaignBusy(
+            f"another process runs campaign {campaign.name!r}. Stop it, or wait {lease_s:g} s if its machine died."
+        )
+    async with Keeper(store, lease, lease_s).running() as keeper:
+        await store_attempts.abandon_running(store, campaign.id)
+        await campaigns.resume(store, campaign.id)
+        renewing = asyncio.create_task(_keep_attempts(store, campaign.id, owner, lease_s), name="keep attempts")
+        try:
+            yield keeper
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+
+
+async def _keep_attempts(store: Store, campaign_id: str, owner: str, lease_s: float) -> None:
+    while True:
+        await asyncio.sleep(lease_s / 3)
+        try:
+            await store_attempts.renew_attempts(store, campaign_id, owner, lease_s)
+        except StoreUnavailable:
+            continue  # busy for a moment: the next one may still be in time
+
+
+def still_ours(keeper: Keeper, campaign: CampaignView) -> None:
+    """Raise `CampaignBusy` if the campaign's lease was lost."""
+    if keeper.lost.is_set():
+        raise CampaignBusy(f"campaign {campaign.name!r} was taken over by another process while this one stood still")
+
+
+@asynccontextmanager
+async def marked(store: Store, campaign: CampaignView) -> AsyncIterator[None]:
+    """Mark the campaign failed or stopped when something ends it before its time; it can be gone on with."""
+    try:
+        yield
+    except (TrainerError, RecorderError) as e:
+        await _leave(store, campaign, CampaignState.FAILED, str(e))
+        raise
+    except asyncio.CancelledError:
+        await asyncio.shield(_leave(store, campaign, CampaignState.STOPPED, "interrupted"))
+        raise
+
+
+async def _leave(store: Store, campaign: CampaignView, state: CampaignState, reason: str) -> None:
+    with contextlib.suppress(Conflict):  # it had finished before this
+        await campaigns.finish(store, campaign.id, state, reason)

@@ -1,0 +1,113 @@
+"""What a round came to: the share of successes, and the mean reward.
+
+Owns: success by a reward part or by the user's function (run in the user's Python), and what an attempt that the agent
+spoilt counts as. Refuses: scoring, and comparing versions.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from recorder.groups.closing import usable
+from recorder.reading import transcripts
+from recorder.reading.views import GroupView, TrajectoryView
+from recorder.states import TrajectoryState
+from recorder.store.database import Store
+from recorder.work import scores
+from recorder.work.campaigns import GroupStatus
+from recorder.work.scores import REWARD, StoredScore
+from trainer.agents.agent import Agent, Ending
+from trainer.agents.attempts import AGENTS_OWN
+from trainer.campaign_settings import CampaignSettings
+from trainer.progress import Progress, Said
+
+FUNCTION_TIMEOUT_S = 30.0
+# Ended by the agent without a model's answer: a failure, not a fault of somebody else's.
+_SPOILT = AGENTS_OWN | {"no_complete_call"}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Over `attempts` that could be measured; None: nothing could."""
+
+    success: float | None
+    reward: float | None
+    attempts: int
+
+    @property
+    def value(self) -> float | None:
+        """What stop rules look at."""
+        return self.reward if self.success is None else self.success
+
+
+class Measurer:
+    """Measures rounds. `function` runs the success function where there is one."""
+
+    def __init__(self, store: Store, settings: CampaignSettings, function: Agent | None, progress: Progress) -> None:
+        self._store = store
+        self._part = settings.success if function is None else None
+        self._threshold = settings.success_threshold
+        self._function = function
+        self._progress = progress
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether nothing can be said before the judge has spoken."""
+        return self._function is None
+
+    async def measure(self, groups: Sequence[GroupStatus]) -> Measured:
+        """Measure a round by its groups."""
+        by_group = {group.group_id: group.current_score_id for group in groups}
+        found = await scores.get_scores(self._store, [id_ for id_ in by_group.values() if id_ is not None])
+        rewards = [value for score in found.values() for value in _values(score, REWARD).values()]
+        successes: list[bool] = []
+        if self._function is not None or self._part is not None:
+            for view in await transcripts.load_groups(self._store, list(by_group)):
+                successes += await self._successes(view, found.get(by_group[view.id] or ""))
+        success = statistics.fmean(successes) if successes else None
+        reward = statistics.fmean(rewards) if rewards else None
+        return Measured(success, reward, len(successes or rewards))
+
+    async def _successes(self, view: GroupView, score: StoredScore | None) -> list[bool]:
+        parts = _values(score, self._part) if self._part is not None else {}
+        found: list[bool] = []
+        for member in view.members:
+            if member.state is TrajectoryState.ERRORED and member.end_reason in _SPOILT:
+                found.append(False)
+            elif usable(member.state, member.purpose, member.selection):
+                value = await self._value(member) if self._function is not None else parts.get(member.id)
+                found += [] if value is None else [value >= self._threshold]
+        return found
+
+    async def _value(self, member: TrajectoryView) -> float | None:
+        assert self._function is not None
+        outcome = await self._function.run(shown(member), {}, FUNCTION_TIMEOUT_S)
+        answer = outcome.answer.get("score") if isinstance(outcome.answer, dict) else outcome.answer
+        if outcome.ending is Ending.DONE and isinstance(answer, int | float) and math.isfinite(answer):
+            return float(answer)
+        why = outcome.error or (f"it returned {answer!r}" if outcome.ending is Ending.DONE else outcome.ending)
+        text = f"success of {member.id} is unknown: {self._function.spec.target} gave no number: {why[:300]}"
+        self._progress.tell(Said(text, warning=True))
+        return None
+
+
+def _values(score: StoredScore | None, name: str | None) -> dict[str, float]:
+    if score is None:
+        return {}
+    return {p.trajectory_id: p.value for p in score.parts if p.part == name and p.value is not None}
+
+
+def shown(trajectory: TrajectoryView) -> dict[str, Any]:
+    """A trajectory as a success function sees it: the same as a reward function."""
+    return {
+        "id": trajectory.id,
+        "messages": [dict(message) for message in trajectory.messages],
+        "tools": [dict(tool) for tool in trajectory.tools or ()],
+        "answer": trajectory.answer,
+        "scenario": asdict(trajectory.scenario) if trajectory.scenario else None,
+        "tags": dict(trajectory.tags),
+    }

@@ -1,0 +1,152 @@
+"""One round of a campaign: groups bound to their scenarios, their attempts run, their scores waited for.
+
+Owns: a round's groups and attempts, which a program that was killed finds again by their names, and the patience with
+the judge. Refuses: running an attempt (`trainer.agents.attempts`), scoring (the judge does), what is done with scores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from recorder.groups import closing
+from recorder.states import AttemptState, GroupState, Purpose
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.work import attempts as store_attempts
+from recorder.work import campaigns
+from recorder.work.attempts import NewAttempt
+from recorder.work.campaigns import Binding, CampaignView, GroupStatus, Scenario
+from trainer.agents.attempts import AttemptRunner, Ended
+from trainer.campaign_settings import CampaignSettings
+from trainer.progress import Progress, Said, Status
+
+SETTLED = frozenset({GroupState.SCORED, GroupState.TRAINED, GroupState.LEFT_OUT})
+_JUDGE_CHECK_S = 5.0
+_REASON_CHARS = 300
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of a round's attempts in this run of the program."""
+
+    total: int
+    done: int = 0
+    failed: Counter[str] = field(default_factory=Counter)  # by reason, those that are not run again
+    first_error: str | None = None
+
+    def add(self, ended: Ended) -> None:
+        """Count an attempt that is over."""
+        if ended.again:
+            return
+        self.done += 1
+        if ended.reason is not None:
+            self.failed[ended.reason] += 1
+            self.first_error = self.first_error or ended.error
+
+
+class Sampler:
+    """Runs the rounds of one campaign."""
+
+    def __init__(
+        self,
+        store: Store,
+        campaign: CampaignView,
+        settings: CampaignSettings,
+        runner: AttemptRunner,
+        progress: Progress,
+        judge_runs: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._store = store
+        self._campaign = campaign
+        self._settings = settings
+        self._runner = runner
+        self._progress = progress
+        self._judge_runs = judge_runs
+
+    async def sample(self, step: int, purpose: Purpose, scenarios: Sequence[Scenario], each: int) -> Tally:
+        """Run what is not done yet of a round: `each` attempts at every scenario, a group per scenario."""
+        await self._plan(step, purpose, scenarios, each)
+        tally = Tally(len(scenarios) * each, await self._done_before(step, purpose))
+        phase = "sampling" if purpose is Purpose.TRAIN else "validating"
+
+        def on_end(ended: Ended) -> None:
+            tally.add(ended)
+            self._progress.tell(Status(step, phase, tally.done, tally.total))
+
+        self._progress.tell(Status(step, phase, tally.done, tally.total))
+        await self._runner.run_all(self._campaign.id, on_end)
+        await self._close_what_is_open(step, purpose)
+        return tally
+
+    async def _plan(self, step: int, purpose: Purpose, scenarios: Sequence[Scenario], each: int) -> None:
+        campaign = self._campaign
+        named = [(f"{campaign.id}.{step:04d}.{purpose}.{index:04d}", s.id) for index, s in enumerate(scenarios)]
+        bindings = [Binding(group, scenario_id, each) for group, scenario_id in named]
+        await campaigns.bind_groups(self._store, campaign.project_id, campaign.id, campaign.alias_id, bindings)
+        planned = [
+            NewAttempt(scenario_id, step, purpose, n, group, f"{n:03d}")
+            for group, scenario_id in named
+            for n in range(each)
+        ]
+        await store_attempts.new_attempts(self._store, campaign.id, planned)
+
+    async def _done_before(self, step: int, purpose: Purpose) -> int:
+        counts = await store_attempts.progress(self._store, self._campaign.id, step, purpose)
+        return counts.get(AttemptState.DONE, 0)
+
+    async def _close_what_is_open(self, step: int, purpose: Purpose) -> None:
+        """Nothing more joins a round's groups: one that lacks a member would wait for it."""
+        for group in await self.groups(step, purpose):
+            if group.state is GroupState.OPEN:
+                await closing.close_group(self._store, self._campaign.project_id, group.group_id)
+
+    async def groups(self, step: int, purpose: Purpose) -> list[GroupStatus]:
+        """A round's groups as they stand."""
+        return await campaigns.group_states(self._store, self._campaign.id, step, purpose)
+
+    async def scored(self, step: int, purpose: Purpose) -> list[GroupStatus]:
+        """Wait until every group of a round is scored or left out, or patience ends; the groups as they then stand."""
+        deadline = time.monotonic() + self._settings.judge_timeout_s
+        told: set[tuple[str, int]] = set()
+        look_for_judge = time.monotonic() + _JUDGE_CHECK_S
+        while True:
+            found = await self.groups(step, purpose)
+            waiting = [group for group in found if group.state not in SETTLED]
+            self._progress.tell(Status(step, "judging", len(found) - len(waiting), len(found)))
+            await self._tell_unscored(waiting, told)
+            if not waiting:
+                return found
+            if time.monotonic() > deadline:
+                self._warn(
+                    f"step {step} goes on without {len(waiting)} of {len(found)} groups: they had no score after "
+                    f"{self._settings.judge_timeout_s:g} s (campaign.judge_timeout_s)"
+                )
+                return found
+            if time.monotonic() > look_for_judge:
+                look_for_judge = time.monotonic() + _JUDGE_CHECK_S
+                if not await self._judge_runs():
+                    self._warn(f"{len(waiting)} groups wait for scores, but no judge runs: start one with `hone judge`")
+            await asyncio.sleep(self._settings.poll_s)
+
+    async def _tell_unscored(self, waiting: Sequence[GroupStatus], told: set[tuple[str, int]]) -> None:
+        for group in waiting:
+            if group.state is GroupState.UNSCORED and (group.group_id, group.tries) not in told:
+                told.add((group.group_id, group.tries))
+                why = await self._why(group)
+                self._warn(
+                    f"the group of scenario {group.scenario_external_id!r} could not be scored ({why}); again soon"
+                )
+
+    async def _why(self, group: GroupStatus) -> str:
+        entries = await ledger.of(self._store, "group", group.group_id)
+        detail = entries[-1].detail if entries else None
+        inner = detail.get("detail") if detail else None
+        message = inner.get("message") if isinstance(inner, dict) else inner
+        return f"{group.reason}: {message}"[:_REASON_CHARS] if message else str(group.reason)
+
+    def _warn(self, text: str) -> None:
+        self._progress.tell(Said(text, warning=True))

@@ -1,0 +1,86 @@
+"""Attention over a pack: every row sees only itself, by transformers' attention interface.
+
+Owns: the attention function `hone_packed` and what it must be told. Refuses: attention variants it does not know
+(sliding windows, soft caps, sinks): `trainer.policy.model` then falls back to one row a pass with the model's own
+attention.
+
+The linear layers see the pack as one flat sequence without padding. Attention runs segment by segment: the queries of
+a segment against the keys of its ancestors and its own, causal inside it. No mask of the whole pack ever exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from trainer.batch.packing import Segment
+from trainer.errors import UnsupportedModel
+
+NAME = "hone_packed"
+
+_UNKNOWN = ("sliding_window", "softcap", "s_aux", "position_bias")
+
+
+def register() -> None:
+    """Make `NAME` known to transformers. Doing it again changes nothing."""
+    AttentionInterface.register(NAME, packed_attention)
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    segments: Sequence[Segment] | None = None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Attend within `segments`. Query (1, heads, tokens, dim), key and value (1, kv heads, tokens, dim).
+
+    Returns (1, tokens, heads, dim). `dropout` is ignored: logprobs must not be random.
+    Raises `UnsupportedModel` where the model passes no segments or an attention variant unknown here.
+    """
+    unknown = [name for name in _UNKNOWN if others.get(name) is not None]
+    if segments is None or attention_mask is not None or unknown:
+        raise UnsupportedModel(f"{type(module).__name__} attends in a way that packed rows do not know: {unknown}")
+    repeats = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    # split, not slices: the backward pass of a slice would fill the whole pack with zeros, once for each segment
+    lengths = [segment.stop - segment.start for segment in segments]
+    queries, keys, values = (torch.split(states, lengths, 2) for states in (query, key, value))
+    outputs = []
+    for index, segment in enumerate(segments):
+        # an ancestor's positions all lie before the segment's own: its keys are in order of position
+        line = (*segment.ancestors, index)
+        mask = _mask(segment, query.device)
+        out = F.scaled_dot_product_attention(
+            queries[index],
+            _joined(keys, line),
+            _joined(values, line),
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=scaling,
+        )
+        outputs.append(out)
+    return torch.cat(outputs, 2).transpose(1, 2).contiguous(), None
+
+
+def _joined(parts: Sequence[Tensor], line: Sequence[int]) -> Tensor:
+    return parts[line[0]] if len(line) == 1 else torch.cat([parts[index] for index in line], 2)
+
+
+def _mask(segment: Segment, device: torch.device) -> Tensor | None:
+    """Which keys each query of the segment sees, (queries, keys) bool; None where plain causal attention says it."""
+    if segment.offset == 0:
+        return None
+    length = segment.offset + segment.stop - segment.start
+    queries = torch.arange(segment.offset, length, device=device)
+    return torch.arange(length, device=device)[None, :] <= queries[:, None]

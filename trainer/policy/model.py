@@ -1,0 +1,259 @@
+"""The policy in the trainer: the frozen base, its LoRA, and the hidden states of a pack.
+
+Owns: loading the base and an adapter's weights, dtype and device, and the proof at start that its logprobs are the
+model's own. Refuses: losses, files' layout (`trainer.artifacts.adapters`), optimizers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from huggingface_hub import snapshot_download
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from trainer.batch.packing import Pack, pack
+from trainer.errors import AdapterInvalid, TrainerError, UnsupportedModel
+from trainer.policy import attention
+from trainer.settings import TrainerSettings
+
+_OWN = "eager"  # the model's own attention: slow, and the one that leaves nothing out
+_ADAPTER = ".default."  # peft puts its adapter's name into the parameters' names; files have none
+# Largest difference between packed and separate rows, relative to the largest hidden state: rounding is far below,
+# a row that sees another is far above.
+_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1}
+# Of a hub repository: not the same weights again in other formats.
+_NEEDED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
+
+
+class Policy:
+    """A base with one LoRA. Not thread-safe: one thread owns it."""
+
+    def __init__(self, model: PeftModel, base: str, settings: TrainerSettings) -> None:
+        self.base = base
+        self._model = model
+        self._causal: PreTrainedModel = model.get_base_model()
+        self._decoder: nn.Module = self._causal.get_decoder()
+        self._parameters = {
+            name.replace(_ADAPTER, "."): parameter
+            for name, parameter in sorted(model.named_parameters())
+            if parameter.requires_grad
+        }
+        self._initial = self.state()
+        self.alone = True  # one row a pass, until packed rows are seen to be computed like rows alone
+        self.device = self._causal.device
+        self.config: LoraConfig = model.peft_config["default"]
+        self._checkpointing = _wants_checkpointing(settings, self.device)
+        self._prepare()
+        self._choose_attention()
+
+    @property
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """The trained parameters (float32), by their name in an adapter's file, sorted."""
+        return self._parameters
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The last parts of the names of the modules that have a LoRA (q_proj, down_proj …), sorted."""
+        return tuple(sorted({name.split(".lora_")[0].rsplit(".", 1)[1] for name in self._parameters}))
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of the LoRA's weights on the CPU, as an adapter's file holds them."""
+        return {name: parameter.detach().cpu().clone() for name, parameter in self._parameters.items()}
+
+    def load_state(self, state: Mapping[str, Tensor] | None) -> None:
+        """Take over an adapter's weights; None: the untrained LoRA, which equals the base.
+
+        Raises `AdapterInvalid` where names or shapes differ from this base and these settings.
+        """
+        state = self._initial if state is None else state
+        expected = {name: tuple(parameter.shape) for name, parameter in self._parameters.items()}
+        found = {name: tuple(tensor.shape) for name, tensor in state.items()}
+        if found != expected:
+            raise AdapterInvalid(_difference(expected, found))
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(state[name])
+
+    def hidden(self, one: Pack) -> Tensor:
+        """Return the last hidden states of a pack's tokens, shape (tokens, hidden), the base's dtype."""
+        arguments: dict[str, Any] = {} if self.alone else {"segments": one.segments}
+        states: Tensor = self._decoder(
+            input_ids=torch.from_numpy(one.token_ids.astype(np.int64))[None].to(self.device),
+            position_ids=torch.from_numpy(one.position_ids)[None].to(self.device),
+            use_cache=False,
+            **arguments,
+        ).last_hidden_state
+        return states[0]
+
+    def head(self, states: Tensor) -> Tensor:
+        """Return the logits of hidden states (n, hidden) → (n, vocabulary), with what the model does after them."""
+        head = self._causal.get_output_embeddings()
+        logits: Tensor = head(states)
+        config = self._causal.config.get_text_config()
+        logits = logits * float(getattr(config, "logit_scale", None) or 1.0)
+        logits = logits / float(getattr(config, "logits_scaling", None) or 1.0)
+        cap = getattr(config, "final_logit_softcapping", None)
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    @contextmanager
+    def base_only(self) -> Iterator[None]:
+        """Within: the base without the adapter, without gradients."""
+        with self._model.disable_adapter(), torch.no_grad():
+            yield
+
+    def _prepare(self) -> None:
+        for module in self._causal.modules():
+            # logprobs must not be random
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+            if hasattr(module, "attention_dropout"):
+                module.attention_dropout = 0.0
+        if self._checkpointing:
+            self._causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        # transformers checkpoints only in training mode; nothing else depends on it without dropout
+        self._model.train(self._checkpointing)
+
+    def _attend(self, implementation: str) -> None:
+        self._causal.set_attn_implementation(implementation)
+
+    @torch.no_grad()
+    def _choose_attention(self) -> None:
+        """Take the fastest attention whose logits are the model's own, on rows that share a beginning."""
+        rows = _trial_rows(self._causal.config.get_text_config().vocab_size)
+        self._attend(_OWN)
+        expected = [self._causal(input_ids=torch.from_numpy(row)[None].to(self.device)) for row in rows]
+        expected = [output.logits[0].float() for output in expected]
+        for implementation in _attentions(self._causal.config):
+            if self._reproduces(implementation, rows, expected):
+                return
+        raise UnsupportedModel(
+            f"the base {self.base} does something to its logits that the trainer does not know: its own forward "
+            "pass and the trainer's differ. Train another base, or report the model."
+        )
+
+    def _reproduces(self, implementation: str, rows: list[Any], expected: list[Tensor]) -> bool:
+        self.alone = implementation != attention.NAME
+        packs = pack([row.astype(np.int32) for row in rows], sum(map(len, rows)), alone=self.alone)
+        try:
+            self._attend(implementation)
+            for one in packs:
+                logits = self.head(self.hidden(one)).float()
+                for row, places in zip(one.rows, one.places, strict=True):
+                    if not self._near(logits[torch.from_numpy(places).to(self.device)], expected[row]):
+                        return False
+        except (UnsupportedModel, TypeError, ValueError):  # the model does not know it, or does not hand it `segments`
+            if implementation == _OWN:
+                raise
+            return False
+        return True
+
+    def _near(self, found: Tensor, expected: Tensor) -> bool:
+        scale = expected.abs().max().clamp(min=1e-6)
+        return bool(((found - expected).abs().max() / scale) < _TOLERANCE[self._causal.dtype])
+
+
+def resolve_base(base: str) -> Path:
+    """The folder of a base: a folder as it is, a hub id downloaded (or found in the hub's cache)."""
+    if Path(base).is_dir():
+        return Path(base).resolve()
+    try:
+        return Path(snapshot_download(base, allow_patterns=list(_NEEDED)))
+    except (OSError, ValueError) as e:
+        raise TrainerError(f"the base {base!r} is no folder, and the hub does not give it: {e}") from e
+
+
+def load_policy(base: Path, settings: TrainerSettings) -> Policy:
+    """Load a base from a folder and give it a LoRA with reproducible first weights (`settings.seed`)."""
+    attention.register()
+    transformers_logging.disable_progress_bar()
+    device = choose_device(settings)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            base, dtype=choose_dtype(settings), attn_implementation=_OWN, local_files_only=True
+        )
+    except (OSError, ValueError, SafetensorError) as e:
+        raise TrainerError(f"cannot load the base model from {base}: {e}") from e
+    model = model.to(device)
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        target_modules=settings.target if settings.target == "all-linear" else list(settings.target),
+        lora_dropout=0.0,
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(settings.seed)
+        try:
+            adapted = get_peft_model(model, config)
+        except ValueError as e:
+            raise TrainerError(f"trainer.target {settings.target!r} does not fit the base {base}: {e}") from e
+    return Policy(adapted, str(base), settings)
+
+
+def choose_device(settings: TrainerSettings) -> torch.device:
+    """The device to train on."""
+    if settings.device != "auto":
+        return torch.device(settings.device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def choose_dtype(settings: TrainerSettings) -> torch.dtype:
+    """The dtype of the base's weights."""
+    if settings.dtype != "auto":
+        return torch.float32 if settings.dtype == "float32" else torch.bfloat16
+    return torch.bfloat16 if choose_device(settings).type == "cuda" else torch.float32
+
+
+def dtype_name(settings: TrainerSettings) -> str:
+    """The dtype as the base's fingerprint names it."""
+    return str(choose_dtype(settings)).removeprefix("torch.")
+
+
+def _wants_checkpointing(settings: TrainerSettings, device: torch.device) -> bool:
+    if settings.gradient_checkpointing == "auto":
+        return device.type == "cuda"
+    return settings.gradient_checkpointing
+
+
+def _attentions(config: Any) -> list[str]:
+    """What may compute the model's attention, the fastest first."""
+    packed = [attention.NAME] if _all_attend_fully(config) else []
+    # torch's kernel leaves a soft cap of the scores out without a word
+    capped = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
+    return [*packed, *([] if capped else ["sdpa"]), _OWN]
+
+
+def _all_attend_fully(config: Any) -> bool:
+    """Whether no layer has a window, a chunk or a recurrent state that packed rows would leak through."""
+    text = config.get_text_config()
+    return all(kind == "full_attention" for kind in getattr(text, "layer_types", None) or ())
+
+
+def _trial_rows(vocabulary: int) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
+    random = np.random.default_rng(0)
+    first = random.integers(0, vocabulary, 40)
+    return [first, np.concatenate([first[:24], random.integers(0, vocabulary, 12)]), random.integers(0, vocabulary, 20)]
+
+
+def _difference(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> str:
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in found:
+            return f"the adapter has no tensor {name}, which this base and trainer.target require"
+        if name not in expected:
+            return f"the adapter's tensor {name} fits no module that trainer.target selects in this base"
+        if expected[name] != found[name]:
+            return (
+                f"the adapter's tensor {name} has shape {found[name]}, not {expected[name]}: "
+                "was trainer.rank or the base changed? A version's descendants keep its rank."
+            )
+    raise AssertionError("equal")

@@ -1,0 +1,91 @@
+"""The optimizer and its learning rate.
+
+Owns: AdamW over the LoRA's parameters, the schedule as a function of the step, the gradient's norm.
+Refuses: gradients' making, files (`trainer.artifacts.checkpoint`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainer.errors import CheckpointInvalid, StepFailed
+from trainer.settings import TrainerSettings
+
+_BETAS = (0.9, 0.999)
+_EPSILON = 1e-8
+
+
+def learning_rate(settings: TrainerSettings, steps_done: int) -> float:
+    """The learning rate of the step after `steps_done`: a linear rise, then constant, linear or cosine to 0."""
+    if steps_done < settings.warmup_steps:
+        return settings.lr * (steps_done + 1) / settings.warmup_steps
+    if settings.schedule == "constant":
+        return settings.lr
+    length = max(1, settings.schedule_steps - settings.warmup_steps)
+    progress = min(1.0, (steps_done - settings.warmup_steps) / length)
+    if settings.schedule == "linear":
+        return settings.lr * (1 - progress)
+    return settings.lr * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+class Optimizer:
+    """AdamW (arXiv 1711.05101) with the number of steps it has done, which is all the schedule needs."""
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], settings: TrainerSettings) -> None:
+        self._parameters = dict(parameters)
+        self._settings = settings
+        self.steps_done = 0
+        self._adamw = self._fresh()
+
+    def _fresh(self) -> torch.optim.AdamW:
+        return torch.optim.AdamW(
+            self._parameters.values(),
+            lr=self._settings.lr,
+            betas=_BETAS,
+            eps=_EPSILON,
+            weight_decay=self._settings.weight_decay,
+            fused=True,  # one kernel over all the small matrices
+        )
+
+    def reset(self) -> None:
+        """Forget all moments: the state of a version that has no checkpoint."""
+        self._adamw, self.steps_done = self._fresh(), 0
+
+    def zero(self) -> None:
+        """Drop the gradients."""
+        self._adamw.zero_grad(set_to_none=True)
+
+    def step(self) -> dict[str, float]:
+        """Clip the gradient and update the parameters. Returns `grad_norm` (before clipping) and `lr`.
+
+        Raises `StepFailed`, with the parameters unchanged, where the gradient is not finite.
+        """
+        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters.values(), self._settings.grad_clip))
+        if not math.isfinite(norm):
+            raise StepFailed(f"the gradient's norm is {norm}: no update was made")
+        rate = learning_rate(self._settings, self.steps_done)
+        for group in self._adamw.param_groups:
+            group["lr"] = rate
+        self._adamw.step()
+        self.steps_done += 1
+        return {"grad_norm": norm, "lr": rate}
+
+    def state(self) -> dict[str, Any]:
+        """Everything to go on from: moments, steps done, and the names and shapes that they belong to."""
+        shapes = {name: list(parameter.shape) for name, parameter in self._parameters.items()}
+        return {"adamw": self._adamw.state_dict()["state"], "steps_done": self.steps_done, "shapes": shapes}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state()`. Raises `CheckpointInvalid` where it is of other parameters."""
+        shapes = {name: list(parameter.shape) for name, parameter in self._parameters.items()}
+        if state["shapes"] != shapes:
+            raise CheckpointInvalid("the optimizer state is of other parameters: were trainer.rank or target changed?")
+        self._adamw = self._fresh()
+        groups = self._adamw.state_dict()["param_groups"]  # settings rule, not what was saved
+        self._adamw.load_state_dict({"state": state["adamw"], "param_groups": groups})
+        self.steps_done = int(state["steps_done"])

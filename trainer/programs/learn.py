@@ -1,0 +1,68 @@
+"""What `hone learn` puts together: a trainer and a learner for each alias.
+
+Owns: waiting for the store's aliases and for an alias that another trainer holds. Refuses: the steps
+(`trainer.programs.learner`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from recorder.registry import aliases
+from recorder.registry.aliases import AliasView
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
+from trainer.errors import AliasBusy
+from trainer.programs.learner import Learner
+from trainer.programs.train import Settings, open_trainer, opening, trainer_settings
+from trainer.progress import Progress, Status
+
+POLL_S = 0.25
+BUSY_PAUSE_S = 5.0
+
+
+async def learn(everything: Settings, names: Sequence[str], progress: Progress) -> None:
+    """Train the named aliases, or all that there are once there is one, until cancelled.
+
+    Raises what makes training impossible: `BaseMismatch`, `UnsupportedModel`, the recorder's errors.
+    """
+    store = await open_store(everything.data, everything.recorder, migrate=False, project=everything.project)
+    try:
+        found = await _aliases(store, everything.project, names, progress)
+        async with asyncio.TaskGroup() as learners:
+            for alias in found:
+                learners.create_task(_learn(store, alias, everything, progress))
+    except ExceptionGroup as several:
+        raise several.exceptions[0] from several
+    finally:
+        await store.close()
+
+
+async def _aliases(store: Store, project: str, names: Sequence[str], progress: Progress) -> list[AliasView]:
+    told = False
+    while True:
+        there = await aliases.get_aliases(store, project)
+        found = [alias for alias in there if not names or alias.name in names]
+        if found and len(found) >= len(names):
+            return found
+        if not told:
+            missing = ", ".join(sorted(set(names) - {alias.name for alias in there})) or "an alias"
+            progress.tell(Status(0, "waiting", detail=f"for the proxy to declare {missing}"))
+            told = True
+        await asyncio.sleep(POLL_S)
+
+
+async def _learn(store: Store, alias: AliasView, everything: Settings, progress: Progress) -> None:
+    told = False
+    while True:
+        try:
+            async with opening(store, alias, everything, open_trainer) as trainer:
+                opened = await trainer
+                told = False
+                await Learner(store, alias, trainer_settings(everything), opened, progress).run()
+        except AliasBusy as e:
+            if not told:
+                progress.tell(Status(0, "waiting", detail=str(e)))
+                told = True
+            await asyncio.sleep(BUSY_PAUSE_S)

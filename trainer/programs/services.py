@@ -1,0 +1,243 @@
+"""The services that a campaign needs: found running, or started as one child and stopped again.
+
+Owns: where a running proxy is (`run.json` in the data folder, or a URL that was given), starting `hone up --no-learn`
+or a judge that is missing, waiting until store, proxy, engine and judge are there. Refuses: supervising engine and
+proxy (`hone up` does), migrating the store.
+
+What is started runs under `proxy.programs.watch`, which ends it when this process ends, by `kill -9` too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from recorder.errors import SchemaMismatch, StoreError
+from recorder.registry import aliases, replicas
+from recorder.registry.aliases import AliasView
+from recorder.settings import RecorderSettings
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
+from recorder.work import leases
+from trainer.errors import ServiceUnavailable
+
+RUN_FILE = "run.json"
+POLL_S = 0.05
+GRACE_S = 20.0
+HEALTH_TIMEOUT_S = 2.0
+# Proxies and engines report every few seconds; one not heard of for so long is gone.
+RECENT_S = 15.0
+_LOG_LINES = 20
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to look for, and how to start it."""
+
+    data: Path
+    project: str
+    recorder: RecorderSettings
+    proxy_url: str | None = None  # given: it must be there, nothing is started in its place
+    options: Sequence[str] = ()  # `--config`, `--data` for what is started
+    start_timeout_s: float = 420.0  # an engine may take minutes to load its model
+    found_timeout_s: float = 20.0  # what runs already, or is light, is there sooner
+
+
+class Services:
+    """Proxy, engine and judge for as long as a campaign runs: ``async with Services(wanted, say) as services``."""
+
+    def __init__(self, wanted: Wanted, say: Say) -> None:
+        self.wanted = wanted
+        self._say = say
+        self._url = wanted.proxy_url
+        self._store: Store | None = None
+        self._children: list[_Child] = []
+
+    async def __aenter__(self) -> Services:
+        """Find a running proxy, or begin to start one. Returns at once; `store()` and `ready()` wait."""
+        url = self.wanted.proxy_url or running_proxy(self.wanted.data)
+        if url is not None and await healthy(url):
+            self._url = url
+        elif self.wanted.proxy_url is not None:
+            raise ServiceUnavailable(
+                f"no proxy answers at {url}/healthz. Start one with `hone up` or `hone serve`, "
+                "or leave --proxy out: what is missing is then started."
+            )
+        else:
+            self._say(f"starting engine, proxy and judge; their logs are in {self.wanted.data / 'logs'}")
+            await self._start("up", "--no-learn")
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close the store and stop what was started, and only that."""
+        if self._store is not None:
+            await self._store.close()
+        await asyncio.gather(*(child.stop() for child in self._children))
+
+    async def store(self) -> Store:
+        """The store, as soon as it is there and has this program's schema."""
+        deadline = self._deadline()
+        while self._store is None:
+            try:
+                self._store = await open_store(
+                    self.wanted.data, self.wanted.recorder, migrate=False, project=self.wanted.project
+                )
+            except StoreError as e:
+                # a service that was started here makes or migrates it; one that ran before has done so
+                if not self._children or time.monotonic() > deadline or not _may_come(e):
+                    raise
+                await self._wait()
+        return self._store
+
+    async def alias(self, name: str | None) -> AliasView:
+        """The alias of that name, or the only one, as soon as the proxy has declared it."""
+        store, deadline = await self.store(), self._deadline()
+        while True:
+            found = await aliases.get_aliases(store, self.wanted.project)
+            chosen = [a for a in found if a.name == name] if name else found
+            if len(chosen) == 1:
+                return chosen[0]
+            if len(chosen) > 1:
+                names = ", ".join(a.name for a in found)
+                raise ServiceUnavailable(f"there are several aliases ({names}): say which to train with --alias")
+            if time.monotonic() > deadline:
+                there = ", ".join(a.name for a in found) or "none"
+                raise ServiceUnavailable(f"the proxy serves no alias {name or ''!r}; there is: {there}")
+            await self._wait()
+
+    async def ready(self) -> str:
+        """Wait until proxy, engine and judge are there; the proxy's URL."""
+        url = await self._until(self._proxy, "a proxy that serves this store")
+        await self._until(self._engine, "an engine behind the proxy")
+        if not await self._judge() and not self._children:
+            self._say("no judge runs: starting one")
+            await self._start("judge")
+        await self._until(self._judge, "a judge")
+        return str(url)
+
+    async def judge_runs(self) -> bool:
+        """Whether a judge is present: without one, no group will ever be scored."""
+        return bool(await self._judge())
+
+    async def _proxy(self) -> str | None:
+        url = self._url or running_proxy(self.wanted.data)
+        if url is None or not await healthy(url):
+            return None
+        seen = await replicas.proxies_seen(await self.store(), self.wanted.project, RECENT_S)
+        return url if seen else None
+
+    async def _engine(self) -> str | None:
+        found = await replicas.list_replicas(await self.store(), self.wanted.project, RECENT_S)
+        return next((r.url for r in found if r.state == "up"), None)
+
+    async def _judge(self) -> str | None:
+        found = await leases.holders(await self.store(), self.wanted.project, "judge:")
+        return found[0].name if found else None
+
+    async def _until(self, look: Callable[[], Any], what: str) -> Any:
+        deadline = self._deadline()
+        while (found := await look()) is None:
+            if time.monotonic() > deadline:
+                raise ServiceUnavailable(
+                    f"{what} is not there; the store is in {self.wanted.data}, the project is "
+                    f"{self.wanted.project!r}. Look at `hone status` and {self.wanted.data / 'logs'}."
+                )
+            await self._wait()
+        return found
+
+    def _deadline(self) -> float:
+        return time.monotonic() + (self.wanted.start_timeout_s if self._children else self.wanted.found_timeout_s)
+
+    async def _wait(self) -> None:
+        for child in self._children:
+            child.check()
+        await asyncio.sleep(POLL_S)
+
+    async def _start(self, *command: str) -> None:
+        log = self.wanted.data / "logs" / f"{command[0]}.log"
+        argv = [sys.executable, "-P", "-m", "proxy.cli", *command, *self.wanted.options]
+        self._children.append(await _Child.start(argv, log))
+
+
+class _Child:
+    """One started program, under `proxy.programs.watch`; its standard input is the lifeline."""
+
+    def __init__(self, process: asyncio.subprocess.Process, name: str, log: Path) -> None:
+        self._process = process
+        self._name = name
+        self._log = log
+
+    @classmethod
+    async def start(cls, argv: Sequence[str], log: Path) -> _Child:
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with log.open("ab") as out:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "proxy.programs.watch", str(GRACE_S), *argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,  # Ctrl-C in the terminal is for us: what was started stops after us
+            )  # fmt: skip
+        return cls(process, argv[4], log)
+
+    def check(self) -> None:
+        """Raise `ServiceUnavailable` if it has ended."""
+        if self._process.returncode is not None:
+            raise ServiceUnavailable(
+                f"`hone {self._name}` ended with status {self._process.returncode}. The last lines of {self._log}:\n"
+                + last_lines(self._log, _LOG_LINES)
+            )
+
+    async def stop(self) -> None:
+        """Ask it to end, and wait: the watcher kills what does not in time."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+        await self._process.wait()
+
+
+def running_proxy(data: Path) -> str | None:
+    """The proxy that a running `hone up` or `hone serve` wrote down, if there is such a note."""
+    try:
+        noted = json.loads((data / RUN_FILE).read_text())
+    except (OSError, ValueError):
+        return None
+    url = noted.get("proxy_url") if isinstance(noted, dict) else None
+    return url.rstrip("/") if isinstance(url, str) else None
+
+
+async def healthy(url: str) -> bool:
+    """Whether a proxy answers its health check."""
+    # not through the environment's HTTP proxies: what Hone started is on this machine
+    async with httpx.AsyncClient(trust_env=False, timeout=HEALTH_TIMEOUT_S) as client:
+        try:
+            return (await client.get(f"{url}/healthz")).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+
+def last_lines(path: Path, count: int) -> str:
+    """The end of a log."""
+    try:
+        with path.open("rb") as f:
+            f.seek(max(0, os.fstat(f.fileno()).st_size - 64 * 1024))
+            return "\n".join(f.read().decode(errors="replace").splitlines()[-count:])
+    except OSError:
+        return "(it has no log)"
+
+
+def _may_come(error: StoreError) -> bool:
+    return type(error) is StoreError or isinstance(error, SchemaMismatch)

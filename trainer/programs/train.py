@@ -1,0 +1,199 @@
+"""What `hone train` puts together: services, agent, trainer and a campaign that is new or gone on with.
+
+Owns: what starts beside what: engine, agent and torch all take seconds, so they start together. Refuses: the steps
+(`trainer.campaign.loop`) and the campaign's row (`trainer.campaign.begin`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from recorder.registry import keys
+from recorder.registry.aliases import AliasView
+from recorder.settings import RecorderSettings
+from recorder.store import sql
+from recorder.store.database import Store
+from recorder.work import holders, leases
+from recorder.work.campaigns import CampaignView
+from trainer.agents.agent import Agent, AgentSpec, is_function
+from trainer.agents.attempts import AttemptRunner, Endpoint
+from trainer.campaign.begin import Plan, begin_or_find, hold, marked, still_ours
+from trainer.campaign.loop import Campaign, StepTrainer
+from trainer.campaign.measure import Measurer
+from trainer.campaign.sampling import Sampler
+from trainer.campaign_settings import CampaignSettings
+from trainer.errors import AliasBusy
+from trainer.programs.services import Services, Wanted
+from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
+from trainer.settings import TrainerSettings
+
+_KEY_LIFE_S = 7 * 86400.0
+
+
+class Settings(Protocol):
+    """What of Hone's settings a campaign needs."""
+
+    project: str
+    data: Path
+    recorder: RecorderSettings
+    trainer: TrainerSettings
+    campaign: CampaignSettings
+    engine: Any
+
+
+class Trainer(StepTrainer, Protocol):
+    """A trainer that is open."""
+
+    async def close(self) -> None:
+        """Give the alias back."""
+
+
+OpenTrainer = Callable[[Store, AliasView, Settings], Coroutine[Any, Any, Trainer]]
+
+
+async def train(
+    plan: Plan, everything: Settings, wanted: Wanted, progress: Progress, open_with: OpenTrainer | None = None
+) -> Ended:
+    """Run a campaign to its end, with everything that it needs. `open_with` opens another trainer than the real one.
+
+    What is told is also appended to `campaigns/<name>/events.jsonl` in the data folder, whatever `progress` is.
+
+    Raises the trainer's and recorder's errors; the campaign is then marked failed, or stopped where it was cancelled,
+    and can be gone on with.
+    """
+    settings = plan.settings
+    async with AsyncExitStack() as stack:
+        progress = Several(progress, stack.enter_context(event_log(everything.data, plan.name)))
+        _warn_of_blind_validation(plan, progress)
+        services = await stack.enter_async_context(Services(wanted, lambda text: progress.tell(Said(text))))
+        agent, *others = agents = await _start_agents(settings, everything.data, stack)
+        progress.tell(Status(0, "starting"))
+        if open_with is None:
+            warm = asyncio.create_task(asyncio.to_thread(_import_worker), name="import torch")
+            stack.push_async_callback(asyncio.gather, warm, return_exceptions=True)
+        store = await services.store()
+        alias = await services.alias(settings.alias)
+        campaign = await begin_or_find(store, alias, plan, progress)
+        owner = holders.holder_name()
+        keeper = await stack.enter_async_context(hold(store, campaign, owner, settings.lease_s))
+        await stack.enter_async_context(marked(store, campaign))
+        trainer = await stack.enter_async_context(opening(store, alias, everything, open_with or open_trainer))
+        for started in agents:
+            await started.ready()
+        endpoint = await _endpoint(store, await services.ready(), alias, campaign, stack)
+        runner = AttemptRunner(store, agent, endpoint, settings, owner, services.ready)
+        run = Campaign(
+            store,
+            campaign,
+            alias,
+            settings,
+            sampler=Sampler(store, campaign, settings, runner, progress, services.judge_runs),
+            measurer=Measurer(store, settings, others[0] if others else None, progress),
+            trainer=trainer,
+            lease_s=everything.trainer.lease_s,
+            max_tries=everything.trainer.max_tries,
+            progress=progress,
+            still_ours=lambda: still_ours(keeper, campaign),
+        )
+        ended = await run.run()
+        progress.tell(ended)
+        return ended
+
+
+def _warn_of_blind_validation(plan: Plan, progress: Progress) -> None:
+    if plan.val and plan.settings.success is None and plan.settings.val_attempts == 1:
+        text = (
+            "validation may measure nothing: a judge that compares needs two attempts at a scenario. Set "
+            "campaign.success, or campaign.val_attempts to 2 or more"
+        )
+        progress.tell(Said(text, warning=True))
+
+
+@contextmanager
+def event_log(data: Path, name: str) -> Iterator[JsonLines]:
+    """Where a campaign's events are kept; a campaign that is gone on with appends to them."""
+    path = data / "campaigns" / name / "events.jsonl"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        yield JsonLines(file)
+
+
+async def _start_agents(settings: CampaignSettings, data: Path, stack: AsyncExitStack) -> list[Agent]:
+    """The agent's host, and the success function's where there is one."""
+    agents = [Agent(spec) for spec in _specs(settings, data / "logs")]
+    for agent in agents:
+        stack.push_async_callback(agent.stop)
+        await agent.start()
+    return agents
+
+
+def _specs(settings: CampaignSettings, logs: Path) -> list[AgentSpec]:
+    assert settings.agent is not None
+    python, cwd = settings.python or Path(sys.executable), settings.cwd or Path.cwd()
+    specs = [AgentSpec(settings.agent, logs / "agent.log", python, cwd)]
+    if settings.success is not None and is_function(settings.success):
+        specs.append(AgentSpec(settings.success, logs / "success.log", python, cwd, "measure"))
+    return specs
+
+
+@asynccontextmanager
+async def opening(
+    store: Store, alias: AliasView, everything: Settings, open_with: OpenTrainer
+) -> AsyncIterator[asyncio.Task[Trainer]]:
+    """The trainer of an alias, as a task that may still be loading; closed at the end."""
+    task = asyncio.create_task(open_with(store, alias, everything), name="open the trainer")
+    try:
+        yield task
+    finally:
+        task.cancel()
+        (opened,) = await asyncio.gather(task, return_exceptions=True)
+        if not isinstance(opened, BaseException):
+            await opened.close()
+
+
+async def open_trainer(store: Store, alias: AliasView, everything: Settings) -> Trainer:
+    """Load the base that the engine serves, and hold the alias."""
+    worker = await asyncio.to_thread(_import_worker)
+    await holders.release_dead(store, alias.project_id, leases.trainer(alias.name))
+    try:
+        opened: Trainer = await worker.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
+    except AliasBusy as e:
+        raise AliasBusy(f"{e} It may be the learner of `hone up`: beside a campaign, run `hone up --no-learn`.") from e
+    return opened
+
+
+def trainer_settings(everything: Settings) -> TrainerSettings:
+    """The trainer's settings, with the engine's base and precision where they name none of their own."""
+    settings, engine = everything.trainer, everything.engine
+    same: dict[str, Any] = {"base": settings.base or engine.base}
+    if settings.dtype == "auto" and engine.dtype in ("float32", "bfloat16"):
+        same["dtype"] = engine.dtype
+    return settings.model_copy(update=same)
+
+
+def _import_worker() -> Any:
+    # Threads that wait for work by spinning would take the cores that the engine on this machine needs.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    return importlib.import_module("trainer.step.alias_trainer")
+
+
+async def _endpoint(
+    store: Store, url: str, alias: AliasView, campaign: CampaignView, stack: AsyncExitStack
+) -> Endpoint:
+    """Where agents find the alias; with a key of their own where the proxy asks for keys."""
+    if not await keys.any_keys(store, alias.project_id):
+        return Endpoint(url, "none", alias.name)
+    async with store.read() as conn:
+        expires_at = await sql.clock(conn) + _KEY_LIFE_S
+    key, secret = await keys.mint(
+        store, alias.project_id, f"campaign {campaign.id}", [keys.Scope.INFER], expires_at=expires_at
+    )
+    stack.push_async_callback(keys.revoke, store, alias.project_id, key.id)
+    return Endpoint(url, secret, alias.name)

@@ -1,0 +1,320 @@
+"""One alias's trainer: scored groups in, a published version out.
+
+Owns: the alias's lease, the order of a step's phases, what becomes of groups when a step fails. Refuses: deciding when
+to train (campaign and learner do) and serving what it publishes (the proxy does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from recorder.errors import Conflict, LeaseLost, RecorderError, StoreUnavailable
+from recorder.reading import transcripts
+from recorder.registry import aliases, versions
+from recorder.registry.aliases import AliasView
+from recorder.registry.fingerprint import base_fingerprint
+from recorder.registry.versions import VersionView, slug
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.store.ledger import LedgerRow
+from recorder.work import leases, scores, steps
+from recorder.work.claims import GroupClaim, give_back, put_back
+from recorder.work.holders import holder_name
+from recorder.work.steps import StepView
+from trainer.artifacts import durable
+from trainer.artifacts.adapters import Origin
+from trainer.batch.rows import Basis
+from trainer.batch.weights import GroupRows, group_rows, weigh
+from trainer.errors import AliasBusy, BaseMismatch, Interrupted, StepFailed, TrainerError, VersionNotWritten
+from trainer.policy.model import dtype_name, resolve_base
+from trainer.settings import TrainerSettings
+from trainer.step import report
+from trainer.step.core import Core, Folders, Seconds, Start, Written
+from trainer.step.keeper import Keeper
+from trainer.step.report import StepReport
+from trainer.step.torch_thread import TorchThread
+
+__all__ = ["OPTIMIZER_FRESH", "STEP_FAILED", "TRAINED", "AliasTrainer", "StepReport"]
+
+TRAINED = "trained"  # the ledger's code of a trajectory that a version was trained on
+OPTIMIZER_FRESH = "optimizer_fresh"  # the ledger's code of a version whose optimizer had lost its state
+STEP_FAILED = "step_failed"  # the ledger's code of a group whose step was given up
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A step that has begun: what it uses, and what came of it so far."""
+
+    parent: VersionView
+    groups: Sequence[GroupRows]
+    claims: Sequence[GroupClaim]
+    metrics: dict[str, float]
+    seconds: Seconds
+    at_parent: bool = False  # the parent is in memory: from here on a failure may be the groups' doing
+    version_id: str | None = None
+    written: Written | None = None
+
+
+class AliasTrainer:
+    """Trains one alias. Use as ``async with await AliasTrainer.open(...) as trainer``."""
+
+    def __init__(self, store: Store, alias: AliasView, settings: TrainerSettings, data: Path) -> None:
+        self._store = store
+        self._alias = alias
+        self._settings = settings
+        self._folders = Folders.of(data.resolve())  # the engine finds a version by its path, from anywhere
+        self._torch = TorchThread()
+        self._resources = AsyncExitStack()
+        self._fingerprint: str
+        self._keeper: Keeper
+        self._core: Core
+
+    @classmethod
+    async def open(cls, store: Store, alias: AliasView, settings: TrainerSettings, data: Path) -> AliasTrainer:
+        """Take the lease ``trainer:<alias>`` and load the base (`settings.base` must be set).
+
+        Raises `AliasBusy` when another trainer holds the alias, `BaseMismatch` when the base is not the alias's,
+        `UnsupportedModel` when its logprobs cannot be reproduced.
+        """
+        self = cls(store, alias, settings, data)
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _start(self) -> None:
+        if self._settings.base is None:
+            raise TrainerError("no base model is known: set trainer.base (or engine.base) to its folder or hub id")
+        base = await asyncio.to_thread(resolve_base, self._settings.base)
+        await self._check_base(base)
+        name, lease_s = leases.trainer(self._alias.name), self._settings.lease_s
+        lease = await leases.acquire(self._store, self._alias.project_id, name, holder_name(), lease_s)
+        if lease is None:
+            raise AliasBusy(
+                f"another trainer holds the alias {self._alias.name!r} (lease {name!r}). Stop it, or wait up to "
+                f"{lease_s:.0f} s if it died."
+            )
+        self._keeper = Keeper(self._store, lease, lease_s)
+        await self._resources.enter_async_context(self._keeper.running())
+        for folder in (self._folders.adapters, self._folders.checkpoints):
+            durable.remove_unfinished(folder, slug(self._alias.name))
+        self._core = await self._torch.run(Core, base, self._settings, self._folders)
+
+    async def _check_base(self, base: Path) -> None:
+        self._fingerprint = await asyncio.to_thread(base_fingerprint, base, dtype_name(self._settings))
+        if self._alias.base_fingerprint is not None:  # else the engine is still starting: the first step looks again
+            self._require_same_base(self._alias)
+
+    def _require_same_base(self, alias: AliasView) -> None:
+        if alias.base_fingerprint is None:
+            raise BaseMismatch(
+                f"nobody has said which base serves the alias {alias.name!r}, so none of its tokens may be "
+                "trained on: set engine.base to the engine's model and start the proxy again."
+            )
+        if alias.base_fingerprint != self._fingerprint:
+            raise BaseMismatch(
+                f"the alias {alias.name!r} is served from another base than {self._settings.base} in "
+                f"{dtype_name(self._settings)}: weights, dtype, tokenizer or chat template differ. Give the trainer "
+                "what the engine has: trainer.base, trainer.dtype."
+            )
+
+    async def __aenter__(self) -> AliasTrainer:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop a running step between two packs, end the torch thread, give the lease back."""
+        await self._torch.close()
+        await self._resources.aclose()
+
+    @property
+    def owner(self) -> str:
+        """Who holds the alias: claim groups under this name."""
+        return self._keeper.lease.owner
+
+    async def train_once(self, claims: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
+        """Train one step on the claimed groups and publish the new version.
+
+        The parent is the version live now. Groups that teach nothing are left out, with the reason in the ledger;
+        where none is left no step begins (`version` is None). Leases of alias and groups are renewed meanwhile.
+
+        After a failed step the groups are given back, or left out after `max_tries`, and the error is raised:
+        `StepFailed` for a loss that is not finite and for a lease that ran out, `AliasBusy` where another trainer took
+        the alias, `VersionNotWritten` for a full disk.
+        """
+        with self._keeper.keeping(claims):
+            try:
+                return await self._train(claims, campaign_id)
+            except BaseException as e:  # cancellation included: no group may stay claimed
+                await asyncio.shield(self._give_back(claims))
+                if isinstance(e, LeaseLost | Interrupted) and self._keeper.lost.is_set():
+                    raise self._taken_over() from e
+                if isinstance(e, LeaseLost):
+                    raise StepFailed(f"a lease ran out during the step: {e}") from e
+                raise
+
+    async def _train(self, claims: Sequence[GroupClaim], campaign_id: str | None) -> StepReport:
+        seconds = Seconds()
+        parent = await self._live()
+        groups = await self._read(claims, parent, seconds)
+        teaching = await self._leave_out(groups, claims)
+        metrics, left, masked = report.reward_metrics(groups), report.left_out(groups), report.masked(teaching)
+        if not teaching:
+            reason = "no group teaches anything" + (f": {left}" if left else "")
+            return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase)
+        taught = {group.group_id for group in teaching}
+        used = [claim for claim in claims if claim.group_id in taught]
+        attempt = _Attempt(parent, teaching, used, metrics, seconds)
+        step, version = await self._step(attempt, campaign_id)
+        trained = sum(len(group.trained) for group in teaching)
+        return StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
+
+    async def _give_back(self, claims: Sequence[GroupClaim]) -> None:
+        """Give back what is still held; where the store is away, the leases run out by themselves."""
+        for claim in claims:
+            with suppress(LeaseLost, StoreUnavailable):
+                await give_back(self._store, claim)
+
+    def _taken_over(self) -> AliasBusy:
+        return AliasBusy(
+            f"the alias {self._alias.name!r} was taken over by another trainer, or its lease could not be renewed: "
+            "open it again"
+        )
+
+    async def _live(self) -> VersionView:
+        if self._keeper.lost.is_set():
+            raise self._taken_over()
+        alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
+        self._require_same_base(alias)
+        if alias.live_version_id is None:
+            raise TrainerError(f"the alias {alias.name!r} has no live version to train from")
+        return await versions.get_version(self._store, alias.live_version_id)
+
+    async def _read(self, held: Sequence[GroupClaim], parent: VersionView, seconds: Seconds) -> list[GroupRows]:
+        line = await versions.ancestry(self._store, parent.id)
+        basis = Basis(self._fingerprint, line, self._settings.max_age, self._settings.token_budget)
+        with seconds.phase("read"):
+            views = await transcripts.load_groups(self._store, [claim.group_id for claim in held], with_tokens=True)
+            rewards = [await self._rewards(claim) for claim in held]
+
+        def all_rows() -> list[GroupRows]:
+            by_std = self._settings.advantage_std
+            return [group_rows(v, r, basis, divide_by_std=by_std) for v, r in zip(views, rewards, strict=True)]
+
+        with seconds.phase("rows"):
+            return await self._torch.run(all_rows)
+
+    async def _rewards(self, claim: GroupClaim) -> dict[str, float | None]:
+        if claim.score_id is None:
+            raise TrainerError(f"group {claim.group_id} was claimed for training but has no score")
+        return await scores.rewards(self._store, claim.score_id)
+
+    async def _leave_out(self, groups: Sequence[GroupRows], held: Sequence[GroupClaim]) -> list[GroupRows]:
+        by_id = {claim.group_id: claim for claim in held}
+        for group in groups:
+            if group.code is not None:
+                claim = by_id[group.group_id]
+                self._keeper.drop(claim)
+                await scores.leave_out(self._store, claim, group.code)
+        return [group for group in groups if group.code is None]
+
+    async def _step(self, attempt: _Attempt, campaign_id: str | None) -> tuple[StepView, VersionView]:
+        parent, lease = attempt.parent, self._keeper.lease
+        step = await steps.begin_step(self._store, self._alias.id, parent.id, campaign_id, lease=lease)
+        try:
+            version = await versions.allocate(self._store, self._alias.id, parent.id, step_id=step.id)
+            attempt.version_id = version.id
+            origin = Origin(self._alias.name, version.number, parent.name, self._alias.base_model, self._fingerprint)
+            await self._torch.run(self._compute, attempt, origin)
+            with attempt.seconds.phase("commit"):
+                step = await self._finish(step, version, attempt)
+        except BaseException as e:
+            # Whatever went wrong, cancellation included: no group may stay claimed and no version half there.
+            await asyncio.shield(self._give_up(step, attempt, e))
+            raise
+        self._core.became(version.id)
+        return step, await versions.get_version(self._store, version.id)
+
+    def _compute(self, attempt: _Attempt, origin: Origin) -> None:
+        """The blocking part, in the torch thread."""
+        rows, parent, seconds = weigh(attempt.groups), attempt.parent, attempt.seconds
+        with seconds.phase("load"):
+            path = Path(parent.path) if parent.path else None
+            known = self._core.go_to(Start(parent.id, path, parent.manifest_sha256))
+        attempt.at_parent = True
+        measured, attempt.written = self._core.step(rows, origin, self._stopped, seconds)
+        attempt.metrics |= measured | report.row_metrics(rows, seconds.by_phase["train"])
+        attempt.metrics["optimizer_fresh"] = 0.0 if known else 1.0
+
+    def _stopped(self) -> bool:
+        return self._torch.stopped() or self._keeper.lost.is_set()
+
+    async def _finish(self, step: StepView, version: VersionView, attempt: _Attempt) -> StepView:
+        assert attempt.written is not None
+        published = attempt.written.published
+        return await steps.finish_step(
+            self._store,
+            step.id,
+            version_id=version.id,
+            path=str(published.path),
+            engine_name=published.engine_name,
+            manifest_sha256=published.manifest_sha256,
+            metrics=attempt.metrics,
+            checkpoint_path=str(attempt.written.checkpoint),
+            groups=attempt.claims,
+            ledger_rows=_ledger_rows(attempt, version),
+            lease=self._keeper.lease,
+        )
+
+    async def _give_up(self, step: StepView, attempt: _Attempt, error: BaseException) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        try:
+            await steps.abandon_step(self._store, step.id, reason)
+        except Conflict:  # done after all (the answer to the commit was lost), or already abandoned by a successor
+            if attempt.version_id is not None and await steps.step_of_version(self._store, attempt.version_id):
+                return
+        if attempt.written is not None:
+            attempt.written.remove()
+        if not (attempt.at_parent and _may_be_the_groups_fault(error)):
+            return
+        for claim in attempt.claims:
+            with suppress(LeaseLost):  # then it is another's already
+                await self._count_failure(claim, reason)
+
+    async def _count_failure(self, claim: GroupClaim, reason: str) -> None:
+        """Give a group back, or leave it out when it has been in too many steps that failed."""
+        earlier = [row for row in await ledger.of(self._store, "group", claim.group_id) if row.code == STEP_FAILED]
+        if len(earlier) + 1 >= self._settings.max_tries:
+            await scores.leave_out(self._store, claim, STEP_FAILED, {"reason": reason})
+            return
+        row = LedgerRow(claim.project_id, "group", claim.group_id, STEP_FAILED, {"reason": reason})
+        async with self._store.write() as conn:
+            await ledger.write(conn, [row])
+            await put_back(conn, claim)
+
+
+def _ledger_rows(attempt: _Attempt, version: VersionView) -> list[LedgerRow]:
+    """What the ledger says of a step: every trajectory, trained on or not, and an optimizer that lost its state."""
+    rows = [row for group in attempt.groups for row in group.ledger_rows()]
+    rows += [
+        LedgerRow(group.project_id, "trajectory", trajectory_id, TRAINED, {"version": version.name})
+        for group in attempt.groups
+        for trajectory_id in sorted(group.trained)
+    ]
+    if attempt.metrics["optimizer_fresh"]:
+        lost = {"parent": attempt.parent.name, "why": "the parent has no checkpoint: the optimizer began anew"}
+        rows.append(LedgerRow(version.project_id, "version", version.id, OPTIMIZER_FRESH, lost))
+    return rows
+
+
+def _may_be_the_groups_fault(error: BaseException) -> bool:
+    """Whether the same groups would fail again: then they must not be tried for ever."""
+    return isinstance(error, Exception) and not isinstance(error, RecorderError | Interrupted | VersionNotWritten)

@@ -1,0 +1,75 @@
+"""What one step did, for those who asked for it and for the store.
+
+Owns: the report and its counting. Refuses: doing anything.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from recorder.registry.versions import VersionView
+from recorder.work.steps import StepView
+from trainer.batch.weights import GroupRows, WeightedRow
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What `train_once` did. No version means that nothing was trained; `reason` then says why.
+
+    Metrics of every step: reward_mean, reward_std, groups, groups_trained. Of a step that made a version also: loss,
+    kl_engine (KL(engine ‖ trainer) over tokens sampled by the parent version: what the two compute differently),
+    logprob_gap and logprob_gap_max (mean and largest |Δlogprob| of the same tokens), ratio_mean, ratio_max,
+    clip_fraction, entropy, kl_base (where `kl_coef` > 0), grad_norm, lr, rows, rows_per_trajectory, tokens (of all
+    rows), trained_tokens, forward_tokens (tokens less shared prefixes), tokens_per_s, probe_separation and
+    optimizer_fresh (1 where the parent had no optimizer state).
+    """
+
+    step: StepView | None
+    version: VersionView | None  # state `written`: the proxy's controller takes it from here
+    reason: str | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    trained: int = 0  # trajectories
+    left_out: Mapping[str, int] = field(default_factory=dict)  # trajectories by ledger code
+    masked: Mapping[str, int] = field(default_factory=dict)  # choices of trained trajectories by ledger code
+    seconds: Mapping[str, float] = field(default_factory=dict)  # read, rows, load, probe, train, publish, commit
+
+
+def reward_metrics(groups: Sequence[GroupRows]) -> dict[str, float]:
+    """Mean and standard deviation of all rewards that counted, and how many groups there were."""
+    rewards = [reward for group in groups for reward in group.rewards.values()]
+    metrics = {"groups": float(len(groups)), "groups_trained": float(sum(group.code is None for group in groups))}
+    if rewards:
+        metrics |= {"reward_mean": statistics.fmean(rewards), "reward_std": statistics.pstdev(rewards)}
+    return metrics
+
+
+def row_metrics(rows: Sequence[WeightedRow], train_s: float) -> dict[str, float]:
+    """How much was trained on, and how fast."""
+    tokens = sum(len(one.row) for one in rows)
+    trajectories = len({one.row.trajectory_id for one in rows})
+    return {
+        "rows": float(len(rows)),
+        "rows_per_trajectory": len(rows) / max(1, trajectories),
+        "tokens": float(tokens),
+        "tokens_per_s": tokens / train_s if train_s > 0 else 0.0,
+    }
+
+
+def left_out(groups: Sequence[GroupRows]) -> dict[str, int]:
+    """Trajectories without a trained token, by ledger code; where a whole group was left out, by the group's."""
+    counted: Counter[str] = Counter()
+    for group in groups:
+        counted.update(str(one.code) for one in group.left)
+        if group.code is not None:
+            others = group.rewards.keys() - {one.trajectory_id for one in group.left}
+            counted[str(group.code)] += len(others)
+    return {code: number for code, number in sorted(counted.items()) if number}
+
+
+def masked(groups: Sequence[GroupRows]) -> dict[str, int]:
+    """Choices that are context in trajectories that are trained on, by ledger code."""
+    counted = Counter(str(one.code) for g in groups for one in g.skipped if one.trajectory_id in g.trained)
+    return dict(sorted(counted.items()))
