@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from proxy.admission.address import Named, parse_named
 from proxy.errors import Forbidden, Unauthorized, Unavailable, WrongMediaType
-from recorder.capture.memory import Lru
 from recorder.errors import StoreError
+from recorder.lru import Lru
 from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.store.database import Store

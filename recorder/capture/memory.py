@@ -8,46 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Generic, TypeVar
 
 from recorder.content import canonical
 from recorder.content.turns import Message, Parent, TrajectoryRef
+from recorder.lru import Lru
 from recorder.states import Confidence
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class Lru(Generic[K, V]):
-    """A dict of at most `size` entries that forgets what was not used for longest."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._entries: dict[K, V] = {}
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._entries
-
-    def get(self, key: K) -> V | None:
-        """The value, which is now the newest; None where it is not remembered."""
-        value = self._entries.pop(key, None)
-        if value is not None:
-            self._entries[key] = value
-        return value
-
-    def put(self, key: K, value: V) -> None:
-        """Remember `value`; the oldest goes where there is no room."""
-        self._entries.pop(key, None)
-        self._entries[key] = value
-        if len(self._entries) > self._size:
-            del self._entries[next(iter(self._entries))]
-
-    def drop(self, key: K) -> None:
-        """Forget `key`, if it is remembered."""
-        self._entries.pop(key, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from recorder.capture import statements as sql
-from recorder.capture.memory import Lru
 from recorder.content.turns import Message, Parent, Request, TrajectoryRef, Turn
 from recorder.lineage import likeness, lookup, match
 from recorder.lineage.lookup import Said
+from recorder.lru import Lru
 from recorder.states import Confidence
 from recorder.store.lanes import Executor
 

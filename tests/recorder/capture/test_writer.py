@@ -16,7 +16,6 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.capture import statements
-from recorder.capture.memory import Lru
 from recorder.capture.recorder import Recorder
 from recorder.capture.statements import INSERT_CALLS, INSERT_CHOICES, INSERT_GROUPS, INSERT_NODES, INSERT_TRAJECTORIES
 from recorder.content.turns import Address, TrajectoryRef
@@ -328,17 +327,6 @@ def test_lists_are_spelled_out() -> None:
     text, flat = Statement(query).spelled({"p": "default", "ids": ["a", "b"]})
     assert text.endswith("calls.id IN (?,?)")
     assert flat == ["default", "a", "b"]
-
-
-def test_a_cache_forgets_what_was_not_used_for_longest() -> None:
-    cache: Lru[str, int] = Lru(2)
-    cache.put("a", 1)
-    cache.put("b", 2)
-    assert cache.get("a") == 1
-    cache.put("c", 3)
-    assert ("a" in cache, "b" in cache, "c" in cache, len(cache)) == (True, False, True, 2)
-    cache.drop("a")
-    assert cache.get("a") is None
 
 
 # --- checkpoints
