@@ -15,6 +15,7 @@ import orjson
 
 from recorder.capture.memory import Memory
 from recorder.content import canonical, media, tokens
+from recorder.content.extras import CHOICE_EXTRAS, STATED_KIND
 from recorder.content.tool_requests import requests_in
 from recorder.content.trainable import untrainable_reason
 from recorder.content.turns import Address, Message, Parent, SampledChoice, TrajectoryRef, Turn
@@ -23,8 +24,6 @@ from recorder.states import CallState, Confidence, TurnKind
 
 Row = tuple[Any, ...]
 ROW_BYTES = 2048  # of a prepared turn's ids, numbers and objects, roughly
-CHOICE_EXTRAS = "choice_extras"  # in response_meta: what each choice said beside its message (reasoning …)
-STATED_KIND = "stated_kind"  # in response_meta: the client said what kind of turn it was
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import and_, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.capture.rows import STATED_KIND
+from recorder.content.extras import STATED_KIND
 from recorder.content.trainable import LeftOut
 from recorder.content.turns import Message, Parent
 from recorder.groups.turn_kinds import CallFacts, Words, kinds_of

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from recorder.capture import statements as sql
-from recorder.capture.rows import CHOICE_EXTRAS, Prepared
+from recorder.capture.rows import Prepared
 from recorder.content import tokens
+from recorder.content.extras import beside
 from recorder.content.turns import Parent
 from recorder.store.lanes import Executor, Row
 
@@ -122,9 +123,9 @@ def _past(
     index: int,
     nodes: Sequence[bytes | None],
 ) -> Past:
-    beside = meta.get(CHOICE_EXTRAS, {}).get(str(index), {})
     stopped = meta.get("stop_reasons", {}).get(str(index))
-    return Past(prompt, ids, node, finish, base, meta, beside, stopped, alone=nodes.count(node) == 1)
+    extras = beside(meta, index)
+    return Past(prompt, ids, node, finish, base, meta, extras, stopped, alone=nodes.count(node) == 1)
 
 
 def _meta(stored: str | None) -> Mapping[str, Any]:

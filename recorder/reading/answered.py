@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from sqlalchemy import and_, delete, literal, select
 
-from recorder.capture.rows import CHOICE_EXTRAS
 from recorder.content import canonical
+from recorder.content.extras import CHOICE_EXTRAS, beside
 from recorder.content.turns import Message
 from recorder.reading.transcripts import PAGE, load_call
 from recorder.reading.views import CallView, ChoiceView
@@ -74,7 +74,8 @@ async def said(store: Store, project_id: str, response_ids: Collection[str]) -> 
 
 def _said(row: Any) -> Said:
     meta = dict(row.response_meta or {})
-    extras = meta.pop(CHOICE_EXTRAS, {}).get(str(row.choice), {})
+    extras = beside(meta, row.choice)
+    meta.pop(CHOICE_EXTRAS, None)
     return Said(bool(row.stream), meta, None if row.message is None else {**row.message, **extras})
 
 
@@ -120,5 +121,4 @@ async def _thoughts(store: Store, call_id: str) -> list[tuple[Message, Mapping[s
     )
     async with store.read() as conn:
         rows = (await conn.execute(query)).all()
-    beside = ((row.message, (row.response_meta or {}).get(CHOICE_EXTRAS, {}).get(str(row.index))) for row in rows)
-    return [(message, extras) for message, extras in beside if extras]
+    return [(message, extras) for meta, index, message in rows if (extras := beside(meta, index))]

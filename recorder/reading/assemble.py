@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from recorder.capture.rows import CHOICE_EXTRAS, STATED_KIND
 from recorder.content import canonical, media, tokens
+from recorder.content.extras import CHOICE_EXTRAS, STATED_KIND, beside
 from recorder.content.trainable import LeftOut
 from recorder.content.turns import Message, Parent, Sampling
 from recorder.errors import CorruptRecord
@@ -182,14 +182,14 @@ def call_view(call: Row, material: Material) -> CallView:
 
 def _call_view(call: Row, material: Material, home: str, leaf: Parent | None, unselected: Iterable[Parent]) -> CallView:
     meta = dict(call.response_meta or {})
-    extras = meta.pop(CHOICE_EXTRAS, {})
+    meta.pop(CHOICE_EXTRAS, None)
     meta.pop(STATED_KIND, None)
     shared = call.trajectory_id != home
     choices = []
     for choice in material.choices.get(call.id, ()):
         at = Parent(call.id, choice.index)
         reason = _left_out(call, choice, at in unselected or (shared and at != leaf))
-        choices.append(_choice_view(choice, material, extras.get(str(choice.index), {}), reason))
+        choices.append(_choice_view(choice, material, beside(call.response_meta, choice.index), reason))
     return CallView(
         id=call.id,
         trajectory_id=call.trajectory_id,

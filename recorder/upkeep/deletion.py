@@ -30,8 +30,8 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, and_, delete, exists, literal, or_, select, union, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.capture.rows import CHOICE_EXTRAS
 from recorder.content import tokens
+from recorder.content.extras import CHOICE_EXTRAS, beside
 from recorder.content.trainable import LeftOut
 from recorder.errors import Conflict, NotFound
 from recorder.groups.closing import write_left_out
@@ -269,7 +269,7 @@ async def _pass_on(conn: AsyncConnection, own: _Own, call_id: str, kept: dict[in
     await conn.execute(delete(tool_requests).where(*of_lost))
     meta = {**(call.response_meta or {})}
     if CHOICE_EXTRAS in meta:
-        meta[CHOICE_EXTRAS] = {k: v for k, v in meta[CHOICE_EXTRAS].items() if int(k) in kept}
+        meta[CHOICE_EXTRAS] = {str(index): extras for index in kept if (extras := beside(meta, index))}
     values: dict[str, Any] = {"response_meta": meta or None}
     if call.trajectory_id == own.row.id:
         values["trajectory_id"] = next(iter(kept.values()))
