@@ -9,27 +9,20 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sqlalchemy import (
-    JSON,
-    ColumnElement,
-    Table,
     Text,
-    TypeDecorator,
     and_,
     bindparam,
     delete,
     exists,
     func,
-    insert,
     literal_column,
     or_,
     select,
-    type_coerce,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
 from recorder.store.database import now
-from recorder.store.lanes import Statement
 from recorder.store.schema import (
     blobs,
     calls,
@@ -44,54 +37,19 @@ from recorder.store.schema import (
     tool_requests,
     trajectories,
 )
+from recorder.store.statement import Statement, as_text, equals, insert_into, insert_new, values_of
 
 AMBIGUOUS_ISSUED: Final = "ambiguous"  # an id that was given out twice proves nothing
 
 
-class _Written(TypeDecorator[Any]):
-    """JSON that is text already: rows are made once, for every lane."""
-
-    impl = JSON
-    cache_ok = True
-
-    def bind_processor(self, dialect: Any) -> None:
-        """Pass the text through."""
-        return
-
-
-def _values(table: Table) -> dict[str, Any]:
-    return {c.name: bindparam(c.name, type_=_Written() if isinstance(c.type, JSON) else c.type) for c in table.c}
-
-
-def _insert(table: Table) -> Statement:
-    return Statement(insert(table).values(_values(table)))
-
-
-def _insert_new(table: Table) -> Statement:
-    values = _values(table)
-    return Statement(
-        sqlite.insert(table).values(values).on_conflict_do_nothing(),
-        postgresql.insert(table).values(values).on_conflict_do_nothing(),
-    )
-
-
 def _insert_issued(dialect: Any) -> Any:
-    statement = dialect.insert(issued).values(_values(issued))
+    statement = dialect.insert(issued).values(values_of(issued))
     new = statement.excluded
     return statement.on_conflict_do_update(
         index_elements=["project_id", "issued_id"],
         set_={"kind": literal_column(f"'{AMBIGUOUS_ISSUED}'")},
         where=or_(issued.c.call_id != new.call_id, issued.c.choice != new.choice),
     )
-
-
-def _is(column: ColumnElement[Any], state: str) -> ColumnElement[bool]:
-    # A literal: row parameters are the caller's alone.
-    return column == literal_column(f"'{state}'")
-
-
-def _text(column: ColumnElement[Any]) -> ColumnElement[str]:
-    return type_coerce(column, Text())
 
 
 NOW: Final = Statement(select(now()))
@@ -107,20 +65,22 @@ NODE_KEY: Final = Statement(
 
 # --- what a batch writes
 
-INSERT_NODES: Final = _insert_new(nodes)
-INSERT_BLOBS: Final = _insert_new(blobs)
-INSERT_NODE_BLOBS: Final = _insert_new(node_blobs)
-INSERT_CALLS: Final = _insert(calls)
-INSERT_CHOICES: Final = _insert(choices)
+INSERT_NODES: Final = insert_new(nodes)
+INSERT_BLOBS: Final = insert_new(blobs)
+INSERT_NODE_BLOBS: Final = insert_new(node_blobs)
+INSERT_CALLS: Final = insert_into(calls)
+INSERT_CHOICES: Final = insert_into(choices)
 INSERT_ISSUED: Final = Statement(_insert_issued(sqlite), _insert_issued(postgresql))
-INSERT_TOOL_REQUESTS: Final = _insert(tool_requests)
-INSERT_TOOL_CALLS: Final = _insert(tool_calls)
-INSERT_GROUPS: Final = _insert(groups)
-INSERT_TRAJECTORIES: Final = _insert(trajectories)
+INSERT_TOOL_REQUESTS: Final = insert_into(tool_requests)
+INSERT_TOOL_CALLS: Final = insert_into(tool_calls)
+INSERT_GROUPS: Final = insert_into(groups)
+INSERT_TRAJECTORIES: Final = insert_into(trajectories)
 
 # The row of a call that was shown as open gives way to the ended call. The sweep may have taken it for lost meanwhile.
 DELETE_OPEN_CALLS: Final = Statement(
-    delete(calls).where(calls.c.id == bindparam("call"), or_(_is(calls.c.state, "open"), _is(calls.c.state, "errored")))
+    delete(calls).where(
+        calls.c.id == bindparam("call"), or_(equals(calls.c.state, "open"), equals(calls.c.state, "errored"))
+    )
 )
 
 # rows: (at, leaf call or null, leaf choice or null, calls to add, version, trajectory); the first call's version pins
@@ -133,13 +93,13 @@ TOUCH_TRAJECTORIES: Final = Statement(
         (trajectories.c.call_count, trajectories.c.call_count + bindparam("calls")),
         (trajectories.c.version_id, func.coalesce(trajectories.c.version_id, bindparam("version", type_=Text))),
     )
-    .where(trajectories.c.id == bindparam("trajectory"), _is(trajectories.c.state, "open"))
+    .where(trajectories.c.id == bindparam("trajectory"), equals(trajectories.c.state, "open"))
 )
 # A run whose tools are at work is not idle.
 TOUCH_BY_TOOLS: Final = Statement(
     update(trajectories)
     .values(last_call_at=bindparam("at"))
-    .where(trajectories.c.id == bindparam("trajectory"), _is(trajectories.c.state, "open"))
+    .where(trajectories.c.id == bindparam("trajectory"), equals(trajectories.c.state, "open"))
 )
 TOUCH_GROUPS: Final = Statement(
     update(groups).values(last_call_at=bindparam("at")).where(groups.c.id == bindparam("group_id"))
@@ -151,9 +111,9 @@ TRAJECTORY_STATES: Final = Statement(
 # Which of some trajectories that have no row had one.
 DELETED: Final = Statement(
     select(ledger.c.object_id).where(
-        _is(ledger.c.object_kind, "trajectory"),
+        equals(ledger.c.object_kind, "trajectory"),
         ledger.c.object_id.in_(bindparam("ids", expanding=True)),
-        _is(ledger.c.code, "deleted"),
+        equals(ledger.c.code, "deleted"),
     )
 )
 
@@ -168,7 +128,7 @@ _PLACED = (
     trajectories.c.state,
     trajectories.c.purpose,
     trajectories.c.origin,
-    _text(trajectories.c.tags),
+    as_text(trajectories.c.tags),
     trajectories.c.alias_id,
     trajectories.c.version_id,
     trajectories.c.group_id,
@@ -215,7 +175,7 @@ IMPLICIT_GROUPS: Final = Statement(
     .where(
         groups.c.project_id == bindparam("project"),
         groups.c.implicit_key.in_(bindparam("keys", expanding=True)),
-        _is(groups.c.state, "open"),
+        equals(groups.c.state, "open"),
     )
     .with_for_update()
 )
@@ -229,7 +189,7 @@ MEMBER_COUNTS: Final = Statement(
     select(trajectories.c.group_id, func.count())
     .where(
         trajectories.c.group_id.in_(bindparam("ids", expanding=True)),
-        ~_is(trajectories.c.state, "abandoned"),
+        ~equals(trajectories.c.state, "abandoned"),
         trajectories.c.selection.is_(None),
     )
     .group_by(trajectories.c.group_id)
@@ -393,8 +353,8 @@ ANSWERS_AMONG: Final = Statement(
         choices.c.call_id,
         choices.c["index"],
         calls.c.trajectory_id,
-        _text(_answered.c.message),
-        _text(_asked.c.message),
+        as_text(_answered.c.message),
+        as_text(_asked.c.message),
         choices.c.finish_reason,
         calls.c.tools_blob_id,
     )
@@ -404,7 +364,7 @@ ANSWERS_AMONG: Final = Statement(
     .where(
         calls.c.trajectory_id.in_(bindparam("trajectories", expanding=True)),
         calls.c.superseded_by.is_(None),
-        _is(calls.c.state, "complete"),
+        equals(calls.c.state, "complete"),
     )
     .order_by(choices.c.call_id.desc(), choices.c["index"])
     .limit(literal_column(str(MOST_ANSWERS)))
@@ -423,7 +383,7 @@ _prompt = _bottom.union_all(
     )
 )
 BEGINNING: Final = Statement(
-    select(_text(_prompt.c.message)).where(_prompt.c.depth < literal_column("4")).order_by(_prompt.c.depth)
+    select(as_text(_prompt.c.message)).where(_prompt.c.depth < literal_column("4")).order_by(_prompt.c.depth)
 )
 # What models asked of a tool with these arguments, since a call's id, in turns that count and are not gone on with, and
 # that no tool call has answered. The run of a request may have moved to a continuation: it is told, not asked for.
@@ -452,7 +412,7 @@ TOOL_REQUESTS: Final = Statement(
                 _by_tool.c.call_id == tool_requests.c.call_id,
                 _by_tool.c.choice == tool_requests.c.choice,
                 _by_tool.c.position == tool_requests.c.position,
-                ~_is(_by_tool.c.outcome, "input_required"),
+                ~equals(_by_tool.c.outcome, "input_required"),
             )
         ),
     )
@@ -528,5 +488,5 @@ CHOICE_IDS: Final = Statement(
     ).where(choices.c.call_id.in_(bindparam("ids", expanding=True)))
 )
 CALL_META: Final = Statement(
-    select(calls.c.base_fingerprint, _text(calls.c.response_meta)).where(calls.c.id == bindparam("call"))
+    select(calls.c.base_fingerprint, as_text(calls.c.response_meta)).where(calls.c.id == bindparam("call"))
 )

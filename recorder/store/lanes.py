@@ -1,7 +1,7 @@
 """How the writer's statements reach the database: a lane runs a function inside one writing transaction.
 
-Owns: statements compiled once, the direct lane for SQLite, the lane through SQLAlchemy for any database, checkpoints
-kept off the commit path. Refuses: what is written (`recorder.capture.batch`).
+Owns: the direct lane for SQLite, the lane through SQLAlchemy for any database, checkpoints kept off the commit path.
+Refuses: what is written (`recorder.capture.batch`), and how a statement is spelled (`recorder.store.statement`).
 
 Why a direct lane: SQLAlchemy's async layer hands every statement to a thread three times. Measured on 2 cores, a batch
 of 32 calls costs 83 µs a call through it and 39 µs on the connection itself, one call alone 1,280 µs and 90 µs. The
@@ -19,14 +19,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
-from sqlalchemy import Executable
-from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from recorder.errors import StoreError, StoreUnavailable
 from recorder.store.database import BUSY_TIMEOUT_S, Store
+from recorder.store.statement import Statement
 
 R = TypeVar("R")
 Row = Sequence[Any]
@@ -34,39 +32,6 @@ Row = Sequence[Any]
 SLOW_S = 0.05  # a commit that takes longer makes the next ones run in a thread: the event loop must not stand still
 SLOW_FOR_S = 10.0
 _RETRY_S = 0.001
-_DIALECT = sqlite.dialect(paramstyle="qmark")
-
-
-class Statement:
-    """A Core statement compiled once. `names` is the order in which a row gives its parameters.
-
-    `elsewhere` is the same statement for PostgreSQL, where Core has no common construct (ON CONFLICT).
-    """
-
-    __slots__ = ("_cores", "_lists", "names", "text")
-
-    def __init__(self, core: Executable, elsewhere: Executable | None = None) -> None:
-        compiled = core.compile(dialect=_DIALECT)  # type: ignore[attr-defined]  # every statement we make has it
-        assert isinstance(compiled, SQLCompiler)
-        self._cores = (core, elsewhere if elsewhere is not None else core)
-        self.text = str(compiled)
-        self.names: tuple[str, ...] = tuple(compiled.positiontup or ())
-        self._lists = frozenset(name for name in self.names if f"__[POSTCOMPILE_{name}]" in self.text)
-
-    def core(self, dialect_name: str) -> Executable:
-        """The construct that this dialect can compile."""
-        return self._cores[dialect_name != "sqlite"]
-
-    def spelled(self, values: dict[str, Any]) -> tuple[str, list[Any]]:
-        """The text and its flat parameters, with lists (`IN`) written out."""
-        text, flat = self.text, []
-        for name in self.names:
-            if name in self._lists:
-                text = text.replace(f"__[POSTCOMPILE_{name}]", ",".join("?" * len(values[name])))
-                flat.extend(values[name])
-            else:
-                flat.append(values[name])
-        return text, flat
 
 
 class Executor(Protocol):
