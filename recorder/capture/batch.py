@@ -15,7 +15,7 @@ from recorder.capture.rows import Prepared, call_row, json_text
 from recorder.content.turns import TrajectoryRef
 from recorder.errors import Stale
 from recorder.ids import new_id
-from recorder.lineage.match import Attempt, settle
+from recorder.lineage.tree import Attempt, settle
 from recorder.states import CallState, TrajectoryState
 from recorder.store.lanes import Executor, Row
 

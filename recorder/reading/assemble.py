@@ -16,7 +16,7 @@ from recorder.content.extras import CHOICE_EXTRAS, STATED_KIND, beside
 from recorder.content.trainable import LeftOut
 from recorder.content.turns import Message, Parent, Sampling
 from recorder.errors import CorruptRecord
-from recorder.lineage.match import CallNode, not_selected, path_to
+from recorder.lineage.tree import CallNode, not_selected, path_to
 from recorder.reading.views import CallView, ChoiceView, FeedbackView, ScenarioView, ToolCallView, TrajectoryView
 from recorder.states import CallState, Confidence, Origin, Purpose, ToolOutcome, TrajectoryState, TurnKind
 
