@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from recorder.capture import statements as sql
 from recorder.content.turns import TrajectoryRef
 from recorder.ids import new_id
+from recorder.lineage.statements import AT_ADDRESSES, BY_IDS
 from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store.lanes import Executor
 
@@ -40,7 +41,7 @@ class Place:
 
 
 class _Row(NamedTuple):
-    """A trajectory with its group, as `statements.AT_ADDRESSES` selects it."""
+    """A trajectory with its group, as `AT_ADDRESSES` selects it."""
 
     id: str
     project_id: str
@@ -129,7 +130,7 @@ def continue_sealed(
     An id without a row (its creation never committed) is made from `unknown`; `version_of` gives the version that a
     sealed trajectory's next call ran on.
     """
-    rows = {row.id: row for row in map(_Row._make, ex.all(sql.BY_IDS, ids=list(sealed)))}
+    rows = {row.id: row for row in map(_Row._make, ex.all(BY_IDS, ids=list(sealed)))}
     wanted = {id_: _after(rows[id_], version_of(id_)) if id_ in rows else unknown(id_) for id_ in sealed}
     addressed = {id_: p for id_, p in wanted.items() if p.external_id is not None or id_ not in rows}
     refs = dict(zip(addressed, place(ex, at, list(addressed.values())), strict=True))
@@ -149,7 +150,7 @@ def _newest_at(ex: Executor, places: Sequence[Place]) -> dict[_Address | str, _R
     newest: dict[_Address | str, _Row] = {}
     for project_id, of_project in _by_project(places):
         group_parts, ids = {p.address_group for p in of_project}, {p.external_id for p in of_project}
-        rows = ex.all(sql.AT_ADDRESSES, project=project_id, groups=sorted(group_parts), ids=sorted(map(str, ids)))
+        rows = ex.all(AT_ADDRESSES, project=project_id, groups=sorted(group_parts), ids=sorted(map(str, ids)))
         for row in sorted(map(_Row._make, rows), key=lambda r: r.sequence):
             newest[row.project_id, row.address_group, row.external_id] = row
     return newest

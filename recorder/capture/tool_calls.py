@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from recorder.capture import rows
-from recorder.capture import statements as sql
 from recorder.capture.memory import Memory
 from recorder.capture.placing import Place
 from recorder.capture.writer import PlaceJob, ToolJob, Writer
@@ -21,6 +20,7 @@ from recorder.content.redaction import Redaction
 from recorder.content.tool_requests import match
 from recorder.content.turns import Address, TrajectoryRef
 from recorder.ids import first_id_at, new_id
+from recorder.lineage.statements import AT_ADDRESSES, TOOL_REQUESTS
 from recorder.states import Confidence, ToolOutcome
 from recorder.store.lanes import Executor, Lane
 
@@ -162,14 +162,14 @@ class ToolCalls:
         # requests are kept as they were redacted, so a call is looked for in the same words
         wanted = match(await self._key_of(project_id), name, self._redaction.value(arguments))
         since = first_id_at("call", time.time() - WINDOW_S)
-        found = await self._lane.read(lambda ex: ex.all(sql.TOOL_REQUESTS, match=wanted, since=since))
+        found = await self._lane.read(lambda ex: ex.all(TOOL_REQUESTS, match=wanted, since=since))
         waiting = [Asked(*row) for row in found if row[4] == home or home is None]
         return [a for a in waiting if (a.call_id, a.choice, a.position) not in self._memory.tools]
 
 
 def _newest(ex: Executor, place: Place) -> str | None:
     values = {"project": place.project_id, "groups": [place.address_group], "ids": [place.external_id]}
-    found = sorted(ex.all(sql.AT_ADDRESSES, **values), key=lambda row: row[4])  # by sequence
+    found = sorted(ex.all(AT_ADDRESSES, **values), key=lambda row: row[4])  # by sequence
     return found[-1][0] if found else None
 
 

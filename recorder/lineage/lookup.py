@@ -10,9 +10,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recorder.capture import statements as sql
 from recorder.content.tokens import BLOCK, HASH_BYTES
 from recorder.content.turns import Message, Parent, TrajectoryRef
+from recorder.lineage import statements as sql
 from recorder.lineage.match import Match, decide
 from recorder.states import Confidence, Purpose, TrajectoryState
 from recorder.store.lanes import Executor, Row

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recorder.capture import statements as sql
 from recorder.capture.rows import Prepared
 from recorder.content import tokens
 from recorder.content.extras import beside
 from recorder.content.turns import Parent
+from recorder.lineage import statements as sql
 from recorder.store.lanes import Executor, Row
 
 _BASE, _META = 4, -1  # places in `Prepared.row_middle`

@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from recorder.capture import statements as sql
 from recorder.content.turns import Message, Parent, Request, TrajectoryRef, Turn
 from recorder.lineage import likeness, lookup, match
+from recorder.lineage import statements as sql
 from recorder.lineage.lookup import Said
 from recorder.lru import Lru
 from recorder.states import Confidence

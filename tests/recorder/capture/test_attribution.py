@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from recorder.capture.recorder import NOTHING_FOUND, Recorder
-from recorder.capture.statements import MOST_EQUAL
 from recorder.content import canonical
 from recorder.content.turns import Address, Parent, TrajectoryRef
 from recorder.lineage import lookup
+from recorder.lineage.statements import MOST_EQUAL
 from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
 from recorder.states import Confidence

@@ -1,4 +1,4 @@
-"""The statements of the hot path: their rows, that PostgreSQL has each too, and that none walks a table."""
+"""The statements of the hot path, lineage's among them: rows in order, PostgreSQL too, and none walks a table."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import ClauseElement
 from sqlalchemy.dialects import registry
 
-from recorder.capture import statements
+from recorder.capture import statements as writes
 from recorder.capture.statements import INSERT_CALLS, INSERT_CHOICES, INSERT_GROUPS, INSERT_NODES, INSERT_TRAJECTORIES
+from recorder.lineage import statements as lookups
 from recorder.store.schema import trajectories
 from recorder.store.statement import Statement
 
@@ -24,13 +25,18 @@ def test_rows_have_the_order_of_the_schema() -> None:
 
 
 every_statement = pytest.mark.parametrize(
-    "name", [name for name, value in vars(statements).items() if isinstance(value, Statement)]
+    "statement",
+    [
+        pytest.param(value, id=name)
+        for module in (writes, lookups)
+        for name, value in vars(module).items()
+        if isinstance(value, Statement)
+    ],
 )
 
 
 @every_statement
-def test_every_statement_is_one_for_postgresql_too(name: str) -> None:
-    statement: Statement = getattr(statements, name)
+def test_every_statement_is_one_for_postgresql_too(statement: Statement) -> None:
     elsewhere = statement.core("postgresql")
     assert isinstance(elsewhere, ClauseElement)
     compiled = elsewhere.compile(dialect=registry.load("postgresql")())
@@ -38,8 +44,7 @@ def test_every_statement_is_one_for_postgresql_too(name: str) -> None:
 
 
 @every_statement
-def test_no_statement_of_the_hot_path_walks_a_table(empty_database: Path, name: str) -> None:
-    statement: Statement = getattr(statements, name)
+def test_no_statement_of_the_hot_path_walks_a_table(empty_database: Path, statement: Statement) -> None:
     values = {n: ["a", "b"] if f"POSTCOMPILE_{n}]" in statement.text else "a" for n in statement.names}
     text, flat = statement.spelled(values)
     with contextlib.closing(sqlite3.connect(empty_database)) as connection:
@@ -49,7 +54,7 @@ def test_no_statement_of_the_hot_path_walks_a_table(empty_database: Path, name: 
 
 
 def test_a_leaf_is_looked_for_among_the_calls_of_its_trajectory(empty_database: Path) -> None:
-    text, flat = statements.LEAVES_IN.spelled({"trajectory": "a", "nodes": [b"a"] * 64})
+    text, flat = lookups.LEAVES_IN.spelled({"trajectory": "a", "nodes": [b"a"] * 64})
     with contextlib.closing(sqlite3.connect(empty_database)) as connection:
         plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + text, flat)]
     assert "(trajectory_id=?)" in plan[0]

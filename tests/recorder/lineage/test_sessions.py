@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from recorder.capture.recorder import Found, Recorder
-from recorder.capture.statements import MOST_RUNS
 from recorder.content.turns import Address, Message, Parent, Turn
+from recorder.lineage.statements import MOST_RUNS
 from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
 from recorder.states import Confidence
