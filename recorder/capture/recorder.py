@@ -16,7 +16,7 @@ from recorder.capture import rows
 from recorder.capture import statements as sql
 from recorder.capture.memory import Earlier, Fresh, Memory
 from recorder.capture.placing import Place
-from recorder.capture.remember import KEPT_ATTEMPTS, remember_attempt, remember_ref
+from recorder.capture.remember import KEPT_ATTEMPTS, keep_past, remember_attempt, remember_ref
 from recorder.capture.running import Running
 from recorder.capture.tool_calls import ToolCalls
 from recorder.capture.writer import CloseJob, PlaceJob, TurnJob, Writer
@@ -339,7 +339,7 @@ class Recorder:
         if not await _unless_stale(done):
             self._pasts.forget()
             return False
-        pasts.keep(self._pasts, job.prepared)
+        keep_past(self._pasts, job.prepared)
         return True
 
     async def show(self, turn: Turn) -> None:

@@ -1,6 +1,6 @@
 """What the process knows once a batch is committed: the only place that fills the recorder's memory from turns.
 
-Owns: which facts are worth remembering. Refuses: remembering what is not committed.
+Owns: which facts are worth remembering, the exact pasts among them. Refuses: remembering what is not committed.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from recorder.capture.batch import Outcome, Written
 from recorder.capture.memory import Earlier, Memory
 from recorder.capture.rows import Prepared
 from recorder.content.turns import Parent, TrajectoryRef
+from recorder.lineage.past import RecentPasts, meta_of, past_of
 from recorder.states import CallState, Confidence
 
 KEPT_ATTEMPTS = 32  # equal requests that are told apart when a retry of one comes; of more, none is
+_BASE, _META = 4, -1  # places in `Prepared.row_middle`
 
 
 def remember(memory: Memory, written: Sequence[Written], outcome: Outcome) -> None:
@@ -40,6 +42,18 @@ def remember_attempt(memory: Memory, project_id: str, body_hash: bytes, attempt:
     known = memory.attempts.get((project_id, body_hash))
     others = [e for e in known if e.call_id != attempt.call_id] if known else ()
     memory.attempts.put((project_id, body_hash), (*others, attempt)[-KEPT_ATTEMPTS:])
+
+
+def keep_past(recent: RecentPasts, prepared: Prepared) -> None:
+    """Keep what a committed turn sampled."""
+    if not recent.max_bytes or prepared.prompt is None or prepared.leaf_choice is None:
+        return
+    nodes = [row[2] for row in prepared.choices]
+    meta = meta_of(prepared.row_middle[_META])
+    for row in prepared.choices:
+        _, index, node, ids, _, _, finish, *_ = row
+        past = past_of(prepared.prompt, ids, node, finish, prepared.row_middle[_BASE], meta, index, nodes)
+        recent.put(Parent(prepared.call_id, index), past)
 
 
 def _remember_turn(memory: Memory, prepared: Prepared, outcome: Outcome) -> None:
