@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from recorder.capture import statements as sql
-from recorder.capture.placing import Place, continue_sealed, place
+from recorder.capture.place import Place
+from recorder.capture.placing import continue_sealed, place
 from recorder.capture.rows import Prepared, call_row, json_text
 from recorder.content.turns import TrajectoryRef
 from recorder.errors import Stale

@@ -15,7 +15,7 @@ from recorder.capture import batch as batches
 from recorder.capture import rows
 from recorder.capture import statements as sql
 from recorder.capture.memory import Earlier, Fresh, Memory
-from recorder.capture.placing import Place
+from recorder.capture.place import Place
 from recorder.capture.remember import KEPT_ATTEMPTS, keep_past, remember_attempt, remember_ref
 from recorder.capture.running import Running
 from recorder.capture.tool_calls import ToolCalls

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from recorder.capture import rows
 from recorder.capture.memory import Memory
-from recorder.capture.placing import Place
+from recorder.capture.place import Place
 from recorder.capture.writer import PlaceJob, ToolJob, Writer
 from recorder.content.redaction import Redaction
 from recorder.content.tool_requests import match

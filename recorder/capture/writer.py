@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.capture import batch as batches
 from recorder.capture.batch import Batch, Outcome, Written
 from recorder.capture.memory import Memory
-from recorder.capture.placing import Place
+from recorder.capture.place import Place
 from recorder.capture.remember import remember, remember_ref
 from recorder.capture.rows import Prepared
 from recorder.content.turns import Parent, TrajectoryRef
