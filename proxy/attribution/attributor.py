@@ -32,7 +32,8 @@ from proxy.admission.address import Stated
 from proxy.attribution.hints import NO_HINTS, Hint, Hints, Kind
 from proxy.errors import NoReplica
 from proxy.versions.in_service import InService, Route, Target
-from recorder.capture.recorder import NOTHING_FOUND, Found, Recorder
+from recorder.capture.finder import NOTHING_FOUND, Found
+from recorder.capture.recorder import Recorder
 from recorder.content.turns import Attribution, Parent, Request, TrajectoryRef
 from recorder.states import Confidence, TurnKind
 
@@ -66,7 +67,7 @@ class Attributor:
             attribution = replace(attribution, turn_kind=TurnKind.SUB)
         ref = attribution.trajectory
         if traces := [str(hint) for hint in hints.of(Kind.TRACE)]:
-            self._recorder.note_traces(self._project_id, traces, ref.id)
+            self._recorder.find.note_traces(self._project_id, traces, ref.id)
         if target is None:
             return Placed(attribution, None)
         try:
@@ -85,7 +86,7 @@ class Attributor:
             ref = await self._at(target, stated, request)
             if answered is not None and answered[1].id == ref.id:
                 return Attribution(stated.source, Confidence.STATED, ref, answered[0])
-            parent = await self._recorder.parent_in(ref, request.messages)
+            parent = await self._recorder.find.parent_in(ref, request.messages)
             return Attribution(stated.source, Confidence.STATED, ref, parent)
         found, session = await self._find(stated, request, hints, answered)
         if found.trajectory is not None:
@@ -102,7 +103,7 @@ class Attributor:
         """The answer of ours that a request says it goes on from, and its run."""
         if request.previous_response_id is None:
             return None
-        return await self._recorder.answered(self._project_id, request.previous_response_id)
+        return await self._recorder.find.answered(self._project_id, request.previous_response_id)
 
     async def _find(
         self, stated: Stated, request: Request, hints: Hints, answered: Answered | None
@@ -112,7 +113,7 @@ class Attributor:
             return await self._find_hinted(stated, request, hints, answered)
         if answered is not None:
             return _going_on(answered), None
-        return await self._recorder.find_parent(self._project_id, None, request.messages, request), None
+        return await self._recorder.find.run(self._project_id, request.messages, request), None
 
     async def _find_hinted(
         self, stated: Stated, request: Request, hints: Hints, answered: Answered | None
@@ -126,7 +127,7 @@ class Attributor:
                 return within, str(named)
         if answered is not None:
             return _going_on(answered), None
-        found = await self._recorder.find_issued(self._project_id, request.messages)
+        found = await self._recorder.find.issued(self._project_id, request.messages)
         if found is not NOTHING_FOUND:
             return found, None
         of_body = hints.session(of_header=False)
@@ -140,15 +141,15 @@ class Attributor:
         """By what is no proof of a run alone: a retry, the history, names that many runs may share, a trace."""
         names = {str(hint): hint.source for hint in (*shared, *hints.of(Kind.LOOSE))}
         traces = [str(hint) for hint in hints.of(Kind.TRACE)]
-        found = self._recorder.find_retried(self._project_id, request)
+        found = self._recorder.find.retried(self._project_id, request)
         if found is NOTHING_FOUND:
-            found = await self._recorder.find_lineage(self._project_id, request.messages, names, traces)
+            found = await self._recorder.find.lineage(self._project_id, request.messages, names, traces)
         if found is NOTHING_FOUND:
-            found = await self._recorder.find_traced(self._project_id, traces, request.messages)
+            found = await self._recorder.find.traced(self._project_id, traces, request.messages)
         return found, next(iter(names), None)
 
     async def _in_session(self, named: Hint, stated: Stated, request: Request, hints: Hints) -> Found | None:
-        found = await self._recorder.find_in_session(
+        found = await self._recorder.find.in_session(
             self._project_id, str(named), stated.address.group, request, sub_agent=hints.sub_agent
         )
         return replace(found, source=named.source) if found is not None and found.source == "session" else found

@@ -1,6 +1,6 @@
 """Calls by the ids that their answers were given out under, and the conversations up to them.
 
-Owns: the queries. Refuses: wire formats, and deciding whose call goes on from whose (`recorder.capture.recorder`).
+Owns: the queries. Refuses: wire formats, and deciding whose call goes on from whose (`recorder.capture.finder`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from recorder.capture.recorder import Found, Recorder
+from recorder.capture.finder import Found
+from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Message, Parent, Turn
 from recorder.lineage.statements import MOST_RUNS
 from recorder.reading import transcripts
@@ -33,7 +34,7 @@ class Session:
 
     async def found(self, messages: Sequence[Message], *, sub_agent: bool = False, **asked: Any) -> Found | None:
         made = request(messages, **asked)
-        return await self.recorder.find_in_session(PROJECT, self.name, self.address.group, made, sub_agent=sub_agent)
+        return await self.recorder.find.in_session(PROJECT, self.name, self.address.group, made, sub_agent=sub_agent)
 
     async def attributed(self, messages: Sequence[Message], answer: Any, **asked: Any) -> Turn:
         sub_agent = asked.pop("sub_agent", False)

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from recorder.capture.recorder import NOTHING_FOUND, Recorder
+from recorder.capture.finder import NOTHING_FOUND
+from recorder.capture.recorder import Recorder
 from recorder.content import canonical
 from recorder.content.turns import Address, Parent, TrajectoryRef
 from recorder.lineage import lookup
@@ -78,14 +79,14 @@ async def test_an_id_that_was_issued_twice_proves_nothing(store: Store, talk: Ta
     await talk.call([user("a")], tool_turn("functions.find:0"))
     await talk.call([user("b")], tool_turn("functions.find:0"))
     strange = [user("c"), tool_turn("functions.find:0"), tool_result("functions.find:0")]
-    assert await talk.recorder.find_parent(PROJECT, None, strange) == NOTHING_FOUND
+    assert await talk.recorder.find.run(PROJECT, strange) == NOTHING_FOUND
     # and no later process is fooled either
     again = Recorder(store, RecorderSettings())
     await again.start()
     try:
-        assert await again.find_parent(PROJECT, None, strange) == NOTHING_FOUND
+        assert await again.find.run(PROJECT, strange) == NOTHING_FOUND
         known = [user("b"), tool_turn("functions.find:0"), tool_result("functions.find:0")]
-        found = await again.find_parent(PROJECT, None, known)
+        found = await again.find.run(PROJECT, known)
         assert (found.source, found.confidence) == ("lineage", Confidence.EXACT)
     finally:
         await again.stop()
@@ -130,9 +131,9 @@ async def test_addresses_keep_identical_runs_apart(store: Store, talk: Talk) -> 
 
 async def test_a_conversation_that_the_client_made_up_is_a_new_run(talk: Talk) -> None:
     await talk.call([user("?")], "Hello")
-    found = await talk.recorder.find_parent(PROJECT, None, [user("?"), assistant("Hello!"), user("more")])
+    found = await talk.recorder.find.run(PROJECT, [user("?"), assistant("Hello!"), user("more")])
     assert found == NOTHING_FOUND
-    other = await talk.recorder.find_parent(PROJECT, None, [user("??"), assistant("Hello"), user("more")])
+    other = await talk.recorder.find.run(PROJECT, [user("??"), assistant("Hello"), user("more")])
     assert other == NOTHING_FOUND
 
 
@@ -142,15 +143,15 @@ async def test_another_project_sees_nothing(store: Store, talk: Talk) -> None:
     await ensure_project(store, "other")
     await talk.call([user("?")], tool_turn("id-1"))
     history = [user("?"), tool_turn("id-1"), tool_result("id-1")]
-    assert await talk.recorder.find_parent("other", None, history) == NOTHING_FOUND
+    assert await talk.recorder.find.run("other", history) == NOTHING_FOUND
 
 
 async def test_a_parent_is_only_looked_for_in_the_trajectory_that_was_named(talk: Talk) -> None:
     await talk.call([user("?")], "Hello", Address(trajectory="1"))
     ref = await talk.recorder.trajectory_at(PROJECT, None, Address(trajectory="2"), request([user("?")]), None)
-    assert await talk.recorder.parent_in(ref, [user("?"), assistant("Hello"), user("more")]) is None
-    assert await talk.recorder.parent_in(ref, [user("?")]) is None
-    assert await talk.recorder.parent_in(TrajectoryRef("traj_none", None), [assistant("Hello")]) is None
+    assert await talk.recorder.find.parent_in(ref, [user("?"), assistant("Hello"), user("more")]) is None
+    assert await talk.recorder.find.parent_in(ref, [user("?")]) is None
+    assert await talk.recorder.find.parent_in(TrajectoryRef("traj_none", None), [assistant("Hello")]) is None
 
 
 async def test_an_addressed_agent_that_numbers_its_tool_calls_itself_goes_on_from_its_own_turns(talk: Talk) -> None:
@@ -182,7 +183,9 @@ async def test_of_very_many_equal_runs_the_newest_are_looked_at(talk: Talk) -> N
     ends = canonical.chain(await talk.recorder._key(PROJECT), [user("ping"), assistant("pong")])[1:]
     found = await talk.recorder._lane.read(lambda ex: lookup.deepest_sampled(ex, PROJECT, ends))
     assert [m.call_id for m in found] == sorted((run.call_id for run in runs), reverse=True)[:MOST_EQUAL]
-    parent = await talk.recorder.parent_in(runs[0].attribution.trajectory, [user("ping"), assistant("pong"), user("!")])
+    parent = await talk.recorder.find.parent_in(
+        runs[0].attribution.trajectory, [user("ping"), assistant("pong"), user("!")]
+    )
     assert parent == Parent(runs[0].call_id, 0)
 
 
