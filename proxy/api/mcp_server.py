@@ -28,7 +28,7 @@ from proxy.errors import CallerError
 from proxy.http.asgi import Receive, Scope, Send
 from recorder.content.turns import Message
 from recorder.errors import RecorderError
-from recorder.groups.closing import find_group
+from recorder.groups.lookup import find_group
 from recorder.reading.listing import GroupLine, TrajectoryLine, current_score_of, list_groups, list_trajectories
 from recorder.reading.transcripts import find_trajectory, load_trajectory
 from recorder.reading.views import TrajectoryView

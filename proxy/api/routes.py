@@ -27,6 +27,7 @@ from proxy.api.steering import Hone, note, own_run, run_at
 from proxy.errors import BadRequest, Forbidden, Missing
 from recorder.content.turns import Address
 from recorder.groups import closing
+from recorder.groups.lookup import find_group
 from recorder.ids import check_external, new_id
 from recorder.reading.transcripts import find_trajectory, load_group, load_trajectory, trajectory_of_call
 from recorder.registry import keys
@@ -266,7 +267,7 @@ async def show_trajectory(
 @get("/hone/v1/groups/{group:str}", responses=_answers(200, dict[str, Any]))
 async def show_group(hone: Injected, group: Id, tokens: FromQuery[bool] = False) -> Response[bytes]:
     """A group with all its runs."""
-    found = await closing.find_group(hone.store, hone.project_id, group)
+    found = await find_group(hone.store, hone.project_id, group)
     return _json(await load_group(hone.store, found, with_tokens=tokens))
 
 

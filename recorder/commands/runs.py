@@ -153,7 +153,7 @@ async def _run_of(store: Store, trajectory_id: str) -> tuple[TrajectoryView, Sto
 
 
 async def _group_id(store: Store, project: str, object_id: str) -> str:
-    from recorder.groups.closing import find_group
+    from recorder.groups.lookup import find_group
 
     try:
         return await find_group(store, project, object_id)
