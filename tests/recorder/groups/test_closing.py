@@ -175,39 +175,3 @@ async def test_settling_by_the_clock_uses_the_databases_clock(rows: Rows) -> Non
         assert await settle(conn, [group]) == []
         assert await settle(conn, [group], SETTINGS) == [READY]
         assert await settle(conn, [group], SETTINGS) == []  # it is no longer open
-
-
-# n > 1
-
-
-async def test_a_first_call_with_several_choices_becomes_as_many_trajectories(rows: Rows) -> None:
-    group = await rows.group(declared_size=3)
-    trajectory = await rows.trajectory(group, answered=False, external_id="run", tags={"a": "b"}, version_id="v7")
-    call = await rows.call(trajectory, sampled=3)
-    await end(rows, trajectory)
-    made = [await rows.get(trajectories, t) for t in await rows.members(group)]
-    assert sorted((r["leaf_call_id"], r["leaf_choice"]) for r in made) == [(call, 0), (call, 1), (call, 2)]
-    siblings = [r for r in made if r["id"] != trajectory]
-    assert {r["forked_from_call"] for r in siblings} == {call}
-    assert {(r["state"], r["purpose"], r["version_id"], r["external_id"]) for r in siblings} == {
-        ("completed", "train", "v7", None)
-    }
-    assert all(r["tags"] == {"a": "b"} and r["ended_at"] is not None for r in siblings)
-    assert await rows.state(group_table, group) == "ready"
-
-
-async def test_choices_of_a_call_that_was_continued_stay_one_trajectory(rows: Rows) -> None:
-    group = await rows.group()
-    trajectory = await rows.trajectory(group, answered=False)
-    first = await rows.call(trajectory, sampled=3)
-    await rows.call(trajectory, parent_call_id=first, parent_choice=1)
-    await end(rows, trajectory)
-    assert await rows.members(group) == [trajectory]
-
-
-async def test_an_errored_run_is_not_split(rows: Rows) -> None:
-    group = await rows.group()
-    trajectory = await rows.trajectory(group, answered=False)
-    await rows.call(trajectory, sampled=3)
-    await end(rows, trajectory, ERRORED)
-    assert await rows.members(group) == [trajectory]
