@@ -15,7 +15,7 @@ from judge.llm.ruler import Ruling
 from judge.rewards.kinds import REWARDS, Bench, Judged
 from judge.scoring.combine import Part, combine, recipe_hash
 from judge.settings import RewardSettings
-from recorder.groups.closing import MEASURED, usable
+from recorder.groups.readiness import MEASURED, usable
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.work.scores import REWARD, NewPart, NewScore
 

@@ -1,6 +1,7 @@
 """`hone trajectories`, `groups`, `show`, `export`, `ledger` and `delete`: what was recorded, on a terminal.
 
-Owns: reading arguments and printing. Refuses: queries, and the look of things (`recorder.commands.terminal`).
+Owns: reading arguments and printing. Refuses: queries, and the look of things (`recorder.commands.transcript`,
+`recorder.commands.terminal`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from recorder.commands.store import db, keys
 from recorder.commands.support import Context, When, echo_json, run, show_table, to_json
 from recorder.commands.support import show as print_shown
 from recorder.errors import NotFound
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from recorder.store.database import Store
     from recorder.upkeep.deletion import Deleted
     from recorder.work.scores import StoredScore
-
-__all__ = ["db", "delete", "export", "groups", "keys", "ledger", "show", "trajectories"]
 
 _limit = click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest first.")
 _alias = click.option("--alias", help="Of this alias only.")
@@ -104,18 +102,18 @@ def groups(context: Context, states: tuple[str, ...], campaign: str | None, alia
 def show(context: Context, object_id: str, group: str | None, full: bool) -> None:
     """Show one run, call or group: by Hone's id, or by the one its caller gave."""
     found = run(context, lambda store, project: _find(store, project, object_id, group))
-    from recorder.commands import terminal
+    from recorder.commands import transcript
     from recorder.reading.views import CallView, TrajectoryView
 
     kind = {TrajectoryView: "trajectory", CallView: "call"}.get(type(found.view), "group")
     if context.json:
         echo_json({"kind": kind, kind: found.view, "score": found.score})
     elif isinstance(found.view, TrajectoryView):
-        print_shown(terminal.trajectory(found.view, found.score, found.versions, full=full))
+        print_shown(transcript.trajectory(found.view, found.score, found.versions, full=full))
     elif isinstance(found.view, CallView):
-        print_shown(terminal.call(found.view, found.versions, full=full))
+        print_shown(transcript.call(found.view, found.versions, full=full))
     else:
-        print_shown(terminal.group(found.view, found.score, found.versions))
+        print_shown(transcript.group(found.view, found.score, found.versions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +151,7 @@ async def _run_of(store: Store, trajectory_id: str) -> tuple[TrajectoryView, Sto
 
 
 async def _group_id(store: Store, project: str, object_id: str) -> str:
-    from recorder.groups.closing import find_group
+    from recorder.groups.lookup import find_group
 
     try:
         return await find_group(store, project, object_id)

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from recorder.groups import closing
+from recorder.groups import lookup
 from recorder.registry.aliases import AliasView
 from recorder.states import GroupState
 from recorder.store.database import Store
@@ -66,7 +66,7 @@ class Learner:
 
     async def _claim(self) -> list[GroupClaim]:
         """The groups of a step, or none while fewer than `min_groups` wait."""
-        waiting = (await closing.counts(self._store, self._alias.id)).get(GroupState.SCORED, 0)
+        waiting = (await lookup.counts(self._store, self._alias.id)).get(GroupState.SCORED, 0)
         if waiting < self._settings.min_groups:
             return []
         claimed = await claims.claim_for_training(
@@ -106,7 +106,7 @@ class Learner:
         )
 
     async def _say_what_is_missing(self) -> None:
-        counts = await closing.counts(self._store, self._alias.id)
+        counts = await lookup.counts(self._store, self._alias.id)
         text = waits_for(counts, self._settings.min_groups)
         if not counts.get(GroupState.SCORED) and any(counts.get(s) for s in (GroupState.READY, GroupState.UNSCORED)):
             text += await self._without_judge()

@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from recorder.capture.recorder import Recorder
 from recorder.capture.tool_calls import Asked, Joined, ToolCall, choose
-from recorder.commands import terminal
+from recorder.commands import terminal, transcript
 from recorder.content.tool_requests import match, requests_in
 from recorder.content.turns import Address
 from recorder.ids import first_id_at, new_id
@@ -171,7 +171,7 @@ async def test_a_run_reads_as_one_timeline(recorder: Recorder, talk: Talk, store
     ]
     console = terminal.console()
     with console.capture() as shown:
-        console.print(terminal.trajectory(view, None, {}))
+        console.print(transcript.trajectory(view, None, {}))
     text = shown.get()
     assert "⚒ find · by orders · complete · 0.25 s · read-only · arguments/exact" in text
     assert text.index("→ find(") < text.index("⚒ find") < text.index("found")
