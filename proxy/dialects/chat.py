@@ -60,20 +60,12 @@ class ChatAnswer(StrippedAnswer):
         self._want_ids = self._want_ids and not self._hide_reasoning
         self._want_logprobs = bool(fields.get("logprobs")) and not self._hide_reasoning
 
-    def _head(self, answer: Body) -> None:
-        super()._head(answer)
-        if not self._want_ids:
-            answer.pop("prompt_token_ids", None)
-        if answer.get("prompt_text", "") is None:
-            del answer["prompt_text"]
-
     def _whole_choice(self, given: Body) -> None:
         self._keeps_choice(given, given["message"])
 
-    def _keeps_choices(self, chunk: Body) -> bool:
+    def _keeps_choices(self, chunk: Body, choices: list[Body]) -> bool:
         if not self._want_usage:
             chunk.pop("usage", None)
-        choices = chunk["choices"]
         kept = [given for given in choices if self._keeps_choice(given, given["delta"])]
         if len(kept) < len(choices):
             chunk["choices"] = kept

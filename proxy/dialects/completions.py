@@ -127,10 +127,10 @@ class CompletionsAnswer(StrippedAnswer):
         self._want_logprobs = fields.get("logprobs") is not None
         self._every_usage = self._want_usage and bool(options.get("continuous_usage_stats"))
 
-    def _keeps_choices(self, chunk: Body) -> bool:
+    def _keeps_choices(self, chunk: Body, choices: list[Body]) -> bool:
         if not self._every_usage:
             chunk.pop("usage", None)
-        for given in chunk["choices"]:
+        for given in choices:
             self._whole_choice(given)
         return True  # also one that shows nothing: the engine sends as many whether or not ids are asked for
 

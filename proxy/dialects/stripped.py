@@ -78,9 +78,10 @@ class StrippedAnswer(ChatRecord):
     def _keeps(self, chunk: Body) -> bool:
         """Take from a chunk what is recorded and what the client did not ask for; whether anything is left for it."""
         self._head(chunk)
-        return self._keeps_choices(chunk) if chunk.get("choices") else self._keeps_without_choices(chunk)
+        choices = chunk.get("choices")
+        return self._keeps_choices(chunk, choices) if choices else self._keeps_without_choices(chunk)
 
-    def _keeps_choices(self, chunk: Body) -> bool:
+    def _keeps_choices(self, chunk: Body, choices: list[Body]) -> bool:
         """The same, for a chunk with choices."""
         raise NotImplementedError
 
@@ -102,5 +103,9 @@ class StrippedAnswer(ChatRecord):
     def _head(self, answer: Body) -> None:
         """Record what stands beside the choices, and strip it for the client."""
         self.note_head(answer)
+        if not self._want_ids:
+            answer.pop("prompt_token_ids", None)
+        if answer.get("prompt_text", "") is None:
+            del answer["prompt_text"]
         if "model" in answer:
             answer["model"] = self._model
