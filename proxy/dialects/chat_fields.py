@@ -1,7 +1,7 @@
 """A request in the fields of chat completions: checked, and made ready for the engine.
 
-Owns: what every dialect shares whose engine is asked for chat completions. Refuses: other formats' fields (their
-dialects turn them into these first), and answers.
+Owns: what every dialect shares whose engine is asked for chat completions, from checked fields to the engine's body.
+Refuses: other formats' fields (their dialects turn them into these first), and answers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,21 @@ from recorder.content.turns import Request
 Body = dict[str, Any]
 
 BLOBS = frozenset({"messages", "tools", "response_format"})  # recorded apart from the rest of the body
+
+
+class AskedAsChat:
+    """A request as it was read, for which the engine is asked in chat's fields. What it answers is each dialect's."""
+
+    __slots__ = ("_rules", "chat", "request")
+
+    def __init__(self, request: Request, chat: Body, rules: Rules) -> None:
+        self.request = request
+        self.chat = chat
+        self._rules = rules
+
+    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
+        """The body for the engine."""
+        return engine_fields.dump(for_engine(self.chat, engine_model, self._rules, prompt_ids))
 
 
 def request_of(
@@ -53,8 +68,7 @@ def for_engine(fields: Body, engine_model: str, rules: Rules, prompt_ids: Sequen
     body["top_logprobs"] = body.get("top_logprobs") or 0
     body["logprobs"] = True
     body["include_reasoning"] = True  # without it the engine hides ids and logprobs; the answer hides it instead
-    if body.get("stream"):
-        body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+    engine_fields.ask_usage(body)
     if rules.strict_tools == "plain" and body.get("tools"):
         body["tools"] = [_unforced(tool) for tool in body["tools"]]
     if prompt_ids is not None:
@@ -64,11 +78,7 @@ def for_engine(fields: Body, engine_model: str, rules: Rules, prompt_ids: Sequen
 
 def check(fields: Body, rules: Rules) -> None:
     """Raise BadRequest, naming the field, for a request that must not reach the engine. May raise RecursionError."""
-    if not isinstance(fields.get("model"), str):
-        raise BadRequest("the field 'model' is missing or no string: `GET /v1/models` lists the names.", param="model")
-    engine_fields.refuse(fields)
-    engine_fields.check_types(fields)
-    engine_fields.check_bounds(fields)
+    engine_fields.check(fields)
     if fields.get("top_logprobs") and not fields.get("logprobs"):
         raise BadRequest("the field 'top_logprobs' needs 'logprobs': true.", param="top_logprobs")
     messages = fields.get("messages")

@@ -43,6 +43,7 @@ from proxy.responses.background import Background
 from proxy.responses.calls import ResponseCalls
 from proxy.responses.history import History
 from proxy.responses.routes import ResponseRoutes
+from proxy.serving.asking import Asking
 from proxy.serving.call import Parts
 from proxy.serving.calls import Calls
 from proxy.serving.continuity import Continuity
@@ -167,7 +168,8 @@ def _continuity(deps: Deps, client: Client) -> Continuity | None:
 
 
 def _calls(path: str, parts: Parts) -> App:
-    calls = Calls(DIALECTS[path], parts)
+    dialect = DIALECTS[path]
+    calls = Calls(dialect, parts, Asking(dialect.engine_path, parts))
     return SeveralPrompts(calls, path, parts.settings.max_body_bytes) if path == CompletionsDialect.path else calls
 
 

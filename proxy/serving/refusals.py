@@ -1,4 +1,4 @@
-"""What a caller is told when a model is not known, or when the engine said no.
+"""What a caller is told when a model is not known, when no engine can serve it, or when the engine said no.
 
 Owns: turning an engine's refusal into ours: its status and words, with the model's name as the client knows it.
 Refuses: formats, and trying again.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import orjson
 
-from proxy.errors import BadGateway, CallerError, EngineSaid, Missing, Unavailable
+from proxy.errors import BadGateway, CallerError, EngineSaid, Missing, NoReplica, Unavailable
 from proxy.versions.in_service import InService, Route
 
 
@@ -20,6 +20,11 @@ def unknown_model(model: str, versions: InService) -> Missing:
         param="model",
         code="model_not_found",
     )
+
+
+def no_engine(why: NoReplica) -> Unavailable:
+    """What a client is told whose model no engine can serve now."""
+    return Unavailable(str(why), code="engine_unavailable")
 
 
 def engine_said(status: int, body: bytes, route: Route, asked: str) -> CallerError:

@@ -3,7 +3,7 @@
 Owns: the translation of `system` and `messages`, as pure functions. It renders to the very prompt that the engine's own
 `/v1/messages` renders, and blocks that a client sends back are the message that was recorded. What Anthropic has and
 no chat template can show (documents, search results, files) is refused by name instead of being left out silently.
-Refuses: the rest of a request (`messages_fields`) and streams (`messages_events`).
+Refuses: the rest of a request (`fields.py`) and streams (`events.py`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Anthropic's Messages API: `POST /v1/messages`, whole and streamed.
 
 Owns: this format's requests, answers and errors, in bytes. The engine is asked for a chat completion, since its own
-`/v1/messages` gives neither token ids nor logprobs. What is translated how: `messages_fields`, `messages_blocks`,
-`messages_events`. Refuses: attribution, versions, storage.
+`/v1/messages` gives neither token ids nor logprobs. What is translated how: `fields.py`, `blocks.py`, `events.py`.
+Refuses: attribution, versions, storage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -15,13 +15,14 @@ import orjson
 
 from proxy.dialects import chat_fields, engine_fields
 from proxy.dialects.base import Rules, Sampled
+from proxy.dialects.chat_fields import AskedAsChat
 from proxy.dialects.messages.blocks import blocks_of, stop_of, usage_of
 from proxy.dialects.messages.events import Events
 from proxy.dialects.messages.fields import to_chat
 from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
 from proxy.errors import CallerError
 from proxy.http import sse
-from recorder.content.turns import Request, SampledChoice
+from recorder.content.turns import SampledChoice
 
 Body = dict[str, Any]
 
@@ -78,24 +79,10 @@ def _check_media(fields: Body, rules: Rules) -> None:
             engine_fields.check_media(message.get("content"), rules, f"messages[{at}].content")
 
 
-class MessagesReading:
+class MessagesReading(AskedAsChat):
     """One request as it was read."""
 
-    __slots__ = ("_chat", "_rules", "request")
-
-    def __init__(self, request: Request, chat: Body, rules: Rules) -> None:
-        self.request = request
-        self._chat = chat
-        self._rules = rules
-
-    @property
-    def chat(self) -> Body:
-        """The request in the fields of chat completions."""
-        return self._chat
-
-    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
-        """The body for the engine."""
-        return engine_fields.dump(chat_fields.for_engine(self._chat, engine_model, self._rules, prompt_ids))
+    __slots__ = ()
 
     def answer(self) -> MessagesAnswer:
         """An empty answer."""

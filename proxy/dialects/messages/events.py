@@ -2,7 +2,7 @@
 
 Owns: the state machine: which content block is open, when it ends, and the exact order of events that clients insist
 on (message_start, then start, deltas and stop of one block at a time, then message_delta, message_stop). Pure: no
-bytes are read, nothing is recorded. Refuses: whole answers (`messages_blocks`).
+bytes are read, nothing is recorded. Refuses: whole answers (`blocks.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A request of Anthropic's Messages API in the fields of chat completions.
 
-Owns: every field but `messages` and `system` (`messages_blocks`): tools, tool choice, thinking, output format,
+Owns: every field but `messages` and `system` (`blocks.py`): tools, tool choice, thinking, output format,
 sampling. The same fields that the engine's own `/v1/messages` would set. Refuses: what bounds them (`engine_fields`).
 """
 

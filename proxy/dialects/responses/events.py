@@ -1,7 +1,7 @@
 """The typed events of a streamed response: the deltas of a chat completion in, the events of the Responses API out.
 
 Owns: which item is open, what its events are, and their numbers. Pure: no bytes, no engine. Refuses: what an item looks
-like when it is whole (`responses_input`), the response object around the items.
+like when it is whole (`items.py`), the response object around the items.
 
 An item is opened by the first delta of its kind and closed by the first of another. In OpenAI's words:
 output_item.added, content_part.added, the deltas, output_text.done, content_part.done, output_item.done.

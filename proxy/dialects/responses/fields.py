@@ -1,7 +1,7 @@
 """A request of the Responses API in the fields of chat completions, and back where an answer repeats them.
 
-Owns: which fields there are, what each is called in chat, what is refused and why. Refuses: items (`responses_input`),
-answers (`responses_object`, `responses_events`).
+Owns: which fields there are, what each is called in chat, what is refused and why. Refuses: items (`items.py`),
+answers (`object.py`, `events.py`).
 """
 
 from __future__ import annotations

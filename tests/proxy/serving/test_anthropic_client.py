@@ -27,18 +27,6 @@ THOUGHT = Said(
 EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
 
 
-@pytest.fixture
-async def engine() -> Any:
-    async with FakeEngine() as running:
-        yield running
-
-
-@pytest.fixture
-async def proxy(store: Store, engine: FakeEngine) -> Any:
-    async with serving(store, engine) as running:
-        yield running
-
-
 def client(proxy: Proxy, path: str = "", key: str = "none", **more: Any) -> anthropic.AsyncAnthropic:
     return anthropic.AsyncAnthropic(base_url=f"{proxy.url}{path}", api_key=key, **more)
 

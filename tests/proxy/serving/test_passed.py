@@ -14,18 +14,6 @@ from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import BASE, PROJECT, Proxy, serving
 
 
-@pytest.fixture
-async def engine() -> Any:
-    async with FakeEngine() as running:
-        yield running
-
-
-@pytest.fixture
-async def proxy(store: Store, engine: FakeEngine) -> Any:
-    async with serving(store, engine) as running:
-        yield running
-
-
 async def test_models_are_listed_as_clients_know_them(proxy: Proxy) -> None:
     listed = (await proxy.http.get("/v1/models")).json()
     assert (listed["object"], [card["id"] for card in listed["data"]]) == ("list", ["helpdesk", "helpdesk@0"])
