@@ -23,8 +23,7 @@ import httpx
 from proxy.engine.replica import tls_for
 from proxy.errors import ConfigError, PortInUse
 from proxy.programs.supervise import Program
-from proxy.settings.hone import base_name
-from proxy.settings.sections import EngineSettings
+from proxy.settings.sections import EngineSettings, base_name
 
 KEY_FILE = "engine.key"
 CPU_KV_CACHE_BYTES = 128 * 1024 * 1024

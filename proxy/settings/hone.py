@@ -26,7 +26,7 @@ from pydantic_settings.exceptions import SettingsError
 from judge.settings import JudgeSettings
 from proxy.errors import ConfigError
 from proxy.settings.mcp import McpServerSettings, check_names
-from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
+from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings, base_name
 from recorder.settings import RecorderSettings
 from trainer.campaign_settings import CampaignSettings
 from trainer.settings import TrainerSettings
@@ -133,13 +133,6 @@ class Loaded:
     settings: HoneSettings
     origin: dict[str, str]
     file: Path | None
-
-
-def base_name(engine: EngineSettings) -> str | None:
-    """The name under which the engine serves the base model, or None when nothing says it."""
-    if engine.name or engine.base is None:
-        return engine.name
-    return Path(engine.base).name
 
 
 def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Loaded:

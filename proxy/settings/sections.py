@@ -173,6 +173,13 @@ class EngineSettings(BaseModel):
         return None if value == "" else value
 
 
+def base_name(engine: EngineSettings) -> str | None:
+    """The name under which the engine serves the base model, or None when nothing says it."""
+    if engine.name or engine.base is None:
+        return engine.name
+    return Path(engine.base).name
+
+
 class AliasSettings(BaseModel):
     """A name that agents ask for, and how its new versions come into service."""
 
