@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from proxy.settings.hone import HoneSettings, Loaded
+    from proxy.settings.hone import HoneSettings
+    from proxy.settings.loading import Loaded
 
 # name → (module:attribute, its line in `hone --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -63,7 +64,7 @@ class Context:
 
     def loaded(self) -> Loaded:
         """The settings with the source of each. Read once. Raises `ConfigError`."""
-        from proxy.settings.hone import load_settings
+        from proxy.settings.loading import load_settings
 
         if self._loaded is None:
             self._loaded = load_settings(self.config, self.overrides)

@@ -1,6 +1,6 @@
 """The sections of hone.toml that the proxy owns: `[proxy]`, `[[proxy.models]]`, `[engine]` and `[aliases.<name>]`.
 
-Owns: their fields, defaults and units. Refuses: reading files or the environment (`proxy.settings.hone` does), and
+Owns: their fields, defaults and units. Refuses: reading files or the environment (`proxy.settings.loading` does), and
 importing anything but pydantic.
 """
 
