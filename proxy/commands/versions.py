@@ -121,7 +121,7 @@ def _tell_move(context: Context, moved: Moved) -> None:
 @click.pass_obj
 def config(context: Context) -> None:
     """Show the settings in force and where each value came from. Secrets are masked."""
-    from proxy.settings.loading import leaves, shown
+    from proxy.settings.showing import leaves, shown
 
     loaded = context.loaded()
     values = [(key, shown(key, value), loaded.origin[key]) for key, value in leaves(loaded.settings)]

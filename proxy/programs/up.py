@@ -25,7 +25,7 @@ from rich.table import Table
 from proxy.engine.command import engine_command, engine_key, engine_program, engine_urls, health_check, require_free
 from proxy.programs.supervise import Program, ProgramState, Supervisor
 from proxy.settings.hone import HoneSettings
-from proxy.settings.loading import as_environment
+from proxy.settings.showing import as_environment
 from recorder.store.migrate import open_store
 
 RUN_FILE = "run.json"

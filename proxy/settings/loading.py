@@ -9,7 +9,6 @@ Paths in the file are relative to the file; paths in variables and flags are rel
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import re
 import tomllib
@@ -18,18 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource
 from pydantic_settings.exceptions import SettingsError
 
 from proxy.errors import ConfigError
 from proxy.settings.hone import ENV_PREFIX, NESTED, HoneSettings
+from proxy.settings.showing import leaves, shown
 
 FILE_NAME = "hone.toml"
 # Variables that Hone reads or gives to agents, and that are no settings.
 NOT_SETTINGS = frozenset({"HONE_CONFIG", "HONE_DEBUG", "HONE_MODEL", "HONE_TASK_ID", "HONE_TASK_INPUT"})
-_SECRET_NAMES = ("key", "token", "secret", "password")
 
 Raw = dict[str, Any]
 
@@ -63,16 +62,6 @@ def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Loade
     return Loaded(settings, {key: origin.get(key, "default") for key, _ in leaves(settings)}, file)
 
 
-def as_environment(overrides: Mapping[str, object]) -> dict[str, str]:
-    """Flags as the variables that say the same, for child processes."""
-    return {
-        ENV_PREFIX + key.replace(".", NESTED).upper(): value
-        if isinstance(value, str)
-        else json.dumps(value, default=str)
-        for key, value in overrides.items()
-    }
-
-
 def find_file(config: Path | None) -> Path | None:
     """The file to read: the one named by the flag or `$HONE_CONFIG` (it must exist), else ./hone.toml if it exists."""
     named = config or (Path(os.environ["HONE_CONFIG"]) if os.environ.get("HONE_CONFIG") else None)
@@ -81,47 +70,6 @@ def find_file(config: Path | None) -> Path | None:
             raise ConfigError(f"there is no settings file {named}. Name an existing one with --config.")
         return named
     return Path(FILE_NAME) if Path(FILE_NAME).is_file() else None
-
-
-def leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting of a model as (dotted key, value), depth first in declared order."""
-    for name in type(model).model_fields:
-        yield from _leaves_of(getattr(model, name), prefix + name)
-
-
-def _leaves_of(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, BaseModel):
-        yield from leaves(value, key + ".")
-    elif isinstance(value, dict) and value and all(isinstance(v, BaseModel) for v in value.values()):
-        for name, item in value.items():
-            yield from leaves(item, f"{key}.{name}.")
-    else:
-        yield key, value
-
-
-def shown(key: str, value: Any) -> Any:
-    """A setting's value for printing: JSON-able, secrets masked."""
-    if value is None:
-        return None
-    name = key.rpartition(".")[2].lower()
-    if isinstance(value, SecretStr) or (isinstance(value, str) and name.endswith(_SECRET_NAMES)):
-        return "********"
-    if isinstance(value, BaseModel):
-        return {name: shown(name, inner) for name, inner in value}
-    if isinstance(value, dict):
-        return {k: shown(str(k), v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [shown(key, v) for v in value]
-    if isinstance(value, str) and "://" in value:
-        return _without_password(value)
-    return value if isinstance(value, bool | int | float | str) else str(value)
-
-
-def _without_password(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    login, at, host = rest.rpartition("@")
-    user, colon, _password = login.partition(":")
-    return f"{scheme}://{user}:********@{host}" if at and colon else url
 
 
 # --- the three sources: each gives its nested values and, by dotted key, its name

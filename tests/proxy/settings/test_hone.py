@@ -39,13 +39,6 @@ def test_every_setting_has_a_docstring() -> None:
     assert bare == []
 
 
-def test_a_hub_id_is_no_path(tmp_path: Path) -> None:
-    write(tmp_path, "[engine]\nbase = 'Qwen/Qwen3-0.6B'\n")
-    settings = load_settings(None, {}).settings
-    assert settings.engine.base == "Qwen/Qwen3-0.6B"
-    assert list(settings.declared_aliases()) == ["Qwen3-0.6B"]
-
-
 def test_a_rank_that_the_engine_would_refuse_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"trainer\.rank 64 is higher than engine\.max_lora_rank 8"):
         load_settings(None, {"trainer.rank": 64, "engine.max_lora_rank": 8})
