@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from proxy.engine.command import engine_command, engine_key, engine_program, engine_urls, health_check, require_free
+from proxy.engine.command import engine_command, engine_key, engine_urls, health_check, require_free
+from proxy.programs.engine import engine_program
 from proxy.programs.supervise import Program, ProgramState, Supervisor
 from proxy.settings.hone import HoneSettings
 from proxy.settings.showing import as_environment
