@@ -168,7 +168,7 @@ def status(context: Context) -> None:
 
 
 async def _status(settings: HoneSettings) -> dict[str, Any]:
-    from proxy.programs.up import read_run_file
+    from proxy.programs.run_file import read_run_file
     from recorder.registry import replicas
     from recorder.registry.aliases import get_aliases
     from recorder.registry.versions import get_versions
