@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from proxy.cli import Context
+from proxy.commands.context import Context
 
 if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from proxy.cli import Context
+from proxy.commands.context import Context
 
 if TYPE_CHECKING:
     from proxy.api.steering import Moved

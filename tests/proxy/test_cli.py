@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner
 
-from proxy import cli as cli_module
-from proxy.cli import COMMANDS, Context, cli, with_shared_options
+from proxy.commands.context import Context
 from proxy.settings.hone import HoneSettings
 from recorder.registry.aliases import ensure_alias, get_alias, set_canary
 from recorder.registry.replicas import report_replica
@@ -23,24 +18,12 @@ from recorder.registry.versions import VersionView, allocate, get_version, mark
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.migrate import open_store
+from tests.proxy.hone_command import hone
+
+pytestmark = pytest.mark.usefixtures("bare")
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("litellm", "torch", "vllm", "transformers", "sqlalchemy", "litestar", "pydantic", "rich", "httpx")
-
-
-@pytest.fixture(autouse=True)
-def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in list(os.environ):
-        if name.upper().startswith("HONE_"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-
-
-def hone(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(cli, list(arguments))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -52,17 +35,6 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert "rollback" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_of_the_table_is_there_and_takes_the_shared_options(name: str) -> None:
-    module, _, attribute = COMMANDS[name][0].partition(":")
-    command = with_shared_options(getattr(importlib.import_module(module), attribute))
-    leaves = list(command.commands.values()) if isinstance(command, click.Group) else [command]
-    for leaf in leaves:
-        options = {option for parameter in leaf.params for option in parameter.opts}
-        assert {"--config", "--data", "--json"} <= options
-        assert leaf.help
 
 
 def test_a_misspelt_command_is_met_with_the_nearest() -> None:
@@ -96,7 +68,7 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_self: Context) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cli_module.Context, "loaded", broken)
+    monkeypatch.setattr(Context, "loaded", broken)
     with pytest.raises(ZeroDivisionError):
         hone("config")
 
@@ -227,17 +199,6 @@ def test_an_engine_without_a_base_is_refused() -> None:
     code, _, err = hone("engine", "--print")
     assert code == 2
     assert "no base model is named" in err
-
-
-@pytest.mark.parametrize("name", ["score", "keys", "versions"])
-def test_mounting_a_command_leaves_the_modules_own_as_it_was(name: str) -> None:
-    module, _, attribute = COMMANDS[name][0].partition(":")
-    command = getattr(importlib.import_module(module), attribute)
-    before = command.to_info_dict(click.Context(command))
-    mounted = cli.get_command(click.Context(cli), name)
-    assert mounted is not None
-    assert mounted.to_info_dict(click.Context(mounted)) != before
-    assert command.to_info_dict(click.Context(command)) == before
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from proxy.settings.hone import HoneSettings
 from proxy.settings.loading import load_settings
 from tests.proxy.settings.written import MODELS, write
 
+pytestmark = pytest.mark.usefixtures("bare")
+
 
 def models_under(model: type[BaseModel]) -> list[type[BaseModel]]:
     found = [model]

@@ -10,6 +10,8 @@ from proxy.errors import ConfigError
 from proxy.settings.loading import load_settings
 from tests.proxy.settings.written import write
 
+pytestmark = pytest.mark.usefixtures("bare")
+
 
 @pytest.mark.parametrize(
     ("text", "why"),

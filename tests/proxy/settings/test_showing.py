@@ -10,6 +10,8 @@ from proxy.settings.loading import load_settings
 from proxy.settings.showing import as_environment, leaves, shown
 from tests.proxy.settings.written import MODELS, write
 
+pytestmark = pytest.mark.usefixtures("bare")
+
 
 def test_flags_reach_child_processes_as_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     flags = {"proxy.port": 9, "engine.urls": ["http://a:1"], "aliases": {"Qwen/Qwen3-4B": {"base_model": "q"}}}
