@@ -25,7 +25,7 @@ from recorder.work.campaigns import CampaignView
 from trainer.agents.agent import Agent, AgentSpec, is_function
 from trainer.agents.attempts import AttemptRunner, Endpoint
 from trainer.campaign.begin import Plan, begin_or_find, hold, marked, still_ours
-from trainer.campaign.loop import Campaign, StepTrainer
+from trainer.campaign.loop import Campaign
 from trainer.campaign.measure import Measurer
 from trainer.campaign.sampling import Sampler
 from trainer.campaign_settings import CampaignSettings
@@ -33,6 +33,7 @@ from trainer.errors import AliasBusy
 from trainer.programs.services import Services, Wanted
 from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
 from trainer.settings import TrainerSettings
+from trainer.step.report import StepTrainer
 
 _KEY_LIFE_S = 7 * 86400.0
 
