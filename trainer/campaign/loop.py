@@ -1,7 +1,7 @@
 """A campaign: sample, judge, train, swap, and again, until a rule says stop.
 
 Owns: the order of a campaign's steps, validation, going on from a rejected version, what is written down so that a
-killed campaign goes on where it was. Refuses: how any of it is done (`sampling`, `measure`, `worker`, the proxy).
+killed campaign goes on where it was. Refuses: how any of it is done (`sampling`, `measure`, `trainer.step`, the proxy).
 
 A step is found again by what the store holds: attempts that are done are not run again, groups that are scored or
 trained are not touched, and a step is over when the campaign's ledger says so.

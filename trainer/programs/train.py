@@ -77,7 +77,7 @@ async def train(
         agent, *others = agents = await _start_agents(settings, everything.data, stack)
         progress.tell(Status(0, "starting"))
         if open_with is None:
-            warm = asyncio.create_task(asyncio.to_thread(_import_worker), name="import torch")
+            warm = asyncio.create_task(asyncio.to_thread(_import_trainer), name="import torch")
             stack.push_async_callback(asyncio.gather, warm, return_exceptions=True)
         store = await services.store()
         alias = await services.alias(settings.alias)
@@ -161,10 +161,10 @@ async def opening(
 
 async def open_trainer(store: Store, alias: AliasView, everything: Settings) -> Trainer:
     """Load the base that the engine serves, and hold the alias."""
-    worker = await asyncio.to_thread(_import_worker)
+    module = await asyncio.to_thread(_import_trainer)
     await holders.release_dead(store, alias.project_id, leases.trainer(alias.name))
     try:
-        opened: Trainer = await worker.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
+        opened: Trainer = await module.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
     except AliasBusy as e:
         raise AliasBusy(f"{e} It may be the learner of `hone up`: beside a campaign, run `hone up --no-learn`.") from e
     return opened
@@ -179,7 +179,7 @@ def trainer_settings(everything: Settings) -> TrainerSettings:
     return settings.model_copy(update=same)
 
 
-def _import_worker() -> Any:
+def _import_trainer() -> Any:
     # Threads that wait for work by spinning would take the cores that the engine on this machine needs.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     return importlib.import_module("trainer.step.alias_trainer")

@@ -10,7 +10,7 @@ import torch
 from sqlalchemy import select, update
 
 from recorder.content.trainable import LeftOut
-from recorder.registry import versions
+from recorder.registry import aliases, versions
 from recorder.states import GroupState, Purpose, StepState, VersionState
 from recorder.store import ledger, schema
 from recorder.work import steps
@@ -111,8 +111,6 @@ async def test_samples_of_a_version_off_the_line_are_left_out(world: World) -> N
 
 
 async def aliases_back(world: World, version_id: str) -> None:
-    from recorder.registry import aliases
-
     await aliases.set_live(world.store, world.alias.id, version_id, why="rollback")
 
 
