@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from proxy.cli import Context
+from proxy.commands.context import Context
 
 if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings
@@ -101,7 +101,8 @@ def _print_engine(settings: HoneSettings) -> None:
 
 
 async def _run_engine(settings: HoneSettings) -> None:
-    from proxy.engine.command import engine_command, engine_key, engine_program, require_free
+    from proxy.engine.command import engine_command, engine_key, require_free
+    from proxy.programs.engine import engine_program
     from proxy.programs.supervise import Supervisor
 
     command = engine_command(

@@ -11,7 +11,8 @@ from proxy.engine.command import engine_key
 from proxy.errors import ConfigError
 from proxy.programs.app import Deps, create_app
 from proxy.programs.server import listen, serve
-from proxy.settings.hone import HoneSettings, base_name
+from proxy.settings.hone import HoneSettings
+from proxy.settings.sections import base_name
 from proxy.versions.controller import Controller
 from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder

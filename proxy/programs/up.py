@@ -1,19 +1,16 @@
 """`hone up`: engine, proxy, judge and learner as child processes, kept running and ended together.
 
-Owns: which programs there are, the order in which they start and stop, run.json for others to find them, and the lines
-on the terminal. Refuses: their work.
+Owns: which programs there are, the order in which they start and stop, and the lines on the terminal. Refuses: their
+work, and what run.json says of them (`proxy.programs.run_file`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,12 +19,14 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from proxy.engine.command import engine_command, engine_key, engine_program, engine_urls, health_check, require_free
+from proxy.engine.command import engine_command, engine_key, engine_urls, health_check, require_free
+from proxy.programs.engine import engine_program
+from proxy.programs.run_file import remove_run_file, write_run_file
 from proxy.programs.supervise import Program, ProgramState, Supervisor
-from proxy.settings.hone import HoneSettings, as_environment
+from proxy.settings.hone import HoneSettings
+from proxy.settings.showing import as_environment
 from recorder.store.migrate import open_store
 
-RUN_FILE = "run.json"
 PROXY_START_TIMEOUT_S = 60.0
 _COLOURS = {
     ProgramState.STARTING: "yellow",
@@ -114,7 +113,7 @@ class Up:
 
     async def _end(self) -> None:
         """Workers first, then the proxy, which finishes its requests, then the engine."""
-        (self._settings.data / RUN_FILE).unlink(missing_ok=True)
+        remove_run_file(self._settings.data)
         for name in ("learn", "judge", "proxy", "engine"):
             if name in self.supervisors:
                 await self.supervisors[name].stop()
@@ -217,17 +216,12 @@ class Up:
 
     def _write_run_file(self) -> None:
         pids = {name: s.pid for name, s in self.supervisors.items() if s.pid is not None}
-        found = {
-            "proxy_url": self.proxy_url,
-            "engine_url": engine_urls(self._settings.engine)[0],
-            "engine_urls": engine_urls(self._settings.engine),
-            "pids": {"up": os.getpid(), **pids},
-            "written_at": time.time(),
-        }
-        path = self._settings.data / RUN_FILE
-        draft = path.with_suffix(".new")
-        draft.write_text(json.dumps(found, indent=1))
-        draft.replace(path)
+        write_run_file(
+            self._settings.data,
+            proxy_url=self.proxy_url,
+            engine_urls=engine_urls(self._settings.engine),
+            pids=pids,
+        )
 
     @contextlib.contextmanager
     def _shown(self) -> Iterator[None]:
@@ -263,13 +257,3 @@ def _free_port(host: str) -> int:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def read_run_file(data: Path) -> dict[str, object] | None:
-    """What `hone up` of this data folder wrote while it runs; None where none runs."""
-    try:
-        found = json.loads((data / RUN_FILE).read_text())
-        os.kill(int(found["pids"]["up"]), 0)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return dict(found)

@@ -1,6 +1,6 @@
 """The sections of hone.toml that the proxy owns: `[proxy]`, `[[proxy.models]]`, `[engine]` and `[aliases.<name>]`.
 
-Owns: their fields, defaults and units. Refuses: reading files or the environment (`proxy.settings.hone` does), and
+Owns: their fields, defaults and units. Refuses: reading files or the environment (`proxy.settings.loading` does), and
 importing anything but pydantic.
 """
 
@@ -171,6 +171,13 @@ class EngineSettings(BaseModel):
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if value == "" else value
+
+
+def base_name(engine: EngineSettings) -> str | None:
+    """The name under which the engine serves the base model, or None when nothing says it."""
+    if engine.name or engine.base is None:
+        return engine.name
+    return Path(engine.base).name
 
 
 class AliasSettings(BaseModel):

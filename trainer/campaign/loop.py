@@ -1,7 +1,7 @@
 """A campaign: sample, judge, train, swap, and again, until a rule says stop.
 
 Owns: the order of a campaign's steps, validation, going on from a rejected version, what is written down so that a
-killed campaign goes on where it was. Refuses: how any of it is done (`sampling`, `measure`, `worker`, the proxy).
+killed campaign goes on where it was. Refuses: how any of it is done (`sampling`, `measure`, `trainer.step`, the proxy).
 
 A step is found again by what the store holds: attempts that are done are not run again, groups that are scored or
 trained are not touched, and a step is over when the campaign's ledger says so.
@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from recorder.registry import aliases, replicas, versions
 from recorder.registry.aliases import AliasView
@@ -26,7 +26,6 @@ from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.work import campaigns, claims, steps
 from recorder.work.campaigns import CampaignView, GroupStatus, Scenario
-from recorder.work.claims import GroupClaim
 from trainer.campaign.measure import Measured, Measurer
 from trainer.campaign.sampling import Sampler, Tally
 from trainer.campaign.scenarios import draw
@@ -34,7 +33,7 @@ from trainer.campaign.stop import Measure, Rules, Stop, decide
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError, StepFailed
 from trainer.progress import PHASES, Ended, Progress, Said, Status, StepDone, Validated
-from trainer.step.report import StepReport
+from trainer.step.report import StepReport, StepTrainer
 
 STEP = "step"  # codes of the ledger's rows about a campaign; their detail is the event that was shown
 VALIDATION = "validation"
@@ -44,17 +43,6 @@ _SEEN_TIMEOUT_S = 5.0
 _UNMEASURED: tuple[tuple[float | None, int], tuple[float | None, int]] = ((None, 0), (None, 0))
 
 E = TypeVar("E", StepDone, Validated)
-
-
-class StepTrainer(Protocol):
-    """What a campaign needs of the trainer."""
-
-    @property
-    def owner(self) -> str:
-        """Who holds the alias."""
-
-    async def train_once(self, claims: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
-        """Train one step and publish its version."""
 
 
 @dataclass(slots=True)

@@ -16,10 +16,10 @@ from recorder.states import GroupState
 from recorder.store.database import Store
 from recorder.work import claims, leases
 from recorder.work.claims import GroupClaim
-from trainer.campaign.loop import StepTrainer
 from trainer.errors import StepFailed
 from trainer.progress import Progress, Said, Status, StepDone
 from trainer.settings import TrainerSettings
+from trainer.step.report import StepTrainer
 
 POLL_S = 0.25
 FAILURE_PAUSE_S = 10.0

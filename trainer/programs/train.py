@@ -25,7 +25,7 @@ from recorder.work.campaigns import CampaignView
 from trainer.agents.agent import Agent, AgentSpec, is_function
 from trainer.agents.attempts import AttemptRunner, Endpoint
 from trainer.campaign.begin import Plan, begin_or_find, hold, marked, still_ours
-from trainer.campaign.loop import Campaign, StepTrainer
+from trainer.campaign.loop import Campaign
 from trainer.campaign.measure import Measurer
 from trainer.campaign.sampling import Sampler
 from trainer.campaign_settings import CampaignSettings
@@ -33,6 +33,7 @@ from trainer.errors import AliasBusy
 from trainer.programs.services import Services, Wanted
 from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
 from trainer.settings import TrainerSettings
+from trainer.step.report import StepTrainer
 
 _KEY_LIFE_S = 7 * 86400.0
 
@@ -76,7 +77,7 @@ async def train(
         agent, *others = agents = await _start_agents(settings, everything.data, stack)
         progress.tell(Status(0, "starting"))
         if open_with is None:
-            warm = asyncio.create_task(asyncio.to_thread(_import_worker), name="import torch")
+            warm = asyncio.create_task(asyncio.to_thread(_import_trainer), name="import torch")
             stack.push_async_callback(asyncio.gather, warm, return_exceptions=True)
         store = await services.store()
         alias = await services.alias(settings.alias)
@@ -160,10 +161,10 @@ async def opening(
 
 async def open_trainer(store: Store, alias: AliasView, everything: Settings) -> Trainer:
     """Load the base that the engine serves, and hold the alias."""
-    worker = await asyncio.to_thread(_import_worker)
+    module = await asyncio.to_thread(_import_trainer)
     await holders.release_dead(store, alias.project_id, leases.trainer(alias.name))
     try:
-        opened: Trainer = await worker.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
+        opened: Trainer = await module.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
     except AliasBusy as e:
         raise AliasBusy(f"{e} It may be the learner of `hone up`: beside a campaign, run `hone up --no-learn`.") from e
     return opened
@@ -178,7 +179,7 @@ def trainer_settings(everything: Settings) -> TrainerSettings:
     return settings.model_copy(update=same)
 
 
-def _import_worker() -> Any:
+def _import_trainer() -> Any:
     # Threads that wait for work by spinning would take the cores that the engine on this machine needs.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     return importlib.import_module("trainer.step.alias_trainer")

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from proxy.engine.providers import Provider, Providers
 from proxy.errors import ConfigError
 from proxy.programs.serve import run
-from proxy.settings.hone import load_settings
+from proxy.settings.loading import load_settings
 from proxy.settings.sections import ModelSettings, ProxySettings
 from recorder.groups import lookup
 from recorder.reading.export import openai_lines
