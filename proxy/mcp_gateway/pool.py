@@ -9,9 +9,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any
 
-import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ServerEvent
 
@@ -22,8 +21,6 @@ from proxy.mcp_gateway.news import EVERY_LIST, News
 from proxy.mcp_gateway.upstream import LISTS, Upstream
 from proxy.metrics import Metrics
 from proxy.settings.mcp import McpServerSettings
-
-RESOURCE_NOT_FOUND: Final = -32002  # before 2026-07-28; since then invalid params
 
 log = logging.getLogger(__name__)
 
@@ -179,9 +176,3 @@ async def _quietly(work: Coroutine[Any, Any, None]) -> None:
 def _has_resources(upstream: Upstream) -> bool:
     speaks = upstream.link.speaks
     return upstream.link.state == "up" and speaks is not None and "resources" in speaks.capabilities
-
-
-def not_found(uri: str, *, modern: bool) -> MCPError:
-    """What a caller of either era is told of a resource that nobody has."""
-    code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
-    return MCPError(code, f"Resource not found: {uri[:200]}", {"uri": uri})
