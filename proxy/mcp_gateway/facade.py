@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from proxy.mcp_gateway.exchange import Context
 from proxy.mcp_gateway.pool import Pool
-from proxy.mcp_gateway.wire import CLIENT_INFO
+from proxy.mcp_gateway.servers.wire import CLIENT_INFO
 
 # A dict is a result too, and stays as it is; the SDK's own models would drop what they do not know.
 Answer = Callable[[Context, Any], Awaitable[dict[str, Any]]]

@@ -2,7 +2,7 @@
 
 Owns: the methods of the protocol, and which server each goes to. Results are passed on as they are; what belongs to
 one connection alone (who the server is, the state of a session) is not. Refuses: connections
-(`proxy.mcp_gateway.link`), and recording (`proxy.mcp_gateway.calling`).
+(`proxy.mcp_gateway.servers.link`), and recording (`proxy.mcp_gateway.calling`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from proxy.mcp_gateway.calling import Called, Calling
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import Context, Exchange
 from proxy.mcp_gateway.facade import Answer, Facade
-from proxy.mcp_gateway.link import Link
 from proxy.mcp_gateway.names import Naming
 from proxy.mcp_gateway.parked import Parking, drive
 from proxy.mcp_gateway.pool import Pool
@@ -38,7 +37,8 @@ from proxy.mcp_gateway.results import (
     of_ours,
     says_not_found,
 )
-from proxy.mcp_gateway.upstream import Upstream
+from proxy.mcp_gateway.servers.link import Link
+from proxy.mcp_gateway.servers.upstream import Upstream
 from proxy.metrics import Metrics
 from proxy.settings.mcp import McpServerSettings
 

@@ -1,7 +1,7 @@
 """Agreeing with a server on an era of the protocol.
 
 Owns: asking a server what it speaks and can do, and what Hone says of itself and its caller in return.
-Refuses: opening connections, and when to ask (`proxy.mcp_gateway.link`).
+Refuses: opening connections, and when to ask (`proxy.mcp_gateway.servers.link`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from mcp_types.version import (
     MODERN_PROTOCOL_VERSIONS,
 )
 
-from proxy.mcp_gateway import wire
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import Exchange
+from proxy.mcp_gateway.servers import wire
 
 Dispatcher = JSONRPCDispatcher[TransportContext]
 

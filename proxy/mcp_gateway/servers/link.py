@@ -1,7 +1,7 @@
 """One connection to an MCP server, opened again whenever it breaks.
 
 Owns: requests with their timeouts, noticing that a server is gone and back, the server's messages.
-Refuses: agreeing on an era (`proxy.mcp_gateway.handshake`), and what a caller sees (`proxy.mcp_gateway.gateway`).
+Refuses: agreeing on an era (`proxy.mcp_gateway.servers.handshake`), and what callers see (`proxy.mcp_gateway.gateway`).
 
 Written on the SDK's dispatcher and not on its `Client`: a gateway passes results on as they are, and says in each
 request what *that* caller can do.
@@ -26,10 +26,10 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.subscriptions import ServerEvent, event_from_wire
 from mcp.shared.transport_context import TransportContext
 
-from proxy.mcp_gateway import wire
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import CURRENT, Exchange
-from proxy.mcp_gateway.handshake import Dispatcher, Speaks, agree, usable
+from proxy.mcp_gateway.servers import wire
+from proxy.mcp_gateway.servers.handshake import Dispatcher, Speaks, agree, usable
 from proxy.settings.mcp import McpServerSettings
 
 log = logging.getLogger(__name__)
