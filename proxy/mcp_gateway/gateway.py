@@ -2,12 +2,12 @@
 
 Owns: the methods of the protocol, and which server each goes to. Results are passed on as they are; what belongs to
 one connection alone (who the server is, the state of a session) is not. Refuses: connections
-(`proxy.mcp_gateway.link`), and recording (`proxy.mcp_gateway.calling`).
+(`proxy.mcp_gateway.servers.link`), and recording (`proxy.mcp_gateway.calling`).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -15,13 +15,8 @@ from typing import Any, Final
 import mcp_types as types
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
-from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
-from mcp_types import methods
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from proxy.admission.auth import Caller
 from proxy.http.asgi import Receive, Scope, Send
@@ -29,12 +24,21 @@ from proxy.mcp_gateway import names
 from proxy.mcp_gateway.calling import Called, Calling
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import Context, Exchange
-from proxy.mcp_gateway.link import Link
+from proxy.mcp_gateway.facade import Answer, Facade
 from proxy.mcp_gateway.names import Naming
 from proxy.mcp_gateway.parked import Parking, drive
-from proxy.mcp_gateway.pool import RESOURCE_NOT_FOUND, Pool, not_found
-from proxy.mcp_gateway.upstream import Upstream
-from proxy.mcp_gateway.wire import CLIENT_INFO
+from proxy.mcp_gateway.pool import Pool
+from proxy.mcp_gateway.results import (
+    RESOURCE_NOT_FOUND,
+    checked,
+    in_form,
+    is_modern,
+    not_found,
+    of_ours,
+    says_not_found,
+)
+from proxy.mcp_gateway.servers.link import Link
+from proxy.mcp_gateway.servers.upstream import Upstream
 from proxy.metrics import Metrics
 from proxy.settings.mcp import McpServerSettings
 
@@ -45,12 +49,6 @@ _LISTED: Final[Mapping[str, tuple[str, str]]] = {  # method → kind of list, fi
     "resources/list": ("resources", "resources"),
     "resources/templates/list": ("templates", "resourceTemplates"),
 }
-_BODIES: Final[Mapping[str, str]] = {
-    "tools/call": "content",
-    "prompts/get": "messages",
-    "resources/read": "contents",
-}
-_CACHED: Final = frozenset({*_LISTED, "resources/read"})
 
 Params = Mapping[str, Any]
 
@@ -71,8 +69,20 @@ class Gateway:
         self._calling = calling
         self._parking = Parking()
         self._manager = StreamableHTTPSessionManager(
-            _Facade(self, self.pool), max_request_body_size=max_body_bytes, security_settings=None
+            Facade(self._answers(), self.pool), max_request_body_size=max_body_bytes, security_settings=None
         )
+
+    def _answers(self) -> Mapping[str, Answer]:
+        return {
+            **dict.fromkeys(_LISTED, self.list),
+            "tools/call": self.call_tool,
+            "prompts/get": self.get_prompt,
+            "resources/read": self.read_resource,
+            "resources/subscribe": self.subscribe,
+            "resources/unsubscribe": self.unsubscribe,
+            "completion/complete": self.complete,
+            "logging/setLevel": self.set_level,
+        }
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -102,7 +112,7 @@ class Gateway:
         except ValueError as e:
             raise MCPError(types.INVALID_PARAMS, str(e)) from e
         result = {field: list(page)} | ({"nextCursor": following} if following is not None else {})
-        return _in_form(ctx, result | hints)
+        return in_form(ctx, result | hints)
 
     # --- what goes to one server
 
@@ -117,7 +127,7 @@ class Gateway:
         upstream, own, known = found
         called = Called(upstream.name, name, own, arguments, _mapping(known.get("annotations")))
         forward = partial(self._forward, ctx, upstream, {**sent, "name": own}, schema=self.pool.schema(name))
-        return _in_form(ctx, await self._calling.call(ctx, called, forward))
+        return in_form(ctx, await self._calling.call(ctx, called, forward))
 
     async def _unknown_tool(self, name: str) -> dict[str, Any]:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:200]}")
@@ -132,7 +142,7 @@ class Gateway:
         """`resources/read`: of the server that has it; where nobody says so, of the first that knows it."""
         sent = ctx.params or {}
         uri = str(sent.get("uri"))
-        refusal: MCPError = not_found(uri, modern=_modern(ctx))
+        refusal: MCPError = not_found(uri, modern=is_modern(ctx))
         for upstream, own in await self.pool.of_uri(uri):
             try:
                 return await self._told(self._forward(ctx, upstream, {**sent, "uri": own}))
@@ -140,7 +150,7 @@ class Gateway:
                 if e.error.code not in _NOT_FOUND:
                     raise
                 # each era has a code of its own for it
-                refusal = not_found(uri, modern=_modern(ctx)) if _says_not_found(e) else e
+                refusal = not_found(uri, modern=is_modern(ctx)) if says_not_found(e) else e
         raise refusal
 
     async def complete(self, ctx: Context, params: Any) -> dict[str, Any]:
@@ -153,7 +163,7 @@ class Gateway:
             uri = str(ref.get("uri"))
             candidates = await self.pool.of_uri(uri)
             if not candidates:
-                raise not_found(uri, modern=_modern(ctx))
+                raise not_found(uri, modern=is_modern(ctx))
             upstream, ref["uri"] = candidates[0]
         return await self._told(self._forward(ctx, upstream, {**sent, "ref": ref}))
 
@@ -173,7 +183,7 @@ class Gateway:
         self, ctx: Context, upstream: Upstream, params: Params, *, schema: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """A request to its server, and what comes of it, whichever era each of the two lives in."""
-        level = None if _modern(ctx) else self.pool.news.session(ctx).log_level
+        level = None if is_modern(ctx) else self.pool.news.session(ctx).log_level
         exchange = Exchange(ctx, level)
         link = await upstream.link_for(exchange)
         speaks = await link.ready()
@@ -185,7 +195,7 @@ class Gateway:
             result = await self._parking.run(exchange, caller.key, ctx.method, params, send)
         else:
             result = await send(params)
-        return _checked(ctx, upstream.name, _in_form(ctx, _of_ours(result)))
+        return checked(ctx, upstream.name, in_form(ctx, of_ours(result)))
 
     @staticmethod
     async def _send(
@@ -214,97 +224,9 @@ class Gateway:
                 await self._told(upstream.link.request(ctx.method, {"level": params.level}))
         return {}
 
-    async def discover(self, ctx: Context, params: Any) -> types.DiscoverResult:
-        """`server/discover` of the current era."""
-        facade: Server[Any] = self._manager.app
-        return types.DiscoverResult(
-            supported_versions=list(MODERN_PROTOCOL_VERSIONS),
-            capabilities=facade.get_capabilities(protocol_version=ctx.protocol_version),
-            instructions=self.pool.instructions,
-        )
-
-
-class _Facade(Server[Any]):
-    """The SDK's server, with everything that a server behind it may have."""
-
-    def __init__(self, gateway: Gateway, pool: Pool) -> None:
-        answers: Any = gateway  # a dict is a result too, and stays as it is; the SDK's types know only models
-        super().__init__(
-            CLIENT_INFO["name"],
-            version=CLIENT_INFO["version"],
-            get_tool_input_schema=pool.schema,
-            on_list_tools=answers.list,
-            on_call_tool=answers.call_tool,
-            on_list_resources=answers.list,
-            on_list_resource_templates=answers.list,
-            on_read_resource=answers.read_resource,
-            on_subscribe_resource=answers.subscribe,
-            on_unsubscribe_resource=answers.unsubscribe,
-            on_subscriptions_listen=pool.news.listen,
-            on_list_prompts=answers.list,
-            on_get_prompt=answers.get_prompt,
-            on_completion=answers.complete,
-        )
-        # By these, and not by the constructor, which warns of what the current era dropped.
-        self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, gateway.set_level)
-        self.add_request_handler("server/discover", types.RequestParams, gateway.discover)
-        self.add_notification_handler("notifications/initialized", types.NotificationParams, self._known)
-        self._pool = pool
-
-    async def _known(self, ctx: Context, params: Any) -> None:
-        self._pool.news.session(ctx)  # it hears of changes from now on
-
-    def create_initialization_options(self, *args: Any, **kwargs: Any) -> InitializationOptions:
-        """What a caller of the handshake era is told."""
-        options = super().create_initialization_options(NotificationOptions(True, True, True))
-        return options.model_copy(update={"instructions": self._pool.instructions})
-
-
-def _modern(ctx: Context) -> bool:
-    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-
 
 def _mapping(value: object) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) else None
-
-
-def _says_not_found(error: MCPError) -> bool:
-    data = error.error.data
-    return error.error.code == RESOURCE_NOT_FOUND or (isinstance(data, Mapping) and "uri" in data)
-
-
-def _of_ours(result: dict[str, Any]) -> dict[str, Any]:
-    """A server's result without its name: the caller's server is Hone."""
-    meta = result.get("_meta")
-    if not isinstance(meta, Mapping) or types.SERVER_INFO_META_KEY not in meta:
-        return result
-    kept = {k: v for k, v in meta.items() if k != types.SERVER_INFO_META_KEY}
-    return {**{k: v for k, v in result.items() if k != "_meta"}, **({"_meta": kept} if kept else {})}
-
-
-def _in_form(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
-    """What the caller's era requires of every result, where the server's did not know it."""
-    if not _modern(ctx):
-        return result
-    kept = {"ttlMs": 0, "cacheScope": "private"} if ctx.method in _CACHED else {}
-    if result.get("resultType") == "input_required":
-        return result
-    return {"resultType": "complete", **kept, **result}
-
-
-def _checked(ctx: Context, server: str, result: dict[str, Any]) -> dict[str, Any]:
-    """The result, unless its caller could not read it. Raises MCPError."""
-    try:
-        methods.validate_server_result(ctx.method, ctx.protocol_version, result)
-        # the SDK takes any complete result of today's era for one that asks for nothing
-        body = result[_BODIES[ctx.method]] if result.get("resultType") == "complete" and ctx.method in _BODIES else []
-        if not isinstance(body, Sequence):
-            raise KeyError(ctx.method)
-    except (ValidationError, KeyError) as e:
-        raise MCPError(
-            types.INTERNAL_ERROR, f"the MCP server {server!r} answered {ctx.method} with what is no result of it"
-        ) from e
-    return result
 
 
 async def _nothing(work: Awaitable[None]) -> dict[str, Any]:

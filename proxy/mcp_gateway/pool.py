@@ -9,21 +9,19 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any
 
-import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ServerEvent
 
 from proxy.mcp_gateway.errors import UpstreamDown
-from proxy.mcp_gateway.link import Link
 from proxy.mcp_gateway.names import Naming, hints, template_matches, uri_of
 from proxy.mcp_gateway.news import EVERY_LIST, News
-from proxy.mcp_gateway.upstream import LISTS, Upstream
+from proxy.mcp_gateway.servers.link import Link
+from proxy.mcp_gateway.servers.lists import LISTS
+from proxy.mcp_gateway.servers.upstream import Upstream
 from proxy.metrics import Metrics
 from proxy.settings.mcp import McpServerSettings
-
-RESOURCE_NOT_FOUND: Final = -32002  # before 2026-07-28; since then invalid params
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +64,7 @@ class Pool:
     async def merged(self, kind: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """A list of all servers that answer, and how long it may be kept."""
         upstreams = list(self.upstreams.values())
-        listings = await asyncio.gather(*(u.listing(kind) for u in upstreams))
+        listings = await asyncio.gather(*(u.lists.listing(kind) for u in upstreams))
         items: dict[str, dict[str, Any]] = {}
         _, _, _, key = LISTS[kind]
         for upstream, listing in zip(upstreams, listings, strict=True):
@@ -86,7 +84,7 @@ class Pool:
         upstream = self.upstreams.get(parts[0]) if parts is not None else None
         if parts is None or upstream is None or not upstream.filter.admits(parts[1]):
             return None
-        return upstream, parts[1], upstream.known("tools").get(parts[1], {})
+        return upstream, parts[1], upstream.lists.known("tools").get(parts[1], {})
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of a tool, as far as it is known."""
@@ -104,8 +102,8 @@ class Pool:
                 return self._admitted([(upstream, uri.removeprefix(prefix))])
         if not any(self._listed(u, uri) for u in self.upstreams.values()):
             kinds = ("resources", "templates")
-            await asyncio.gather(*(u.listing(kind) for u in self.upstreams.values() for kind in kinds))
-        listed = [(u, uri) for u in self.upstreams.values() if uri in u.known("resources")]
+            await asyncio.gather(*(u.lists.listing(kind) for u in self.upstreams.values() for kind in kinds))
+        listed = [(u, uri) for u in self.upstreams.values() if uri in u.lists.known("resources")]
         if listed:
             return self._admitted(listed[:1])
         matching = [(u, uri) for u in self.upstreams.values() if self._listed(u, uri)]
@@ -117,8 +115,8 @@ class Pool:
 
     @staticmethod
     def _listed(upstream: Upstream, uri: str) -> bool:
-        return uri in upstream.known("resources") or any(
-            template_matches(template, uri) for template in upstream.known("templates")
+        return uri in upstream.lists.known("resources") or any(
+            template_matches(template, uri) for template in upstream.lists.known("templates")
         )
 
     async def _rewatch(self) -> None:
@@ -138,7 +136,7 @@ class Pool:
         """A list or a resource of a server changed. It says so on each of its links: one is listened to."""
         if link is not self.upstreams[link.name].link:
             return
-        self.upstreams[link.name].outdated()
+        self.upstreams[link.name].lists.outdated()
         self._tell(event)
 
     def moved(self, link: Link) -> None:
@@ -147,7 +145,7 @@ class Pool:
         if link is not upstream.link:
             return
         self._metrics.mcp_server(link.name, up=link.state == "up")
-        upstream.outdated()
+        upstream.lists.outdated()
         for event in EVERY_LIST:
             self._tell(event)
         if link.state == "up":
@@ -155,7 +153,7 @@ class Pool:
 
     async def _again(self, upstream: Upstream) -> None:
         """A server is back: learn its tools (their annotations are recorded), and watch what was watched."""
-        await upstream.listing("tools")
+        await upstream.lists.listing("tools")
         upstream.link.watched.clear()
         if self.news.watched:
             await self._rewatch()
@@ -179,9 +177,3 @@ async def _quietly(work: Coroutine[Any, Any, None]) -> None:
 def _has_resources(upstream: Upstream) -> bool:
     speaks = upstream.link.speaks
     return upstream.link.state == "up" and speaks is not None and "resources" in speaks.capabilities
-
-
-def not_found(uri: str, *, modern: bool) -> MCPError:
-    """What a caller of either era is told of a resource that nobody has."""
-    code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
-    return MCPError(code, f"Resource not found: {uri[:200]}", {"uri": uri})

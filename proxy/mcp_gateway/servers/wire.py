@@ -1,7 +1,7 @@
 """How an upstream is reached: streams over HTTP or a child process, and the stamp on each request.
 
 Owns: the transport, made so that one broken request breaks that request alone; what a request of either era carries.
-Refuses: when to connect, and what is asked (`proxy.mcp_gateway.link`).
+Refuses: when to connect, and what is asked (`proxy.mcp_gateway.servers.link`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An MCP server behind the gateway: its connections, and what it has to offer as far as it is known.
+"""What a server lists: tools, prompts, resources and templates, as far as they are known.
 
-Owns: the lists (tools, prompts, resources, templates), fetched at most once at a time and never waited for longer than
-`LIST_TIMEOUT_S`; which connection a request goes over. Refuses: putting the lists of several servers together.
+Owns: fetching each list at most once at a time and never waiting longer than `LIST_TIMEOUT_S`, leaving out what callers
+may not see, and what is malformed. Refuses: putting the lists of several servers together.
 """
 
 from __future__ import annotations
@@ -14,24 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
 from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp_types import methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
 from proxy.mcp_gateway.errors import UpstreamDown
-from proxy.mcp_gateway.exchange import Exchange
-from proxy.mcp_gateway.link import Link, Watcher
 from proxy.mcp_gateway.names import Filter
-from proxy.settings.mcp import McpServerSettings
+from proxy.mcp_gateway.servers.link import Link
 
 log = logging.getLogger(__name__)
 
 LIST_TIMEOUT_S: Final = 5.0
 FRESH_S: Final = 1.0  # a list that is asked for again within this time is not fetched again
 MOST_PAGES: Final = 200
-MOST_LINKS: Final = 8
 
 # Kind of list → capability, method, field of the result, what its items are called by.
 LISTS: Final[Mapping[str, tuple[str, str, str, str]]] = {
@@ -54,65 +50,27 @@ class Listing:
 NOTHING: Final = Listing({}, {}, 0.0)
 
 
-class Upstream:
-    """One server. `start()` and `stop()`."""
+class Lists:
+    """The lists of a server, over one link."""
 
-    def __init__(self, name: str, settings: McpServerSettings, watcher: Watcher) -> None:
-        self.name = name
-        self.filter = Filter(settings.allow, settings.deny)
-        self._settings = settings
-        self._watcher = watcher
-        self.link = Link(name, settings, watcher)
-        self._others: dict[bytes, Link] = {}  # for callers that a server of the handshake era may ask something
-        self._running: dict[int, asyncio.Task[None]] = {}
+    def __init__(self, link: Link, admits: Filter) -> None:
+        self._link = link
+        self._filter = admits
         self._lists: dict[str, Listing] = {}
         self._fetching: dict[str, asyncio.Task[Listing]] = {}
 
-    def start(self) -> None:
-        """Connect in the background."""
-        self._keep(self.link)
-
     async def stop(self) -> None:
-        """Close every connection."""
-        tasks = [*self._running.values(), *self._fetching.values()]
+        """Fetch no more."""
+        tasks = list(self._fetching.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _keep(self, link: Link) -> None:
-        # A context of its own: a task that inherits a caller's would take later messages for that caller's.
-        self._running[id(link)] = asyncio.get_running_loop().create_task(
-            link.run(), name=f"mcp-{self.name}", context=contextvars.Context()
-        )
-
-    async def link_for(self, exchange: Exchange) -> Link:
-        """The connection for a caller: a server of the handshake era is told once what its client can."""
-        speaks = await self.link.ready()
-        wanted = exchange.back_channel()
-        if speaks.modern or not wanted:
-            return self.link
-        key = orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS)
-        link = self._others.pop(key, None)
-        if link is None:
-            await self._make_room()
-            link = Link(self.name, self._settings, self._watcher, wanted)
-            self._keep(link)
-        self._others[key] = link  # the last is the one used last
-        return link
-
-    async def _make_room(self) -> None:
-        idle = [key for key, link in self._others.items() if not link.in_flight]
-        if len(self._others) < MOST_LINKS or not idle:
-            return
-        task = self._running.pop(id(self._others.pop(idle[0])))
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
     async def listing(self, kind: str) -> Listing:
         """A list as it is now, or as it was last where the server takes too long; empty where it is away."""
         try:
             async with asyncio.timeout(LIST_TIMEOUT_S):
-                speaks = await self.link.ready()
+                speaks = await self._link.ready()
         except (UpstreamDown, TimeoutError):
             return NOTHING
         if speaks.capabilities.get(LISTS[kind][0]) is None:
@@ -149,7 +107,7 @@ class Upstream:
         first: Mapping[str, Any] = {}
         cursor: Any = None
         for _ in range(MOST_PAGES):
-            page = await self.link.request(method, {"cursor": cursor} if cursor is not None else None)
+            page = await self._link.request(method, {"cursor": cursor} if cursor is not None else None)
             first = first or page
             items |= {str(item[key]): item for item in _entries(page, field, key) if self._may_be_seen(kind, item, key)}
             cursor = page.get("nextCursor")
@@ -159,13 +117,15 @@ class Upstream:
         return listing
 
     def _may_be_seen(self, kind: str, item: Mapping[str, Any], key: str) -> bool:
-        if not self.filter.admits(str(item[key])):
+        if not self._filter.admits(str(item[key])):
             return False
         if kind == "tools" and find_invalid_x_mcp_header(item.get("inputSchema")) is not None:
             return False  # the protocol has clients drop such a tool
         if _is_sound(kind, item):
             return True
-        log.warning("the MCP server %s lists %r in %s, which is malformed: left out", self.name, item[key][:80], kind)
+        log.warning(
+            "the MCP server %s lists %r in %s, which is malformed: left out", self._link.name, item[key][:80], kind
+        )
         return False
 
 

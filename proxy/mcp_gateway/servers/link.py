@@ -1,7 +1,7 @@
 """One connection to an MCP server, opened again whenever it breaks.
 
-Owns: agreeing on an era, requests with their timeouts, noticing that a server is gone and back, the server's messages.
-Refuses: names, lists, and what a caller sees (`proxy.mcp_gateway.gateway`).
+Owns: requests with their timeouts, noticing that a server is gone and back, the server's messages.
+Refuses: agreeing on an era (`proxy.mcp_gateway.servers.handshake`), and what callers see (`proxy.mcp_gateway.gateway`).
 
 Written on the SDK's dispatcher and not on its `Client`: a gateway passes results on as they are, and says in each
 request what *that* caller can do.
@@ -22,20 +22,14 @@ import anyio.abc
 import mcp_types as types
 from mcp.shared.dispatcher import CallOptions, DispatchContext
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.subscriptions import ServerEvent, event_from_wire
 from mcp.shared.transport_context import TransportContext
-from mcp_types.version import (
-    HANDSHAKE_PROTOCOL_VERSIONS,
-    LATEST_HANDSHAKE_VERSION,
-    LATEST_MODERN_VERSION,
-    MODERN_PROTOCOL_VERSIONS,
-)
 
-from proxy.mcp_gateway import wire
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import CURRENT, Exchange
+from proxy.mcp_gateway.servers import wire
+from proxy.mcp_gateway.servers.handshake import Dispatcher, Speaks, agree, usable
 from proxy.settings.mcp import McpServerSettings
 
 log = logging.getLogger(__name__)
@@ -55,19 +49,9 @@ class Watcher(Protocol):
         """The link came up, or went down."""
 
 
-@dataclass(frozen=True, slots=True)
-class Speaks:
-    """What was agreed on."""
-
-    version: str
-    modern: bool  # since 2026-07-28: no session, no handshake
-    capabilities: Mapping[str, Any]
-    instructions: str | None
-
-
 @dataclass(slots=True)
 class _Connection:
-    dispatcher: JSONRPCDispatcher[TransportContext]
+    dispatcher: Dispatcher
     speaks: Speaks
 
 
@@ -165,7 +149,7 @@ class Link:
             params,
             speaks.version,
             modern=speaks.modern,
-            capabilities=_usable(exchange),
+            capabilities=usable(exchange),
             log_level=exchange.log_level if exchange is not None else None,
             schema=schema,
         )
@@ -201,11 +185,13 @@ class Link:
     async def _connect(self) -> None:
         """Open a connection, and return when it must be opened anew."""
         async with wire.streams(self._settings) as (read, write):
-            dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(read, write)
+            dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(self._receive, dispatcher)
                 async with asyncio.timeout(self._settings.connect_s):
-                    self._connection = _Connection(dispatcher, await self._agree(dispatcher))
+                    self._connection = _Connection(
+                        dispatcher, await agree(dispatcher, self._capabilities, self._settings.connect_s)
+                    )
                 self._rise()
                 if self._connection.speaks.modern:
                     tasks.start_soon(self._listen, self._connection)
@@ -214,47 +200,12 @@ class Link:
 
     async def _receive(
         self,
-        dispatcher: JSONRPCDispatcher[TransportContext],
+        dispatcher: Dispatcher,
         *,
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         await dispatcher.run(self._on_request, self._on_notify, task_status=task_status)
         self._lost("it closed the connection")
-
-    async def _agree(self, dispatcher: JSONRPCDispatcher[TransportContext]) -> Speaks:
-        """Ask for what it can in the way of today; a server of the handshake era refuses, or says nothing."""
-        sent, headers = self._bare("server/discover")
-        limit_s = self._settings.connect_s / 2
-        options: CallOptions = {"headers": headers, "cancel_on_abandon": False, "timeout": limit_s}
-        try:
-            found = await dispatcher.send_raw_request("server/discover", sent, options)
-        except MCPError as e:
-            if e.error.code in (wire.UNREACHABLE, types.CONNECTION_CLOSED):
-                raise
-            found = {}
-        versions = found.get("supportedVersions")
-        if isinstance(versions, list) and (mutual := [v for v in MODERN_PROTOCOL_VERSIONS if v in versions]):
-            return _speaks(mutual[-1], True, found)
-        return await self._shake_hands(dispatcher)
-
-    async def _shake_hands(self, dispatcher: JSONRPCDispatcher[TransportContext]) -> Speaks:
-        asked = {
-            "protocolVersion": LATEST_HANDSHAKE_VERSION,
-            "capabilities": self._capabilities,
-            "clientInfo": wire.CLIENT_INFO,
-        }
-        found = await dispatcher.send_raw_request("initialize", asked, {"cancel_on_abandon": False})
-        version = found.get("protocolVersion")
-        if version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            raise UpstreamDown(f"it speaks version {str(version)[:40]!r} of the protocol, which Hone does not")
-        headers = {MCP_PROTOCOL_VERSION_HEADER: version}
-        await dispatcher.notify("notifications/initialized", None, {"headers": headers})
-        return _speaks(str(version), False, found)
-
-    def _bare(self, method: str) -> tuple[dict[str, Any], dict[str, str]]:
-        return wire.stamped(
-            method, None, LATEST_MODERN_VERSION, modern=True, capabilities={}, log_level=None, schema=None
-        )
 
     async def _while_known(self, connection: _Connection) -> None:
         """Return when the connection is of no use any more. A server that is only away is asked until it is back."""
@@ -377,23 +328,6 @@ class Link:
         if current is not None or len(self.in_flight) != 1:
             return current
         return self.in_flight[0]
-
-
-def _speaks(version: str, modern: bool, found: Mapping[str, Any]) -> Speaks:
-    capabilities, instructions = found.get("capabilities"), found.get("instructions")
-    return Speaks(
-        version,
-        modern,
-        capabilities if isinstance(capabilities, Mapping) else {},
-        instructions if isinstance(instructions, str) else None,
-    )
-
-
-def _usable(exchange: Exchange | None) -> Mapping[str, Any]:
-    """What the upstream may expect of this caller. A caller of the handshake era can be asked, and no more."""
-    if exchange is None:
-        return {}
-    return exchange.capabilities if exchange.modern else exchange.back_channel()
 
 
 def _said(error: BaseException, settings: McpServerSettings) -> str:
