@@ -9,7 +9,7 @@ PARALLEL := --numprocesses auto --dist loadscope
 # The quick tests wait for small servers more than they compute: two a core.
 QUICK := --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist loadscope
 
-.PHONY: help setup demo test check lint e2e agents agents-table bench model clean
+.PHONY: help setup demo test check lint map e2e agents agents-table bench model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ lint: setup ## format, lint and check types (with CI=true: only look)
 	$(BIN)/ruff format $(if $(CI),--check) .
 	$(BIN)/ruff check $(if $(CI),,--fix) .
 	$(BIN)/mypy
+
+map: setup ## print the rooms and the arrows between them from the imports, and write them into CONTRIBUTING.md
+	@$(BIN)/python -m scripts.rooms
+	@$(BIN)/python -m scripts.rooms --write
 
 bench: setup ## measure what README claims about speed; results go to benchmarks/results/
 	for b in upstream "recorder --save" "proxy --save"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
