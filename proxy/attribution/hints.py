@@ -132,7 +132,7 @@ def _of_traces(headers: Mapping[bytes, bytes]) -> Iterator[Hint]:
 def read_traceparent(value: object) -> tuple[Hint, ...]:
     """What a `traceparent` says, of a model call or of a tool call: its span, then its trace. Nothing where it is none.
 
-    As W3C's Trace Context has it, in either case: ids of zeros are none, later versions may say more behind the flags.
+    As W3C's Trace Context has it, and in capitals too: ids of zeros are none, later versions may say more at the end.
     """
     match = _TRACEPARENT.fullmatch(value.strip().lower()) if isinstance(value, str) else None
     if match is None:
