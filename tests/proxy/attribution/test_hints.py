@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.attribution.hints import MAX_READ_CHARS, MAX_SHOWN_CHARS, NO_HINTS, Hint, Kind, read_hints
+from proxy.attribution.hints import MAX_READ_CHARS, MAX_SHOWN_CHARS, NO_HINTS, Hint, Kind, read_hints, read_traceparent
 
 TRACE = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -40,6 +40,7 @@ def test_the_strongest_comes_first() -> None:
         "metadata.thread_id",
         "prompt_cache_key",
         "baggage.session.id",
+        "traceparent",  # its span
         "traceparent",
     ]
     hints = read_hints(headers, "chat", rest)
@@ -87,6 +88,43 @@ def test_a_users_id_alone_is_no_session(user_id: Any) -> None:
 @pytest.mark.parametrize("trace", [b"", b"00", b"00-00000000000000000000000000000000-00f067aa0ba902b7-01", b"a-b-c-d"])
 def test_a_broken_trace_says_nothing(trace: bytes) -> None:
     assert read_hints({b"traceparent": trace}, "chat", {}) is NO_HINTS
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        TRACE.decode(),
+        TRACE.decode().upper(),
+        f" {TRACE.decode()} ",
+        "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-what-a-later-version-says",
+    ],
+)
+def test_a_trace_and_its_span_are_read_as_w3c_has_them(trace: str) -> None:
+    span, whole = read_traceparent(trace)
+    assert (whole.kind, whole.source, str(whole)) == (
+        Kind.TRACE, "trace", "traceparent:4bf92f3577b34da6a3ce929d0e0e4736",
+    )  # fmt: skip
+    assert (span.kind, span.source, str(span)) == (Kind.SPAN, "traceparent", f"{whole}-00f067aa0ba902b7")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        7,
+        "",
+        b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        {"a": 1},
+        "0" * 10_000,
+        "00-x-y-01",
+        "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e473g-00f067aa0ba902b7-01",
+    ],
+)
+def test_what_is_no_traceparent_says_nothing(value: object) -> None:
+    assert read_traceparent(value) == ()
 
 
 def test_two_names_with_one_value_are_two_sessions() -> None:
