@@ -66,7 +66,7 @@ class Attributor:
         if hints.sub_agent:
             attribution = replace(attribution, turn_kind=TurnKind.SUB)
         ref = attribution.trajectory
-        if traces := [str(hint) for hint in hints.of(Kind.TRACE)]:
+        if traces := [str(hint) for hint in (*hints.of(Kind.SPAN), *hints.of(Kind.TRACE))]:
             self._recorder.find.note_traces(self._project_id, traces, ref.id)
         if target is None:
             return Placed(attribution, None)

@@ -17,7 +17,7 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 
 from proxy.admission.address import Stated
-from proxy.attribution.traces import Traces
+from proxy.attribution.hints import Kind, read_traceparent
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import Context
 from proxy.metrics import Metrics
@@ -52,12 +52,9 @@ class Called:
 class Calling:
     """Calls tools and records it. One a gateway."""
 
-    def __init__(
-        self, project_id: str, recorder: Recorder, traces: Traces, metrics: Metrics, commit_timeout_s: float
-    ) -> None:
+    def __init__(self, project_id: str, recorder: Recorder, metrics: Metrics, commit_timeout_s: float) -> None:
         self._project_id = project_id
         self._recorder = recorder
-        self._traces = traces
         self._metrics = metrics
         self._commit_timeout_s = commit_timeout_s
         self._late: set[asyncio.Task[None]] = set()  # commits that nobody waits for
@@ -110,17 +107,18 @@ class Calling:
             return await tools.join(
                 self._project_id, called.name, called.arguments, stated=home, source=stated.source.value
             )
-        traced = self._traces.of((ctx.meta or {}).get("traceparent"))
-        if traced is not None:
-            source, confidence = ("traceparent", Confidence.EXACT) if traced.same_span else ("trace", Confidence.HINT)
-            return await tools.join(
-                self._project_id,
-                called.name,
-                called.arguments,
-                stated=traced.trajectory_id,
-                source=source,
-                confidence=confidence,
-            )
+        for hint in read_traceparent((ctx.meta or {}).get("traceparent")):
+            run = self._recorder.find.run_of_trace(self._project_id, str(hint))
+            if run is not None:
+                confidence = Confidence.EXACT if hint.kind is Kind.SPAN else Confidence.HINT
+                return await tools.join(
+                    self._project_id,
+                    called.name,
+                    called.arguments,
+                    stated=run,
+                    source=hint.source,
+                    confidence=confidence,
+                )
         return await tools.join(self._project_id, called.name, called.arguments)
 
     async def _end(self, called: Called) -> None:

@@ -29,7 +29,6 @@ from proxy.admission.replies import MCP_PATH, advice, error_of, rendered, say, s
 from proxy.api.mcp_mount import McpMount
 from proxy.api.routes import HANDLERS, methods_at, tell_options
 from proxy.api.steering import Hone
-from proxy.attribution.traces import Traces
 from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect
 from proxy.dialects.responses.dialect import ResponsesDialect
@@ -99,7 +98,6 @@ class HoneApp(Gate):
             providers=self._providers,
             metrics=self.metrics,
             continuity=_continuity(deps, self._client),
-            traces=Traces(),
         )
         self._gateway = _gateway(deps, parts) if deps.mcp else None
         hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
@@ -187,7 +185,7 @@ def _gateway(deps: Deps, parts: Parts) -> Gateway:
     return Gateway(
         deps.mcp,
         prefix=deps.settings.mcp_prefix == "server",
-        calling=Calling(deps.project_id, deps.recorder, parts.traces, parts.metrics, limit_s),
+        calling=Calling(deps.project_id, deps.recorder, parts.metrics, limit_s),
         metrics=parts.metrics,
         max_body_bytes=deps.settings.max_body_bytes,
     )

@@ -14,7 +14,6 @@ from typing import Any
 from proxy.admission.address import Stated
 from proxy.admission.auth import Caller
 from proxy.attribution.hints import Hints
-from proxy.attribution.traces import Traces
 from proxy.dialects.base import Answer, Reading, Sampled
 from proxy.engine.client import Client
 from proxy.engine.providers import Provider, Providers
@@ -42,7 +41,6 @@ class Call:
     answer: Answer
     hints: Hints
     provider: Provider | None = None  # who is asked instead of an engine
-    traceparent: bytes | None = None
     id: str = field(default_factory=lambda: new_id("call"))
     started_at: float = field(default_factory=time.time)
     attribution: Attribution | None = None  # None: it cannot be recorded
@@ -121,5 +119,4 @@ class Parts:
     client: Client
     providers: Providers
     metrics: Metrics
-    traces: Traces
     continuity: Continuity | None = None

@@ -62,7 +62,6 @@ class Calls:
         self._recorder = parts.recorder
         self._versions = parts.versions
         self._metrics = parts.metrics
-        self._traces = parts.traces
         self._attributor = Attributor(parts.project_id, parts.recorder, parts.versions)
         self._conversations = Conversations()
         self._alarmed_at = float("-inf")
@@ -92,8 +91,7 @@ class Calls:
         provider = self._asking.provider(model)
         target = self._target(model, caller) if provider is None else None
         hints = read_hints(headers, reading.request.dialect, reading.request.rest)
-        trace = headers.get(b"traceparent")
-        return Call(caller, scope["hone.stated"], reading, target, reading.answer(), hints, provider, trace)
+        return Call(caller, scope["hone.stated"], reading, target, reading.answer(), hints, provider)
 
     async def _reading(self, body: bytes, headers: Mapping[bytes, bytes]) -> Reading:
         return self._dialect.read(body, headers, self._rules)
@@ -171,7 +169,6 @@ class Calls:
         except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
             return self._alarm(call, "store", e)
         self._metrics.committed(time.perf_counter() - began)
-        self._traces.seen(call.traceparent, call.attribution.trajectory.id)
         self._conversations.note(call.stated.address, call.reading, sampled)
         return None
 

@@ -136,8 +136,13 @@ class Finder:
                 return Found("trace", Confidence.HINT, await self.parent_in(ref, messages), ref)
         return NOTHING_FOUND
 
+    def run_of_trace(self, project_id: str, trace: str) -> str | None:
+        """The id of the one run that all placed calls of a trace, or of a span, belong to, once it has a row."""
+        home = self._memory.traces.get((project_id, trace))
+        return home if home and home not in self._memory.fresh else None
+
     def note_traces(self, project_id: str, traces: Iterable[str], trajectory_id: str) -> None:
-        """A call of these traces was placed. A trace with calls of several runs tells nothing from then on."""
+        """A call of these traces and spans was placed. One with calls of several runs tells nothing from then on."""
         for trace in traces:
             known = self._memory.traces.get((project_id, trace))
             self._memory.traces.put((project_id, trace), trajectory_id if known in (None, trajectory_id) else "")

@@ -38,6 +38,7 @@ Address = tuple[str, str, str]  # project, group part, trajectory part
 
 # Sizes: at the stated bytes an entry, all caches together stay under 120 MB.
 _NODES, _BLOBS, _TRAJECTORIES, _LEAVES, _ISSUED, _ATTEMPTS = 200_000, 10_000, 50_000, 50_000, 50_000, 20_000
+_TRACES = 40_000  # a call brings a span and a trace
 
 
 _NOT_OF_THE_STORE = frozenset({"fresh", "_chains", "deletions"})
@@ -56,8 +57,8 @@ class Memory:
     leaves: Lru[tuple[str, bytes], Parent] = field(default_factory=lambda: Lru(_LEAVES))  # (trajectory, node)
     hashes: Lru[Parent, bytes] = field(default_factory=lambda: Lru(_LEAVES))  # blocks of prompt + sampled ids
     issued: Lru[tuple[str, str], tuple[Parent, str]] = field(default_factory=lambda: Lru(_ISSUED))
-    # (project, trace) → the trajectory of its calls; "" where they are of several
-    traces: Lru[tuple[str, str], str] = field(default_factory=lambda: Lru(_ATTEMPTS))
+    # (project, trace or span) → the trajectory of its calls; "" where they are of several
+    traces: Lru[tuple[str, str], str] = field(default_factory=lambda: Lru(_TRACES))
     # (project, hash of the body) → requests with it
     attempts: Lru[tuple[str, bytes], tuple[Earlier, ...]] = field(
         default_factory=lambda: Lru(_ATTEMPTS)

@@ -346,8 +346,9 @@ async def test_a_trace_joins_a_call_to_its_run(world: World) -> None:
 
 async def _traced(world: World, trace: str) -> tuple[str, str, str | None]:
     """How a tool call that brings a `traceparent` alone, and that no model asked for, is joined, and to which run."""
+    meta: Any = {"traceparent": trace}
     async with caller(world, "2026-07-28") as client:
-        await client.call_tool("new__find_order", {"order_id": "nobody asked"}, meta={"traceparent": trace})
+        await client.call_tool("new__find_order", {"order_id": "nobody asked"}, meta=meta)
     line = (await world.recorded("new__find_order"))[-1]
     return line["joined"]["source"], line["joined"]["confidence"], line["trajectory_id"]
 

@@ -25,8 +25,9 @@ from recorder.settings import RecorderSettings
 from recorder.states import Confidence
 from recorder.store.database import Store, sqlite_url
 from recorder.store.schema import calls, trajectories
+from recorder.upkeep.deletion import delete_trajectory
 from tests.recorder.content.test_canonical import SAMPLED, echoes
-from tests.recorder.talk import PROJECT, Talk, assistant, request, tool_result, tool_turn, user
+from tests.recorder.talk import PROJECT, Talk, assistant, request, tool_result, tool_turn, turn, user
 
 
 async def count(store: Store, table: Any) -> int:
@@ -212,6 +213,46 @@ async def test_what_one_process_wrote_another_finds(store: Store, talk: Talk) ->
         Address(trajectory="run", group="g", group_size=2),
     )
     assert back.attribution.parent == Parent(later.call_id, 0)
+
+
+def placed(talk: Talk, *traces: str) -> TrajectoryRef:
+    """A run whose first call was placed, with these traces."""
+    made = talk.recorder.new_trajectory(Address(), None)
+    talk.recorder.find.note_traces(PROJECT, traces, made.id)
+    return made
+
+
+async def test_a_trace_tells_its_run_once_that_has_a_row(talk: Talk) -> None:
+    find, made = talk.recorder.find, placed(talk, "span", "trace")
+    assert find.run_of_trace(PROJECT, "trace") is None
+    await talk.recorder.commit(turn(made, request([user("?")]), []))
+    assert [find.run_of_trace(PROJECT, name) for name in ("span", "trace", "other")] == [made.id, made.id, None]
+    assert find.run_of_trace("other", "trace") is None
+
+
+async def test_a_trace_of_two_runs_tells_neither_and_their_spans_do(talk: Talk) -> None:
+    find, runs = talk.recorder.find, [placed(talk, f"span {n}", "trace") for n in range(2)]
+    for made in runs:
+        await talk.recorder.commit(turn(made, request([user("?")]), []))
+    find.note_traces(PROJECT, ["trace"], runs[0].id)  # and it stays so
+    assert find.run_of_trace(PROJECT, "trace") is None
+    assert [find.run_of_trace(PROJECT, f"span {n}") for n in range(2)] == [made.id for made in runs]
+    history = [user("?"), assistant("edited"), user("!")]
+    assert await find.traced(PROJECT, ["trace"], history) == NOTHING_FOUND
+    found = await find.traced(PROJECT, ["trace", "span 1"], history)
+    assert found.trajectory is not None
+    assert (found.trajectory.id, found.confidence) == (runs[1].id, Confidence.HINT)
+
+
+async def test_a_deleted_runs_trace_tells_nothing(store: Store, talk: Talk) -> None:
+    made = placed(talk, "trace")
+    await talk.recorder.commit(turn(made, request([user("?")]), []))
+    await talk.recorder.close(PROJECT, made.id)
+    await delete_trajectory(store, PROJECT, made.id)
+    await talk.call([user("!")], "!")  # by which this process hears of it
+    assert talk.recorder.find.run_of_trace(PROJECT, "trace") is None
+    found = await talk.recorder.find.traced(PROJECT, ["trace"], [user("?"), assistant("!"), user("so?")])
+    assert found == NOTHING_FOUND
 
 
 # Any interleaving of any runs, each with its own words: every call is found to be exactly where it came from.
