@@ -180,7 +180,7 @@ _PLACED = (
     trajectories.c.session,
 )
 _placed = select(*_PLACED).select_from(trajectories.outerjoin(groups, groups.c.id == trajectories.c.group_id))
-# Each row: the fields of `recorder.placing.Row`.
+# Each row: the fields of `recorder.capture.placing._Row`.
 AT_ADDRESSES: Final = Statement(
     _placed.where(
         trajectories.c.project_id == bindparam("project"),
