@@ -72,6 +72,13 @@ def test_nothing_beside_a_script_hides_the_standard_library(script: Path) -> Non
     assert {path.stem for path in script.parent.iterdir()} & sys.stdlib_module_names == set()
 
 
+def test_the_agents_host_runs_by_its_path(tmp_path: Path) -> None:
+    """Alone, as in the user's Python. The host of reward functions is run in tests/judge/rewards."""
+    done = subprocess.run([sys.executable, "-E", host.__file__, "--help"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "target" in done.stdout
+
+
 # --- names in docstrings, comments and messages
 
 DOTTED = re.compile(rf"`((?:{'|'.join(PACKAGES)})(?:\.\w+)+)")
