@@ -70,7 +70,7 @@ projects = Table(
         "node_key", LargeBinary, nullable=False
     ),  # keys the content hashes: equal text in two projects is unlinkable
     Column("created_at", Double, nullable=False),
-    # Counts every deletion: what a process remembers of the store holds as long as this stays (`recorder.deletion`).
+    # Counts every deletion (`recorder.upkeep.deletion`): what a process remembers of the store holds while this stays.
     Column("deletions", Integer, nullable=False, default=0, server_default="0"),
 )
 

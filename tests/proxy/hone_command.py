@@ -8,7 +8,7 @@ from proxy.cli import cli
 
 
 def hone(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(cli, list(arguments))
+    result = CliRunner().invoke(cli, list(arguments), prog_name="hone")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.stdout, result.stderr

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from proxy.cli import COMMANDS
 from proxy.commands.context import Context
 from tests.proxy.hone_command import hone
 
 pytestmark = pytest.mark.usefixtures("bare")
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("litellm", "torch", "vllm", "transformers", "sqlalchemy", "litestar", "pydantic", "rich", "httpx")
+HEAVY = (
+    "litellm", "torch", "vllm", "transformers", "sqlalchemy", "litestar", "aiohttp", "mcp", "pydantic", "rich", "httpx"
+)  # fmt: skip
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -26,6 +31,25 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert "rollback" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def explained(command: click.Command, *names: str) -> None:
+    """Hold that the command, and every one below it, tells of itself."""
+    code, out, _ = hone(*names, "--help")
+    assert code == 0
+    assert out.startswith(f"Usage: hone {' '.join(names)}")
+    assert command.help
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            explained(below, *names, name)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_of_the_table_is_there_and_explains_itself(name: str) -> None:
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    assert isinstance(command, click.Command)
+    explained(command, name)
 
 
 def test_a_misspelt_command_is_met_with_the_nearest() -> None:
