@@ -25,7 +25,7 @@ PACKAGE_ARROWS: dict[str, set[str]] = {
     "trainer": {"recorder"},
     "proxy": {"recorder"},
 }
-# Puts all packages' settings together. (`proxy/cli.py` names their commands in strings, which tests/test_names.py opens.)
+# Puts all packages' settings together. `proxy/cli.py` names their commands in strings (tests/test_names.py opens them).
 EXEMPT = {"proxy/settings/hone.py"}
 
 GROUND: dict[str, set[str]] = {
