@@ -199,13 +199,15 @@ def test_secrets_are_masked_wherever_they_stand() -> None:
             "engine.api_key": "very-secret",
             "judge.api_key": "very-secret",
             "engine.env": {"MY_TOKEN": "very-secret", "PLAIN": "shown"},
-            "recorder.url": "postgresql+asyncpg://me:very-secret@db/hone",
+            "recorder.url": "postgresql+asyncpg://me:very-secret@db/hone?ssl=on",
+            "mcp": {"e": {"url": "https://host/mcp?page=2&apiKey=very-secret&token=very-secret"}},
         },
     ).settings
     printed = {key: shown(key, value) for key, value in leaves(settings)}
     assert "very-secret" not in str(printed)
     assert printed["engine.env"] == {"MY_TOKEN": "********", "PLAIN": "shown"}
-    assert printed["recorder.url"] == "postgresql+asyncpg://me:********@db/hone"
+    assert printed["recorder.url"] == "postgresql+asyncpg://me:********@db/hone?ssl=on"
+    assert printed["mcp.e.url"] == "https://host/mcp?page=2&apiKey=********&token=********"
 
 
 def test_a_number_out_of_a_list_comes_from_a_variable_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,6 +283,9 @@ def test_mcp_servers_are_read_and_their_secrets_not_shown(tmp_path: Path) -> Non
         ("[mcp.a]\n", "give either `url` or `command`"),
         ("[mcp.a]\nurl = 'http://x/mcp'\ncommand = 'x'\n", "give either `url` or `command`"),
         ("[mcp.a]\nurl = 'x'\n", "is no URL"),
+        ("[mcp.a]\nurl = 'https://me:sesame@x/mcp'\n", "as `token`, or .* as `headers"),
+        ("[mcp.a]\nurl = 'https://sesame@x/mcp'\n", "as `token`, or .* as `headers"),
+        ("[mcp.a]\nurl = 'ftp://me:sesame@x/mcp'\n", "is no URL"),
         ("[mcp.a]\nurl = 'http://x/mcp'\nargs = ['x']\n", "are for a server with a `command`"),
         ("[mcp.a]\ncommand = 'x'\ntoken = 'x'\n", "are for a server with a `url`"),
         ("[mcp.a__b]\nurl = 'http://x/mcp'\n", "is no name for an MCP server"),
@@ -293,5 +298,6 @@ def test_mcp_servers_are_read_and_their_secrets_not_shown(tmp_path: Path) -> Non
 )
 def test_an_mcp_server_that_cannot_be_is_refused(tmp_path: Path, text: str, why: str) -> None:
     write(tmp_path, text)
-    with pytest.raises(ConfigError, match=why):
+    with pytest.raises(ConfigError, match=why) as refused:
         load_settings(None, {})
+    assert "sesame" not in str(refused.value)
