@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def _log_to_terminal() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    for noisy in ("httpx", "alembic", "aiosqlite"):
+    # At INFO the HTTP clients and the MCP SDK print whole URLs, with the tokens that some servers want in them.
+    for noisy in ("httpx", "httpx2", "mcp", "alembic", "aiosqlite"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ServerEvent
 
-from proxy.mcp_gateway.errors import UpstreamDown
+from proxy.mcp_gateway.exchange import Context
 from proxy.mcp_gateway.names import Naming, hints, template_matches, uri_of
-from proxy.mcp_gateway.news import EVERY_LIST, News
+from proxy.mcp_gateway.news import EVERY_LIST, News, Place
+from proxy.mcp_gateway.results import is_modern, not_found
 from proxy.mcp_gateway.servers.link import Link
 from proxy.mcp_gateway.servers.lists import LISTS
 from proxy.mcp_gateway.servers.upstream import Upstream
@@ -32,9 +32,8 @@ class Pool:
     def __init__(self, servers: Mapping[str, McpServerSettings], naming: Naming, metrics: Metrics) -> None:
         self.upstreams = {name: Upstream(name, settings, self) for name, settings in servers.items()}
         self.naming = naming
-        self.news = News(self._rewatch)
+        self.news = News(self._places)
         self._metrics = metrics
-        self._telling: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -45,10 +44,8 @@ class Pool:
         try:
             yield
         finally:
-            self.news.close()
-            for task in self._telling:
-                task.cancel()
-            await asyncio.gather(*(u.stop() for u in self.upstreams.values()), *self._telling, return_exceptions=True)
+            await self.news.close()
+            await asyncio.gather(*(u.stop() for u in self.upstreams.values()), return_exceptions=True)
 
     @property
     def instructions(self) -> str | None:
@@ -119,16 +116,12 @@ class Pool:
             template_matches(template, uri) for template in upstream.lists.known("templates")
         )
 
-    async def _rewatch(self) -> None:
-        """Have every server tell of the resources of its own that somebody wants to hear of."""
-        wanted: dict[str, set[str]] = {name: set() for name in self.upstreams}
-        for uri in sorted(self.news.watched):
-            for upstream, own in (await self.of_uri(uri))[:1]:
-                wanted[upstream.name].add(own)
-        for name, uris in wanted.items():
-            link = self.upstreams[name].link
-            if uris != link.watched:
-                await link.watch(uris)
+    async def _places(self, ctx: Context, uri: str) -> list[Place]:
+        """Whom to ask for the changes of a resource. Raises MCPError where nobody can have it."""
+        found = await self.of_uri(uri)
+        if not found:
+            raise not_found(uri, modern=is_modern(ctx))
+        return [(upstream.link, own) for upstream, own in found]
 
     # --- what the links hear
 
@@ -137,7 +130,7 @@ class Pool:
         if link is not self.upstreams[link.name].link:
             return
         self.upstreams[link.name].lists.outdated()
-        self._tell(event)
+        self.news.tell(event, link)
 
     def moved(self, link: Link) -> None:
         """A server came or went, and its lists with it."""
@@ -147,31 +140,13 @@ class Pool:
         self._metrics.mcp_server(link.name, up=link.state == "up")
         upstream.lists.outdated()
         for event in EVERY_LIST:
-            self._tell(event)
+            self.news.tell(event)
         if link.state == "up":
-            self._spawn(self._again(upstream))
+            self.news.soon(self._learn(upstream))
 
-    async def _again(self, upstream: Upstream) -> None:
-        """A server is back: learn its tools (their annotations are recorded), and watch what was watched."""
+    async def _learn(self, upstream: Upstream) -> None:
+        """A server is back: its tools are to be known, for their annotations are recorded."""
         await upstream.lists.listing("tools")
-        upstream.link.watched.clear()
-        if self.news.watched:
-            await self._rewatch()
-
-    def _tell(self, event: ServerEvent) -> None:
-        self._spawn(self.news.tell(event))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(_quietly(work))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
-
-
-async def _quietly(work: Coroutine[Any, Any, None]) -> None:
-    try:
-        await work
-    except (MCPError, UpstreamDown, TimeoutError) as e:  # the next change of that server's state brings it up again
-        log.warning("changes of MCP servers are not passed on: %s", e or type(e).__name__)
 
 
 def _has_resources(upstream: Upstream) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -20,7 +21,7 @@ class McpServerSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     url: str | None = None
-    """Where it listens, for example `http://127.0.0.1:9000/mcp`."""
+    """Where it listens, for example `http://127.0.0.1:9000/mcp`. Without a login: that is for `token` or `headers`."""
     command: str | None = None
     """A program to start instead, once for all callers."""
     args: list[str] = []
@@ -62,7 +63,12 @@ class McpServerSettings(BaseModel):
     @classmethod
     def _is_url(cls, url: str | None) -> str | None:
         if url is not None and not url.startswith(("http://", "https://")):
-            raise ValueError(f"{url!r} is no URL: write it as http://host:port/mcp")
+            raise ValueError("it is no URL: write it as http://host:port/mcp")
+        if url is not None and "@" in urlsplit(url).netloc:
+            raise ValueError(
+                "it has a login in it, which logs and errors of others would show: give the server's token as `token`, "
+                "or a user and a password as `headers = { authorization = 'Basic …' }`"
+            )
         return url
 
 

@@ -6,6 +6,7 @@ Owns: masking what is secret. Refuses: where values come from (`proxy.settings.l
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,7 +14,9 @@ from pydantic import BaseModel, SecretStr
 
 from proxy.settings.hone import ENV_PREFIX, NESTED
 
+MASK = "********"
 _SECRET_NAMES = ("key", "token", "secret", "password")
+_SECRET_PARAMETER = re.compile(rf"([?&][^=&#]*(?:{'|'.join(_SECRET_NAMES)})=)[^&#]*", re.IGNORECASE)
 
 
 def as_environment(overrides: Mapping[str, object]) -> dict[str, str]:
@@ -48,7 +51,7 @@ def shown(key: str, value: Any) -> Any:
         return None
     name = key.rpartition(".")[2].lower()
     if isinstance(value, SecretStr) or (isinstance(value, str) and name.endswith(_SECRET_NAMES)):
-        return "********"
+        return MASK
     if isinstance(value, BaseModel):
         return {name: shown(name, inner) for name, inner in value}
     if isinstance(value, dict):
@@ -56,12 +59,15 @@ def shown(key: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [shown(key, v) for v in value]
     if isinstance(value, str) and "://" in value:
-        return _without_password(value)
+        return _without_secrets(value)
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 
-def _without_password(url: str) -> str:
+def _without_secrets(url: str) -> str:
     scheme, _, rest = url.partition("://")
     login, at, host = rest.rpartition("@")
     user, colon, _password = login.partition(":")
-    return f"{scheme}://{user}:********@{host}" if at and colon else url
+    if at:  # a login that stands alone is a token where HTTP is spoken, and a user elsewhere
+        shown_login = f"{user}:{MASK}" if colon else MASK if scheme.startswith("http") else user
+        url = f"{scheme}://{shown_login}@{host}"
+    return _SECRET_PARAMETER.sub(rf"\1{MASK}", url)

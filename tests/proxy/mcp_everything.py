@@ -98,7 +98,9 @@ def _finished(handler: Callable[[Context, Any], Awaitable[Result]]) -> Callable[
 class Everything:
     """The server. What tests look at and turn: `seen`, `gate`, `tools`."""
 
-    def __init__(self, name: str = "everything", *, instructions: str | None = "Be kind.") -> None:
+    def __init__(
+        self, name: str = "everything", *, instructions: str | None = "Be kind.", listens: bool = True
+    ) -> None:
         self.name = name
         self.seen: list[Mapping[str, Any]] = []  # params of tools/call as they came
         self.headers: list[Mapping[str, str]] = []
@@ -122,7 +124,7 @@ class Everything:
             on_read_resource=_finished(self._read),  # type: ignore[arg-type]
             on_subscribe_resource=_finished(self._subscribe),  # type: ignore[arg-type]
             on_unsubscribe_resource=_finished(self._unsubscribe),  # type: ignore[arg-type]
-            on_subscriptions_listen=ListenHandler(self._bus),
+            on_subscriptions_listen=ListenHandler(self._bus) if listens else None,
             on_list_prompts=_finished(self._list_prompts),  # type: ignore[arg-type]
             on_get_prompt=_finished(self._get_prompt),  # type: ignore[arg-type]
             on_completion=_finished(self._complete),  # type: ignore[arg-type]
@@ -556,7 +558,7 @@ async def _slow(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
 
 
 class App:
-    """The server over HTTP. `era`: both, or the handshake era alone."""
+    """The server over HTTP. `era`: both, or handshake, or modern."""
 
     def __init__(self, everything: Everything, era: str = "both") -> None:
         security = TransportSecuritySettings(
@@ -567,7 +569,7 @@ class App:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         version = dict(scope["headers"]).get(b"mcp-protocol-version", b"").decode()
-        if self._era == "handshake" and version in MODERN_PROTOCOL_VERSIONS:
+        if self._era not in ("both", "modern" if version in MODERN_PROTOCOL_VERSIONS else "handshake"):
             await send({"type": "http.response.start", "status": 400, "headers": []})
             await send({"type": "http.response.body", "body": b"Bad Request: Unsupported protocol version"})
             return

@@ -1,6 +1,6 @@
 """One connection to an MCP server, opened again whenever it breaks.
 
-Owns: requests with their timeouts, noticing that a server is gone and back, the server's messages.
+Owns: requests with their timeouts, noticing that a server is gone and back, whose a server's message is.
 Refuses: agreeing on an era (`proxy.mcp_gateway.servers.handshake`), and what callers see (`proxy.mcp_gateway.gateway`).
 
 Written on the SDK's dispatcher and not on its `Client`: a gateway passes results on as they are, and says in each
@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, Final, Literal, Protocol
 
 import anyio
@@ -30,12 +28,12 @@ from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import CURRENT, Exchange
 from proxy.mcp_gateway.servers import wire
 from proxy.mcp_gateway.servers.handshake import Dispatcher, Speaks, agree, usable
+from proxy.mcp_gateway.servers.listening import Listening
+from proxy.mcp_gateway.servers.patience import Patience
 from proxy.settings.mcp import McpServerSettings
 
 log = logging.getLogger(__name__)
 
-FIRST_WAIT_S: Final = 0.1  # before the second try to connect; twice as long before each further one
-LONGEST_WAIT_S: Final = 15.0
 _TERMINATED: Final = "Session terminated"  # the SDK's words for 404 on a session that the server forgot
 
 
@@ -65,7 +63,7 @@ class Link:
         self.state: Literal["starting", "up", "down"] = "starting"
         self.why = "it has not answered yet"
         self.in_flight: list[Exchange] = []
-        self.watched: set[str] = set()  # URIs
+        self.listening = Listening(self, settings.connect_s)
         self._settings = settings
         self._watcher = watcher
         self._capabilities = dict(capabilities or {})
@@ -73,9 +71,6 @@ class Link:
         self._tried = asyncio.Event()  # the first attempt to connect has ended
         self._up = asyncio.Event()
         self._doubt = asyncio.Event()
-        self._listening: anyio.CancelScope | None = None
-        self._heard = asyncio.Event()
-        self._listen_ids = count(1)
 
     @property
     def speaks(self) -> Speaks | None:
@@ -136,6 +131,18 @@ class Link:
             if exchange is not None:
                 self.in_flight.remove(exchange)
 
+    async def stream(self, method: str, params: Mapping[str, Any], request_id: str) -> None:
+        """A request that stays open until the server ends it. Raises UpstreamDown, MCPError."""
+        connection = self._connection
+        assert connection is not None
+        sent, options = self._prepared(connection.speaks, method, params, None)
+        options.pop("timeout")
+        options["request_id"] = request_id
+        try:
+            await connection.dispatcher.send_raw_request(method, sent, options)
+        except MCPError as e:
+            raise self._told(e, method) from e
+
     def _prepared(
         self,
         speaks: Speaks,
@@ -169,18 +176,14 @@ class Link:
 
     async def run(self) -> None:
         """Connect, stay connected, and connect again."""
-        wait_s = FIRST_WAIT_S
+        patience = Patience()
         while True:
-            began = time.monotonic()
             try:
                 await self._connect()
             # A boundary: whatever a server or a transport does is that server's trouble.
             except Exception as e:  # noqa: BLE001
                 self._down(_said(e, self._settings))
-            if time.monotonic() - began > LONGEST_WAIT_S:
-                wait_s = FIRST_WAIT_S  # it was of use for a while
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+            await patience.wait()
 
     async def _connect(self) -> None:
         """Open a connection, and return when it must be opened anew."""
@@ -193,8 +196,8 @@ class Link:
                         dispatcher, await agree(dispatcher, self._capabilities, self._settings.connect_s)
                     )
                 self._rise()
-                if self._connection.speaks.modern:
-                    tasks.start_soon(self._listen, self._connection)
+                modern = self._connection.speaks.modern
+                tasks.start_soon(self.listening.run if modern else self.listening.resume)
                 await self._while_known(self._connection)
                 tasks.cancel_scope.cancel()
 
@@ -211,13 +214,12 @@ class Link:
         """Return when the connection is of no use any more. A server that is only away is asked until it is back."""
         while True:
             await self._doubt.wait()
-            wait_s = FIRST_WAIT_S
+            patience = Patience()
             while self._doubt.is_set():
                 if not await self._answers(connection):
                     return
                 if self._doubt.is_set():
-                    await asyncio.sleep(wait_s)
-                    wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+                    await patience.wait()
 
     async def _answers(self, connection: _Connection) -> bool:
         """Ask whether it is there. False: open a new connection."""
@@ -259,48 +261,6 @@ class Link:
 
     # --- what the server says by itself
 
-    async def watch(self, uris: set[str]) -> None:
-        """Hear of changes of these resources, and of no others. Raises UpstreamDown, MCPError."""
-        speaks = await self.ready()
-        added, dropped = uris - self.watched, self.watched - uris
-        self.watched = set(uris)
-        if speaks.modern:
-            self._heard.clear()
-            if self._listening is not None:
-                self._listening.cancel()
-            async with asyncio.timeout(self._settings.connect_s):
-                await self._heard.wait()
-            return
-        for method, changed in (("resources/subscribe", added), ("resources/unsubscribe", dropped)):
-            for uri in sorted(changed):
-                await self.request(method, {"uri": uri})
-
-    async def _listen(self, connection: _Connection) -> None:
-        """Keep a stream of changes open, where the server has one."""
-        wait_s = FIRST_WAIT_S
-        while True:
-            wanted: dict[str, Any] = {f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources")}
-            if self.watched:
-                wanted["resourceSubscriptions"] = sorted(self.watched)
-            sent, options = self._prepared(connection.speaks, "subscriptions/listen", {"notifications": wanted}, None)
-            options.pop("timeout")
-            options["request_id"] = f"listen-{next(self._listen_ids)}"
-            began = time.monotonic()
-            with anyio.CancelScope() as self._listening:
-                try:
-                    await connection.dispatcher.send_raw_request("subscriptions/listen", sent, options)
-                except MCPError as e:
-                    if e.error.code in (wire.UNREACHABLE, types.CONNECTION_CLOSED):
-                        self._lost(e.error.message)
-                    else:
-                        self._heard.set()
-                        return  # it tells nobody of changes
-            if time.monotonic() - began > LONGEST_WAIT_S:
-                wait_s = FIRST_WAIT_S
-            if not self._listening.cancelled_caught:
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
-
     async def _on_request(
         self, ctx: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
     ) -> dict[str, Any]:
@@ -316,7 +276,7 @@ class Link:
         self, ctx: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
     ) -> None:
         if method == "notifications/subscriptions/acknowledged":
-            self._heard.set()
+            self.listening.acknowledged(params)
         elif (event := event_from_wire(method, params)) is not None:
             self._watcher.changed(self, event)
         elif method == "notifications/message" and params is not None and (exchange := self._meant()) is not None:

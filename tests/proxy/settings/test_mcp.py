@@ -19,6 +19,9 @@ pytestmark = pytest.mark.usefixtures("bare")
         ("[mcp.a]\n", "give either `url` or `command`"),
         ("[mcp.a]\nurl = 'http://x/mcp'\ncommand = 'x'\n", "give either `url` or `command`"),
         ("[mcp.a]\nurl = 'x'\n", "is no URL"),
+        ("[mcp.a]\nurl = 'https://me:sesame@x/mcp'\n", "as `token`, or .* as `headers"),
+        ("[mcp.a]\nurl = 'https://sesame@x/mcp'\n", "as `token`, or .* as `headers"),
+        ("[mcp.a]\nurl = 'ftp://me:sesame@x/mcp'\n", "is no URL"),
         ("[mcp.a]\nurl = 'http://x/mcp'\nargs = ['x']\n", "are for a server with a `command`"),
         ("[mcp.a]\ncommand = 'x'\ntoken = 'x'\n", "are for a server with a `url`"),
         ("[mcp.a__b]\nurl = 'http://x/mcp'\n", "is no name for an MCP server"),
@@ -31,5 +34,6 @@ pytestmark = pytest.mark.usefixtures("bare")
 )
 def test_an_mcp_server_that_cannot_be_is_refused(tmp_path: Path, text: str, why: str) -> None:
     write(tmp_path, text)
-    with pytest.raises(ConfigError, match=why):
+    with pytest.raises(ConfigError, match=why) as refused:
         load_settings(None, {})
+    assert "sesame" not in str(refused.value)
