@@ -82,7 +82,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "responses": {"admission", "dialects", "engine", "http", "serving", "versions"},
         "mcp_gateway": {"admission", "attribution", "http", "settings"},
         "programs": {
-            "admission", "api", "attribution", "dialects", "engine", "http", "mcp_gateway", "responses", "serving",
+            "admission", "api", "dialects", "engine", "http", "mcp_gateway", "responses", "serving",
             "settings", "versions",
         },
         "commands": {"api", "engine", "programs", "settings"},
