@@ -201,6 +201,22 @@ def test_a_files_name_does_not_repeat_its_rooms(package: str) -> None:
             )
 
 
+@pytest.mark.parametrize("package", house.PACKAGES)
+def test_tests_lie_in_the_rooms_of_what_they_test(package: str) -> None:
+    folders = {file.parent for file in (ROOT / "tests" / package).rglob("test_*.py")}
+    strays = [f for f in folders if not (ROOT / f.relative_to(ROOT / "tests")).is_dir()]
+    assert not strays, f"{sorted(map(str, strays))} mirror no room of {package}/"
+
+
+def test_a_test_file_says_first_what_it_holds() -> None:
+    silent = [
+        file.relative_to(ROOT).as_posix()
+        for file in (ROOT / "tests").rglob("test_*.py")
+        if not ast.get_docstring(ast.parse(file.read_text("utf-8")))
+    ]
+    assert not silent, f"{silent} begin without a docstring that says what they hold"
+
+
 def test_contributing_has_the_map_as_it_is() -> None:
     page = house.PAGE.read_text("utf-8")
     assert house.BEGIN in page

@@ -156,3 +156,11 @@ def test_every_name_in_backticks_is_one_of_the_code_or_a_setting() -> None:
         if not is_name(name) and not is_setting(name)
     }
     assert strays == set()
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md", "SECURITY.md"])
+def test_every_path_that_a_page_names_is_there(page: str) -> None:
+    folders = "|".join((*FOLDERS, "scripts"))
+    named = re.findall(rf"`((?:{folders})/[\w./-]*)`", (ROOT / page).read_text("utf-8"))
+    missing = sorted({path for path in named if not (ROOT / path).exists()})
+    assert not missing, f"{page} names {missing}, which are not there"

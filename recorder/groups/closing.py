@@ -2,7 +2,7 @@
 
 Owns: ending trajectories, readying groups or leaving them out, for many at once. Refuses: the rule
 (`recorder.groups.readiness`), finding a group (`recorder.groups.lookup`), which one a call joins
-(`recorder.capture.placing`), judging.
+(`recorder.capture.joining`), judging.
 """
 
 from __future__ import annotations
