@@ -41,7 +41,7 @@ from proxy.http.asgi import Connected, RawHeaders, Receive, Scope, Send, begin_s
 from proxy.http.keep_alive import Pulse
 from proxy.serving.call import Call, Parts
 from proxy.serving.continuity import refused
-from proxy.serving.refusals import engine_said, in_stream, unknown_model
+from proxy.serving.refusals import engine_said, in_stream, stopping, unknown_model
 from proxy.versions.in_service import Route, Target
 from recorder.errors import StoreError
 from recorder.states import CallState, Purpose
@@ -85,6 +85,8 @@ class Calls:
             await self._say(send, e)
         except ClientGone:
             return
+        except asyncio.CancelledError:
+            await self._say(send, stopping())
         else:
             await self._run(call, receive, send)
 
@@ -181,6 +183,9 @@ class Calls:
             call.failure, call.error = e, str(e)
         except EngineBroke as e:
             call.failure, call.error = BadGateway(f"{e}. The call was not finished; try again."), str(e)
+        except asyncio.CancelledError:
+            call.failure = stopping()
+            call.error = str(call.failure)
         except Exception as e:  # a fault of ours must neither leave the call open nor the client without an answer
             log.exception("call %s failed by a fault in Hone", call.id)
             call.error = f"a fault in Hone: {type(e).__name__}: {e}"

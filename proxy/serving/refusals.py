@@ -1,4 +1,4 @@
-"""What a caller is told when a model is not known, or when the engine said no.
+"""What a caller is told when a model is not known, when the engine said no, or when Hone stops.
 
 Owns: turning an engine's refusal into ours: its status and words, with the model's name as the client knows it.
 Refuses: formats, and trying again.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import orjson
 
 from proxy.errors import BadGateway, CallerError, EngineSaid, Missing, Unavailable
+from proxy.http.asgi import take_back_cancellation
 from proxy.versions.in_service import InService, Route
 
 
@@ -19,6 +20,17 @@ def unknown_model(model: str, versions: InService) -> Missing:
         f"the model {model!r:.200} is not known here, or that version is not in service. Known: {known}.",
         param="model",
         code="model_not_found",
+    )
+
+
+def stopping() -> Unavailable:
+    """What a caller is told whose call is cancelled: the server stops, and waited for it as long as it may.
+
+    Takes the cancellation back, so that the call can be recorded and its caller told.
+    """
+    take_back_cancellation()
+    return Unavailable(
+        "Hone is stopping, and the call took longer than it waits. Try again in a moment.", code="stopping"
     )
 
 

@@ -28,7 +28,8 @@ CUTS = st.lists(st.integers(1, 12), min_size=1, max_size=40)
 def reference(raw: bytes) -> list[bytes]:
     """The data of a whole stream's events, read line by line as the HTML Living Standard (9.2.6) has it."""
     *lines, _unfinished = re.split(rb"\r\n|\n|\r", raw.removeprefix(MARK))
-    events, data = [], None
+    events: list[bytes] = []
+    data: bytes | None = None
     for line in lines:
         name, _, value = line.partition(b":")
         if not line:
