@@ -1,7 +1,8 @@
 """Requests to engines, through aiohttp's own API: the fastest client that also gives up what it is told to give up.
 
 Owns: connections to engines, what is done about stale ones, and that an answer which is not read to its end is aborted
-at the engine. Refuses: which engine, and what a body means.
+at the engine; how large one may be, and what is told of one that came to a bad end. Refuses: which engine, and what a
+body means.
 
 Chosen by measurement (benchmarks/upstream.py): pyreqwest needs half the CPU time a request, but goes on with one that
 was cancelled before its answer began, so that an engine would work on for a client that is gone.
@@ -16,61 +17,76 @@ from types import TracebackType
 import aiohttp
 from yarl import URL
 
+from proxy.engine.waiting import Waiting
 from proxy.errors import EngineBroke, EngineError, EngineUnreachable
 
 IDLE_S = 4.0  # engines (uvicorn) close an idle connection after 5 s: ours is given up before
 READ_BUFFER_BYTES = 256 * 1024  # unread answer at which the engine is made to wait
+# The largest whole answer. The largest that an engine has reason to give are 2,048 embeddings of 4,096 numbers (170 MB)
+# and 128 choices of 16,000 tokens with their logprobs (220 MB); one in a stream is bounded by its events.
+MAX_BODY_BYTES = 256 * 1024 * 1024
 
 
 class Reply:
     """An answer whose head is there. `async with` it: what is not read to the end is aborted."""
 
-    __slots__ = ("_response", "_told", "headers", "status")
+    __slots__ = ("_response", "_told", "_waiting", "headers", "status")
 
     def __init__(self, response: aiohttp.ClientResponse, told: Told) -> None:
         self._response = response
         self._told = told
+        self._waiting: Waiting
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
 
     async def __aenter__(self) -> Reply:
+        self._waiting = Waiting(self._response, self._told.read_timeout_s)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._waiting.close()
         if not self._response.content.at_eof():
             self._response.close()
 
     async def chunk(self) -> bytes:
         """The next bytes of the body as they come; b"" at its end. Raises EngineBroke."""
         try:
-            return await self._response.content.readany()
+            return await self._waiting.chunk()
         except (TimeoutError, aiohttp.ClientError, OSError) as e:
             raise self._told.broke(e) from e
 
     async def body(self) -> bytes:
-        """The whole body. Raises EngineBroke."""
-        try:
-            return await self._response.read()
-        except (TimeoutError, aiohttp.ClientError, OSError) as e:
-            raise self._told.broke(e) from e
+        """The whole body. Raises EngineBroke, also for one of more than MAX_BODY_BYTES."""
+        parts: list[bytes] = []
+        read_bytes = 0
+        while chunk := await self.chunk():
+            parts.append(chunk)
+            read_bytes += len(chunk)
+            if read_bytes > MAX_BODY_BYTES:
+                raise self._told.too_large(MAX_BODY_BYTES)
+        return b"".join(parts)
 
 
 class Told:
     """aiohttp's errors about one engine, told as ours."""
 
-    __slots__ = ("_read_timeout_s", "_url")
+    __slots__ = ("_url", "read_timeout_s")
 
     def __init__(self, url: str, read_timeout_s: float) -> None:
         self._url = url
-        self._read_timeout_s = read_timeout_s
+        self.read_timeout_s = read_timeout_s
 
     def broke(self, error: Exception) -> EngineBroke:
         """An answer that had begun came to a bad end."""
         if isinstance(error, TimeoutError):
-            return EngineBroke(f"the engine at {self._url} sent nothing for {self._read_timeout_s:g} s")
+            return EngineBroke(f"the engine at {self._url} sent nothing for {self.read_timeout_s:g} s")
         return EngineBroke(f"the engine at {self._url} broke off in the middle of its answer")
+
+    def too_large(self, most_bytes: int) -> EngineBroke:
+        """An answer that is larger than any that an engine has reason to give."""
+        return EngineBroke(f"the engine at {self._url} sent an answer of more than {most_bytes} bytes")
 
     def failed(self, error: Exception) -> EngineError:
         """No answer began."""
@@ -89,6 +105,7 @@ class Client:
     def __init__(self, *, connect_timeout_s: float, read_timeout_s: float, idle_s: float = IDLE_S) -> None:
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s, sock_read=read_timeout_s)
         self._read_timeout_s = read_timeout_s
+        self._head_timeout_s = connect_timeout_s + read_timeout_s  # of ours, whatever aiohttp's own come to
         self._idle_s = idle_s
         self._session: aiohttp.ClientSession | None = None
         self._urls: dict[tuple[str, str], URL] = {}
@@ -121,7 +138,8 @@ class Client:
         self, method: str, url: URL, body: bytes | None, headers: Mapping[str, str]
     ) -> aiohttp.ClientResponse:
         session = self._session or self._open()
-        return await session.request(method, url, data=body, headers=headers, allow_redirects=False)
+        async with asyncio.timeout(self._head_timeout_s):
+            return await session.request(method, url, data=body, headers=headers, allow_redirects=False)
 
     def _url(self, url: str, path: str) -> URL:
         known = self._urls.get((url, path))

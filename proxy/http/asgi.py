@@ -107,6 +107,13 @@ class Connected:
             raise ClientGone("the client hung up before its answer was whole") from None
 
 
+def take_back_cancellation() -> None:
+    """Let the running task go on, which was cancelled: a server that stops cancels requests, and these end in words."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()
+
+
 async def discard(receive: Receive) -> None:
     """Read a request body to its end and drop it, so that the connection can be used again."""
     while (await receive()).get("more_body"):

@@ -8,59 +8,72 @@ from __future__ import annotations
 
 from proxy.errors import EngineBroke
 
+# Twice what a request may have by default (`proxy.max_body_bytes`): the largest event that an engine has reason to send
+# is a stream's first, which repeats the prompt as token ids.
 MAX_EVENT_BYTES = 64 * 1024 * 1024
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"[DONE]"
+_MARK = b"\xef\xbb\xbf"
 
 
 class Parser:
-    """Give it the bytes as they come; it gives back the data of each event that became whole."""
+    """Give it the bytes as they come; it gives back the data of each event that became whole.
 
-    __slots__ = ("_began", "_buffer", "_held_cr")
+    What came is looked at once: an event costs its bytes, in however many pieces it comes.
+    """
+
+    __slots__ = ("_began", "_held", "_rest")
 
     def __init__(self) -> None:
-        self._buffer = b""
         self._began = False
-        self._held_cr = False  # the last byte was a CR: whether an LF follows is not known yet
+        self._rest = bytearray()  # of an event that is not whole
+        self._held = b""  # what ended the last chunk and may be half of a line break, an event's end or the mark
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the events that `chunk` completes. Raises EngineBroke for an event beyond MAX_EVENT_BYTES."""
-        if self._held_cr or b"\r" in chunk:
-            chunk = self._normalised(chunk)
+        if self._held:
+            chunk, self._held = self._held + chunk, b""
         if not self._began:
             chunk = self._without_mark(chunk)
-        *whole, rest = (self._buffer + chunk).split(b"\n\n")
-        self._buffer = rest
-        if len(rest) > MAX_EVENT_BYTES:
-            raise EngineBroke(f"the engine sent an event of more than {MAX_EVENT_BYTES} bytes")
+        if b"\r" in chunk:
+            chunk = self._normalised(chunk)
+        *whole, rest = chunk.split(b"\n\n")
+        if whole and self._rest:
+            self._rest += whole[0]
+            whole[0], self._rest = bytes(self._rest), bytearray()
+        if rest:
+            self._keep(rest)
         events = []
         for block in whole:
+            if len(block) > MAX_EVENT_BYTES:
+                raise _too_large()
             # the usual event is one line; any other is taken apart
             data = block[6:] if block.startswith(b"data: ") and b"\n" not in block else _data(block)
             if data is not None:
                 events.append(data)
         return events
 
-    def _normalised(self, chunk: bytes) -> bytes:
-        """CR LF and CR as LF. A CR at the very end waits for what follows."""
-        if self._held_cr:
-            chunk = b"\r" + chunk
-        self._held_cr = chunk.endswith(b"\r")
-        if self._held_cr:
-            chunk = chunk[:-1]
-        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    def _keep(self, rest: bytes) -> None:
+        """The begin of an event, or more of it. A line break at its end may be half of the event's end."""
+        if rest.endswith(b"\n"):
+            rest, self._held = rest[:-1], b"\n" + self._held
+        self._rest += rest
+        if len(self._rest) > MAX_EVENT_BYTES:
+            raise _too_large()
 
     def _without_mark(self, chunk: bytes) -> bytes:
         """A byte order mark at the start of the stream is not part of it."""
-        self._buffer, start = b"", self._buffer + chunk
-        mark = b"\xef\xbb\xbf"
-        if mark.startswith(start):  # it may still become one
-            self._began = start == mark
-            if not self._began:
-                self._buffer = start
-                return b""
+        if len(chunk) < len(_MARK) and _MARK.startswith(chunk):  # it may still become one
+            self._held = chunk
+            return b""
         self._began = True
-        return start.removeprefix(mark)
+        return chunk.removeprefix(_MARK)
+
+    def _normalised(self, chunk: bytes) -> bytes:
+        """CR LF and CR as LF. A CR at the very end waits for what follows."""
+        if chunk.endswith(b"\r"):
+            chunk, self._held = chunk[:-1], b"\r"
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def _data(block: bytes) -> bytes | None:
@@ -73,6 +86,10 @@ def _data(block: bytes) -> bytes | None:
         elif line == b"data":
             lines.append(b"")
     return b"\n".join(lines) if lines else None
+
+
+def _too_large() -> EngineBroke:
+    return EngineBroke(f"the engine sent an event of more than {MAX_EVENT_BYTES} bytes")
 
 
 def event(data: bytes) -> bytes:

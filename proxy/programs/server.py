@@ -22,6 +22,7 @@ from proxy.errors import ConfigError, PortInUse
 from proxy.programs.app import HoneApp
 
 BACKLOG = 2048
+ENDING_S = 5.0  # how long cancelled requests may take to be recorded and answered
 KEEP_ALIVE_S = 75  # longer than agents' clients keep an idle connection, so that it is they who close it
 
 
@@ -78,7 +79,16 @@ async def _until_stopped(server: uvicorn.Server, sock: socket.socket) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, which ends on a signal and then leaves it at that, instead of raising it again."""
+    """uvicorn's, which ends on a signal and then leaves it at that, instead of raising it again.
+
+    Requests that it cancels, since they took longer than it waits, are recorded and answered before it ends.
+    """
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop to take requests, and end those that run."""
+        await super().shutdown(sockets)
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=ENDING_S)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

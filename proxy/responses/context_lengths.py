@@ -5,6 +5,7 @@ Owns: asking each engine once in a while. Refuses: failing a call over it.
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import orjson
@@ -14,6 +15,7 @@ from proxy.errors import EngineError
 from proxy.versions.in_service import Route
 
 BELIEVED_S = 60.0  # an engine that was started anew may serve another length
+TIMEOUT_S = 2.0  # no call is held up for longer: its engine may be busy, and the length is told where it is known
 
 
 class ContextLengths:
@@ -34,15 +36,11 @@ class ContextLengths:
 
     async def _ask(self, route: Route) -> int | None:
         try:
-            reply = await self._client.send(route.replica_url, "/v1/models", key=route.engine_key, method="GET")
-            async with reply:
-                cards = orjson.loads(await reply.body())["data"]
-                return min((card["max_model_len"] for card in cards if card.get("max_model_len")), default=None)
-        except (
-            EngineError,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-        ):
+            async with asyncio.timeout(TIMEOUT_S):
+                reply = await self._client.send(route.replica_url, "/v1/models", key=route.engine_key, method="GET")
+                async with reply:
+                    cards = orjson.loads(await reply.body())["data"]
+            lengths = [card.get("max_model_len") for card in cards]
+            return min((length for length in lengths if isinstance(length, int) and length > 0), default=None)
+        except (TimeoutError, EngineError, ValueError, KeyError, TypeError, AttributeError):
             return None  # the call itself will tell what is wrong

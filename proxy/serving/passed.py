@@ -6,6 +6,7 @@ resetting caches) can't be reached through Hone. Refuses: recording.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,7 +16,7 @@ import orjson
 
 from proxy.admission.auth import Caller
 from proxy.admission.replies import no_route, say, send_json
-from proxy.dialects import engine_fields
+from proxy.dialects import engine_fields, format_of
 from proxy.dialects.base import Rules
 from proxy.engine.client import Client, Reply
 from proxy.errors import (
@@ -31,7 +32,7 @@ from proxy.errors import (
     WrongMethod,
 )
 from proxy.http.asgi import App, Connected, Receive, Scope, Send, begin_stream, read_body
-from proxy.serving.refusals import engine_said, unknown_model
+from proxy.serving.refusals import engine_said, stopping, unknown_model
 from proxy.settings.sections import ProxySettings
 from proxy.versions.in_service import InService, Route, Target
 
@@ -91,6 +92,8 @@ class ModelRoutes:
             await say(send, path, BadGateway(str(e)))
         except ClientGone:
             return
+        except asyncio.CancelledError:
+            await say(send, path, stopping())
 
     def _allow(self, method: str, path: str) -> None:
         if path in GENERATING and not self.settings.unrecorded:
@@ -112,7 +115,7 @@ class ModelRoutes:
                     route.replica_url, path, body, key=route.engine_key, method=scope["method"]
                 )
                 async with reply:
-                    answer = await self._answer(reply, route, fields, send)
+                    answer = await self._answer(reply, route, fields, path, send)
         if answer is not None:
             await send_json(send, answer)
 
@@ -147,16 +150,13 @@ class ModelRoutes:
             caller.require_version(str(model))
         return target
 
-    async def _answer(self, reply: Reply, route: Route, fields: dict[str, Any], send: Send) -> Any:
+    async def _answer(self, reply: Reply, route: Route, fields: dict[str, Any], path: str, send: Send) -> Any:
         """The engine's answer with the model's name as it was asked for; None where it was streamed already."""
         asked = fields.get("model")
         if reply.status != 200:
             raise engine_said(reply.status, await reply.body(), route, str(asked or route.version.name))
         if reply.headers.get("content-type", "").startswith("text/event-stream"):
-            await begin_stream(send)
-            while chunk := await reply.chunk():
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+            await self._stream(reply, path, send)
             return None
         try:
             answer = orjson.loads(await reply.body())
@@ -165,3 +165,17 @@ class ModelRoutes:
         if isinstance(answer, dict) and "model" in answer and asked is not None:
             answer["model"] = asked
         return answer
+
+    async def _stream(self, reply: Reply, path: str, send: Send) -> None:
+        """Pass an event stream on; one that breaks ends with an error in the format of its route."""
+        await begin_stream(send)
+        try:
+            while chunk := await reply.chunk():
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except EngineBroke as e:
+            end = format_of(path).error_events(BadGateway(str(e)))
+        except asyncio.CancelledError:
+            end = format_of(path).error_events(stopping())
+        else:
+            end = b""
+        await send({"type": "http.response.body", "body": end})

@@ -19,7 +19,18 @@ from proxy.admission.replies import say
 from proxy.dialects.completions import prompts_of
 from proxy.errors import BadRequest, CallerError, ClientGone
 from proxy.http import sse
-from proxy.http.asgi import App, Message, RawHeaders, Receive, Scope, Send, begin_stream, read_body, respond
+from proxy.http.asgi import (
+    App,
+    Message,
+    RawHeaders,
+    Receive,
+    Scope,
+    Send,
+    begin_stream,
+    read_body,
+    respond,
+    take_back_cancellation,
+)
 
 MAX_PROMPTS: Final = 1024  # the engine's own bound (VLLM_MAX_COMPLETION_PROMPTS)
 TOLD: Final = 32  # calls whose ids an answer's head tells: clients read at most some 64 KB of it
@@ -58,6 +69,8 @@ class SeveralPrompts:
             async with asyncio.TaskGroup() as tasks:
                 for at, body in enumerate(bodies):
                     tasks.create_task(self._one(scope, _Again(orjson.dumps(body), left), together.sender(at)))
+        except asyncio.CancelledError:  # the server stops, and each call has said so
+            take_back_cancellation()
         finally:
             left.stop()
         await together.end()

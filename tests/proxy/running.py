@@ -23,6 +23,7 @@ from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
+from tests.proxy.raw_engine import RawEngine
 
 PROJECT = "default"
 ALIAS = "helpdesk"
@@ -82,7 +83,7 @@ def say(*texts: str, **more: Any) -> dict[str, Any]:
 @contextlib.asynccontextmanager
 async def serving(
     store: Store,
-    engine: FakeEngine,
+    engine: FakeEngine | RawEngine,
     *,
     settings: ProxySettings | None = None,
     recording: RecorderSettings | None = None,

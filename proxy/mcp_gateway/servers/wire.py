@@ -25,6 +25,7 @@ from mcp.shared.inbound import (
     x_mcp_header_map,
 )
 
+from proxy.http.sse import MAX_EVENT_BYTES
 from proxy.settings.mcp import McpServerSettings
 
 UNREACHABLE: Final = -32099  # our own code for "the server did not get, or did not finish, the request"
@@ -39,6 +40,7 @@ _ENVELOPE: Final = frozenset(
         "progressToken",
     }
 )
+MAX_ANSWER_BYTES: Final = MAX_EVENT_BYTES  # of one answer, in a stream or whole: an engine gets no more of a prompt
 CLIENT_INFO: Final = {"name": "hone", "version": "0.1.0"}
 
 
@@ -61,8 +63,8 @@ async def streams(settings: McpServerSettings) -> AsyncIterator[tuple[Any, Any]]
     transport = _Tolerant(httpx2.AsyncHTTPTransport(limits=limits, trust_env=True))
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, transport=transport) as http,
-        # results may be large (an image, a table): their bound is the caller's
-        streamable_http_client(settings.url, http_client=http, max_sse_event_size=None) as pair,
+        # results may be large (an image, a table), and the SDK's own bound is 1 MiB
+        streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_ANSWER_BYTES) as pair,
     ):
         yield pair
 
@@ -79,7 +81,9 @@ class _Tolerant(httpx2.AsyncBaseTransport):
         except httpx2.TransportError as e:
             return _unreachable(request, e)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _TolerantStream(response.stream)
+        # a stream of events has no end by itself: there each event is bounded
+        endless = response.headers.get("content-type", "").startswith("text/event-stream")
+        response.stream = _TolerantStream(response.stream, None if endless else MAX_ANSWER_BYTES)
         return response
 
     async def aclose(self) -> None:
@@ -87,14 +91,22 @@ class _Tolerant(httpx2.AsyncBaseTransport):
 
 
 class _TolerantStream(httpx2.AsyncByteStream):
-    """A body whose breaking off is an error of that request, in the one form that the SDK expects of a body."""
+    """A body whose breaking off is an error of that request, in the one form that the SDK expects of a body.
 
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+    One that is larger than `most_bytes` is an error too: the SDK reads it whole.
+    """
+
+    def __init__(self, inner: httpx2.AsyncByteStream, most_bytes: int | None) -> None:
         self._inner = inner
+        self._most_bytes = most_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        read_bytes = 0
         try:
             async for chunk in self._inner:
+                read_bytes += len(chunk)
+                if self._most_bytes is not None and read_bytes > self._most_bytes:
+                    raise httpx2.StreamError(f"the answer has more than {self._most_bytes} bytes")
                 yield chunk
         except httpx2.TransportError as e:
             raise httpx2.StreamError(f"the connection broke off: {type(e).__name__}") from e

@@ -16,6 +16,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
+from proxy.mcp_gateway import wire
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings
 from recorder.errors import StoreUnavailable
@@ -140,6 +141,32 @@ async def test_a_slow_server_is_given_up_and_others_are_not_held_up(store: Store
             assert said(told) == "the MCP server 'slow' did not answer within 0.5 s"
             await until(lambda: slow.cancelled == ["slow"])  # and it was told
             assert said(await client.call_tool("slow__find_order", {"order_id": "2"})).startswith("order 2")
+
+
+@pytest.mark.parametrize("era", ["both", "handshake"])
+async def test_a_result_without_end_is_an_error_of_its_call_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch, era: str
+) -> None:
+    monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 100_000)
+    async with served(Everything("e"), era=era) as url, FakeEngine() as engine:
+        servers = {"e": McpServerSettings(url=url)}
+        async with serving(store, engine, mcp=servers) as proxy, Client(f"{proxy.url}/mcp", mode=ERA) as client:
+            assert "100000 byte" in await _refused(client, "e__large", {"bytes": 3_000_000})
+            await until(lambda: _finds(client, "e__find_order"))
+
+
+async def _refused(client: Client, name: str, arguments: dict[str, Any]) -> str:
+    """What a caller is told of a call that failed: as the call's result, or as an error of the protocol."""
+    try:
+        result = await client.call_tool(name, arguments)
+    except MCPError as e:
+        return e.error.message
+    assert result.is_error
+    return said(result)
+
+
+async def _finds(client: Client, name: str) -> bool:
+    return not (await client.call_tool(name, {"order_id": "1"})).is_error
 
 
 async def test_what_is_denied_is_not_there(store: Store) -> None:
