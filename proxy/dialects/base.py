@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
+from proxy.dialects.calls_said import SaidCall
 from proxy.errors import CallerError
 from recorder.content.turns import Request, SampledChoice
 
@@ -107,7 +108,9 @@ class Choice:
     logprobs: list[float] = field(default_factory=list)
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
-    tool_calls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    refusal: list[str] = field(default_factory=list)
+    tool_calls: dict[int, SaidCall] = field(default_factory=dict)
+    function_call: SaidCall | None = None  # as tool calls were told before there were several
     extras: dict[str, Any] = field(default_factory=dict)
     finish_reason: str | None = None
     stop_reason: int | str | None = None

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from proxy.dialects.base import Choice, Sampled
+from proxy.dialects.calls_said import SaidCall, hear_all
 from proxy.errors import EngineBroke
 from recorder.content.turns import Message, SampledChoice
 
@@ -68,7 +69,7 @@ class ChatRecord:
             choice.logprobs += [entry["logprob"] for entry in logprobs.get("content") or ()]
         _hear(choice, said)
         if not self.begun:  # an answer of text alone
-            self.begun = bool(choice.content or choice.reasoning or choice.tool_calls)
+            self.begun = _says_something(choice)
         finish = given.get("finish_reason")
         if finish is not None:
             self._finish(choice, finish, given)
@@ -99,10 +100,10 @@ class ChatRecord:
             usage=self._usage or self._counted(choices),
             response_meta=(self._meta | {"stop_reasons": stops} if stops else self._meta) or None,
             issued_ids=[
-                (call["id"], "tool_call", choice.index)
+                (call.id, "tool_call", choice.index)
                 for choice in choices
                 for call in choice.tool_calls.values()
-                if _is_unique(call.get("id"))
+                if call.id is not None and _is_unique(call.id)
             ],
         )
 
@@ -132,16 +133,21 @@ def unreadable(data: bytes, why: Exception) -> EngineBroke:
 
 
 def _hear(choice: Choice, said: Body) -> None:
+    """Add what a delta, or a whole message, says. Several parts of a tool call in it become one."""
     for name, value in said.items():
         if not value:
             continue
         if name == "content":
             choice.content.append(_text(value))
         elif name == "tool_calls":
-            for at, part in enumerate(value):
-                _merge_tool_call(choice.tool_calls, part, at)
+            said[name] = hear_all(choice.tool_calls, value)
         elif name in ("reasoning", "reasoning_content"):
             choice.reasoning.append(_text(value))
+        elif name == "refusal":
+            choice.refusal.append(_text(value))
+        elif name == "function_call":
+            choice.function_call = choice.function_call or SaidCall()
+            choice.function_call.hear_function(value)
         elif name != "role":
             choice.extras[name] = value
 
@@ -150,19 +156,6 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.60} is no text")
     return value
-
-
-def _merge_tool_call(calls: dict[int, Body], part: Body, at: int) -> None:
-    """Add one part of a tool call: whole without streaming, piece by piece with it."""
-    index = part.get("index", at)
-    call = calls.get(index)
-    if call is None:
-        call = calls[index] = {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
-    call["id"] = part.get("id") or call["id"]
-    call["type"] = part.get("type") or call["type"]
-    function = part.get("function") or {}
-    call["function"]["name"] += function.get("name") or ""
-    call["function"]["arguments"] += function.get("arguments") or ""
 
 
 def _sampled(choice: Choice) -> SampledChoice:
@@ -180,16 +173,24 @@ def _number(logprob: float | None) -> float:
 
 
 def _message(choice: Choice) -> Message | None:
-    if not (choice.token_ids or choice.finish_reason or choice.content or choice.tool_calls):
+    if not (choice.token_ids or choice.finish_reason or _says_something(choice)):
         return None
     message: Body = {"role": "assistant", "content": "".join(choice.content) or None}
     if choice.reasoning:
         message["reasoning"] = "".join(choice.reasoning)
+    if choice.refusal:
+        message["refusal"] = "".join(choice.refusal)
     if choice.tool_calls:
-        message["tool_calls"] = [choice.tool_calls[index] for index in sorted(choice.tool_calls)]
+        message["tool_calls"] = [choice.tool_calls[index].whole() for index in sorted(choice.tool_calls)]
+    if choice.function_call is not None:
+        message["function_call"] = choice.function_call.function()
     return message | choice.extras
 
 
-def _is_unique(tool_call_id: str | None) -> bool:
+def _says_something(choice: Choice) -> bool:
+    return bool(choice.content or choice.reasoning or choice.tool_calls or choice.function_call)
+
+
+def _is_unique(tool_call_id: str) -> bool:
     """Whether an id can only be ours: some models count (`functions.find:0`) where others draw at random."""
-    return bool(tool_call_id) and len(str(tool_call_id)) >= 9 and not str(tool_call_id).startswith("functions.")
+    return len(tool_call_id) >= 9 and not tool_call_id.startswith("functions.")

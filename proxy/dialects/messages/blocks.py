@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
+from proxy.dialects.calls_said import require_new
 from proxy.errors import BadRequest
 
 Body = dict[str, Any]
@@ -239,8 +240,8 @@ def _unreadable(kind: str, where: str) -> BadRequest:
 
 
 def _tool_use(call: Mapping[str, Any]) -> Body:
-    function = call["function"]
-    return {"type": "tool_use", "id": call["id"], "name": function["name"], "input": _input(function["arguments"])}
+    call_id, name = require_new(call)
+    return {"type": "tool_use", "id": call_id, "name": name, "input": _input(call["function"].get("arguments") or "")}
 
 
 def _input(arguments: str) -> Body:

@@ -7,10 +7,11 @@ bytes are read, nothing is recorded. Refuses: whole answers (`blocks.py`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
+from proxy.dialects.calls_said import require_more, require_new
 from proxy.dialects.messages.blocks import is_json_object, signature_of, stop_of, usage_of
 
 Body = dict[str, Any]
@@ -35,7 +36,7 @@ class Events:
         self._tool: int | None = None  # the open tool call, as the engine numbers them
         self._tools: set[int] = set()
         self._arguments: list[str] = []  # of the last tool call
-        self._late: list[str] = []  # text that came while a tool call was open
+        self._late: list[tuple[Literal["text", "thinking"], str]] = []  # what came while a tool call was open
 
     def begin(self, message_id: str, model: str, usage: Body | None) -> bytes:
         """The first event."""
@@ -73,11 +74,14 @@ class Events:
     def texts(self) -> list[str]:
         """The text blocks of the message: those that ended, the open one, and what is still kept for one."""
         open_text = "".join(self._pieces) if self._kind == "text" else ""
-        return [text for text in (*self._texts, open_text, "".join(self._late)) if text]
+        late = "".join(piece for kind, piece in self._late if kind == "text")
+        return [text for text in (*self._texts, open_text, late) if text]
 
     # --- blocks
 
     def _thinking(self, piece: str) -> bytes:
+        if self._kind == "tool_use":
+            return self._keep("thinking", piece)
         # The engine leaves the signature out of the first event; the official clients' types demand one.
         opened = self._open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
         self._pieces.append(piece)
@@ -85,23 +89,30 @@ class Events:
 
     def _text(self, piece: str) -> bytes:
         if self._kind == "tool_use":
-            # Arguments may still follow, and blocks do not overlap.
-            self._late.append(piece)
-            return b""
+            return self._keep("text", piece)
         opened = self._open("text", {"type": "text", "text": ""})
         self._pieces.append(piece)
         return opened + self._delta(type="text_delta", text=piece)
 
+    def _keep(self, kind: Literal["text", "thinking"], piece: str) -> bytes:
+        """Arguments of the open tool call may still follow, and blocks do not overlap."""
+        self._late.append((kind, piece))
+        return b""
+
     def _tool_part(self, part: Body) -> bytes:
         at, function = part["index"], part.get("function") or {}
         opened = b""
-        if at not in self._tools and part.get("id") and function.get("name") is not None:
-            block = {"type": "tool_use", "id": part["id"], "name": function["name"], "input": {}}
-            opened = self._close() + self._start("tool_use", block)
+        if at in self._tools:
+            require_more(part, is_open=self._tool == at)
+        else:
+            call_id, name = require_new(part)
+            opened = self._close() + self._start(
+                "tool_use", {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+            )
             self._tools.add(at)
             self._tool, self._arguments = at, []
         arguments = function.get("arguments")
-        if not arguments or self._tool != at:
+        if not arguments:
             return opened
         self._arguments.append(arguments)
         return opened + self._delta(type="input_json_delta", partial_json=arguments)
@@ -117,12 +128,12 @@ class Events:
         return event("content_block_delta", delta=delta, index=self._index)
 
     def _close(self) -> bytes:
-        """End the open block, and show as a block of its own the text that came during a tool call."""
-        stopped = self._stop()
-        if not self._late:
-            return stopped
-        late, self._late = "".join(self._late), []
-        return stopped + self._text(late) + self._stop()
+        """End the open block, and show in blocks of their own what came during a tool call."""
+        events = [self._stop()]
+        late, self._late = self._late, []
+        for kind, piece in late:
+            events.append(self._text(piece) if kind == "text" else self._thinking(piece))
+        return b"".join([*events, self._stop()])
 
     def _stop(self) -> bytes:
         if self._kind is None:

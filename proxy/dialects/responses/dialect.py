@@ -21,6 +21,7 @@ import orjson
 
 from proxy.dialects import chat_fields, engine_fields
 from proxy.dialects.base import Rules, Sampled
+from proxy.dialects.calls_said import require_new
 from proxy.dialects.chat import ChatDialect
 from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
 from proxy.dialects.responses import fields as responses_fields
@@ -155,6 +156,8 @@ class ResponsesAnswer(ChatRecord):
             self.note_usage(answer.get("usage"))
             for given in answer["choices"]:
                 self.take(given, given["message"])
+                for call in given["message"].get("tool_calls") or ():
+                    require_new(call)
                 if self._show_logprobs:
                     self._text_logprobs += (given.get("logprobs") or {}).get("content") or []
         except MALFORMED as e:

@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
+from proxy.dialects.calls_said import require_more, require_new
 from proxy.dialects.responses.items import call_item, item_id, message_item, reasoning_item
 
 Body = dict[str, Any]
 Event = dict[str, Any]
 Kind = Literal["content", "reasoning", "call"]
+_Late = tuple[Literal["content", "reasoning"], str, Sequence[Body]]
 
 _PREFIX: Final = {"content": "msg", "reasoning": "rs", "call": "fc"}
 
@@ -46,6 +48,8 @@ class Events:
         self._response_id = response_id
         self._number = 0
         self._open: _Open | None = None
+        self._calls: set[int] = set()  # that began, as the engine numbers them
+        self._late: list[_Late] = []  # what came while a call was open
 
     def about(self, kind: str, response: Body) -> list[Event]:
         """An event about the whole response: `response.<kind>`."""
@@ -76,6 +80,9 @@ class Events:
     # --- items
 
     def _text(self, kind: Literal["content", "reasoning"], delta: str, logprobs: Sequence[Body]) -> Iterator[Event]:
+        if self._open is not None and self._open.kind == "call":
+            self._late.append((kind, delta, logprobs))  # arguments may still follow, and items do not overlap
+            return
         if self._open is None or self._open.kind != kind:
             yield from self._begin(kind)
         open_ = self._open
@@ -90,9 +97,12 @@ class Events:
 
     def _call(self, part: Body, index: int) -> Iterator[Event]:
         function = part.get("function") or {}
-        if self._open is None or self._open.index != index:
-            call = {"id": part.get("id"), "function": {"name": function.get("name") or ""}}
-            yield from self._begin("call", call, index)
+        if index in self._calls:
+            require_more(part, is_open=self._open is not None and self._open.index == index)
+        else:
+            call_id, name = require_new(part)
+            yield from self._begin("call", {"id": call_id, "function": {"name": name}}, index)
+            self._calls.add(index)
         open_ = self._open
         assert open_ is not None
         if function.get("arguments"):
@@ -110,6 +120,14 @@ class Events:
             yield self._within("content_part.added", content_index=0, part={"text": "", "type": "reasoning_text"})
 
     def _close(self) -> Iterator[Event]:
+        """The end of the open item, and in items of their own what came during a call."""
+        yield from self._end()
+        late, self._late = self._late, []
+        for kind, delta, logprobs in late:
+            yield from self._text(kind, delta, logprobs)
+        yield from self._end()
+
+    def _end(self) -> Iterator[Event]:
         open_ = self._open
         if open_ is None:
             return
