@@ -12,13 +12,15 @@ from litestar import Response, delete, get, post
 from litestar.params import FromQuery, JSONBody
 
 from proxy.admission.address import Named
+from proxy.admission.auth import Caller
 from proxy.api.bodies import Done, Ended, Gone, NewFeedback, NewRun, Noted, Run
 from proxy.api.route_parts import PROBLEMS, AnyRequest, BodyOptional, Id, Injected, answers, as_json, caller_of
 from proxy.api.steering import Hone, note, own_run, run_at
 from proxy.errors import BadRequest, Forbidden, Missing
 from recorder.content.turns import Address
+from recorder.errors import NotFound
 from recorder.ids import check_external, new_id
-from recorder.reading.transcripts import find_trajectory, load_trajectory, trajectory_of_call
+from recorder.reading.transcripts import find_trajectory, load_trajectory, made_by_whom, trajectory_of_call
 from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.states import TrajectoryState
@@ -29,7 +31,7 @@ from recorder.upkeep import deletion
 
 @post("/hone/v1/trajectories", responses=PROBLEMS)
 async def make_run(hone: Injected, request: AnyRequest, data: JSONBody[NewRun]) -> Run:
-    """Make a run: its id, its address, and a key that stands for it."""
+    """Make a run: its id, its address, and a key that stands for it. One that is there must be the caller's own."""
     caller = caller_of(request)
     run = Named(
         check_external(data.trajectory or new_id("run"), "trajectory"),
@@ -39,7 +41,8 @@ async def make_run(hone: Injected, request: AnyRequest, data: JSONBody[NewRun]) 
         raise Forbidden("a key that was minted for a run can't make others.")
     scopes = {scope for scope in (Scope.INFER, Scope.FEEDBACK) if caller.may(scope)}
     expires_at = await _now(hone.store) + data.expires_in_s if data.expires_in_s is not None else None
-    key, secret = await keys.mint(hone.store, hone.project_id, f"run {run}", scopes, str(run), expires_at)
+    family = await _family(hone, caller, run)
+    key, secret = await keys.mint(hone.store, hone.project_id, f"run {run}", scopes, str(run), expires_at, family)
     path = f"g/{run.group}/t/{run.trajectory}" if run.group else f"t/{run.trajectory}"
     return Run(
         trajectory=str(run.trajectory),
@@ -136,6 +139,17 @@ async def _note(hone: Hone, trajectory_id: str, data: NewFeedback) -> Noted:
         dry_run=data.dryrun,
     )
     return Noted(feedback_id=written, trajectory_id=trajectory_id, call_id=call_id)
+
+
+async def _family(hone: Hone, caller: Caller, run: Named) -> str | None:
+    """The family of a key for a run: of whoever made that, else the caller's. Raises Forbidden for another's."""
+    try:
+        made_by = await made_by_whom(hone.store, await run_at(hone, run))
+    except NotFound:
+        made_by = ""
+    if not caller.whose.may_name(made_by):
+        raise Forbidden(f"the run {run} was made with another key: name a run of your own.")
+    return made_by or caller.whose.key or None
 
 
 async def _now(store: Store) -> float:

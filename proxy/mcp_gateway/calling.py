@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST
 
 from proxy.admission.address import Stated
 from proxy.attribution.hints import Kind, read_traceparent
@@ -23,6 +24,8 @@ from proxy.mcp_gateway.exchange import Context
 from proxy.metrics import Metrics
 from recorder.capture.recorder import Recorder
 from recorder.capture.tool_calls import Joined, ToolCall
+from recorder.content.turns import ANYBODY
+from recorder.errors import NotOwn
 from recorder.ids import new_id
 from recorder.states import Confidence, ToolOutcome
 
@@ -65,7 +68,8 @@ class Calling:
     ) -> dict[str, Any]:
         """Have a tool called, recorded, and its result given back. Raises MCPError with the server's own refusal.
 
-        A server that is away is told as a failed tool: a model can read that, and its agent goes on.
+        A server that is away is told as a failed tool: a model can read that, and its agent goes on. Whoever names the
+        run of another key is refused, and no tool is called.
         """
         called.joined = await self._join(ctx, called)
         try:
@@ -95,6 +99,8 @@ class Calling:
         try:
             async with asyncio.timeout(self._commit_timeout_s):
                 return await self._joined(ctx, called)
+        except NotOwn as e:
+            raise MCPError(INVALID_REQUEST, str(e)) from e
         except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
             self._alarm(called, "attribution", e)
             return UNJOINED
@@ -102,13 +108,14 @@ class Calling:
     async def _joined(self, ctx: Context, called: Called) -> Joined:
         tools = self._recorder.tools
         stated: Stated | None = ctx.request.scope.get("hone.stated") if ctx.request is not None else None
+        whose = stated.address.whose if stated is not None else ANYBODY
         if stated is not None and stated.source is not None and stated.address.trajectory is not None:
             home = await tools.run_at(self._project_id, stated.address)
             return await tools.join(
                 self._project_id, called.name, called.arguments, stated=home, source=stated.source.value
             )
         for hint in read_traceparent((ctx.meta or {}).get("traceparent")):
-            run = self._recorder.find.run_of_trace(self._project_id, str(hint))
+            run = self._recorder.find.run_of_trace(self._project_id, str(hint), whose)
             if run is not None:
                 confidence = Confidence.EXACT if hint.kind is Kind.SPAN else Confidence.HINT
                 return await tools.join(
@@ -119,7 +126,7 @@ class Calling:
                     source=hint.source,
                     confidence=confidence,
                 )
-        return await tools.join(self._project_id, called.name, called.arguments)
+        return await tools.join(self._project_id, called.name, called.arguments, whose=whose)
 
     async def _end(self, called: Called) -> None:
         """Count and commit; the caller waits for that, if it does not take too long."""

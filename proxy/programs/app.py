@@ -3,7 +3,7 @@
 Owns: which route is whose, and the order in which the parts start and stop. Refuses: what any of them does.
 
 The model routes are raw ASGI mounted in Litestar, so that they see a client hang up without streaming too; Hone's own
-routes are Litestar handlers with an OpenAPI schema at /schema.
+routes are Litestar handlers with an OpenAPI schema at /schema: JSON alone, no page that loads anything.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.handlers import ASGIRouteHandler
 from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import Receive as LitestarReceive
 from litestar.types import Scope as LitestarScope
 from litestar.types import Send as LitestarSend
@@ -103,7 +104,7 @@ class HoneApp(Gate):
         hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
         self._steering = McpMount(hone)
         routed = _routed(deps, parts, hone, self._background, self._gateway or _no_gateway, self._steering)
-        super().__init__(routed, Guard(deps.store, deps.project_id))
+        super().__init__(routed, Guard(deps.store, deps.project_id, own_groups=deps.settings.key_groups == "own"))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -153,7 +154,7 @@ def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gatewa
         dependencies={"hone": Provide(lambda: hone, sync_to_thread=False)},
         before_request=tell_options,
         exception_handlers={HTTPException: _told, CallerError: _told, RecorderError: _told},
-        openapi_config=OpenAPIConfig(title="Hone", version="1"),
+        openapi_config=OpenAPIConfig(title="Hone", version="1", render_plugins=[JsonRenderPlugin()]),
         logging_config=None,
         request_max_body_size=deps.settings.max_body_bytes,
     )

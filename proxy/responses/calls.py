@@ -13,6 +13,7 @@ from functools import partial
 
 import orjson
 
+from proxy.admission.auth import Caller
 from proxy.dialects.base import Reading
 from proxy.dialects.responses.dialect import ResponsesAnswer, ResponsesDialect, ResponsesReading
 from proxy.dialects.responses.object import response_object
@@ -36,11 +37,11 @@ class ResponseCalls(Calls):
         self._history = history
         self._background = background
 
-    async def _reading(self, body: bytes, headers: Mapping[bytes, bytes]) -> Reading:
+    async def _reading(self, body: bytes, headers: Mapping[bytes, bytes], caller: Caller) -> Reading:
         reading = self._responses.read(body, headers, self._rules)
         if reading.refers_to:
             try:
-                reading.resolve(await self._history.earlier(reading.refers_to, reading.previous))
+                reading.resolve(await self._history.earlier(reading.refers_to, reading.previous, caller.whose))
             except StoreError as e:
                 raise Unavailable(f"the earlier response cannot be read now: {e}") from e
         return reading

@@ -87,15 +87,15 @@ class Calls:
             raise WrongMethod(f"{scope['method']} {self._dialect.path} is not served: use POST.")
         headers = scope["hone.headers"]
         body = await read_body(headers, receive, self._settings.max_body_bytes)
-        reading = await self._reading(body, headers)
         caller: Caller = scope["hone.caller"]
+        reading = await self._reading(body, headers, caller)
         model = reading.request.model
         provider = self._asking.provider(model)
         target = self._target(model, caller) if provider is None else None
         hints = read_hints(headers, reading.request.dialect, reading.request.rest)
         return Call(caller, scope["hone.stated"], reading, target, reading.answer(), hints, provider)
 
-    async def _reading(self, body: bytes, headers: Mapping[bytes, bytes]) -> Reading:
+    async def _reading(self, body: bytes, headers: Mapping[bytes, bytes], caller: Caller) -> Reading:
         return self._dialect.read(body, headers, self._rules)
 
     def _target(self, model: str, caller: Caller) -> Target:

@@ -1,7 +1,8 @@
 """What a proxy process remembers of what it wrote, bounded, so that a known trajectory costs no look-up.
 
 Owns: the caches. They only ever say what is: a thing that is not remembered may still exist (no negative caching),
-and nothing is remembered before its transaction is committed. Refuses: queries.
+and nothing is remembered before its transaction is committed. What another key made is told with whose it is, or lies
+under another name. Refuses: queries, and deciding who may see what.
 """
 
 from __future__ import annotations
@@ -56,13 +57,12 @@ class Memory:
     moved: Lru[str, TrajectoryRef] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # sealed → its continuation
     leaves: Lru[tuple[str, bytes], Parent] = field(default_factory=lambda: Lru(_LEAVES))  # (trajectory, node)
     hashes: Lru[Parent, bytes] = field(default_factory=lambda: Lru(_LEAVES))  # blocks of prompt + sampled ids
-    issued: Lru[tuple[str, str], tuple[Parent, str]] = field(default_factory=lambda: Lru(_ISSUED))
-    # (project, trace or span) → the trajectory of its calls; "" where they are of several
-    traces: Lru[tuple[str, str], str] = field(default_factory=lambda: Lru(_TRACES))
-    # (project, hash of the body) → requests with it
-    attempts: Lru[tuple[str, bytes], tuple[Earlier, ...]] = field(
-        default_factory=lambda: Lru(_ATTEMPTS)
-    )  # (project, body)
+    # (project, id) → choice, its trajectory, and whose that is
+    issued: Lru[tuple[str, str], tuple[Parent, str, str]] = field(default_factory=lambda: Lru(_ISSUED))
+    # (project, key family, trace or span) → the trajectory of its calls; "" where they are of several
+    traces: Lru[tuple[str, str, str], str] = field(default_factory=lambda: Lru(_TRACES))
+    # (project, key family, hash of the body) → requests with it: another key's never crowd out one's own
+    attempts: Lru[tuple[str, str, bytes], tuple[Earlier, ...]] = field(default_factory=lambda: Lru(_ATTEMPTS))
     retried: Lru[tuple[str, bytes], bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # (trajectory, body)
     superseded: Lru[str, tuple[str, bytes]] = field(default_factory=lambda: Lru(_ATTEMPTS))  # call → its attempt
     claimed: Lru[Parent, bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # went to a call that still runs

@@ -1,7 +1,7 @@
 """A trajectory that a call asks for, one that is found, and one that has to be made.
 
-Owns: these three, and when two places are one. Pure. Refuses: finding and making (`recorder.capture.placing`), groups
-(`recorder.capture.joining`).
+Owns: these three, when two places are one, and who may go on at one. Pure. Refuses: finding and making
+(`recorder.capture.placing`), groups (`recorder.capture.joining`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
+
+from recorder.content.turns import ANYBODY, Address, TrajectoryRef, Whose
+from recorder.errors import NotOwn
 
 PlaceKey = tuple[str, str, str | None] | str  # an address, or the id of the row to make
 
@@ -32,6 +35,9 @@ class Place:
     started_at: float
     continues: str | None = None
     session: str | None = None
+    whose: Whose = ANYBODY  # who asks
+    made_by: str = ""  # whose run it will be
+    groups_of: str = ""  # whose group of that name it joins; "": the project's, anybody's
 
 
 class Existing(NamedTuple):
@@ -55,6 +61,7 @@ class Existing(NamedTuple):
     group_campaign_id: str | None
     group_version_id: str | None
     session: str | None
+    made_by: str
 
     @property
     def declared(self) -> bool:
@@ -69,6 +76,16 @@ class Newcomer:
     place: Place
     sequence: int
     after: Existing | None  # the sealed one that it continues
+
+
+def owned(ref: TrajectoryRef, address: Address) -> TrajectoryRef:
+    """The run at an address, for who named it. Raises NotOwn where another key made it."""
+    if not address.whose.may_name(ref.made_by):
+        named = f"{ref.group_external_id}/{ref.external_id}" if ref.group_external_id else ref.external_id
+        raise NotOwn(
+            f"the run {named} was made with another key: name a run of your own, or use a key minted for this one."
+        )
+    return ref
 
 
 def key_of(wanted: Place) -> PlaceKey:

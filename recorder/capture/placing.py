@@ -1,12 +1,12 @@
 """Where a call's trajectory stands: found at its address, continued where it is sealed, or made new in its group.
 
-Owns: finding, continuations, pins, the rows of trajectories; all batched, inside the caller's writing transaction.
-Refuses: attribution, and which group a trajectory joins (`recorder.capture.joining`).
+Owns: finding, continuations, pins, whose a run is, the rows of trajectories; all batched, inside the caller's writing
+transaction. Refuses: attribution, and which group a trajectory joins (`recorder.capture.joining`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,16 +21,21 @@ from recorder.store.lanes import Executor
 
 
 def place(ex: Executor, at: float, places: Sequence[Place]) -> list[TrajectoryRef]:
-    """The trajectory of each place, in order: found open, or made. `at` is the database's clock."""
+    """The trajectory of each place, in order: found open, or made. `at` is the database's clock.
+
+    One that another key made is told as it stands, and nothing is done to it or for it: its `made_by` says so.
+    """
     if not places:
         return []
     found = _newest_at(ex, [p for p in places if p.external_id is not None])
     refs: dict[PlaceKey, TrajectoryRef] = {}
     newcomers: list[Newcomer] = []
     pins: list[tuple[Existing, Place]] = []
-    for key, wanted in {key_of(p): p for p in reversed(places)}.items():  # the first that names an address counts
+    for key, wanted in _first_of_each(places, found).items():
         row = found.get(key)
-        if row is None or row.state != TrajectoryState.OPEN:
+        if row is not None and not wanted.whose.may_name(row.made_by):
+            refs[key] = _ref_of(row, wanted, None)
+        elif row is None or row.state != TrajectoryState.OPEN:
             newcomers.append(_newcomer(wanted, row))
         else:
             pins.append((row, wanted))
@@ -44,20 +49,34 @@ def place(ex: Executor, at: float, places: Sequence[Place]) -> list[TrajectoryRe
     return [refs[key_of(p)] for p in places]
 
 
+def _first_of_each(places: Sequence[Place], found: Mapping[PlaceKey, Existing]) -> dict[PlaceKey, Place]:
+    """The place that counts at each address: the first that names it, if it may go on there."""
+    first: dict[PlaceKey, Place] = {}
+    for wanted in reversed(places):
+        key = key_of(wanted)
+        row = found.get(key)
+        if key not in first or row is None or wanted.whose.may_name(row.made_by):
+            first[key] = wanted
+    return first
+
+
 def continue_sealed(
-    ex: Executor, at: float, sealed: Sequence[str], unknown: Callable[[str], Place], version_of: Callable[[str], Any]
+    ex: Executor, at: float, sealed: Sequence[str], asked: Callable[[str], Place], version_of: Callable[[str], Any]
 ) -> dict[str, TrajectoryRef]:
     """Where calls of sealed trajectories go on: the open continuation at the same address, or a new one.
 
-    An id without a row (its creation never committed) is made from `unknown`; `version_of` gives the version that a
-    sealed trajectory's next call ran on.
+    `asked` is the place of the call: an id without a row (its creation never committed) is made from it, without its
+    address where another key's run stands there now. `version_of` gives the version that the call ran on.
     """
     rows = {row.id: row for row in map(Existing._make, ex.all(BY_IDS, ids=list(sealed)))}
-    wanted = {id_: _after(rows[id_], version_of(id_)) if id_ in rows else unknown(id_) for id_ in sealed}
+    wanted = {id_: _after(rows[id_], asked(id_), version_of(id_)) if id_ in rows else asked(id_) for id_ in sealed}
     addressed = {id_: p for id_, p in wanted.items() if p.external_id is not None or id_ not in rows}
-    refs = dict(zip(addressed, place(ex, at, list(addressed.values())), strict=True))
-    rest = [id_ for id_ in wanted if id_ not in refs]
-    made = _make(ex, at, [_newcomer(wanted[id_], rows[id_]) for id_ in rest])
+    placed = zip(addressed.items(), place(ex, at, list(addressed.values())), strict=True)
+    refs = {id_: ref for (id_, p), ref in placed if p.whose.may_name(ref.made_by)}
+    rest = {
+        id_: replace(p, external_id=None) if id_ in addressed else p for id_, p in wanted.items() if id_ not in refs
+    }
+    made = _make(ex, at, [_newcomer(p, rows.get(id_)) for id_, p in rest.items()])
     return refs | dict(zip(rest, made, strict=True))
 
 
@@ -75,10 +94,13 @@ def _newest_at(ex: Executor, places: Sequence[Place]) -> dict[PlaceKey, Existing
 def _newcomer(wanted: Place, sealed: Existing | None) -> Newcomer:
     if sealed is None:
         return Newcomer(wanted, 0, None)
-    return Newcomer(replace(wanted, continues=sealed.id), sealed.sequence + 1, sealed)
+    # whoever continues a run, it stays the run of whoever made it, and so does the group that it joins
+    groups_of = (wanted.groups_of and sealed.made_by) or wanted.groups_of
+    more = replace(wanted, continues=sealed.id, made_by=sealed.made_by, groups_of=groups_of)
+    return Newcomer(more, sealed.sequence + 1, sealed)
 
 
-def _after(row: Existing, version_id: str | None) -> Place:
+def _after(row: Existing, asked: Place, version_id: str | None) -> Place:
     return Place(
         trajectory_id=new_id("traj"),
         project_id=row.project_id,
@@ -94,6 +116,9 @@ def _after(row: Existing, version_id: str | None) -> Place:
         started_at=0.0,
         continues=row.id,
         session=row.session,
+        whose=asked.whose,
+        made_by=row.made_by,
+        groups_of=asked.groups_of,
     )
 
 
@@ -114,6 +139,7 @@ def _ref_of(row: Existing, wanted: Place, adopted: Group | None) -> TrajectoryRe
         _pinned(row, wanted.offered_version),
         Purpose(row.purpose),
         row.session,
+        row.made_by,
     )
 
 
@@ -182,6 +208,7 @@ def _row(newcomer: Newcomer, group: Group | None, version_id: str | None, at: fl
         at,  # last_call_at
         None,  # ended_at
         wanted.session,
+        wanted.made_by,
     )
 
 
@@ -194,4 +221,5 @@ def _new_ref(wanted: Place, group: Group | None, version_id: str | None) -> Traj
         version_id,
         Purpose(wanted.purpose),
         wanted.session,
+        wanted.made_by,
     )

@@ -17,7 +17,7 @@ from recorder.capture import rows
 from recorder.capture import statements as sql
 from recorder.capture.finder import Finder
 from recorder.capture.memory import Earlier, Fresh, Memory
-from recorder.capture.place import Place
+from recorder.capture.place import Place, owned
 from recorder.capture.remember import keep_past, remember_attempt, remember_ref
 from recorder.capture.running import Running
 from recorder.capture.tool_calls import ToolCalls
@@ -112,12 +112,13 @@ class Recorder:
         """Find or create the trajectory that `address` names: by trajectory id, or a new member of a named group.
 
         A sealed one is continued by a new one. The ref's `version_id` is the pin in force: a declared group's, else
-        the trajectory's own; `offered_version` becomes the pin where there is none yet. Raises StoreUnavailable.
+        the trajectory's own; `offered_version` becomes the pin where there is none yet. Raises StoreUnavailable, and
+        NotOwn where another key made it.
         """
         if address.trajectory is not None:
             known = self._memory.addresses.get((project_id, address.group or "", address.trajectory))
             if known is not None:
-                return known
+                return owned(known, address)
         key = await self._key(project_id)
         place = Place(
             trajectory_id=new_id("traj"),
@@ -133,8 +134,11 @@ class Recorder:
             offered_version=offered_version,
             started_at=0.0,  # the store's clock
             session=session,
+            whose=address.whose,
+            made_by=address.whose.key,
+            groups_of=address.whose.groups_of,
         )
-        return await self._placed(place)
+        return owned(await self._placed(place), address)
 
     def forget_issued(self, project_id: str, issued_id: str) -> None:
         """Tell this process that an id stands for nothing any more (`answered.forget`)."""
@@ -144,7 +148,9 @@ class Recorder:
         self, address: Address, offered_version: str | None, session: str | None = None
     ) -> TrajectoryRef:
         """A new trajectory without an external id, pinned to `offered_version`. Its row is written with its turn."""
-        ref = TrajectoryRef(new_id("traj"), None, None, address.group, offered_version, address.purpose, session)
+        ref = TrajectoryRef(
+            new_id("traj"), None, None, address.group, offered_version, address.purpose, session, address.whose.key
+        )
         self._memory.fresh.put(ref.id, Fresh())
         return ref
 

@@ -39,9 +39,10 @@ def remember_ref(memory: Memory, project_id: str, ref: TrajectoryRef) -> None:
 
 def remember_attempt(memory: Memory, project_id: str, body_hash: bytes, attempt: Earlier) -> None:
     """A request with this body was made: its retry belongs where it belongs."""
-    known = memory.attempts.get((project_id, body_hash))
+    key = (project_id, attempt.trajectory.made_by, body_hash)
+    known = memory.attempts.get(key)
     others = [e for e in known if e.call_id != attempt.call_id] if known else ()
-    memory.attempts.put((project_id, body_hash), (*others, attempt)[-KEPT_ATTEMPTS:])
+    memory.attempts.put(key, (*others, attempt)[-KEPT_ATTEMPTS:])
 
 
 def keep_past(recent: RecentPasts, prepared: Prepared) -> None:
@@ -68,7 +69,8 @@ def _remember_turn(memory: Memory, prepared: Prepared, outcome: Outcome) -> None
         if prepared.prompt is not None:
             memory.hashes.put(leaf.parent, prepared.prompt_hashes + leaf.hashes)
     for issued_id, _, choice in prepared.issued_ids if prepared.confidence is not Confidence.HINT else ():
-        _remember_issued(memory, prepared.project_id, issued_id, (Parent(prepared.call_id, choice), ref.id))
+        what = (Parent(prepared.call_id, choice), ref.id, ref.made_by)
+        _remember_issued(memory, prepared.project_id, issued_id, what)
     memory.fresh.drop(prepared.trajectory.id)
     if ref.id not in memory.refs:  # a known one may have been pinned anew since this call began
         remember_ref(memory, prepared.project_id, ref)
@@ -79,7 +81,7 @@ def _remember_turn(memory: Memory, prepared: Prepared, outcome: Outcome) -> None
         memory.retried.put((ref.id, prepared.body_hash), True)
 
 
-def _remember_issued(memory: Memory, project_id: str, issued_id: str, what: tuple[Parent, str]) -> None:
+def _remember_issued(memory: Memory, project_id: str, issued_id: str, what: tuple[Parent, str, str]) -> None:
     key = (project_id, issued_id)
     known = memory.issued.get(key)
     if known is None:

@@ -126,6 +126,7 @@ _GROUP = (
     groups.c.declared_size,
     groups.c.campaign_id,
     groups.c.version_id,
+    groups.c.made_by,
 )
 # Locked (PostgreSQL): two that join one group must see each other.
 EXPLICIT_GROUPS: Final = Statement(

@@ -300,7 +300,8 @@ class Writer:
         self.counts.commits += 1
         self.counts.committed_turns += sum(j.prepared.state is not CallState.OPEN for j in turns)
         for place, ref in zip(places, outcome.placed, strict=True):
-            if place.remembered:
+            # one that was refused may be sealed: whoever may use it is to have it continued
+            if place.remembered and place.place.whose.may_name(ref.made_by):
                 remember_ref(self._memory, place.place.project_id, ref)
             if not place.done.done():
                 place.done.set_result(ref)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import exists, func, or_, select
+from sqlalchemy import case, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import NotFound
@@ -19,20 +19,24 @@ from recorder.store.schema import aliases, groups, trajectories
 _ON_THE_WAY: Final = tuple(state for state in GroupState if state not in (GroupState.TRAINED, GroupState.LEFT_OUT))
 
 
-async def find_group(store: Store, project_id: str, group: str) -> str:
-    """The internal id of a group, given that or its external id (the newest of that name). Raises NotFound."""
+async def find_group(store: Store, project_id: str, group: str, own: str = "") -> str:
+    """The internal id of a group, given that or its external id. Raises NotFound.
+
+    Of those of one name the newest that the key family `own` made counts, else the newest.
+    """
     async with store.read() as conn:
-        return str((await group_row(conn, project_id, group)).id)
+        return str((await group_row(conn, project_id, group, own)).id)
 
 
-async def group_row(conn: AsyncConnection, project_id: str, group: str, *, lock: bool = False) -> Any:
-    """The id and state of a group, given its internal or external id (the newest of that name). Raises NotFound.
+async def group_row(conn: AsyncConnection, project_id: str, group: str, own: str = "", *, lock: bool = False) -> Any:
+    """The id and state of a group, as `find_group` finds it. Raises NotFound.
 
     `lock`: nobody else changes it before this transaction ends (PostgreSQL; SQLite has one writer).
     """
     named = or_(groups.c.id == group, groups.c.external_id == group)
     query = select(groups.c.id, groups.c.state).where(groups.c.project_id == project_id, named)
-    query = query.order_by(groups.c.sequence.desc()).limit(1)
+    others = case((groups.c.made_by == own, 0), else_=1)
+    query = query.order_by(others, groups.c.sequence.desc()).limit(1)
     row = (await conn.execute(query.with_for_update() if lock else query)).first()
     if row is None:
         raise NotFound(f"no group {group!r} in project {project_id!r}: `hone groups` lists them")

@@ -34,6 +34,7 @@ _SHARED: Final = (
     "started_at",
     "last_call_at",
     "ended_at",
+    "made_by",
 )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recorder.content.tokens import BLOCK, HASH_BYTES
-from recorder.content.turns import Message, Parent, TrajectoryRef
+from recorder.content.turns import Message, Parent, TrajectoryRef, Whose
 from recorder.lineage import statements as sql
 from recorder.lineage.match import Match, decide
 from recorder.states import Confidence, Purpose, TrajectoryState
@@ -33,6 +33,7 @@ class Issued:
 
     choice: Parent
     trajectory_id: str
+    made_by: str  # whose run that is
     hinted: bool = False  # its call was placed by a hint alone
 
 
@@ -61,7 +62,8 @@ def trajectory(ex: Executor, trajectory_id: str) -> Known | None:
     """A trajectory by its id."""
     for row in ex.all(sql.BY_IDS, ids=[trajectory_id]):
         group_pin = row[16] if row[14] is not None or row[15] is not None else None
-        ref = TrajectoryRef(row[0], row[11], row[3], row[2] or None, row[10] or group_pin, Purpose(row[6]), row[17])
+        version = row[10] or group_pin
+        ref = TrajectoryRef(row[0], row[11], row[3], row[2] or None, version, Purpose(row[6]), row[17], row[18])
         return Known(ref, TrajectoryState(row[5]), row[1])
     return None
 
@@ -70,17 +72,17 @@ def issued(ex: Executor, project_id: str, ids: Sequence[str]) -> dict[str, Issue
     """For each id that we gave out, once only: what it stands for."""
     rows = ex.all(sql.ISSUED, project=project_id, ids=list(ids)) if ids else ()
     return {
-        row[0]: Issued(Parent(row[2], row[3]), row[4], row[5] == Confidence.HINT)
+        row[0]: Issued(Parent(row[2], row[3]), row[4], row[6] or "", row[5] == Confidence.HINT)
         for row in rows
         if row[1] != sql.AMBIGUOUS_ISSUED
     }
 
 
-def deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes]) -> list[Match]:
-    """The sampled choices at the first of `ends` that has any, the newest first, at most `MOST_EQUAL` of them."""
+def deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes], whose: Whose) -> list[Match]:
+    """The sampled choices of own runs at the first of `ends` that has any, the newest first, at most `MOST_EQUAL`."""
     present = {bytes(row[0]) for row in ex.all(sql.SAMPLED_NODES, nodes=list(ends))} if ends else set()
     for end in ends:
-        rows = ex.all(sql.SAMPLED_LEAVES, node=end) if end in present else ()
+        rows = ex.all(sql.SAMPLED_LEAVES, node=end, whose=whose.key) if end in present else ()
         matches = [_match(row[:8]) for row in rows if row[8] == project_id]
         if matches:
             return matches
@@ -108,9 +110,11 @@ def leaf_in(ex: Executor, trajectory_id: str, ends: Sequence[bytes]) -> Parent |
     return None
 
 
-def session_runs(ex: Executor, project_id: str, session: str, group: str, ends: Sequence[bytes]) -> SessionRuns:
-    """The runs of a session, at most `MOST_RUNS + 1`, and where among them a conversation goes on from."""
-    runs = ex.all(sql.SESSION_RUNS, project=project_id, session=session, address_group=group)
+def session_runs(
+    ex: Executor, project_id: str, session: str, group: str, ends: Sequence[bytes], whose: Whose
+) -> SessionRuns:
+    """The own runs of a session, at most `MOST_RUNS + 1`, and where among them a conversation goes on from."""
+    runs = ex.all(sql.SESSION_RUNS, project=project_id, session=session, address_group=group, whose=whose.key)
     ids = [row[0] for row in runs]
     open_ids = [row[0] for row in runs if row[1] == TrajectoryState.OPEN]
     found: dict[bytes, list[Match]] = {}

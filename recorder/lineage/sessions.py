@@ -1,6 +1,7 @@
 """Where in a session a call belongs: a client named the conversation, and the run is to be found in it.
 
-Owns: that decision, over what the store holds of the session. Refuses: other sessions' runs, and making new ones.
+Owns: that decision, over what the store holds of the session. Refuses: other sessions' runs, other keys' under the same
+name, and making new ones.
 
 A session holds runs, one after the other or side by side. A call belongs to the run that it goes on from: by ids that
 we issued, by its whole history, else by an exchange of the run that comes back behind an edited or shortened one. A
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from recorder.content.turns import Message, Parent, Request, TrajectoryRef, Turn
+from recorder.content.turns import ANYBODY, Message, Parent, Request, TrajectoryRef, Turn, Whose
 from recorder.lineage import likeness, lookup, match
 from recorder.lineage import statements as sql
 from recorder.lineage.lookup import Said
@@ -41,6 +42,7 @@ class Asked:
     ends: Sequence[bytes]  # the nodes of its assistant turns, the last first
     tools: bytes | None
     sub_agent: bool
+    whose: Whose = ANYBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ NEW_RUN = Seat()
 
 def seat(ex: Executor, asked: Asked, claimed: Lru[Parent, bool]) -> Seat | None:
     """Where a call belongs. None: so many runs share the name that it tells nothing."""
-    runs = lookup.session_runs(ex, asked.project_id, asked.session, asked.group, asked.ends)
+    runs = lookup.session_runs(ex, asked.project_id, asked.session, asked.group, asked.ends, asked.whose)
     if len(runs.ids) > sql.MOST_RUNS:
         return None
     if not runs.ids:
@@ -126,7 +128,7 @@ def beside(running: Iterable[Turn], asked: Asked, request: Request) -> Trajector
         ref = turn.attribution.trajectory
         if turn.project_id != asked.project_id or ref.session != asked.session:
             continue
-        if (ref.group_external_id or "") != asked.group:
+        if (ref.group_external_id or "") != asked.group or not asked.whose.owns(ref.made_by):
             continue
         other = likeness.first_user_text(turn.request.messages)
         same_words = bool(words and other) and (words in other or other in words)

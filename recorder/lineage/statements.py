@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import and_, bindparam, exists, func, literal_column, select
+from sqlalchemy import ColumnElement, Text, and_, bindparam, exists, func, literal_column, or_, select
 
 from recorder.store.schema import calls, choices, groups, issued, nodes, tool_calls, tool_requests, trajectories
 from recorder.store.statement import Statement, as_text, equals
@@ -16,6 +16,14 @@ from recorder.store.statement import Statement, as_text, equals
 AMBIGUOUS_ISSUED: Final = "ambiguous"  # an id that was given out twice proves nothing
 
 _child = calls.alias("child")
+
+
+def _own() -> ColumnElement[bool]:
+    """As `Whose.owns` has it: asked, not told, so that another key's thousand equal runs do not fill a bound."""
+    key = bindparam("whose", type_=Text)
+    made_by = trajectories.c.made_by
+    return or_(key == literal_column("''"), made_by == literal_column("''"), made_by == key)
+
 
 # --- trajectories, by where they are and by id
 
@@ -38,6 +46,7 @@ _PLACED = (
     groups.c.campaign_id,
     groups.c.version_id,
     trajectories.c.session,
+    trajectories.c.made_by,
 )
 _placed = select(*_PLACED).select_from(trajectories.outerjoin(groups, groups.c.id == trajectories.c.group_id))
 # Each row: the fields of `recorder.capture.place.Existing`.
@@ -60,8 +69,10 @@ ISSUED: Final = Statement(
         issued.c.choice,
         issued.c.trajectory_id,
         calls.c.attribution_confidence,
+        trajectories.c.made_by,
     )
     .outerjoin(calls, calls.c.id == issued.c.call_id)
+    .outerjoin(trajectories, trajectories.c.id == issued.c.trajectory_id)
     .where(issued.c.project_id == bindparam("project"), issued.c.issued_id.in_(bindparam("ids", expanding=True)))
 )
 _continued = exists().where(
@@ -88,7 +99,7 @@ SAMPLED_LEAVES: Final = Statement(
     )
     .join(calls, calls.c.id == choices.c.call_id)
     .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
-    .where(choices.c.node_id == bindparam("node"))
+    .where(choices.c.node_id == bindparam("node"), _own())
     .order_by(choices.c.call_id.desc())
     .limit(literal_column(str(MOST_EQUAL)))
     .offset(literal_column("0"))
@@ -119,6 +130,7 @@ SESSION_RUNS: Final = Statement(
         trajectories.c.project_id == bindparam("project"),
         trajectories.c.session == bindparam("session"),
         trajectories.c.address_group == bindparam("address_group"),
+        _own(),
     )
     .order_by(trajectories.c.id.desc())
     .limit(literal_column(str(MOST_RUNS + 1)))
@@ -195,7 +207,9 @@ TOOL_REQUESTS: Final = Statement(
         tool_requests.c.trajectory_id,
     )
     .join(calls, calls.c.id == tool_requests.c.call_id)
+    .join(trajectories, trajectories.c.id == tool_requests.c.trajectory_id)
     .where(
+        _own(),
         tool_requests.c.match == bindparam("match"),
         tool_requests.c.call_id >= bindparam("since"),
         calls.c.superseded_by.is_(None),

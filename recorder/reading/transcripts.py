@@ -103,6 +103,13 @@ async def find_trajectory(store: Store, project_id: str, id_or_external: str, gr
     return str(id_)
 
 
+async def made_by_whom(store: Store, trajectory_id: str) -> str:
+    """The family of keys that made a trajectory; "" where none did."""
+    async with store.read() as conn:
+        query = select(trajectories.c.made_by).where(trajectories.c.id == trajectory_id)
+        return str((await conn.execute(query)).scalar_one())
+
+
 async def trajectory_of_call(store: Store, project_id: str, call_id: str) -> str | None:
     """The internal id of the trajectory that a call belongs to."""
     query = select(calls.c.trajectory_id).where(calls.c.id == call_id, calls.c.project_id == project_id)

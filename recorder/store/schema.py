@@ -87,6 +87,8 @@ keys = Table(
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),
     Column("revoked_at", Double),
+    Column("family", Text, nullable=False, default="", server_default=""),  # the first key of those that share runs
+    Column("replaces", Text),  # the key that it was rotated from
 )
 
 aliases = Table(
@@ -170,6 +172,7 @@ groups = Table(
     Column("tries", Integer, nullable=False, default=0, server_default="0"),
     Column("try_after", Double),
     *_lease(),
+    Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": the project's
     UniqueConstraint("project_id", "external_id", "sequence"),
     Index(None, "project_id", "state", "try_after"),
     Index(None, "project_id", "implicit_key", "state"),
@@ -204,6 +207,7 @@ trajectories = Table(
     Column("last_call_at", Double, nullable=False),
     Column("ended_at", Double),
     Column("session", Text),  # what a client called the conversation that the run is of; several may share it
+    Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": none, it takes any
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
     Index(None, "group_id"),
     Index(None, "project_id", "state", "last_call_at"),

@@ -109,6 +109,7 @@ def _trajectory_row(row: Row[Any], group: Row[Any], trajectory_id: str) -> dict[
         "tags": {},
         "started_at": group.joined_at,
         "last_call_at": group.joined_at,
+        "made_by": row.campaign_id,  # its agents' key is of the campaign's family
     }
 
 

@@ -208,6 +208,7 @@ def _group_row(project_id: str, campaign_id: str, alias_id: str, binding: Bindin
         "state": GroupState.OPEN,
         "campaign_id": campaign_id,
         "scenario_id": binding.scenario_id,
+        "made_by": campaign_id,
     }
 
 

@@ -194,7 +194,12 @@ async def _endpoint(
     async with store.read() as conn:
         expires_at = await sql.clock(conn) + _KEY_LIFE_S
     key, secret = await keys.mint(
-        store, alias.project_id, f"campaign {campaign.id}", [keys.Scope.INFER], expires_at=expires_at
+        store,
+        alias.project_id,
+        f"campaign {campaign.id}",
+        [keys.Scope.INFER],
+        expires_at=expires_at,
+        family=campaign.id,  # whose the attempts are, across a campaign's stops and starts
     )
     stack.push_async_callback(keys.revoke, store, alias.project_id, key.id)
     return Endpoint(url, secret, alias.name)

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from recorder.capture.finder import NOTHING_FOUND
 from recorder.capture.recorder import Recorder
 from recorder.content import canonical
-from recorder.content.turns import Address, Parent, TrajectoryRef
+from recorder.content.turns import ANYBODY, Address, Parent, TrajectoryRef
 from recorder.lineage import lookup
 from recorder.lineage.statements import MOST_EQUAL
 from recorder.reading import transcripts
@@ -182,7 +182,7 @@ async def test_a_retry_among_equal_requests_is_as_uncertain_as_they_are_and_join
 async def test_of_very_many_equal_runs_the_newest_are_looked_at(talk: Talk) -> None:
     runs = await asyncio.gather(*(talk.call([user("ping")], "pong") for _ in range(MOST_EQUAL + 20)))
     ends = canonical.chain(await talk.recorder._key(PROJECT), [user("ping"), assistant("pong")])[1:]
-    found = await talk.recorder._lane.read(lambda ex: lookup.deepest_sampled(ex, PROJECT, ends))
+    found = await talk.recorder._lane.read(lambda ex: lookup.deepest_sampled(ex, PROJECT, ends, ANYBODY))
     assert [m.call_id for m in found] == sorted((run.call_id for run in runs), reverse=True)[:MOST_EQUAL]
     parent = await talk.recorder.find.parent_in(
         runs[0].attribution.trajectory, [user("ping"), assistant("pong"), user("!")]

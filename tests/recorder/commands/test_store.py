@@ -23,6 +23,19 @@ def test_a_key_is_printed_once_and_can_be_revoked(hone: Hone) -> None:
     assert hone.json("keys", "create", "web")["scopes"] == ["infer"]
 
 
+def test_a_key_is_rotated_and_the_new_one_printed_once(hone: Hone) -> None:
+    first = hone.json("keys", "create", "ci", "--scope", "read")
+    made = hone("keys", "rotate", "ci")
+    assert made.stdout.startswith("hone_")
+    assert f"replaces {first['id']}, which has ended" in made.stderr
+    old, new = hone.json("keys", "list")
+    assert (old["revoked_at"] is not None, new["replaces"], new["scopes"]) == (True, first["id"], ["read"])
+    later = hone("keys", "rotate", new["id"], "--grace", "1.5")
+    assert f"replaces {new['id']}, which goes on for 1.5 h" in later.stderr
+    assert hone.json("keys", "rotate", hone.json("keys", "list")[-1]["id"])["key"].startswith("hone_")
+    assert "no key 'nobody' in force" in hone("keys", "rotate", "nobody", fails=True).stderr
+
+
 def test_an_unknown_scope_is_met_with_the_known(hone: Hone) -> None:
     result = hone("keys", "create", "ci", "--scope", "root", fails=True)
     assert "'root' is none of infer, feedback, read, eval, admin" in result.output
