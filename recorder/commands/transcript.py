@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from recorder.commands.terminal import clean, coloured, line, number, table, when
+from recorder.content.extras import LEFT_OUT_ITEMS, LEFT_OUT_TOOLS
 
 if TYPE_CHECKING:
     from recorder.content.turns import Message
@@ -80,11 +81,18 @@ def call(view: CallView, versions: Mapping[str, str], *, full: bool = False) -> 
     shown: list[RenderableType] = [_title(view.id, view.state, view.superseded_by), line(" · ".join(about), "dim")]
     if view.error:
         shown.append(line(view.error, "red"))
+    shown += _left_out(view)
     shown += [Text(), *(_message(message, None, full) for message in view.messages)]
     for choice in view.choices:
         if choice.message is not None:
             shown.append(_message(choice.message, _choice_note(choice), full))
     return Group(*shown)
+
+
+def _left_out(view: CallView) -> list[RenderableType]:
+    meta = view.response_meta or {}
+    named = (("tools", meta.get(LEFT_OUT_TOOLS)), ("items of the conversation", meta.get(LEFT_OUT_ITEMS)))
+    return [line(f"left out, {what}: {', '.join(types)}", "yellow") for what, types in named if types]
 
 
 def _title(object_id: str, state: str, why: str | None) -> Text:

@@ -5,20 +5,22 @@ like when it is whole (`items.py`), the response object around the items.
 
 An item is opened by the first delta of its kind and closed by the first of another. In OpenAI's words:
 output_item.added, content_part.added, the deltas, output_text.done, content_part.done, output_item.done.
+A call that has an item of its own kind (`typed`) is told when it is whole: only then is it known whether it can be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from proxy.dialects.responses.items import call_item, item_id, message_item, reasoning_item
+from proxy.dialects.responses.tools import Origin
 
 Body = dict[str, Any]
 Event = dict[str, Any]
-Kind = Literal["content", "reasoning", "call"]
+Kind = Literal["content", "reasoning", "call", "typed"]
 
-_PREFIX: Final = {"content": "msg", "reasoning": "rs", "call": "fc"}
+_PREFIX: Final = {"content": "msg", "reasoning": "rs", "call": "fc", "typed": "fc"}
 
 
 class _Open:
@@ -41,8 +43,9 @@ class _Open:
 class Events:
     """One response's events. Each method returns those that follow now, with their numbers."""
 
-    def __init__(self, response_id: str) -> None:
+    def __init__(self, response_id: str, origins: Mapping[str, Origin] | None = None) -> None:
         self.items: list[Body] = []  # that are whole
+        self._origins = origins or {}
         self._response_id = response_id
         self._number = 0
         self._open: _Open | None = None
@@ -92,16 +95,23 @@ class Events:
         function = part.get("function") or {}
         if self._open is None or self._open.index != index:
             call = {"id": part.get("id"), "function": {"name": function.get("name") or ""}}
-            yield from self._begin("call", call, index)
+            yield from self._begin(self._call_kind(call), call, index)
         open_ = self._open
         assert open_ is not None
         if function.get("arguments"):
             open_.texts.append(function["arguments"])
-            yield self._within("function_call_arguments.delta", delta=function["arguments"])
+            if open_.kind == "call":
+                yield self._within("function_call_arguments.delta", delta=function["arguments"])
+
+    def _call_kind(self, call: Body) -> Kind:
+        origin = self._origins.get(call["function"]["name"])
+        return "call" if origin is None or origin.type == "function" else "typed"
 
     def _begin(self, kind: Kind, call: Body | None = None, index: int | None = None) -> Iterator[Event]:
         yield from self._close()
         self._open = open_ = _Open(kind, item_id(_PREFIX[kind], self._response_id, len(self.items)), call, index)
+        if kind == "typed":
+            return
         yield self._item("added", self._whole(open_, "in_progress"))
         if kind == "content":
             part = {"annotations": [], "text": "", "type": "output_text", "logprobs": []}
@@ -120,11 +130,28 @@ class Events:
         elif open_.kind == "reasoning":
             yield self._within("reasoning_text.done", content_index=0, text=text)
             yield self._within("content_part.done", content_index=0, part=whole["content"][0])
-        else:
+        elif open_.kind == "call":
             yield self._within("function_call_arguments.done", arguments=text, name=whole["name"])
+        else:
+            yield from self._typed(whole, text)
         yield self._item("done", whole)
         self.items.append(whole)
         self._open = None
+
+    def _typed(self, whole: Body, arguments: str) -> Iterator[Event]:
+        """All of a call that is told when it is whole, up to its end."""
+        assert self._open is not None
+        self._open.id = whole["id"]
+        if whole["type"] == "custom_tool_call":
+            yield self._item("added", whole | {"input": "", "status": "in_progress"})
+            yield self._within("custom_tool_call_input.delta", delta=whole["input"])
+            yield self._within("custom_tool_call_input.done", input=whole["input"])
+        elif whole["type"] == "function_call":
+            yield self._item("added", whole | {"arguments": "", "status": "in_progress"})
+            yield self._within("function_call_arguments.delta", delta=arguments)
+            yield self._within("function_call_arguments.done", arguments=arguments, name=whole["name"])
+        else:
+            yield self._item("added", whole | {"status": "in_progress"})
 
     def _whole(self, open_: _Open, status: str) -> Body:
         text, at = open_.text(), len(self.items)
@@ -137,7 +164,7 @@ class Events:
         else:
             assert open_.call is not None
             function = open_.call["function"] | {"arguments": text}
-            item = call_item(open_.call | {"function": function}, self._response_id, at)
+            item = call_item(open_.call | {"function": function}, self._response_id, at, self._origins)
         return item | {"status": status}
 
     def _within(self, kind: str, **said: Any) -> Event:

@@ -139,7 +139,16 @@ def test_an_output_format_is_a_response_format() -> None:
         ({"output_config": {"format": "json"}}, "output_config.format"),
         ({"tools": {}}, "tools"),
         ({"tools": ["x"]}, "tools[0]"),
-        ({"tools": [FIND, {"type": "web_search_20250305", "name": "web_search"}]}, "tools[1].input_schema"),
+        ({"tools": [FIND, {"name": "mine"}]}, "tools[1].input_schema"),
+        ({"tools": [FIND, {"type": "telepathy_20260101", "name": "telepathy"}]}, "tools[1]"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
+        (
+            {
+                "tools": [FIND, {"type": "web_search_20250305", "name": "web_search"}],
+                "tool_choice": {"type": "tool", "name": "web_search"},
+            },
+            "tool_choice",
+        ),
         ({"tools": [FIND], "tool_choice": "auto"}, "tool_choice"),
         ({"tools": [FIND], "tool_choice": {"type": "tool"}}, "tool_choice.name"),
     ],
