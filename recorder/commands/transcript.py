@@ -39,7 +39,8 @@ def trajectory(
 
     `versions`: version id → name.
     """
-    shown: list[RenderableType] = [_trajectory_head(view, versions), _rewards(view, score), _feedback(view), Text()]
+    shown: list[RenderableType] = [_trajectory_head(view, versions), *_left_out(view.calls)]
+    shown += [_rewards(view, score), _feedback(view), Text()]
     by_id = {call.id: call for call in view.calls}
     sampled = {len(by_id[id_].messages): (by_id[id_], choice) for id_, choice in view.main_path if id_ in by_id}
     for index, message in enumerate(view.messages):
@@ -81,7 +82,7 @@ def call(view: CallView, versions: Mapping[str, str], *, full: bool = False) -> 
     shown: list[RenderableType] = [_title(view.id, view.state, view.superseded_by), line(" · ".join(about), "dim")]
     if view.error:
         shown.append(line(view.error, "red"))
-    shown += _left_out(view)
+    shown += _left_out([view])
     shown += [Text(), *(_message(message, None, full) for message in view.messages)]
     for choice in view.choices:
         if choice.message is not None:
@@ -89,10 +90,14 @@ def call(view: CallView, versions: Mapping[str, str], *, full: bool = False) -> 
     return Group(*shown)
 
 
-def _left_out(view: CallView) -> list[RenderableType]:
-    meta = view.response_meta or {}
-    named = (("tools", meta.get(LEFT_OUT_TOOLS)), ("items of the conversation", meta.get(LEFT_OUT_ITEMS)))
-    return [line(f"left out, {what}: {', '.join(types)}", "yellow") for what, types in named if types]
+def _left_out(calls: Sequence[CallView]) -> list[RenderableType]:
+    """What the client sent and the model did not get."""
+    shown: list[RenderableType] = []
+    for entry, what in ((LEFT_OUT_TOOLS, "tools"), (LEFT_OUT_ITEMS, "of the conversation")):
+        types = dict.fromkeys(type_ for call in calls for type_ in (call.response_meta or {}).get(entry, ()))
+        if types:
+            shown.append(line(f"left out, {what}: {', '.join(types)}", "yellow"))
+    return shown
 
 
 def _title(object_id: str, state: str, why: str | None) -> Text:

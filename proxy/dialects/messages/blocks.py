@@ -44,6 +44,19 @@ def messages_of(system: object, messages: list[Any], left_out: table.LeftOut | N
     return form
 
 
+def without_foreign(message: object) -> object:
+    """A message without the blocks that tell of tools that Anthropic's servers ran."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(content, list):
+        return message
+    return message | {"content": [block for block in content if not _is_foreign(block)]}
+
+
+def _is_foreign(block: object) -> bool:
+    kind = block.get("type") if isinstance(block, dict) else None
+    return isinstance(kind, str) and kind in table.FOREIGN["messages"]
+
+
 def blocks_of(message: Mapping[str, Any]) -> list[Body]:
     """A whole chat message as content blocks. An empty one is one empty text: strict clients take content[0]."""
     blocks: list[Body] = []
@@ -110,8 +123,8 @@ def _messages(message: object, where: str, left_out: table.LeftOut) -> Iterator[
     else:
         said: Body = {"role": role}
         blocks = list(enumerate(_blocks(content, f"{where}.content")))
-        shown = [(at, block) for at, block in blocks if block["type"] not in table.FOREIGN["messages"]]
-        left_out.items += [block["type"] for _, block in blocks if block["type"] in table.FOREIGN["messages"]]
+        shown = [(at, block) for at, block in blocks if not _is_foreign(block)]
+        left_out.items += [block["type"] for _, block in blocks if _is_foreign(block)]
         yield from _read_blocks(said, shown, f"{where}.content")
         if role != "user" or "content" in said:
             yield said

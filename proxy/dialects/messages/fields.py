@@ -6,10 +6,11 @@ sampling. The same fields that the engine's own `/v1/messages` would set. Refuse
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from proxy.dialects import engine_fields
-from proxy.dialects.messages.blocks import TOOL_CHANGES, messages_of
+from proxy.dialects.messages.blocks import TOOL_CHANGES, messages_of, without_foreign
 from proxy.dialects.tool_types import schemas, table
 from proxy.errors import BadRequest
 
@@ -53,10 +54,31 @@ def to_chat(fields: Body, left_out: table.LeftOut | None = None) -> Body:
         chat |= {"stream": fields["stream"], "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     tools = _tools(fields.get("tools"), messages, left_out)
     table.require_some(tools, left_out.tools)
+    if fields.get("mcp_servers"):
+        left_out.tools.append("mcp_servers")
     if tools:
         _check_demanded(fields, tools)
         chat |= {"tools": tools} | _tool_choice(fields.get("tool_choice"))
     return chat
+
+
+def countable(fields: Body) -> Body:
+    """A request to count tokens as the engine's own route reads it: tools with schemas, and nothing that is left out.
+
+    Raises BadRequest, as the request itself would.
+    """
+    tools, messages = fields.get("tools"), fields.get("messages")
+    if isinstance(tools, list) and not all(isinstance(t, dict) and "input_schema" in t for t in tools):
+        fields = fields | {"tools": [_with_schema(tool) for tool in _listed(tools, table.LeftOut())]}
+    if isinstance(messages, list):
+        fields = fields | {"messages": [without_foreign(message) for message in messages]}
+    return fields
+
+
+def _with_schema(tool: Body) -> Body:
+    function = tool["function"]
+    said = {name: value for name, value in function.items() if name != "parameters"}
+    return said | {"input_schema": function["parameters"]}
 
 
 def _stop(fields: Body) -> Body:
@@ -141,8 +163,7 @@ def _tools(tools: object, messages: list[Any], left_out: table.LeftOut) -> list[
     """The tools in force at the end of the conversation: those of the field, and what system messages changed."""
     if tools is not None and not isinstance(tools, list):
         raise BadRequest("the field 'tools' must be a list.", param="tools", code="invalid_type")
-    read = [_tool(tool, f"tools[{at}]", left_out) for at, tool in enumerate(tools or ())]
-    listed = [tool for tool in read if tool is not None]
+    listed = _listed(tools or (), left_out)
     changes = list(_changes(messages))
     if not changes:
         return listed
@@ -152,6 +173,11 @@ def _tools(tools: object, messages: list[Any], left_out: table.LeftOut) -> list[
         name = _changed(kind, change, in_force, where, left_out)
         removed = removed | {name} if kind == "tool_removal" else removed - {name}
     return [tool for name, tool in in_force.items() if name not in removed]
+
+
+def _listed(tools: Sequence[object], left_out: table.LeftOut) -> list[Body]:
+    read = [_tool(tool, f"tools[{at}]", left_out) for at, tool in enumerate(tools)]
+    return [tool for tool in read if tool is not None]
 
 
 def _changes(messages: list[Any]) -> list[tuple[str, Body, str]]:
