@@ -117,8 +117,7 @@ def _meta(call: CallView) -> Body:
 def _fields(call: CallView) -> Body:
     says = _meta(call).get("instructions")
     instructions = None if says is None else _text(call.messages[0].get("content")) if says else ""
-    outline = _meta(call).get("tools") or ([] if "loaded" in _meta(call) else None)
-    return fields.fields_of(call.rest, call.tools, call.response_format, instructions, outline)
+    return fields.fields_of(call.rest, call.tools, call.response_format, instructions, _meta(call).get("tools"))
 
 
 def _text(content: object) -> str:

@@ -286,7 +286,7 @@ class ResponsesAnswer(ChatRecord):
             said["instructions"] = bool(self.head.fields["instructions"])
         if (limit := self._limit()) != self.head.fields.get("max_output_tokens"):
             said["max_output_tokens"] = limit
-        if not tools.plain(self._tools.outline):
+        if self._tools.loaded or not tools.plain(self._tools.outline):
             said["tools"] = self._tools.outline
         if self._tools.loaded:
             said["loaded"] = self._tools.loaded

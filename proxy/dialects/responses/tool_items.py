@@ -93,7 +93,7 @@ def call_of(item: Item, where: str) -> Body:
         except (KeyError, TypeError, AttributeError) as e:
             raise _wrong(where, f"a {type_} without what it must have") from e
         name = _name(item, where) if tool == "custom" else tool
-        arguments = json.dumps(meant)
+        arguments = meant if isinstance(meant, str) else json.dumps(meant)
     return {
         "id": _text(item, "call_id", where),
         "type": "function",

@@ -193,10 +193,11 @@ def _restored(tool: Body, by_name: Mapping[str, Body]) -> Body:
 
 
 def _function_restored(tool: Body, namespace: str | None, about: str, by_name: Mapping[str, Body]) -> Body:
-    if not _is_cut(tool):
+    function = by_name.get(named(namespace, tool["name"])) if _is_cut(tool) else None
+    if function is None:  # whole as it is; or what was recorded had its name taken out
         return tool
-    restored = {"type": "function", **by_name[named(namespace, tool["name"])], "name": tool["name"]}
-    if about:
+    restored = {"type": "function", **function, "name": tool["name"]}
+    if about and restored.get("description"):
         restored["description"] = restored["description"].removeprefix(about)
         if not restored["description"]:
             del restored["description"]
