@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.dialects.responses import fields, items
+from proxy.dialects.responses import fields, items, tools
 from proxy.dialects.responses.dialect import Earlier
 from proxy.dialects.responses.object import META, Head, Status, response_object, status_of
 from proxy.errors import BadRequest, Missing
@@ -62,7 +62,8 @@ class History:
             )
         messages = await answered.with_reasoning(self.store, found.call)
         last = [found.choice.message] if found.choice.message is not None else []
-        return Earlier([*_without_instructions(found.call, messages), *last], _output(found))
+        loaded = tools.declared(_meta(found.call).get("loaded", ()), found.call.tools or ())
+        return Earlier([*_without_instructions(found.call, messages), *last], _output(found), loaded)
 
     async def response(self, response_id: str, whose: Whose) -> Body:
         """The response object as the client was given it. Raises Missing."""
@@ -72,7 +73,7 @@ class History:
         """What the model read for an answer, but for the instructions, as items in order. Raises Missing."""
         found = await self._find(response_id, "response_id", whose)
         messages = await answered.with_reasoning(self.store, found.call)
-        return items.input_items(_without_instructions(found.call, messages), response_id)
+        return items.input_items(_without_instructions(found.call, messages), response_id, _origins(_meta(found.call)))
 
     async def delete(self, response_id: str) -> None:
         """Forget an answer's id: it is not shown, and not gone on from; what was recorded stays. Raises Missing."""
@@ -117,7 +118,7 @@ def _meta(call: CallView) -> Body:
 def _fields(call: CallView) -> Body:
     says = _meta(call).get("instructions")
     instructions = None if says is None else _text(call.messages[0].get("content")) if says else ""
-    return fields.fields_of(call.rest, call.tools, call.response_format, instructions)
+    return fields.fields_of(call.rest, call.tools, call.response_format, instructions, _meta(call).get("tools"))
 
 
 def _text(content: object) -> str:
@@ -145,4 +146,9 @@ def _items(meta: Body, message: Message | None, *, streamed: bool) -> list[Body]
         return list(meta["items"])
     if message is not None and meta.get("reasoning_hidden"):
         message = {name: value for name, value in message.items() if name != "reasoning"}
-    return items.output_items(message, meta["id"], meta.get("logprobs"), streamed=streamed)
+    return items.output_items(message, meta["id"], meta.get("logprobs"), streamed=streamed, origins=_origins(meta))
+
+
+def _origins(meta: Body) -> dict[str, tools.Origin]:
+    """Which tool of the client each function was that the model had."""
+    return tools.origins_of([*meta.get("tools", ()), *meta.get("loaded", ())])

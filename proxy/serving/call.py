@@ -24,7 +24,8 @@ from proxy.serving.continuity import Continued, Continuity
 from proxy.settings.sections import ProxySettings
 from proxy.versions.in_service import InService, Route, Target
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Attribution, Turn
+from recorder.content.extras import LEFT_OUT_ITEMS, LEFT_OUT_TOOLS
+from recorder.content.turns import Attribution, Request, Turn
 from recorder.ids import new_id
 from recorder.settings import RecorderSettings
 from recorder.states import CallState
@@ -64,6 +65,8 @@ class Call:
             raw.append((b"x-hone-version", self.route.version.name.encode()))
         if self.provider is not None and self.fell_back is not None:
             raw.append((b"x-hone-fallback", self.provider.name.encode()))
+        if left_out := self.reading.request.left_out_tools:
+            raw.append((b"x-hone-left-out-tools", ", ".join(dict.fromkeys(left_out)).encode()))
         return raw
 
     def served_by(self) -> str:
@@ -100,11 +103,18 @@ class Call:
 
     def _meta(self, sampled: Sampled) -> Mapping[str, Any] | None:
         """What is recorded of an answer beside its choices; of a provider's, who it was and whether it stood in."""
+        said = {**(sampled.response_meta or {}), **left_out(self.reading.request)}
         if self.provider is None:
             continued = self.continued.meta(sampled.prompt_token_ids) if self.continued is not None else {}
-            return {**(sampled.response_meta or {}), **continued} or None
+            return {**said, **continued} or None
         stood_in = {"fallback": True, "fallback_reason": self.fell_back} if self.fell_back is not None else {}
-        return {**(sampled.response_meta or {}), **self.provided, **stood_in}
+        return {**said, **self.provided, **stood_in}
+
+
+def left_out(request: Request) -> dict[str, list[str]]:
+    """What is recorded of what the model did not get: the types of tools, and of what told of their work."""
+    named = {LEFT_OUT_TOOLS: request.left_out_tools, LEFT_OUT_ITEMS: request.left_out_items}
+    return {name: list(dict.fromkeys(types)) for name, types in named.items() if types}
 
 
 @dataclass(frozen=True, slots=True)

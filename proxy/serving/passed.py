@@ -18,6 +18,7 @@ from proxy.admission.auth import Caller
 from proxy.admission.replies import no_route, say, send_json
 from proxy.dialects import engine_fields, format_of
 from proxy.dialects.base import Rules
+from proxy.dialects.messages.fields import countable
 from proxy.engine.client import Client, Reply
 from proxy.errors import (
     BadGateway,
@@ -36,10 +37,11 @@ from proxy.serving.refusals import engine_said, stopping, unknown_model
 from proxy.settings.sections import ProxySettings
 from proxy.versions.in_service import InService, Route, Target
 
+_COUNTED: Final = "/v1/messages/count_tokens"
 # Route → its method. These generate nothing that could be trained on.
 PASSED: Final[Mapping[str, str]] = {
     "/v1/embeddings": "POST",
-    "/v1/messages/count_tokens": "POST",
+    _COUNTED: "POST",
     "/tokenize": "POST",
     "/detokenize": "POST",
     "/version": "GET",
@@ -105,7 +107,7 @@ class ModelRoutes:
             raise WrongMethod(f"{method} {path} is not served: use {PASSED.get(path, 'POST')}.")
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
-        fields = await self._read(scope, receive)
+        fields = await self._read(scope, receive, path)
         target = self._target(fields, scope["hone.caller"])
         route = self.versions.route(target.alias, None, target.version)
         body = engine_fields.dump(fields | {"model": route.engine_model}) if scope["method"] == "POST" else None
@@ -119,7 +121,7 @@ class ModelRoutes:
         if answer is not None:
             await send_json(send, answer)
 
-    async def _read(self, scope: Scope, receive: Receive) -> dict[str, Any]:
+    async def _read(self, scope: Scope, receive: Receive, path: str) -> dict[str, Any]:
         if scope["method"] != "POST":
             return {}
         fields = engine_fields.load(await read_body(scope["hone.headers"], receive, self.settings.max_body_bytes))
@@ -131,7 +133,7 @@ class ModelRoutes:
                 engine_fields.check_media(fields.get(name), rules, name)
         except RecursionError as e:
             raise engine_fields.too_deep() from e
-        return fields
+        return countable(fields) if path == _COUNTED else fields
 
     def _target(self, fields: dict[str, Any], caller: Caller) -> Target:
         """The model that is asked for; with one alias alone it may be left out."""

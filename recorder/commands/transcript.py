@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from recorder.commands.terminal import clean, coloured, line, number, table, when
+from recorder.content.extras import LEFT_OUT_ITEMS, LEFT_OUT_TOOLS
 
 if TYPE_CHECKING:
     from recorder.content.turns import Message
@@ -38,7 +39,8 @@ def trajectory(
 
     `versions`: version id → name.
     """
-    shown: list[RenderableType] = [_trajectory_head(view, versions), _rewards(view, score), _feedback(view), Text()]
+    shown: list[RenderableType] = [_trajectory_head(view, versions), *_left_out(view.calls)]
+    shown += [_rewards(view, score), _feedback(view), Text()]
     by_id = {call.id: call for call in view.calls}
     sampled = {len(by_id[id_].messages): (by_id[id_], choice) for id_, choice in view.main_path if id_ in by_id}
     for index, message in enumerate(view.messages):
@@ -80,11 +82,22 @@ def call(view: CallView, versions: Mapping[str, str], *, full: bool = False) -> 
     shown: list[RenderableType] = [_title(view.id, view.state, view.superseded_by), line(" · ".join(about), "dim")]
     if view.error:
         shown.append(line(view.error, "red"))
+    shown += _left_out([view])
     shown += [Text(), *(_message(message, None, full) for message in view.messages)]
     for choice in view.choices:
         if choice.message is not None:
             shown.append(_message(choice.message, _choice_note(choice), full))
     return Group(*shown)
+
+
+def _left_out(calls: Sequence[CallView]) -> list[RenderableType]:
+    """What the client sent and the model did not get."""
+    shown: list[RenderableType] = []
+    for entry, what in ((LEFT_OUT_TOOLS, "tools"), (LEFT_OUT_ITEMS, "of the conversation")):
+        types = dict.fromkeys(type_ for call in calls for type_ in (call.response_meta or {}).get(entry, ()))
+        if types:
+            shown.append(line(f"left out, {what}: {', '.join(types)}", "yellow"))
+    return shown
 
 
 def _title(object_id: str, state: str, why: str | None) -> Text:

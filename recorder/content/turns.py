@@ -139,6 +139,8 @@ class Request:
     sampling: Sampling
     retry_count: int = 0
     previous_response_id: str | None = None  # the answer of ours that it says it goes on from
+    left_out_tools: tuple[str, ...] = ()  # types of tools that it declared and the model did not get
+    left_out_items: tuple[str, ...] = ()  # types of what its conversation tells and the model was not shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,15 @@ from proxy.dialects.messages.blocks import blocks_of, stop_of, usage_of
 from proxy.dialects.messages.events import Events
 from proxy.dialects.messages.fields import to_chat
 from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
+from proxy.dialects.tool_types.table import LeftOut
 from proxy.errors import CallerError
 from proxy.http import sse
 from recorder.content.turns import SampledChoice
 
 Body = dict[str, Any]
 
-_TRANSLATED: Final = frozenset({"system", "messages", "tools"})  # recorded in the chat form, not in the rest
+# Recorded in the chat form, not in the rest; servers' addresses come with tokens, and are not used here.
+_APART: Final = frozenset({"system", "messages", "tools", "mcp_servers"})
 _ERRORS: Final[Mapping[int, str]] = {
     401: "authentication_error",
     403: "permission_error",
@@ -50,14 +52,16 @@ class MessagesDialect:
         fields = engine_fields.load(body)
         engine_fields.refuse(fields)
         engine_fields.check_bounds(fields)
+        left_out = LeftOut()
         try:
             _check_media(fields, rules)
-            chat = to_chat(fields)
+            chat = to_chat(fields, left_out)
             chat_fields.check(chat, rules)
         except RecursionError as e:
             raise engine_fields.too_deep() from e
-        rest = {name: value for name, value in fields.items() if name not in _TRANSLATED}
+        rest = {name: value for name, value in fields.items() if name not in _APART}
         request = chat_fields.request_of(chat, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
+        request = replace(request, left_out_tools=tuple(left_out.tools), left_out_items=tuple(left_out.items))
         return MessagesReading(request, chat, rules)
 
     def error_body(self, error: CallerError) -> bytes:

@@ -174,6 +174,15 @@ def test_a_call_shows_prompt_choices_and_error() -> None:
         assert part in text
 
 
+def test_what_the_model_did_not_get_is_told_of_a_call_and_of_its_run() -> None:
+    meta = {"left_out_tools": ["web_search"], "left_out_items": ["web_search_call"]}
+    view = call(1, [ASKED], ANSWERED, response_meta=meta)
+    for shown in (transcript.call(view, {}), transcript.trajectory(trajectory(calls=[view, view]), None, {})):
+        text = printed(shown)
+        assert "left out, tools: web_search\n" in text
+        assert "left out, of the conversation: web_search_call" in text
+
+
 def test_long_messages_are_cut_unless_asked_for_whole() -> None:
     long = {"role": "tool", "content": "x" * 10_000 + "END"}
     view = trajectory(messages=[long], main_path=[])
