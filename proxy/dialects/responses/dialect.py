@@ -22,6 +22,7 @@ import orjson
 from proxy.dialects import chat_fields, engine_fields
 from proxy.dialects.base import Rules, Sampled
 from proxy.dialects.chat import ChatDialect
+from proxy.dialects.chat_fields import AskedAsChat
 from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
 from proxy.dialects.responses import fields as responses_fields
 from proxy.dialects.responses import items as responses_input
@@ -65,7 +66,7 @@ class ResponsesDialect:
         return _bytes([event])
 
 
-class ResponsesReading:
+class ResponsesReading(AskedAsChat):
     """One request as it was read."""
 
     def __init__(self, fields: Body, body: bytes, headers: Mapping[bytes, bytes], rules: Rules) -> None:
@@ -73,7 +74,8 @@ class ResponsesReading:
         self._body = body
         self._headers = headers
         self._rules = rules
-        self._chat: Body = {}
+        self._asked: Body = {}
+        self.replaced: Mapping[str, float] = {}
         self.request: Request
         self.previous: str | None = fields.get("previous_response_id") or None
         named = [responses_input.answer_of(id_) for id_ in responses_input.referenced(fields["input"])]
@@ -99,11 +101,11 @@ class ResponsesReading:
             *before,
             *responses_input.messages_of(items, self._rules),
         ]
-        self._chat = responses_fields.chat_fields(fields, messages)
-        chat_fields.check(self._chat, self._rules)
+        self._asked = responses_fields.chat_fields(fields, messages)
+        chat_fields.check(self._asked, self._rules)
         rest = responses_fields.rest_of(fields)
         request = chat_fields.request_of(
-            self._chat,
+            self._asked,
             rest,
             self._body,
             self._headers,
@@ -112,15 +114,6 @@ class ResponsesReading:
             endpoint=ResponsesDialect.path,
         )
         self.request = replace(request, previous_response_id=self.previous)
-
-    @property
-    def chat(self) -> Body:
-        """The request in the fields of chat completions."""
-        return self._chat
-
-    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
-        """The body for the engine."""
-        return engine_fields.dump(chat_fields.for_engine(self._chat, engine_model, self._rules, prompt_ids))
 
     def answer(self) -> ResponsesAnswer:
         """An empty answer."""
