@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from proxy.dialects import engine_fields
+from proxy.dialects import engine_fields, forcing
+from proxy.dialects.asked import Asked
 from proxy.dialects.base import Rules
 from proxy.errors import BadRequest
 from recorder.content.turns import Request
@@ -20,19 +21,20 @@ Body = dict[str, Any]
 BLOBS = frozenset({"messages", "tools", "response_format"})  # recorded apart from the rest of the body
 
 
-class AskedAsChat:
+class AskedAsChat(Asked):
     """A request as it was read, for which the engine is asked in chat's fields. What it answers is each dialect's."""
 
-    __slots__ = ("_rules", "chat", "request")
+    __slots__ = ()
 
-    def __init__(self, request: Request, chat: Body, rules: Rules) -> None:
-        self.request = request
-        self.chat = chat
-        self._rules = rules
+    @property
+    def chat(self) -> Body:
+        """The request in the fields of chat completions."""
+        return self._asked
 
     def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
         """The body for the engine."""
-        return engine_fields.dump(for_engine(self.chat, engine_model, self._rules, prompt_ids))
+        fields = {**self._asked, **self.replaced}
+        return engine_fields.dump(for_engine(fields, engine_model, self._rules, prompt_ids))
 
 
 def request_of(
@@ -50,7 +52,7 @@ def request_of(
         response_format=fields.get("response_format"),
         rest=rest,
         body_hash=blake2b(body, digest_size=16).digest(),
-        sampling=engine_fields.sampling(fields, rules, forced(fields, rules)),
+        sampling=engine_fields.sampling(fields, rules, forcing.forced(fields, rules)),
         retry_count=int(retries[:4]) if retries.isdigit() else 0,
     )
 
@@ -61,7 +63,7 @@ def for_engine(fields: Body, engine_model: str, rules: Rules, prompt_ids: Sequen
     `prompt_ids` are the prompt in place of what the template makes of the messages; tools and answers are parsed the
     same.
     """
-    body = dict(fields)
+    body = {**fields, **forcing.plain(fields, rules)}
     engine_fields.add_neutral(body, rules)
     body["model"] = engine_model
     body["return_token_ids"] = True
@@ -69,8 +71,6 @@ def for_engine(fields: Body, engine_model: str, rules: Rules, prompt_ids: Sequen
     body["logprobs"] = True
     body["include_reasoning"] = True  # without it the engine hides ids and logprobs; the answer hides it instead
     engine_fields.ask_usage(body)
-    if rules.strict_tools == "plain" and body.get("tools"):
-        body["tools"] = [_unforced(tool) for tool in body["tools"]]
     if prompt_ids is not None:
         body["kv_transfer_params"] = {"prompt_token_ids": prompt_ids}
     return body
@@ -108,28 +108,3 @@ def _are_tool_calls(calls: object) -> bool:
     return isinstance(calls, list) and all(
         isinstance(call, dict) and isinstance(call.get("function", {}), dict) for call in calls
     )
-
-
-def forced(fields: Body, rules: Rules) -> tuple[str, ...]:
-    """What of tools and formats lets the engine's grammar pick tokens, where plain sampling would not."""
-    bends = []
-    choice = fields.get("tool_choice")
-    if isinstance(choice, dict) or choice == "required":
-        bends.append("tool_choice")
-    elif choice != "none" and rules.strict_tools == "engine" and any(map(_is_strict, fields.get("tools") or ())):
-        bends.append("strict_tools")
-    form = fields.get("response_format")
-    if form and form.get("type") != "text":
-        bends.append("response_format")
-    return tuple(bends)
-
-
-def _is_strict(tool: Body) -> bool:
-    function = tool.get("function")
-    return isinstance(function, dict) and function.get("strict") is True
-
-
-def _unforced(tool: Body) -> Body:
-    if not _is_strict(tool):
-        return tool
-    return {**tool, "function": {k: v for k, v in tool["function"].items() if k != "strict"}}

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 import orjson
 
 from proxy.dialects import chat_fields, engine_fields
+from proxy.dialects.asked import Asked
 from proxy.dialects.base import Rules
 from proxy.dialects.openai_errors import OpenAIErrors
 from proxy.dialects.stripped import StrippedAnswer
@@ -87,16 +88,14 @@ def _is_id(token: object) -> bool:
     return isinstance(token, int) and not isinstance(token, bool) and 0 <= token < 2**31
 
 
-class CompletionsReading:
+class CompletionsReading(Asked):
     """One request as it was read."""
 
-    __slots__ = ("_fields", "_rules", "prompt", "request")
+    __slots__ = ("prompt",)
 
     def __init__(self, request: Request, fields: Body, prompt: Prompt, rules: Rules) -> None:
-        self.request = request
+        super().__init__(request, fields, rules)
         self.prompt = prompt
-        self._fields = fields
-        self._rules = rules
 
     @property
     def chat(self) -> None:
@@ -105,7 +104,7 @@ class CompletionsReading:
 
     def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
         """The body for the engine; `prompt_ids` are never given, since the caller gave its prompt."""
-        body = dict(self._fields)
+        body = {**self._asked, **self.replaced}
         engine_fields.add_neutral(body, self._rules)
         body |= {"model": engine_model, "return_token_ids": True, "logprobs": body.get("logprobs") or 0}
         engine_fields.ask_usage(body)
@@ -113,7 +112,7 @@ class CompletionsReading:
 
     def answer(self) -> CompletionsAnswer:
         """An empty answer."""
-        return CompletionsAnswer(self._fields, self.request)
+        return CompletionsAnswer(self._asked, self.request)
 
 
 class CompletionsAnswer(StrippedAnswer):

@@ -75,6 +75,7 @@ class Deps:
     background: Sequence[Callable[[], AbstractAsyncContextManager[Any]]] = ()  # runs while the app does
     mcp: Mapping[str, McpServerSettings] = field(default_factory=dict)
     fallbacks: Mapping[str, str] = field(default_factory=dict)  # alias → the model of [[proxy.models]] in its place
+    overrides: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # alias → sampling values for a client's
     reasoning_parser: str | None = None  # the engine's
 
 
@@ -99,6 +100,7 @@ class HoneApp(Gate):
             providers=self._providers,
             metrics=self.metrics,
             continuity=_continuity(deps, self._client),
+            overrides=deps.overrides,
         )
         self._gateway = _gateway(deps, parts) if deps.mcp else None
         hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)

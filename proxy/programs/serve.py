@@ -55,6 +55,7 @@ async def run(settings: HoneSettings) -> None:
                 versions=versions,
                 background=(controller.running,) if aliases else (),  # without an alias there is no engine
                 fallbacks=settings.fallbacks(),
+                overrides=settings.overrides(),
                 reasoning_parser=settings.engine.reasoning_parser,
                 mcp=settings.mcp,
             )

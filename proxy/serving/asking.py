@@ -147,6 +147,7 @@ class Asking:
         provider = call.provider
         assert provider is not None
         call.provided = provider.meta()
+        call.reading.as_asked()
         try:
             reply = await provider.send(call.reading.engine_body(provider.model), call.reading.request)
         except CallerError as e:

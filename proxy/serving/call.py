@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from proxy.admission.address import Stated
 from proxy.admission.auth import Caller
@@ -29,6 +29,9 @@ from recorder.content.turns import Attribution, Request, Turn
 from recorder.ids import new_id
 from recorder.settings import RecorderSettings
 from recorder.states import CallState
+
+PLAINLY: Final = "offered_plainly"  # in a call's `response_meta`: what the engine was not held to
+REPLACED: Final = "sampling_override"  # … and the sampling values that it was given in place of the client's
 
 
 @dataclass(slots=True)
@@ -67,6 +70,11 @@ class Call:
             raw.append((b"x-hone-fallback", self.provider.name.encode()))
         if left_out := self.reading.request.left_out_tools:
             raw.append((b"x-hone-left-out-tools", ", ".join(dict.fromkeys(left_out)).encode()))
+        if self.reading.plainly:
+            raw.append((b"x-hone-plainly", ", ".join(self.reading.plainly).encode()))
+        if self.reading.replaced:
+            told = ", ".join(f"{name}={value:g}" for name, value in self.reading.replaced.items())
+            raw.append((b"x-hone-sampling", told.encode()))
         return raw
 
     def served_by(self) -> str:
@@ -106,9 +114,15 @@ class Call:
         said = {**(sampled.response_meta or {}), **left_out(self.reading.request)}
         if self.provider is None:
             continued = self.continued.meta(sampled.prompt_token_ids) if self.continued is not None else {}
-            return {**said, **continued} or None
+            return {**said, **continued, **self._freed()} or None
         stood_in = {"fallback": True, "fallback_reason": self.fell_back} if self.fell_back is not None else {}
         return {**said, **self.provided, **stood_in}
+
+    def _freed(self) -> dict[str, Any]:
+        """Where the engine was asked something else than the client did, so that the turn can be learned from."""
+        plainly, replaced = self.reading.plainly, self.reading.replaced
+        told: dict[str, Any] = {PLAINLY: list(plainly)} if plainly else {}
+        return told | ({REPLACED: dict(replaced)} if replaced else {})
 
 
 def left_out(request: Request) -> dict[str, list[str]]:
@@ -130,3 +144,4 @@ class Parts:
     providers: Providers
     metrics: Metrics
     continuity: Continuity | None = None
+    overrides: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # alias → sampling values

@@ -37,7 +37,7 @@ from proxy.serving.call import Call, Parts
 from proxy.serving.refusals import no_engine, stopping, unknown_model
 from proxy.versions.in_service import Target
 from recorder.errors import StoreError
-from recorder.states import CallState
+from recorder.states import CallState, Purpose
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,10 @@ class Calls:
         self._project_id = parts.project_id
         self._settings = parts.settings
         settings = parts.settings
-        self._rules = Rules(settings.defaults, frozenset(settings.allowed_media_hosts), settings.strict_tools)
+        self._rules = Rules(
+            settings.defaults, frozenset(settings.allowed_media_hosts), settings.strict_tools, settings.forced_tools
+        )
+        self._overrides = parts.overrides
         self._commit_timeout_s = parts.recorder_settings.commit_timeout_s
         self._refuse = parts.recorder_settings.on_failure == "refuse"
         self._recorder = parts.recorder
@@ -71,6 +74,7 @@ class Calls:
         try:
             call = await self._read(scope, receive)
             await self._place(call)
+            self._override(call)
         except CallerError as e:
             await self._say(send, e)
         except ClientGone:
@@ -125,6 +129,14 @@ class Calls:
                 raise refused from e
             if call.target is not None:
                 self._asking.find_engine(call)
+
+    def _override(self, call: Call) -> None:
+        """Give a call that may be trained on the alias's sampling values in place of its own."""
+        attribution = call.attribution
+        if call.target is None or attribution is None or attribution.trajectory.purpose is not Purpose.TRAIN:
+            return
+        if values := self._overrides.get(call.target.alias.name):
+            call.reading.override(values)
 
     # --- asking
 

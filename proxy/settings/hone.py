@@ -102,6 +102,11 @@ class HoneSettings(BaseSettings):
         """The names that agents may ask for."""
         return [*self.declared_aliases(), *(model.name for model in self.proxy.models)]
 
+    def overrides(self) -> dict[str, dict[str, float]]:
+        """The sampling values that stand in for a client's, by the alias's name."""
+        found = {name: alias.sampling.override.values() for name, alias in self.aliases.items()}
+        return {name: values for name, values in found.items() if values}
+
     def fallbacks(self) -> dict[str, str]:
         """The model that answers for an alias while no engine can, by the alias's name."""
         return {name: alias.fallback for name, alias in self.aliases.items() if alias.fallback is not None}

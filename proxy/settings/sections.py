@@ -18,6 +18,17 @@ OWN_PARAMS = frozenset(
 )
 
 
+MIN_TEMPERATURE = 0.1  # of a call that is trained on, as `recorder.content.trainable` has it
+_NEUTRAL = {
+    "top_p": 1,
+    "top_k": 0,
+    "min_p": 0,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "repetition_penalty": 1,
+}
+
+
 class ModelSettings(BaseModel):
     """A model of another provider, reached through LiteLLM: a table of `[[proxy.models]]`. Recorded as text."""
 
@@ -72,6 +83,11 @@ class ProxySettings(BaseModel):
     """What `strict: true` of a tool becomes. `engine`: the engine's grammar holds the model to the tool's schema, and
     the turn is not trained on, since its logprobs are not those of free sampling. `plain`: the tool is offered without
     it, so that agents whose SDK marks every tool strict (OpenAI's Agents SDK does) are learned from."""
+    forced_tools: Literal["engine", "plain"] = "engine"
+    """What a tool choice that demands a tool (`required`, or one by its name) becomes. `engine`: the grammar forces a
+    call, and the turn is not trained on. `plain`: the engine is offered the tools with tool choice `auto`, so that
+    agents which always demand one (smolagents does) are learned from; a turn may then answer in words. The call and the
+    header `x-hone-plainly` tell it."""
     unrecorded: bool = False
     """Whether a generating route that is not recorded yet is passed through instead of answered with 501."""
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
@@ -183,6 +199,58 @@ def base_name(engine: EngineSettings) -> str | None:
     return Path(engine.base).name
 
 
+class SamplingOverride(BaseModel):
+    """Sampling values that the engine is given in place of a client's. What is not named stays the client's."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    temperature: float | None = Field(None, le=2)
+    """0.1 or more: below it a call is not trained on."""
+    top_p: float | None = None
+    """Only 1."""
+    top_k: int | None = None
+    """Only 0."""
+    min_p: float | None = None
+    """Only 0."""
+    presence_penalty: float | None = None
+    """Only 0."""
+    frequency_penalty: float | None = None
+    """Only 0."""
+    repetition_penalty: float | None = None
+    """Only 1."""
+
+    def values(self) -> dict[str, float]:
+        """What is replaced, by the field's name."""
+        return self.model_dump(exclude_none=True)
+
+    @model_validator(mode="after")
+    def _trainable(self) -> SamplingOverride:
+        if self.temperature is not None and self.temperature < MIN_TEMPERATURE:
+            raise ValueError(
+                f"temperature {self.temperature:g} is below {MIN_TEMPERATURE:g}: sampling is then nearly greedy, its "
+                "logprobs say nothing of the choice that was made, and no such call is trained on. Give 0.1 or more"
+            )
+        for name, neutral in _NEUTRAL.items():
+            value = getattr(self, name)
+            if value is not None and value != neutral:
+                raise ValueError(
+                    f"{name} {value:g} bends what is sampled away from what the logprobs say, and no such call is "
+                    f"trained on. Give {neutral}, or leave it out"
+                )
+        return self
+
+
+class SamplingSettings(BaseModel):
+    """How calls of an alias are sampled: `[aliases.<name>.sampling]`."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    override: SamplingOverride = SamplingOverride()
+    """Sampling values for calls with purpose `train`, in place of the client's: `{temperature = 0.7, top_p = 1}` lets
+    an agent be learned from that samples greedily. The record keeps what the client asked; the call and the header
+    `x-hone-sampling` tell what was sent instead."""
+
+
 class AliasSettings(BaseModel):
     """A name that agents ask for, and how its new versions come into service."""
 
@@ -197,5 +265,7 @@ class AliasSettings(BaseModel):
     `hone promote`."""
     fallback: str | None = None
     """A model of `[[proxy.models]]` that answers while no engine can. Such calls are recorded as text, and marked."""
+    sampling: SamplingSettings = SamplingSettings()
+    """How its calls are sampled."""
     recipe: dict[str, Any] = {}
     """Free-form notes kept with the alias and shown with its versions."""

@@ -20,7 +20,7 @@ from recorder.content.turns import ANYBODY, Message, Parent, Request, Trajectory
 from recorder.ids import new_id
 from recorder.lineage import likeness, lookup, match, sessions
 from recorder.lineage.lookup import Issued
-from recorder.lineage.match import has_past
+from recorder.lineage.match import Told, has_past
 from recorder.lineage.sessions import Asked
 from recorder.states import Confidence, TrajectoryState
 from recorder.store.lanes import Lane
@@ -97,8 +97,8 @@ class Finder:
         if not has_past(messages):
             return NOTHING_FOUND
         messages = self._redaction.messages(messages)
-        ends = match.last_answers(messages, await self._ends(project_id, messages))
-        return await self._by_lineage(project_id, ends, names, traces, whose)
+        told = await self._told(project_id, messages)
+        return await self._by_lineage(project_id, told, names, traces, whose)
 
     async def in_session(
         self,
@@ -119,7 +119,8 @@ class Finder:
         key = await self._key_of(project_id)
         tools = canonical.content_id(key, canonical.dumps(request.tools)) if request.tools else None
         ends = await self._ends(project_id, messages) if has_past(messages) else []
-        asked = Asked(project_id, session, group, messages, ends, tools, sub_agent, whose)
+        told = await self._told(project_id, messages) if ends else []
+        asked = Asked(project_id, session, group, messages, ends, told, tools, sub_agent, whose)
         claimed = self._memory.claimed
         seat = await self._lane.read(lambda ex: sessions.seat(ex, asked, claimed))
         if seat is None:
@@ -172,6 +173,10 @@ class Finder:
         parent = await self._leaf_in(trajectory.id, await self._ends(project_id, messages))
         if parent is not None:
             return parent
+        told = await self._told(project_id, messages)
+        retold = await self._lane.read(lambda ex: lookup.retold_in(ex, project_id, told, [trajectory.id], ANYBODY))
+        if (best := match.decide(retold).match) is not None:
+            return Parent(best.call_id, best.choice)
         issued = await self._stand_for(project_id, match.issued_in(messages))
         parent = next((i.choice for i in issued if i.trajectory_id == trajectory.id), None)
         if parent is not None:
@@ -222,15 +227,17 @@ class Finder:
         issued = await self._stand_for(project_id, match.issued_in(messages), whose)
         if len({i.trajectory_id for i in issued}) != 1:
             return None  # none that is ours, or of several runs: proves nothing
+        if not match.has_tool_calls(messages) and await self._is_sampled(project_id, messages, whose):
+            return None  # a text of ours, word by word: whose it is, its history tells, and not what it speaks of
         home = issued[0].trajectory_id
         parent = await self._leaf_in(home, ends) or issued[0].choice
         confidence = Confidence.HINT if any(i.hinted for i in issued) else Confidence.EXACT
         return Found("tool_call_id", confidence, parent, await self._going_on(home, whose))
 
     async def _by_lineage(
-        self, project_id: str, ends: Sequence[bytes], names: Mapping[str, str], traces: Iterable[str], whose: Whose
+        self, project_id: str, told: Sequence[Told], names: Mapping[str, str], traces: Iterable[str], whose: Whose
     ) -> Found:
-        deepest = await self._lane.read(lambda ex: lookup.deepest_sampled(ex, project_id, ends, whose))
+        deepest = await self._lane.read(lambda ex: lookup.sampled_before(ex, project_id, told, whose))
         claimed = self._memory.claimed
         matches = [replace(m, continued=m.continued or Parent(m.call_id, m.choice) in claimed) for m in deepest]
         named = [m for m in matches if m.session in names]
@@ -253,6 +260,13 @@ class Finder:
 
     async def _ends(self, project_id: str, messages: Sequence[Message]) -> list[bytes]:
         return match.assistant_ends(messages, self._memory.chain(await self._key_of(project_id), messages))
+
+    async def _told(self, project_id: str, messages: Sequence[Message]) -> list[Told]:
+        return match.last_told(messages, self._memory.known_chain(await self._key_of(project_id), messages))
+
+    async def _is_sampled(self, project_id: str, messages: Sequence[Message], whose: Whose) -> bool:
+        nodes = [turn.node for turn in await self._told(project_id, messages)]
+        return bool(await self._lane.read(lambda ex: lookup.deepest_sampled(ex, project_id, nodes, whose)))
 
     async def _stand_for(self, project_id: str, ids: Sequence[str], whose: Whose = ANYBODY) -> list[Issued]:
         """The sampled choices (and their trajectories) of own runs that issued ids stand for, as far as they do."""

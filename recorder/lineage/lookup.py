@@ -7,13 +7,14 @@ Owns: what these rows mean. Runs on an `Executor`. Refuses: deciding (`recorder.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from recorder.content.tokens import BLOCK, HASH_BYTES
 from recorder.content.turns import Message, Parent, TrajectoryRef, Whose
+from recorder.lineage import likeness
 from recorder.lineage import statements as sql
-from recorder.lineage.match import Match, decide
+from recorder.lineage.match import Match, Told, decide
 from recorder.states import Confidence, Purpose, TrajectoryState
 from recorder.store.lanes import Executor, Row
 
@@ -87,6 +88,55 @@ def deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes], whose:
         if matches:
             return matches
     return []
+
+
+def sampled_before(ex: Executor, project_id: str, turns: Sequence[Told], whose: Whose) -> list[Match]:
+    """The sampled choices of own runs at the first of some turns that has any, word by word or as a client retold it.
+
+    A text that equals one choice's may be another's with its white space trimmed: both are told.
+    """
+    for turn in turns:
+        found = deepest_sampled(ex, project_id, [turn.node], whose)
+        known = {(m.call_id, m.choice) for m in found}
+        alike = [m for m in _retold(ex, project_id, turn, whose, grown=not found) if (m.call_id, m.choice) not in known]
+        if found or alike:
+            return [*found, *alike]
+    return []
+
+
+def retold_in(
+    ex: Executor, project_id: str, turns: Sequence[Told], trajectory_ids: Collection[str], whose: Whose
+) -> list[Match]:
+    """As `sampled_before`, of some trajectories, without what is there word by word."""
+    for turn in turns:
+        found = _retold(ex, project_id, turn, whose, among=trajectory_ids)
+        if found:
+            return found
+    return []
+
+
+def _retold(
+    ex: Executor, project_id: str, turn: Told, whose: Whose, *, grown: bool = True, among: Collection[str] | None = None
+) -> list[Match]:
+    """The choices sampled for the very conversation in front of a turn that tells them with other white space at their
+    ends, or, where there are none, the longest that it begins with (`grown`)."""
+    if turn.before is None:
+        return []
+    rows = ex.all(sql.ANSWERS_TO, prompt=turn.before, whose=whose.key)
+    many = len(rows) == sql.MOST_EQUAL
+    own = [r for r in rows if r[8] == project_id and (among is None or r[2] in among)]
+    said = [(replace(_match(r[:8]), one_of_many=many), json.loads(r[9]), r[10]) for r in own]
+    same = [m for m, message, _ in said if likeness.same_but_space(message, turn.message)]
+    if same or not grown:
+        return same
+    lengths = [(likeness.grown(message, turn.message, _stops(sampling)), m) for m, message, sampling in said]
+    longest = max((length for length, _ in lengths), default=0)
+    return [m for length, m in lengths if length == longest > 0]
+
+
+def _stops(sampling: str) -> Sequence[str]:
+    stops: Sequence[str] = json.loads(sampling).get("stop") or ()
+    return stops
 
 
 def _match(row: Row) -> Match:

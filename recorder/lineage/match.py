@@ -9,16 +9,35 @@ turn's trajectory, for certain where only one open trajectory holds such a turn;
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from recorder.content.turns import Message
+from recorder.lineage import likeness
 from recorder.states import Confidence
+
+MOST_READ_CHARS: Final = 16_384  # of an assistant's text, from its end, in which ids are looked for
+MOST_WRITTEN: Final = 64  # ids in one text
+# Random ids as vLLM's parsers of tool calls make them. Names and numbers that a client or a model may count up are not.
+_WRITTEN_ID: Final = re.compile(
+    r"(?<![\w-])(?:chatcmpl-tool-|call_(?:\d{1,4}_)?)[0-9a-f]{16}(?:[0-9a-f]{16})?(?![\w-])", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An assistant turn as a conversation tells it. `node` stands for all up to it, `before` for all in front of it."""
+
+    node: bytes
+    before: bytes | None  # None: the conversation begins with it
+    message: Message
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A sampled choice whose whole conversation equals the beginning of a new call's."""
+    """A sampled choice that a new call's conversation goes on from, as far as it can be seen."""
 
     call_id: str
     choice: int
@@ -28,6 +47,7 @@ class Match:
     at: float  # when it was sampled
     session: str | None = None  # of its trajectory
     hinted: bool = False  # it was placed there by a hint alone
+    one_of_many: bool = False  # so many may be meant that not all were looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +59,33 @@ class Decision:
 
 
 def issued_in(messages: Sequence[Message]) -> list[str]:
-    """The tool-call ids that the last assistant turn with tool calls shows, in order; empty where there is none."""
+    """The tool-call ids that the last assistant turn with tool calls shows, in order; empty where there is none.
+
+    Where no turn has tool calls, those that the last of its texts spells (`written_in`).
+    """
     for message in reversed(messages):
         calls = message.get("tool_calls") if message.get("role") == "assistant" else None
         if calls:
             return [c["id"] for c in calls if isinstance(c, Mapping) and isinstance(c.get("id"), str)]
+    return written_in(messages)
+
+
+def has_tool_calls(messages: Sequence[Message]) -> bool:
+    """Whether an assistant turn of a conversation has tool calls, not only a text about them."""
+    return any(m.get("tool_calls") for m in messages if m.get("role") == "assistant")
+
+
+def written_in(messages: Sequence[Message]) -> list[str]:
+    """The random ids in the last assistant text that has any: agents that write their tool calls as text (smolagents).
+
+    One that stood in front of it, in what users, tools or the system said, may have been copied, and says nothing.
+    """
+    turns = [at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "assistant"]
+    for at in turns[: likeness.MOST_LOOKED_AT]:
+        found = dict.fromkeys(_WRITTEN_ID.findall(likeness.text_of(messages[at])[-MOST_READ_CHARS:]))
+        if found:
+            heard = [text for m in messages[:at] if m.get("role") != "assistant" for text in likeness.texts(m)]
+            return [id_ for id_ in list(found)[:MOST_WRITTEN] if not any(id_ in text for text in heard)]
     return []
 
 
@@ -58,12 +100,14 @@ def assistant_ends(messages: Sequence[Message], chain: Sequence[bytes], limit: i
     return list(nodes)[::-1][:limit]
 
 
-def last_answers(messages: Sequence[Message], ends: Sequence[bytes]) -> Sequence[bytes]:
-    """Of the ends of a conversation, the one that it goes on from; two where it closes with the beginning of an answer.
+def last_told(messages: Sequence[Message], chain: Sequence[bytes]) -> list[Told]:
+    """The assistant turn that a conversation goes on from; two where it closes with the beginning of an answer.
 
     An earlier turn that we sampled proves nothing where a later one is not ours: the history was edited or made up.
     """
-    return ends[: 2 if messages[-1].get("role") == "assistant" else 1]
+    turns = [at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "assistant"]
+    kept = turns[: 2 if messages[-1].get("role") == "assistant" else 1]
+    return [Told(chain[at], chain[at - 1] if at else None, messages[at]) for at in kept]
 
 
 def decide(matches: Iterable[Match]) -> Decision:
@@ -77,5 +121,5 @@ def decide(matches: Iterable[Match]) -> Decision:
         return Decision(Confidence.NEW, None)
     candidates = [m for m in found if m.open] or found
     best = min(candidates, key=lambda m: (m.continued, -m.at, m.call_id, m.choice))
-    one = len({m.trajectory_id for m in candidates}) == 1
+    one = len({m.trajectory_id for m in candidates}) == 1 and not best.one_of_many
     return Decision(Confidence.EXACT if one else Confidence.AMBIGUOUS, best)

@@ -24,6 +24,7 @@ from recorder.content.turns import ANYBODY, Message, Parent, Request, Trajectory
 from recorder.lineage import likeness, lookup, match
 from recorder.lineage import statements as sql
 from recorder.lineage.lookup import Said
+from recorder.lineage.match import Told
 from recorder.lru import Lru
 from recorder.states import Confidence
 from recorder.store.lanes import Executor
@@ -40,6 +41,7 @@ class Asked:
     group: str  # the group part of its address, or ""
     messages: Sequence[Message]
     ends: Sequence[bytes]  # the nodes of its assistant turns, the last first
+    told: Sequence[Told]  # the turn that it goes on from
     tools: bytes | None
     sub_agent: bool
     whose: Whose = ANYBODY
@@ -65,6 +67,8 @@ def seat(ex: Executor, asked: Asked, claimed: Lru[Parent, bool]) -> Seat | None:
     if not runs.ids:
         return NEW_RUN
     matches = [replace(m, continued=m.continued or Parent(m.call_id, m.choice) in claimed) for m in runs.matches]
+    if not matches:
+        matches = lookup.retold_in(ex, asked.project_id, asked.told, runs.ids, asked.whose)
     decision = match.decide(matches)
     issued = lookup.issued(ex, asked.project_id, match.issued_in(asked.messages)).values()
     homes = {i.trajectory_id: i.choice for i in issued if i.trajectory_id in runs.ids}

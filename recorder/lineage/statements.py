@@ -104,6 +104,34 @@ SAMPLED_LEAVES: Final = Statement(
     .limit(literal_column(str(MOST_EQUAL)))
     .offset(literal_column("0"))
 )
+# The newest answers to a prompt, each with its text and the stop strings of its call: many runs may begin equally.
+_said = nodes.alias("said")
+ANSWERS_TO: Final = Statement(
+    select(
+        choices.c.call_id,
+        choices.c["index"],
+        calls.c.trajectory_id,
+        trajectories.c.state,
+        _continued.label("continued"),
+        calls.c.started_at,
+        trajectories.c.session,
+        calls.c.attribution_confidence,
+        calls.c.project_id,
+        as_text(_said.c.message),
+        as_text(calls.c.sampling),
+    )
+    .join(calls, calls.c.id == choices.c.call_id)
+    .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+    .join(_said, _said.c.id == choices.c.node_id)
+    .where(
+        calls.c.prompt_node_id == bindparam("prompt"),
+        equals(calls.c.state, "complete"),
+        _own(),
+    )
+    .order_by(choices.c.call_id.desc())
+    .limit(literal_column(str(MOST_EQUAL)))
+    .offset(literal_column("0"))
+)
 # The sampled choices of one trajectory at some nodes. `coalesce` keeps SQLite from looking the nodes up first, at which
 # thousands of other runs may have been: this one's calls are few.
 LEAVES_IN: Final = Statement(

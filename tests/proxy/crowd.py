@@ -1,6 +1,7 @@
 """A crowd of simulated agents before the real attribution: random interleaved conversations, and who is right.
 
-Each agent keeps its own history and sends it back in one of five echo styles; it branches, edits, trims, compacts, is
+Each agent keeps its own history and sends it back in one of eight echo styles, three of which retell what was sampled
+(white space trimmed, a stop string and notes appended, tool calls as text); it branches, edits, trims, compacts, is
 cut off and sends again, or runs as one of several that are equal. What it names varies: nothing, a path, a session, a
 cache key of its own or everybody's, a trace. Calls overlap, on several proxies over one store. Where there are keys,
 impostors with another key name what somebody else named, and send his history as theirs. The truth is which agent made
@@ -37,7 +38,11 @@ NAMES = (
     "session of several", "trace", "shared trace", "litellm trace a request",
 )  # fmt: skip
 TASKS = ("Where is my order 4821?", "Cancel order 17.", "Hello")
-ANSWERS = ("OK", "It arrives on Monday.", "Let me look at that for you, one moment please.")
+ANSWERS = (
+    "OK", "OK\n", "OK\nIt arrives on Monday.", "It arrives on Monday.", "\n\nIt arrives on Monday. ",
+    "Let me look at that for you, one moment please.",
+)  # fmt: skip
+TRIMS, APPENDS, WRITES = 5, 6, 7  # echo styles that retell
 FOLLOW_UPS = ("And now?", "Thanks", "go on")
 
 Message = dict[str, Any]
@@ -112,6 +117,7 @@ class Crowd:
         self._pending: list[Pending] = []
         self._agents: list[Agent] = []
         self._sampled: dict[str, set[str]] = {}  # a conversation up to a sampled turn → trajectories that hold it
+        self._asked: dict[str, set[str]] = {}  # a conversation that was answered → trajectories that answered it
         self._closed: set[str] = set()
         self.tally = Tally()
 
@@ -149,7 +155,7 @@ class Crowd:
                 naming,
                 f"s{number}",
                 sorted(rng.sample(range(len(self._doors)), rng.randint(1, len(self._doors)))),
-                rng.randrange(5),
+                rng.randrange(5 if moving else 8),  # nobody could follow a turn retold behind a head that moves
                 task,
                 moving,
                 tools,
@@ -320,6 +326,7 @@ class Crowd:
         message = self._answer(agent)
         home = await self._commit(pending, CallState.COMPLETE, message)
         self._sampled.setdefault(_spelled([*pending.body, message]), set()).add(home)
+        self._asked.setdefault(_spelled(pending.body), set()).add(home)
         agent.answered.add(home)
         if rng.random() < 0.03 and agent.retries < 3:  # the answer was lost on its way
             agent.retries += 1
@@ -347,7 +354,7 @@ class Crowd:
         if agent.tools and rng.random() < 0.4:
             calls = [
                 {
-                    "id": f"chatcmpl-tool-{next(self._numbers):08d}",
+                    "id": f"chatcmpl-tool-{next(self._numbers):016x}",
                     "type": "function",
                     "function": {"name": "find", "arguments": '{"id": 4821, "all": true}'},
                 }
@@ -378,6 +385,14 @@ class Crowd:
             case 3:
                 extra: Message = {"refusal": None, "annotations": [], "audio": None, "function_call": None}
                 return bare | {"content": bare.get("content")} | extra | {"tool_calls": bare.get("tool_calls")}
+            case 5:
+                return bare | {"content": str(bare.get("content") or "").strip()}
+            case 6:
+                return bare | ({} if "tool_calls" in bare else {"content": f"{bare['content']}</code>\nNoted."})
+            case 7 if "tool_calls" in bare:
+                return {"role": "assistant", "content": f"Calling tools:\n{bare['tool_calls']}"}
+            case 7:
+                return bare
         calls = [
             call | {"function": call["function"] | {"arguments": '{"all":true,"id":4821}'}, "index": at}
             for at, call in enumerate(bare.get("tool_calls", ()))
@@ -432,7 +447,12 @@ class Crowd:
         tool_turns = [m for m in body if m.get("tool_calls")]
         if tool_turns:
             return "same"
-        holders = self._sampled.get(_spelled(body[: ends[-1] + 1]), set())
+        last = body[ends[-1]]["content"] or ""
+        if agent.echo == WRITES and "Calling tools" in last:
+            return "same"
+        retold = agent.echo in (TRIMS, APPENDS)
+        known = self._asked if retold else self._sampled
+        holders = known.get(_spelled(body[: ends[-1] + (not retold)]), set())
         holders = {home for home in holders if self._owners[home] == agent.key}
         holders = holders - self._closed or holders
         if len(holders) == 1 and holders <= agent.homes:
@@ -441,7 +461,7 @@ class Crowd:
 
 
 def _spelled(messages: Sequence[Mapping[str, Any]]) -> str:
-    """A conversation's meaning, whatever its echo style."""
+    """A conversation's meaning, whatever its echo style, and whatever white space is at the ends of its answers."""
     told = []
     for m in messages:
         content = m.get("content") or ""
@@ -451,5 +471,6 @@ def _spelled(messages: Sequence[Mapping[str, Any]]) -> str:
             (c["id"], c["function"]["name"], sorted(json.loads(c["function"]["arguments"]).items()))
             for c in m.get("tool_calls") or ()
         ]
-        told.append([m["role"], content, calls, m.get("tool_call_id")])
+        said = content.strip() if m["role"] == "assistant" else content
+        told.append([m["role"], said, calls, m.get("tool_call_id")])
     return json.dumps(told)

@@ -23,6 +23,7 @@ from proxy.dialects import chat_fields, engine_fields
 from proxy.dialects.base import Rules, Sampled
 from proxy.dialects.calls_said import require_new
 from proxy.dialects.chat import ChatDialect
+from proxy.dialects.chat_fields import AskedAsChat
 from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
 from proxy.dialects.responses import fields as responses_fields
 from proxy.dialects.responses import items as responses_input
@@ -69,7 +70,7 @@ class ResponsesDialect:
         return _bytes([event])
 
 
-class ResponsesReading:
+class ResponsesReading(AskedAsChat):
     """One request as it was read."""
 
     def __init__(self, fields: Body, body: bytes, headers: Mapping[bytes, bytes], rules: Rules) -> None:
@@ -77,7 +78,8 @@ class ResponsesReading:
         self._body = body
         self._headers = headers
         self._rules = rules
-        self._chat: Body = {}
+        self._asked: Body = {}
+        self.replaced: Mapping[str, float] = {}
         self._tools = tools.Toolbox()
         self.request: Request
         self.previous: str | None = fields.get("previous_response_id") or None
@@ -113,11 +115,11 @@ class ResponsesReading:
                 param="input",
             )
         self._tools = tools.read(fields.get("tools") or (), beside.tools)
-        self._chat = responses_fields.chat_fields(fields, messages, self._tools)
-        chat_fields.check(self._chat, self._rules)
+        self._asked = responses_fields.chat_fields(fields, messages, self._tools)
+        chat_fields.check(self._asked, self._rules)
         rest = responses_fields.rest_of(fields)
         request = chat_fields.request_of(
-            self._chat,
+            self._asked,
             rest,
             self._body,
             self._headers,
@@ -131,15 +133,6 @@ class ResponsesReading:
             left_out_tools=tuple(self._tools.left_out),
             left_out_items=tuple(beside.left_out),
         )
-
-    @property
-    def chat(self) -> Body:
-        """The request in the fields of chat completions."""
-        return self._chat
-
-    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
-        """The body for the engine."""
-        return engine_fields.dump(chat_fields.for_engine(self._chat, engine_model, self._rules, prompt_ids))
 
     def answer(self) -> ResponsesAnswer:
         """An empty answer."""

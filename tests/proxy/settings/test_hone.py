@@ -66,3 +66,28 @@ def test_models_of_other_providers_and_fallbacks_are_read(tmp_path: Path) -> Non
 def test_models_that_contradict_something_are_named(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         load_settings(write(tmp_path, text), {})
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ("temperature = 0.05", "nearly greedy"),
+        ("temperature = 0", "nearly greedy"),
+        ("temperature = nan", "less than or equal to 2"),
+        ("temperature = 3", "less than or equal to 2"),
+        ("top_p = 0.95", "top_p 0.95 bends"),
+        ("top_k = 20", "top_k 20 bends"),
+        ("repetition_penalty = 1.1", "repetition_penalty 1.1 bends"),
+        ("seed = 3", "seed"),
+    ],
+)
+def test_an_override_under_which_nothing_could_be_trained_is_refused(tmp_path: Path, values: str, told: str) -> None:
+    text = f"[aliases.helpdesk.sampling]\noverride = {{ {values} }}\n"
+    with pytest.raises(ConfigError, match=told):
+        load_settings(write(tmp_path, text), {})
+
+
+def test_an_override_is_read_by_its_alias(tmp_path: Path) -> None:
+    text = "[aliases.helpdesk.sampling]\noverride = { temperature = 0.7, top_p = 1 }\n[aliases.other]\n"
+    loaded = load_settings(write(tmp_path, text), {})
+    assert loaded.settings.overrides() == {"helpdesk": {"temperature": 0.7, "top_p": 1.0}}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from recorder.capture.finder import NOTHING_FOUND
 from recorder.capture.recorder import Recorder
@@ -128,6 +128,101 @@ async def test_addresses_keep_identical_runs_apart(store: Store, talk: Talk) -> 
         assert len(view.calls) == 2
         assert made.attribution.parent == Parent(view.calls[0].id, 0)
         assert all(c.choices[0].trainable for c in view.calls)
+
+
+SMOL = "chatcmpl-tool-0123456789abcdef"
+
+
+async def test_ids_that_come_back_as_text_name_the_run(talk: Talk) -> None:
+    runs = [await talk.call([user("?")], tool_turn(f"{SMOL[:-1]}{n}")) for n in range(3)]
+    for n, run in enumerate(runs):
+        text = f"Calling tools:\n[{{'id': '{SMOL[:-1]}{n}', 'type': 'function'}}]"
+        going_on = await talk.call([user("?"), assistant(text), user("Observation:\nfound")], "done")
+        assert (going_on.attribution.source, going_on.attribution.confidence) == ("tool_call_id", Confidence.EXACT)
+        assert going_on.attribution.parent == Parent(run.call_id, 0)
+
+
+async def test_a_turn_of_ours_that_speaks_of_anothers_id_stays_in_its_run(talk: Talk) -> None:
+    await talk.call([user("?")], tool_turn(SMOL))
+    spoken = await talk.call([user("What is in the log?")], f"It says {SMOL}.")
+    history = [user("What is in the log?"), assistant(f"It says {SMOL}."), user("more")]
+    going_on = await talk.call(history, "done")
+    assert (going_on.attribution.source, going_on.attribution.parent) == ("lineage", Parent(spoken.call_id, 0))
+
+
+CODE = "Thought: I look.\n<code>\nfind(4821)\n"
+
+
+@pytest.mark.parametrize(
+    ("sampled", "told"),
+    [
+        (CODE, CODE + "</code>"),
+        (CODE.strip(), CODE.strip() + "</code>\nCalling tools:\n[{'id': 'call_2'}]"),
+        (CODE, CODE.strip() + "</code>"),
+        ("Look\n", "Look"),
+        ("\n\nLook ", "Look"),
+        ("\n\nLook ", "\n\nLook"),
+        ("Look", "Look\nObservation: found"),
+    ],
+)
+async def test_what_a_framework_trims_or_appends_leaves_the_lineage_exact(
+    store: Store, talk: Talk, sampled: str, told: str
+) -> None:
+    first = await talk.call([user("?")], sampled)
+    history = [user("?"), assistant(told), user("more")]
+    second = await talk.call(history, sampled)
+    assert (second.attribution.source, second.attribution.confidence) == ("lineage", Confidence.EXACT)
+    assert second.attribution.parent == Parent(first.call_id, 0)
+    third = await talk.call([*history, assistant(told), user("more")], "done")
+    assert third.attribution.parent == Parent(second.call_id, 0)
+    assert await count(store, trajectories) == 1
+    addressed = await talk.recorder.find.parent_in(first.attribution.trajectory, history)
+    assert addressed == Parent(first.call_id, 0)
+
+
+async def test_a_retold_turn_is_ambiguous_where_several_runs_fit(talk: Talk) -> None:
+    for _ in range(2):
+        await talk.call([user("?")], CODE)
+    found = await talk.recorder.find.run(PROJECT, [user("?"), assistant(CODE + "</code>"), user("more")])
+    assert (found.source, found.confidence) == ("lineage", Confidence.AMBIGUOUS)
+
+
+async def test_the_run_that_said_most_of_a_retold_turn_is_meant(talk: Talk) -> None:
+    await talk.call([user("?")], "Look")
+    longer = await talk.call([user("?")], "Look at this")
+    found = await talk.recorder.find.run(PROJECT, [user("?"), assistant("Look at this</code>"), user("more")])
+    assert (found.confidence, found.parent) == (Confidence.EXACT, Parent(longer.call_id, 0))
+
+
+async def test_a_text_that_may_be_anothers_trimmed_one_is_ambiguous(talk: Talk) -> None:
+    for text in ("Look", "Look\n"):
+        await talk.call([user("?")], text)
+    trimmed = await talk.recorder.find.run(PROJECT, [user("?"), assistant("Look"), user("more")])
+    assert trimmed.confidence is Confidence.AMBIGUOUS
+    kept = await talk.recorder.find.run(PROJECT, [user("?"), assistant("Look\n"), user("more")])
+    assert kept.confidence is Confidence.EXACT
+
+
+@pytest.mark.parametrize("told", ["Looks", "Look!", "Look at", "Loo", "A Look", "look", ""])
+async def test_another_text_is_no_retold_turn(talk: Talk, told: str) -> None:
+    await talk.call([user("?")], "Look")
+    assert await talk.recorder.find.run(PROJECT, [user("?"), assistant(told), user("more")]) == NOTHING_FOUND
+
+
+async def test_a_retold_turn_needs_the_history_in_front_of_it(talk: Talk) -> None:
+    await talk.call([user("?")], CODE)
+    assert await talk.recorder.find.run(PROJECT, [user("!"), assistant(CODE.strip()), user("more")]) == NOTHING_FOUND
+    assert await talk.recorder.find.run(PROJECT, [assistant(CODE.strip()), user("more")]) == NOTHING_FOUND
+
+
+async def test_a_retold_turn_is_found_within_its_session(store: Store, talk: Talk) -> None:
+    first = await talk.call([user("?")], CODE)
+    async with store.write() as conn:
+        await conn.execute(update(trajectories).values(session="x-session-id:s"))
+    history = [user("?"), assistant(CODE + "</code>"), user("more")]
+    found = await talk.recorder.find.in_session(PROJECT, "x-session-id:s", None, request(history))
+    assert found is not None
+    assert (found.confidence, found.parent) == (Confidence.STATED, Parent(first.call_id, 0))
 
 
 async def test_a_conversation_that_the_client_made_up_is_a_new_run(talk: Talk) -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.lineage.match import Match, assistant_ends, decide, issued_in
+from recorder.lineage.match import (
+    MOST_READ_CHARS,
+    MOST_WRITTEN,
+    Match,
+    assistant_ends,
+    decide,
+    issued_in,
+)
 from recorder.states import Confidence
 from tests.recorder.talk import assistant, tool_result, tool_turn, user
 
@@ -50,6 +58,56 @@ def test_a_closed_run_does_not_make_an_open_one_ambiguous() -> None:
     running = Match("c2", 0, "t2", open=True, continued=True, at=1.0)
     assert decide([closed, running]) == decide([running])
     assert decide([running]).confidence is Confidence.EXACT
+
+
+ID, OTHER_ID = "chatcmpl-tool-0123456789abcdef", "call_fedcba9876543210"
+
+
+def written(*ids: str) -> dict[str, str]:
+    calls = [{"id": id_, "type": "function", "function": {"name": "find", "arguments": {}}} for id_ in ids]
+    return assistant(f"Let me look.\nCalling tools:\n{calls}")
+
+
+@pytest.mark.parametrize("id_", [ID, OTHER_ID, "call_3_0123456789abcdef", "chatcmpl-tool-" + "0123456789abcdef" * 2])
+def test_ids_that_an_agent_writes_as_text_are_seen(id_: str) -> None:
+    assert issued_in([user("hi"), written(id_), user(f"Call id: {id_}\nfound")]) == [id_]
+    parts = {"role": "assistant", "content": [{"type": "text", "text": written(id_)["content"]}]}
+    assert issued_in([user("hi"), parts]) == [id_]
+
+
+@pytest.mark.parametrize(
+    "id_",
+    ["call_3", "functions.find:0", "call_0123456789abcde", "call_0123456789abcdefg", "call_0123456789ABCDEF",
+     "xcall_0123456789abcdef", "call_12345_0123456789abcdef", "0123456789abcdef", "toolu_0123456789abcdef"],
+)  # fmt: skip
+def test_what_is_no_random_id_of_ours_is_no_id_in_a_text(id_: str) -> None:
+    assert issued_in([user("hi"), written(id_)]) == []
+
+
+@pytest.mark.parametrize("role", ["user", "system", "tool", "developer"])
+def test_ids_count_in_what_the_agent_wrote_alone(role: str) -> None:
+    assert issued_in([user("hi"), {"role": role, "content": f"'id': '{ID}'"}, assistant("I see")]) == []
+    # and what it may have copied from there is no evidence either
+    assert issued_in([{"role": role, "content": f"see {ID}"}, written(ID, OTHER_ID)]) == [OTHER_ID]
+
+
+def test_tool_calls_count_before_texts_about_them() -> None:
+    assert issued_in([user("hi"), tool_turn("a"), tool_result("a"), written(ID)]) == ["a"]
+
+
+@given(st.text("call_-chmptol0123456789abcdef '\n", max_size=400))
+def test_no_text_gives_an_id_that_does_not_stand_in_it(text: str) -> None:
+    found = issued_in([user("hi"), assistant(text)])
+    assert all(id_ in text and id_.startswith(("call_", "chatcmpl-tool-")) for id_ in found)
+
+
+def test_a_long_text_is_read_from_its_end_and_costs_little() -> None:
+    for hostile in ("call_" * 400_000, "chatcmpl-tool-0123456789abcde" * 80_000, "call_1_" * 300_000):
+        assert issued_in([user("hi"), assistant(hostile)]) == []
+    assert issued_in([user("hi"), assistant("x" * 2_000_000 + " " + ID)]) == [ID]
+    assert issued_in([user("hi"), assistant(ID + " " + "x" * MOST_READ_CHARS)]) == []
+    many = [f"call_{n:016x}" for n in range(200)]
+    assert issued_in([user("hi"), assistant(" ".join(many))]) == many[:MOST_WRITTEN]
 
 
 def test_issued_ids_are_those_of_the_last_turn_with_tool_calls() -> None:
