@@ -277,9 +277,9 @@ async def test_anothers_answers_are_missing(proxy: Proxy, key: Key) -> None:
     home, id_ = given.headers["x-hone-trajectory"], given.json()["id"]
     unknown = "resp_" + "0" * 20
     for method, what in (("GET", ""), ("GET", "/input_items"), ("POST", "/cancel"), ("DELETE", "")):
-        json = {"json": {}} if method == "POST" else {}
+        body: dict[str, Any] | None = {} if method == "POST" else None
         theirs, nobodys = [
-            await proxy.http.request(method, f"/v1/responses/{r}{what}", headers=two, **json) for r in (id_, unknown)
+            await proxy.http.request(method, f"/v1/responses/{r}{what}", headers=two, json=body) for r in (id_, unknown)
         ]
         assert theirs.status_code == nobodys.status_code == 404
         assert theirs.text.replace(id_, unknown) == nobodys.text

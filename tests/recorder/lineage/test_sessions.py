@@ -9,7 +9,7 @@ import pytest
 
 from recorder.capture.finder import Found
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address, Message, Parent, Turn
+from recorder.content.turns import ANYBODY, Address, Message, Parent, Turn, Whose
 from recorder.lineage.statements import MOST_RUNS
 from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
@@ -27,14 +27,17 @@ SUMMARY = "The parcel was sent on Monday and waits at the post office since."
 class Session:
     """Calls that name one session."""
 
-    def __init__(self, recorder: Recorder, name: str = "s", group: str | None = None) -> None:
+    def __init__(self, recorder: Recorder, name: str = "s", group: str | None = None, whose: Whose = ANYBODY) -> None:
         self.recorder = recorder
         self.name = name
-        self.address = Address(group=group)
+        self.address = Address(group=group, whose=whose)
 
     async def found(self, messages: Sequence[Message], *, sub_agent: bool = False, **asked: Any) -> Found | None:
         made = request(messages, **asked)
-        return await self.recorder.find.in_session(PROJECT, self.name, self.address.group, made, sub_agent=sub_agent)
+        whose = self.address.whose
+        return await self.recorder.find.in_session(
+            PROJECT, self.name, self.address.group, made, sub_agent=sub_agent, whose=whose
+        )
 
     async def attributed(self, messages: Sequence[Message], answer: Any, **asked: Any) -> Turn:
         sub_agent = asked.pop("sub_agent", False)
@@ -201,3 +204,30 @@ async def test_a_run_by_its_path_also_knows_a_turn_behind_an_edited_history(talk
     edited = [user("now without a system message"), user("a question"), assistant("an answer"), user("more")]
     second = await talk.call(edited, "!", at)
     assert second.attribution.parent == Parent(first.call_id, 0)
+
+
+# --- several keys under one name
+
+
+async def test_anothers_runs_neither_take_a_call_nor_fill_the_session(recorder: Recorder) -> None:
+    one = Session(recorder, whose=Whose("key_1", everywhere=False))
+    two = Session(recorder, whose=Whose("key_2", everywhere=False))
+    own = await one.call([user(TASK)], "Done.")
+    for number in range(MOST_RUNS + 1):
+        await two.call([user(f"another task, number {number}")], "Done.")
+    history = [user(TASK), assistant("Done."), user("And now?")]
+    assert (await one.call(history, "Yes.")).attribution.trajectory.id == own.attribution.trajectory.id
+    found = await two.found(history)
+    assert found is None  # a name that too many of its own runs share
+    other = Session(recorder, whose=Whose("key_3", everywhere=False))
+    assert (await other.call(history, "Yes.")).attribution.trajectory.id != own.attribution.trajectory.id
+
+
+async def test_an_errand_beside_anothers_call_is_a_run_of_its_own(recorder: Recorder) -> None:
+    one = Session(recorder, whose=Whose("key_1", everywhere=False))
+    two = Session(recorder, whose=Whose("key_2", everywhere=False))
+    recorder.begin(await one.attributed([user(TASK)], "Working.", tools=FIND))
+    for session, beside in ((one, True), (two, False)):
+        found = await session.found([user(f"Write a title for: {TASK}")])
+        assert found is not None
+        assert (found.trajectory is not None) is beside

@@ -77,6 +77,24 @@ def test_media_of_a_store_from_before_deletion_are_noted(tmp_path: Path) -> None
     engine.dispose()
 
 
+def test_what_was_there_before_keys_owned_runs_is_nobodys(tmp_path: Path) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    engine = create_engine(f"sqlite:///{tmp_path / 'old.db'}")
+    with engine.begin() as conn:
+        config.attributes["connection"] = conn
+        command.upgrade(config, "0004")
+        conn.execute(text("insert into projects values ('default', x'00', 0, 0)"))
+        key = "(id, project_id, name, hash, hint, scopes, created_at)"
+        conn.execute(text(f"insert into keys {key} values ('key_1', 'default', 'ci', 'h', 'hone_', '[]', 0)"))
+        group = "(id, project_id, state, opened_at, joined_at, last_call_at)"
+        conn.execute(text(f"insert into groups {group} values ('group_1', 'default', 'open', 0, 0, 0)"))
+        command.upgrade(config, "head")
+        assert [tuple(row) for row in conn.execute(text("select family, replaces from keys"))] == [("key_1", None)]
+        assert conn.execute(text("select made_by from groups")).scalar_one() == ""
+    engine.dispose()
+
+
 async def test_the_known_revisions_are_those_of_the_files() -> None:
     script = ScriptDirectory(str(Path(migrate.__file__).parent / "migrations"))
     assert tuple(r.revision for r in script.walk_revisions())[::-1] == migrate.REVISIONS
