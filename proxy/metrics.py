@@ -59,6 +59,7 @@ class Metrics(Collector):
         self._tools: Counter[tuple[str, str]] = Counter()  # server, state
         self._tool_seconds: dict[str, _Histogram] = {}  # server
         self._servers: dict[str, bool] = {}  # MCP server → whether it answers
+        self._sessions: dict[str, int] = {}  # MCP server → sessions of callers
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -86,6 +87,10 @@ class Metrics(Collector):
     def mcp_server(self, server: str, up: bool) -> None:
         """Note whether an MCP server answers."""
         self._servers[server] = up
+
+    def mcp_sessions(self, server: str, count: int) -> None:
+        """Note how many sessions callers have at an MCP server."""
+        self._sessions[server] = count
 
     def committed(self, seconds: float) -> None:
         """Count how long an answer waited for its commit."""
@@ -154,6 +159,10 @@ class Metrics(Collector):
         for server, answers in self._servers.items():
             up.add_metric([server], float(answers))
         yield up
+        sessions = GaugeMetricFamily("hone_mcp_sessions", "Sessions of callers at an MCP server.", labels=["server"])
+        for server, count in self._sessions.items():
+            sessions.add_metric([server], float(count))
+        yield sessions
 
     def _recorders(self) -> Iterator[Metric]:
         """The recorder's own counts."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,13 +19,14 @@ from mcp_types import INVALID_REQUEST
 
 from proxy.admission.address import Stated
 from proxy.attribution.hints import Kind, read_traceparent
+from proxy.mcp_gateway.callers import Run
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import Context
 from proxy.metrics import Metrics
 from recorder.capture.recorder import Recorder
 from recorder.capture.tool_calls import Joined, ToolCall
 from recorder.content.turns import ANYBODY
-from recorder.errors import NotOwn
+from recorder.errors import NotOwn, RecorderError
 from recorder.ids import new_id
 from recorder.states import Confidence, ToolOutcome
 
@@ -90,6 +91,16 @@ class Calling:
             called.outcome, called.error = _outcome(result)
         await self._end(called)
         return result
+
+    async def ended(self, runs: Collection[Run]) -> Collection[Run]:
+        """Those of these runs that have ended; none, where the store cannot tell now."""
+        addresses = [(run.group, run.trajectory) for run in runs]
+        try:
+            async with asyncio.timeout(self._commit_timeout_s):
+                return [Run(*address) for address in await self._recorder.tools.ended(self._project_id, addresses)]
+        except (RecorderError, TimeoutError) as e:
+            log.warning("which runs have ended cannot be told now: %s", e or type(e).__name__)
+            return ()
 
     async def close(self) -> None:
         """Wait for what is still being written."""

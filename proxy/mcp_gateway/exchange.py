@@ -22,6 +22,8 @@ from mcp_types import methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from proxy.mcp_gateway.callers import who
+
 Context = ServerRequestContext[Any, Any]
 
 # The capability that a question needs.
@@ -43,18 +45,23 @@ class _Answer(BaseModel):
 class Exchange:
     """A caller's request."""
 
-    def __init__(self, ctx: Context, log_level: str | None) -> None:
+    def __init__(self, ctx: Context, log_level: str | None = None) -> None:
         self.ctx = ctx
+        self.who = who(ctx)
         self.modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         self.capabilities = _capabilities(ctx)
-        self._log_level = log_level if not self.modern else (ctx.meta or {}).get(types.LOG_LEVEL_META_KEY)
+        self.stated_level = (
+            log_level if not self.modern else _known_level((ctx.meta or {}).get(types.LOG_LEVEL_META_KEY))
+        )
         self.questions: dict[str, _Question] = {}  # of a caller that is to come again
         self.asked = asyncio.Event()
 
     @property
     def log_level(self) -> str | None:
         """The least level of log messages that the caller wants; None: none."""
-        return self._log_level if self._log_level in LEVELS else None
+        if self.stated_level is None and not self.modern:
+            return LEVELS[0]  # as servers of that era do it: everything, until the caller says less
+        return self.stated_level
 
     def back_channel(self) -> dict[str, Any]:
         """The capabilities by which a server may ask this caller something."""
@@ -100,6 +107,10 @@ class _Question:
 
     def shown(self) -> dict[str, Any]:
         return {"method": self.method} | ({"params": dict(self.params)} if self.params is not None else {})
+
+
+def _known_level(level: object) -> str | None:
+    return level if isinstance(level, str) and level in LEVELS else None
 
 
 def _capabilities(ctx: Context) -> dict[str, Any]:

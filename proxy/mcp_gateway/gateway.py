@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import mcp_types as types
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from proxy.admission.auth import Caller
 from proxy.http.asgi import Receive, Scope, Send
 from proxy.mcp_gateway import names
+from proxy.mcp_gateway.callers import who
 from proxy.mcp_gateway.calling import Called, Calling
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import Context, Exchange
@@ -51,6 +52,7 @@ _LISTED: Final[Mapping[str, tuple[str, str]]] = {  # method → kind of list, fi
 }
 
 Params = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class Gateway:
@@ -64,8 +66,10 @@ class Gateway:
         calling: Calling,
         metrics: Metrics,
         max_body_bytes: int,
+        idle_s: float,
     ) -> None:
-        self.pool = Pool(servers, Naming(None if prefix else next(iter(servers))), metrics)
+        naming = Naming(None if prefix else next(iter(servers)))
+        self.pool = Pool(servers, naming, metrics, idle_s=idle_s, ended=calling.ended)
         self._calling = calling
         self._parking = Parking()
         self._manager = StreamableHTTPSessionManager(
@@ -106,7 +110,7 @@ class Gateway:
     async def list(self, ctx: Context, params: Any) -> dict[str, Any]:
         """One of the four lists."""
         kind, field = _LISTED[ctx.method]
-        items, hints = await self.pool.merged(kind)
+        items, hints = await self.pool.merged(kind, who(ctx))
         try:
             page, following = names.page(items, (ctx.params or {}).get("cursor"))
         except ValueError as e:
@@ -120,7 +124,7 @@ class Gateway:
         """`tools/call`, recorded."""
         sent = ctx.params or {}
         name, arguments = str(sent.get("name")), sent.get("arguments") or {}
-        found = self.pool.tool(name)
+        found = self.pool.tool(name, who(ctx))
         if found is None:
             called = Called(None, name, name, arguments, None)
             return await self._calling.call(ctx, called, partial(self._unknown_tool, name))
@@ -143,7 +147,7 @@ class Gateway:
         sent = ctx.params or {}
         uri = str(sent.get("uri"))
         refusal: MCPError = not_found(uri, modern=is_modern(ctx))
-        for upstream, own in await self.pool.of_uri(uri):
+        for upstream, own in await self.pool.of_uri(uri, who(ctx)):
             try:
                 return await self._told(self._forward(ctx, upstream, {**sent, "uri": own}))
             except MCPError as e:
@@ -161,7 +165,7 @@ class Gateway:
             upstream, ref["name"] = self._prompt(str(ref.get("name")))
         else:
             uri = str(ref.get("uri"))
-            candidates = await self.pool.of_uri(uri)
+            candidates = await self.pool.of_uri(uri, who(ctx))
             if not candidates:
                 raise not_found(uri, modern=is_modern(ctx))
             upstream, ref["uri"] = candidates[0]
@@ -173,7 +177,7 @@ class Gateway:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name[:200]}")
         return found[0], found[1]
 
-    async def _told(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    async def _told(self, answer: Awaitable[T]) -> T:
         try:
             return await answer
         except UpstreamDown as e:
@@ -185,50 +189,45 @@ class Gateway:
         """A request to its server, and what comes of it, whichever era each of the two lives in."""
         level = None if is_modern(ctx) else self.pool.news.session(ctx).log_level
         exchange = Exchange(ctx, level)
-        link = await upstream.link_for(exchange)
-        speaks = await link.ready()
-        send = partial(self._send, link, ctx.method, exchange, schema)
-        if speaks.modern and not exchange.modern:
-            result = await drive(exchange, params, send)
-        elif exchange.modern and not speaks.modern and exchange.back_channel():
-            caller: Caller = ctx.request.scope["hone.caller"] if ctx.request is not None else Caller(frozenset())
-            result = await self._parking.run(exchange, caller.key, ctx.method, params, send)
-        else:
-            result = await send(params)
+        async with upstream.lent(exchange) as link:
+            modern = (await link.ready()).modern
+            send = partial(self._send, link, ctx.method, exchange, schema)
+            if modern and not exchange.modern:
+                result = await drive(exchange, params, send)
+            elif exchange.modern and not modern and exchange.back_channel():
+                caller: Caller = ctx.request.scope["hone.caller"] if ctx.request is not None else Caller(frozenset())
+                result = await self._parking.run(exchange, caller.key, ctx.method, params, send)
+            else:
+                result = await send(params)
         return checked(ctx, upstream.name, in_form(ctx, of_ours(result)))
 
     @staticmethod
     async def _send(
         link: Link, method: str, exchange: Exchange, schema: Mapping[str, Any] | None, params: Params
     ) -> dict[str, Any]:
-        return await link.request(method, params, exchange, schema=schema)
+        with link.working(exchange):  # a request that is parked goes on when its caller's is over
+            return await link.request(method, params, exchange, schema=schema)
 
     # --- changes and logs
 
     async def subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> dict[str, Any]:
         """`resources/subscribe` of the handshake era."""
-        await self._told(_nothing(self.pool.news.subscribe(ctx, str(params.uri))))
+        await self._told(self.pool.news.subscribe(ctx, str(params.uri)))
         return {}
 
     async def unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> dict[str, Any]:
         """`resources/unsubscribe` of the handshake era."""
-        await self._told(_nothing(self.pool.news.unsubscribe(ctx, str(params.uri))))
+        await self._told(self.pool.news.unsubscribe(ctx, str(params.uri)))
         return {}
 
     async def set_level(self, ctx: Context, params: types.SetLevelRequestParams) -> dict[str, Any]:
-        """`logging/setLevel` of the handshake era: for this session, and for servers that are not asked each time."""
+        """`logging/setLevel` of the handshake era: for this session."""
         self.pool.news.session(ctx).log_level = params.level
+        exchange = Exchange(ctx, params.level)
         for upstream in self.pool.upstreams.values():
-            speaks = upstream.link.speaks
-            if upstream.link.state == "up" and speaks and not speaks.modern and "logging" in speaks.capabilities:
-                await self._told(upstream.link.request(ctx.method, {"level": params.level}))
+            await self._told(upstream.at_level(exchange))
         return {}
 
 
 def _mapping(value: object) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) else None
-
-
-async def _nothing(work: Awaitable[None]) -> dict[str, Any]:
-    await work
-    return {}

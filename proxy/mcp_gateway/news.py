@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import mcp_types as types
 from mcp.server.connection import Connection
-from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import (
@@ -26,23 +25,26 @@ from mcp.shared.subscriptions import (
     ToolsListChanged,
 )
 
+from proxy.mcp_gateway.callers import Who, connection_of, who
 from proxy.mcp_gateway.errors import UpstreamDown
-from proxy.mcp_gateway.exchange import Context
+from proxy.mcp_gateway.exchange import Context, Exchange
 from proxy.mcp_gateway.servers.link import Link
+from proxy.mcp_gateway.servers.upstream import Upstream
 
 log = logging.getLogger(__name__)
 
 EVERY_LIST: Final = (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged())
 MOST_STREAMS: Final = 1024
 
-Place = tuple[Link, str]  # whom to ask about a resource, and its URI there
-Where = Callable[[Context, str], Awaitable[Sequence[Place]]]  # the likeliest first, one at least; raises MCPError
+Place = tuple[Link, str]  # which connection tells of a resource, and its URI there
+Where = Callable[[Exchange, str], Awaitable[Sequence[tuple[Upstream, str]]]]  # the likeliest first; raises MCPError
 
 
 @dataclass(eq=False)
 class Hearer:
     """Somebody who is told of changes."""
 
+    who: Who
     tell: Callable[[ServerEvent], Awaitable[None]]
     wanted: dict[str, Place] = field(default_factory=dict)  # by URI, as it is called here
 
@@ -50,10 +52,10 @@ class Hearer:
 class Session(Hearer):
     """A caller's session of the handshake era."""
 
-    def __init__(self, session: ServerSession) -> None:
-        super().__init__(self._send)
-        self._session = session
-        self.log_level = "debug"  # as servers of that era do it: everything, until the caller says less
+    def __init__(self, ctx: Context) -> None:
+        super().__init__(who(ctx), self._send)
+        self._session = ctx.session
+        self.log_level: str | None = None  # None: it has not said
 
     async def _send(self, event: ServerEvent) -> None:
         if isinstance(event, ToolsListChanged):
@@ -67,10 +69,11 @@ class Session(Hearer):
 
 
 class News:
-    """Tells callers of changes."""
+    """Tells callers of changes. `left` hears when a session of the handshake era has ended."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: Where, left: Callable[[Who], None]) -> None:
         self._where = where
+        self._left_to = left
         self._sessions: dict[Connection, Session] = {}
         self._streams: dict[Hearer, ListenHandler] = {}
         self._wanted: defaultdict[Place, dict[Hearer, str]] = defaultdict(dict)
@@ -78,20 +81,24 @@ class News:
 
     def session(self, ctx: Context) -> Session:
         """What is known of the session of a request of the handshake era."""
-        connection: Any = ctx.session._connection  # the SDK has no public name for what lives as long as a session
+        connection = connection_of(ctx)
         known = self._sessions.get(connection)
         if known is None:
-            known = self._sessions[connection] = Session(ctx.session)
+            known = self._sessions[connection] = Session(ctx)
             connection.exit_stack.push_async_callback(self._ended, connection)
         return known
 
-    def tell(self, event: ServerEvent, link: Link | None = None) -> None:
-        """Something changed: tell everybody who wants to know. `link`: who says so of a resource of its own."""
-        if not isinstance(event, ResourceUpdated):
-            told = [hearer.tell(event) for hearer in (*self._sessions.values(), *self._streams)]
-        elif link is not None:
-            wanted = self._wanted.get((link, event.uri), {})
+    def tell(self, event: ServerEvent, link: Link | None = None, concerns: Callable[[Who], bool] = bool) -> None:
+        """Something changed: tell who wants to know.
+
+        `link` says so of a resource of its own, and of a list if it `concerns` the caller.
+        """
+        if isinstance(event, ResourceUpdated):
+            wanted = self._wanted.get((link, event.uri), {}) if link is not None else {}
             told = [hearer.tell(ResourceUpdated(uri)) for hearer, uri in wanted.items()]
+        else:
+            hearers = (*self._sessions.values(), *self._streams)
+            told = [hearer.tell(event) for hearer in hearers if link is None or concerns(hearer.who)]
         for one in told:
             self.soon(one)
 
@@ -111,7 +118,7 @@ class News:
         if len(self._streams) >= MOST_STREAMS:
             raise MCPError(types.INTERNAL_ERROR, f"{MOST_STREAMS} callers listen already: try again later")
         bus = InMemorySubscriptionBus()
-        hearer = Hearer(bus.publish)
+        hearer = Hearer(who(ctx), bus.publish)
         asked = params.notifications
         try:
             refusals = [await self._refusal(hearer, ctx, uri) for uri in asked.resource_subscriptions or ()]
@@ -158,13 +165,12 @@ class News:
     async def _heard(self, ctx: Context, uri: str) -> Place:
         """The first that tells of a resource. Raises the first refusal where nobody does."""
         refusals: list[UpstreamDown | MCPError] = []
-        for link, own in await self._where(ctx, uri):
+        exchange = Exchange(ctx)
+        for upstream, own in await self._where(exchange, uri):
             try:
-                await link.listening.add(own)
+                return await upstream.hear(exchange, own), own
             except (UpstreamDown, MCPError) as e:
                 refusals.append(e)
-            else:
-                return link, own
         raise refusals[0]
 
     async def _enough(self, hearer: Hearer, uri: str) -> None:
@@ -184,6 +190,7 @@ class News:
     async def _ended(self, connection: Connection) -> None:
         known = self._sessions.pop(connection, None)
         if known is not None:
+            self._left_to(known.who)
             self._left(known)
 
 

@@ -13,12 +13,14 @@ from typing import Any
 
 from mcp.shared.subscriptions import ServerEvent
 
-from proxy.mcp_gateway.exchange import Context
+from proxy.mcp_gateway.callers import Who
+from proxy.mcp_gateway.exchange import Exchange
 from proxy.mcp_gateway.names import Naming, hints, template_matches, uri_of
-from proxy.mcp_gateway.news import EVERY_LIST, News, Place
-from proxy.mcp_gateway.results import is_modern, not_found
+from proxy.mcp_gateway.news import EVERY_LIST, News
+from proxy.mcp_gateway.results import not_found
 from proxy.mcp_gateway.servers.link import Link
 from proxy.mcp_gateway.servers.lists import LISTS
+from proxy.mcp_gateway.servers.sessions import Ended
 from proxy.mcp_gateway.servers.upstream import Upstream
 from proxy.metrics import Metrics
 from proxy.settings.mcp import McpServerSettings
@@ -29,10 +31,21 @@ log = logging.getLogger(__name__)
 class Pool:
     """All upstreams. `async with pool.running():`."""
 
-    def __init__(self, servers: Mapping[str, McpServerSettings], naming: Naming, metrics: Metrics) -> None:
-        self.upstreams = {name: Upstream(name, settings, self) for name, settings in servers.items()}
+    def __init__(
+        self,
+        servers: Mapping[str, McpServerSettings],
+        naming: Naming,
+        metrics: Metrics,
+        *,
+        idle_s: float,
+        ended: Ended,
+    ) -> None:
+        self.upstreams = {
+            name: Upstream(name, settings, self, idle_s=idle_s, ended=ended, counted=metrics.mcp_sessions)
+            for name, settings in servers.items()
+        }
         self.naming = naming
-        self.news = News(self._places)
+        self.news = News(self._places, self._left)
         self._metrics = metrics
 
     @asynccontextmanager
@@ -58,10 +71,10 @@ class Pool:
 
     # --- lists
 
-    async def merged(self, kind: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """A list of all servers that answer, and how long it may be kept."""
+    async def merged(self, kind: str, who: Who) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """A list of all servers that answer, as a caller has them, and how long it may be kept."""
         upstreams = list(self.upstreams.values())
-        listings = await asyncio.gather(*(u.lists.listing(kind) for u in upstreams))
+        listings = await asyncio.gather(*(u.listing(kind, who) for u in upstreams))
         items: dict[str, dict[str, Any]] = {}
         _, _, _, key = LISTS[kind]
         for upstream, listing in zip(upstreams, listings, strict=True):
@@ -75,13 +88,13 @@ class Pool:
             return self.naming.shown(server, own)
         return uri_of(server, own) if taken else own
 
-    def tool(self, name: str) -> tuple[Upstream, str, Mapping[str, Any]] | None:
+    def tool(self, name: str, who: Who | None = None) -> tuple[Upstream, str, Mapping[str, Any]] | None:
         """The server of a tool or prompt, its own name there, and the tool as it was last seen (empty: it was not)."""
         parts = self.naming.taken_apart(name)
         upstream = self.upstreams.get(parts[0]) if parts is not None else None
         if parts is None or upstream is None or not upstream.filter.admits(parts[1]):
             return None
-        return upstream, parts[1], upstream.lists.known("tools").get(parts[1], {})
+        return upstream, parts[1], upstream.known("tools", who).get(parts[1], {})
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of a tool, as far as it is known."""
@@ -91,54 +104,47 @@ class Pool:
 
     # --- resources
 
-    async def of_uri(self, uri: str) -> list[tuple[Upstream, str]]:
+    async def of_uri(self, uri: str, who: Who) -> list[tuple[Upstream, str]]:
         """The servers that may have a resource, the likeliest first, with the URI as each has it."""
         for upstream in self.upstreams.values():
             prefix = uri_of(upstream.name, "")
             if uri.startswith(prefix):
                 return self._admitted([(upstream, uri.removeprefix(prefix))])
-        if not any(self._listed(u, uri) for u in self.upstreams.values()):
-            kinds = ("resources", "templates")
-            await asyncio.gather(*(u.lists.listing(kind) for u in self.upstreams.values() for kind in kinds))
-        listed = [(u, uri) for u in self.upstreams.values() if uri in u.lists.known("resources")]
+        upstreams = list(self.upstreams.values())
+        if not any(_listed(u, uri, who) for u in upstreams):
+            await asyncio.gather(*(u.listing(kind, who) for u in upstreams for kind in ("resources", "templates")))
+        listed = [(u, uri) for u in upstreams if uri in u.known("resources", who)]
         if listed:
             return self._admitted(listed[:1])
-        matching = [(u, uri) for u in self.upstreams.values() if self._listed(u, uri)]
-        able = [(u, uri) for u in self.upstreams.values() if _has_resources(u)]
+        matching = [(u, uri) for u in upstreams if _listed(u, uri, who)]
+        able = [(u, uri) for u in upstreams if _has_resources(u)]
         return self._admitted(matching or able)
 
     def _admitted(self, found: list[tuple[Upstream, str]]) -> list[tuple[Upstream, str]]:
         return [(upstream, uri) for upstream, uri in found if upstream.filter.admits(uri)]
 
-    @staticmethod
-    def _listed(upstream: Upstream, uri: str) -> bool:
-        return uri in upstream.lists.known("resources") or any(
-            template_matches(template, uri) for template in upstream.lists.known("templates")
-        )
-
-    async def _places(self, ctx: Context, uri: str) -> list[Place]:
-        """Whom to ask for the changes of a resource. Raises MCPError where nobody can have it."""
-        found = await self.of_uri(uri)
+    async def _places(self, exchange: Exchange, uri: str) -> list[tuple[Upstream, str]]:
+        found = await self.of_uri(uri, exchange.who)
         if not found:
-            raise not_found(uri, modern=is_modern(ctx))
-        return [(upstream.link, own) for upstream, own in found]
+            raise not_found(uri, modern=exchange.modern)
+        return found
 
     # --- what the links hear
 
     def changed(self, link: Link, event: ServerEvent) -> None:
-        """A list or a resource of a server changed. It says so on each of its links: one is listened to."""
-        if link is not self.upstreams[link.name].link:
-            return
-        self.upstreams[link.name].lists.outdated()
-        self.news.tell(event, link)
+        """A list or a resource of a server changed. Who has a session there hears it from that one."""
+        upstream = self.upstreams[link.name]
+        upstream.outdated(link)
+        self.news.tell(event, link, lambda who: link in upstream.links_of(who))
 
     def moved(self, link: Link) -> None:
-        """A server came or went, and its lists with it."""
+        """A server came or went, and its lists with it; or a caller's session there did."""
         upstream = self.upstreams[link.name]
+        upstream.moved(link)
         if link is not upstream.link:
             return
         self._metrics.mcp_server(link.name, up=link.state == "up")
-        upstream.lists.outdated()
+        upstream.outdated(link)
         for event in EVERY_LIST:
             self.news.tell(event)
         if link.state == "up":
@@ -146,7 +152,17 @@ class Pool:
 
     async def _learn(self, upstream: Upstream) -> None:
         """A server is back: its tools are to be known, for their annotations are recorded."""
-        await upstream.lists.listing("tools")
+        await upstream.listing("tools")
+
+    def _left(self, who: Who) -> None:
+        for upstream in self.upstreams.values():
+            upstream.left(who)
+
+
+def _listed(upstream: Upstream, uri: str, who: Who) -> bool:
+    return uri in upstream.known("resources", who) or any(
+        template_matches(template, uri) for template in upstream.known("templates", who)
+    )
 
 
 def _has_resources(upstream: Upstream) -> bool:

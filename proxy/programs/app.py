@@ -191,6 +191,7 @@ def _gateway(deps: Deps, parts: Parts) -> Gateway:
         calling=Calling(deps.project_id, deps.recorder, parts.metrics, limit_s),
         metrics=parts.metrics,
         max_body_bytes=deps.settings.max_body_bytes,
+        idle_s=deps.recorder_settings.idle_timeout_s,
     )
 
 

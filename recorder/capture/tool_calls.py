@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from recorder.content.tool_requests import match
 from recorder.content.turns import ANYBODY, Address, TrajectoryRef, Whose
 from recorder.ids import first_id_at, new_id
 from recorder.lineage.statements import AT_ADDRESSES, TOOL_REQUESTS
-from recorder.states import Confidence, ToolOutcome
+from recorder.states import Confidence, ToolOutcome, TrajectoryState
 from recorder.store.lanes import Executor, Lane
 
 WINDOW_S: Final = 900.0  # how long a model's request waits for its call: as long as a run may idle by default
@@ -141,6 +141,14 @@ class ToolCalls:
         # Not remembered: the first model call is to give it its alias, its version and its group.
         self._writer.submit(PlaceJob(place, done, remembered=False))
         return owned(await done, address).id
+
+    async def ended(self, project_id: str, addresses: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Those of these addresses (group or "", trajectory) whose newest trajectory has ended."""
+        groups, ids = {group for group, _ in addresses}, {trajectory for _, trajectory in addresses}
+        values = {"project": project_id, "groups": sorted(groups), "ids": sorted(ids)}
+        found = await self._lane.read(lambda ex: ex.all(AT_ADDRESSES, **values))
+        states = {(row[2], row[3]): row[5] for row in sorted(found, key=lambda row: row[4])}  # by sequence
+        return {a for a in addresses if states.get(a, TrajectoryState.OPEN) != TrajectoryState.OPEN}
 
     async def commit(self, call: ToolCall) -> None:
         """Write a tool call; returns when it is durable, raises StoreUnavailable where it is not."""

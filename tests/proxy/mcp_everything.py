@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import os
 import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -17,6 +18,7 @@ from typing import Any
 
 import mcp_types as types
 import uvicorn
+from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
@@ -66,6 +68,11 @@ class _Any(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+def session(ctx: Context) -> Connection:
+    """What lasts as long as a session of the handshake era, and as a request today."""
+    return ctx.session._connection
+
+
 def text(said: str, **more: Any) -> Result:
     return {"content": [{"type": "text", "text": said}], **more}
 
@@ -112,7 +119,9 @@ class Everything:
         self.subscribed: list[str] = []
         self._key = secrets.token_bytes(16)
         self._bus = InMemorySubscriptionBus()
-        self._sessions: list[Any] = []
+        self.sessions: list[Any] = []  # of the handshake era
+        self.levels: list[str] = []  # that sessions wanted to have logged
+        self.kept: dict[str, Any] = {}  # of callers without a session
         server: Any = Server(
             name,
             version="1",
@@ -139,6 +148,8 @@ class Everything:
 
     async def _list_tools(self, ctx: Context, params: Any) -> Result:
         tools = [{"name": name, **shown} for name, (shown, _) in self.tools.items()]
+        if "unlocked" in self.state(ctx):
+            tools.append({"name": "unlocked", "inputSchema": NO_ARGUMENTS, "annotations": {"title": "Of one alone"}})
         return self._hinted(ctx, {"tools": tools})
 
     async def _list_prompts(self, ctx: Context, params: Any) -> Result:
@@ -175,6 +186,10 @@ class Everything:
         if found is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
         return await found[1](self, ctx, sent)
+
+    def state(self, ctx: Context) -> dict[str, Any]:
+        """What is kept for a session; without one, for all."""
+        return self.kept if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else session(ctx).state
 
     async def ask(self, ctx: Context, sent: Mapping[str, Any], questions: dict[str, Result]) -> Result | None:
         """The answers by key; None where the caller has to come again with them."""
@@ -261,33 +276,43 @@ class Everything:
     # --- changes
 
     async def _initialized(self, ctx: Context, params: Any) -> None:
-        self._sessions.append(ctx.session)
+        self.sessions.append(ctx.session)
+        session(ctx).exit_stack.callback(self.sessions.remove, ctx.session)
+        able = ctx.session.client_capabilities
+        if ctx.request is None and able is not None and able.roots is not None:  # as servers of files do
+            told = await ctx.session.send_request(types.ListRootsRequest(), _Any)
+            self.state(ctx)["roots"] = told.model_dump()["roots"]
 
     async def _subscribe(self, ctx: Context, params: Any) -> Result:
         self.subscribed.append(str(params.uri))
+        session(ctx).exit_stack.callback(self._forget, str(params.uri))
         return {}
 
     async def _unsubscribe(self, ctx: Context, params: Any) -> Result:
-        with contextlib.suppress(ValueError):
-            self.subscribed.remove(str(params.uri))
+        self._forget(str(params.uri))
         return {}
 
+    def _forget(self, uri: str) -> None:
+        with contextlib.suppress(ValueError):
+            self.subscribed.remove(uri)
+
     async def _set_level(self, ctx: Context, params: Any) -> Result:
+        self.levels.append(params.level)
         return {}
 
     async def tools_changed(self) -> None:
         await self._bus.publish(ToolsListChanged())
-        for session in self._sessions:
+        for session in self.sessions:
             await session.send_tool_list_changed()
 
     async def prompts_changed(self) -> None:
         await self._bus.publish(PromptsListChanged())
-        for session in self._sessions:
+        for session in self.sessions:
             await session.send_prompt_list_changed()
 
     async def updated(self, uri: str) -> None:
         await self._bus.publish(ResourceUpdated(uri))
-        for session in self._sessions if uri in self.subscribed else ():
+        for session in self.sessions if uri in self.subscribed else ():
             await session.send_resource_updated(uri)
 
 
@@ -552,6 +577,26 @@ async def _slow(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
         self.cancelled.append("slow")
         raise
     return text("at last")
+
+
+@tool("note", {"type": "object", "properties": {"text": TEXT}})
+async def _note(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    notes = self.state(ctx).setdefault("notes", [])
+    notes.append(sent["arguments"]["text"])
+    return text("noted", structuredContent={"notes": notes, "pid": os.getpid(), "roots": self.state(ctx).get("roots")})
+
+
+@tool("unlock")
+async def _unlock(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    self.state(ctx)["unlocked"] = True
+    await ctx.session.send_tool_list_changed()
+    return text("unlocked")
+
+
+@tool("touch", {"type": "object", "properties": {"uri": TEXT}})
+async def _touch(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    await ctx.session.send_resource_updated(sent["arguments"]["uri"])
+    return text("touched")
 
 
 # --- serving

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
@@ -27,12 +29,14 @@ from mcp.shared.transport_context import TransportContext
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import CURRENT, Exchange
 from proxy.mcp_gateway.servers import wire
-from proxy.mcp_gateway.servers.handshake import Dispatcher, Speaks, agree, usable
+from proxy.mcp_gateway.servers.handshake import Dispatcher, Speaks, usable
 from proxy.mcp_gateway.servers.listening import Listening
 from proxy.mcp_gateway.servers.patience import Patience
 from proxy.settings.mcp import McpServerSettings
 
 log = logging.getLogger(__name__)
+
+Greet = Callable[[Dispatcher], Awaitable[Speaks]]
 
 _TERMINATED: Final = "Session terminated"  # the SDK's words for 404 on a session that the server forgot
 
@@ -54,21 +58,25 @@ class _Connection:
 
 
 class Link:
-    """A connection to one server for callers of equal capabilities. `run()` keeps it open until cancelled."""
+    """A connection to one server. `run()` keeps it open until cancelled.
+
+    `greet` agrees on an era; `called` is what the log calls it.
+    """
 
     def __init__(
-        self, name: str, settings: McpServerSettings, watcher: Watcher, capabilities: Mapping[str, Any] | None = None
+        self, name: str, settings: McpServerSettings, watcher: Watcher, greet: Greet, called: str = "the MCP server"
     ) -> None:
         self.name = name
         self.state: Literal["starting", "up", "down"] = "starting"
         self.why = "it has not answered yet"
-        self.in_flight: list[Exchange] = []
+        self.in_flight: Counter[Exchange] = Counter()
         self.listening = Listening(self, settings.connect_s)
         self._settings = settings
         self._watcher = watcher
-        self._capabilities = dict(capabilities or {})
+        self._greet = greet
+        self._called = f"{called} {name}"
         self._connection: _Connection | None = None
-        self._tried = asyncio.Event()  # the first attempt to connect has ended
+        self._known = asyncio.Event()  # whether it answers
         self._up = asyncio.Event()
         self._doubt = asyncio.Event()
 
@@ -78,11 +86,21 @@ class Link:
         return self._connection.speaks if self._connection is not None else None
 
     async def ready(self) -> Speaks:
-        """Wait for the first attempt to connect. Raises UpstreamDown."""
-        await self._tried.wait()
+        """Wait until it is known whether it answers. Raises UpstreamDown."""
+        await self._known.wait()
         if self.state != "up" or self._connection is None:
             raise UpstreamDown(f"the MCP server {self.name!r} does not answer now: {self.why}")
         return self._connection.speaks
+
+    @contextmanager
+    def working(self, exchange: Exchange) -> Iterator[None]:
+        """While the server works for this request of a caller, or is about to: it may ask who it works for."""
+        self.in_flight[exchange] += 1
+        try:
+            yield
+        finally:
+            self.in_flight[exchange] -= 1
+            self.in_flight = +self.in_flight
 
     async def request(
         self,
@@ -121,15 +139,12 @@ class Link:
         before = CURRENT.set(exchange)
         if exchange is not None:
             options["on_progress"] = exchange.progress
-            self.in_flight.append(exchange)
         try:
             return await connection.dispatcher.send_raw_request(method, sent, options)
         except MCPError as e:
             raise self._told(e, method) from e
         finally:
             CURRENT.reset(before)
-            if exchange is not None:
-                self.in_flight.remove(exchange)
 
     async def stream(self, method: str, params: Mapping[str, Any], request_id: str) -> None:
         """A request that stays open until the server ends it. Raises UpstreamDown, MCPError."""
@@ -172,6 +187,18 @@ class Link:
             return UpstreamDown(f"the MCP server {self.name!r} does not answer now: {error.error.message}")
         return error
 
+    def doubt(self) -> None:
+        """Another connection to the server broke: find out whether this one still answers."""
+        if self.state == "up":
+            self._known.clear()
+            self._doubt.set()
+
+    def close(self) -> None:
+        """It is of no more use: who still holds it will find it down."""
+        self.state, self.why = "down", "its session has ended"
+        self._up.clear()
+        self._known.set()
+
     # --- the connection's life
 
     async def run(self) -> None:
@@ -192,9 +219,7 @@ class Link:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(self._receive, dispatcher)
                 async with asyncio.timeout(self._settings.connect_s):
-                    self._connection = _Connection(
-                        dispatcher, await agree(dispatcher, self._capabilities, self._settings.connect_s)
-                    )
+                    self._connection = _Connection(dispatcher, await self._greet(dispatcher))
                 self._rise()
                 modern = self._connection.speaks.modern
                 tasks.start_soon(self.listening.run if modern else self.listening.resume)
@@ -245,18 +270,18 @@ class Link:
     def _down(self, why: str) -> None:
         was, self.state, self.why = self.state, "down", why[:500]
         self._up.clear()
-        self._tried.set()
+        self._known.set()
         if was != "down":
-            log.warning("the MCP server %s does not answer: %s", self.name, self.why)
+            log.warning("%s does not answer: %s", self._called, self.why)
             self._watcher.moved(self)
 
     def _rise(self) -> None:
         was, self.state = self.state, "up"
         self._doubt.clear()
         self._up.set()
-        self._tried.set()
+        self._known.set()
         if was != "up":
-            log.info("the MCP server %s answers", self.name)
+            log.info("%s answers", self._called)
             self._watcher.moved(self)
 
     # --- what the server says by itself
@@ -283,11 +308,16 @@ class Link:
             await exchange.log(params)
 
     def _meant(self) -> Exchange | None:
-        """The request that a message belongs to: by the stream that it came on, else the only one that runs."""
+        """The request that a message belongs to: by the stream that it came on, else the only one that runs.
+
+        Of one session of the handshake era any will do: its answers come from one client.
+        """
         current = CURRENT.get()
-        if current is not None or len(self.in_flight) != 1:
+        if current is not None or not self.in_flight:
             return current
-        return self.in_flight[0]
+        *others, last = self.in_flight
+        alike = last.who.session is not None and all(other.who == last.who for other in others)
+        return last if alike or not others else None
 
 
 def _said(error: BaseException, settings: McpServerSettings) -> str:

@@ -1,77 +1,168 @@
 """An MCP server behind the gateway.
 
-Owns: its connections, and which of them a request goes over. Refuses: its lists (`proxy.mcp_gateway.servers.lists`).
+Owns: the connection that tells what the server has and is shared where nothing is kept, and whether a caller gets one
+of its own. Refuses: when a caller's own ends (`proxy.mcp_gateway.servers.sessions`).
+
+A server that keeps something for its client (a session of the handshake era, a process on this machine) is not shared
+between callers, unless its settings say so: each has a session of its own there, and no caller uses the connection that
+the lists come from. A server of the current era behind a URL keeps nothing, and is asked for all over one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final
 
 import orjson
 
-from proxy.mcp_gateway.exchange import Exchange
+from proxy.mcp_gateway.callers import Who
+from proxy.mcp_gateway.exchange import NEEDS, Exchange
 from proxy.mcp_gateway.names import Filter
+from proxy.mcp_gateway.servers.handshake import Dispatcher, Speaks, agree, shake_hands
 from proxy.mcp_gateway.servers.link import Link, Watcher
-from proxy.mcp_gateway.servers.lists import Lists
+from proxy.mcp_gateway.servers.lists import Listing, Lists
+from proxy.mcp_gateway.servers.sessions import Ended, Key, Session, Sessions
 from proxy.settings.mcp import McpServerSettings
 
-log = logging.getLogger(__name__)
-
-MOST_LINKS: Final = 8
+# What a process that callers share is told of its client: it may ask whatever one of them can answer.
+_OF_ALL: Final[Mapping[str, Any]] = {name: {} for name in NEEDS.values()}
 
 
 class Upstream:
     """One server. `start()` and `stop()`."""
 
-    def __init__(self, name: str, settings: McpServerSettings, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: McpServerSettings,
+        watcher: Watcher,
+        *,
+        idle_s: float,
+        ended: Ended,
+        counted: Callable[[str, int], None],
+    ) -> None:
         self.name = name
         self.filter = Filter(settings.allow, settings.deny)
         self._settings = settings
         self._watcher = watcher
-        self.link = Link(name, settings, watcher)
-        self._others: dict[bytes, Link] = {}  # for callers that a server of the handshake era may ask something
-        self._running: dict[int, asyncio.Task[None]] = {}
-        self.lists = Lists(self.link, self.filter)
+        self.link = Link(name, settings, watcher, self._agree)
+        self._lists = Lists(self.link, self.filter)
+        self._sessions = Sessions(name, settings.most_sessions, idle_s, ended, counted)
+        self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Connect in the background."""
-        self._keep(self.link)
+        # A context of its own: a task that inherits a caller's would take later messages for that caller's.
+        self._running = asyncio.get_running_loop().create_task(
+            self.link.run(), name=f"mcp-{self.name}", context=contextvars.Context()
+        )
 
     async def stop(self) -> None:
         """Close every connection."""
-        tasks = list(self._running.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, self.lists.stop(), return_exceptions=True)
+        assert self._running is not None
+        self._running.cancel()
+        await asyncio.gather(self._running, self._lists.stop(), self._sessions.close(), return_exceptions=True)
 
-    def _keep(self, link: Link) -> None:
-        # A context of its own: a task that inherits a caller's would take later messages for that caller's.
-        self._running[id(link)] = asyncio.get_running_loop().create_task(
-            link.run(), name=f"mcp-{self.name}", context=contextvars.Context()
-        )
+    # --- connections
 
-    async def link_for(self, exchange: Exchange) -> Link:
-        """The connection for a caller: a server of the handshake era is told once what its client can."""
-        speaks = await self.link.ready()
-        wanted = exchange.back_channel()
-        if speaks.modern or not wanted:
-            return self.link
-        key = orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS)
-        link = self._others.pop(key, None)
-        if link is None:
-            await self._make_room()
-            link = Link(self.name, self._settings, self._watcher, wanted)
-            self._keep(link)
-        self._others[key] = link  # the last is the one used last
-        return link
-
-    async def _make_room(self) -> None:
-        idle = [key for key, link in self._others.items() if not link.in_flight]
-        if len(self._others) < MOST_LINKS or not idle:
+    @asynccontextmanager
+    async def lent(self, exchange: Exchange) -> AsyncIterator[Link]:
+        """The connection that a caller's request goes over. Raises UpstreamDown."""
+        speaks = self.link.speaks or await self.link.ready()
+        if not self._is_own(exchange, speaks):
+            with self.link.working(exchange):
+                await self.link.ready()
+                yield self.link
             return
-        task = self._running.pop(id(self._others.pop(idle[0])))
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        session = await self._opened(exchange, speaks)
+        try:
+            with session.link.working(exchange):
+                await session.link.ready()
+                if not session.begun:
+                    session.begun = True
+                    await self._set_level(session.link, exchange)
+                yield session.link
+        finally:
+            self._sessions.used(session)
+
+    def links_of(self, who: Who) -> list[Link]:
+        """A caller's own connections; the shared one where it has none."""
+        return [session.link for session in self._sessions.of(who)] or [self.link]
+
+    async def at_level(self, exchange: Exchange) -> None:
+        """Tell the server which log messages a caller of the handshake era wants. Raises UpstreamDown, MCPError."""
+        for link in self.links_of(exchange.who):
+            if link is not self.link or self._settings.shared:
+                await self._set_level(link, exchange)
+
+    async def _set_level(self, link: Link, exchange: Exchange) -> None:
+        speaks, level = link.speaks, exchange.stated_level
+        if level is None or exchange.modern or link.state != "up" or speaks is None or speaks.modern:
+            return  # a server of the current era is told with each request
+        if "logging" in speaks.capabilities:
+            await link.request("logging/setLevel", {"level": level})
+
+    def moved(self, link: Link) -> None:
+        """A connection came up or broke."""
+        self._sessions.moved(link)
+        if link is not self.link and link.state == "down":
+            self.link.doubt()
+
+    def left(self, who: Who) -> None:
+        """A caller is gone."""
+        self._sessions.end(who)
+
+    def _is_own(self, exchange: Exchange, speaks: Speaks) -> bool:
+        return not self._settings.shared and (self._settings.url is None or not speaks.modern)
+
+    async def _opened(self, exchange: Exchange, speaks: Speaks) -> Session:
+        """The caller's own session. Raises UpstreamDown."""
+        told = {} if speaks.modern else exchange.back_channel()
+        key = Key(exchange.who, orjson.dumps(told, option=orjson.OPT_SORT_KEYS))
+        if key not in self._sessions:
+            await self.link.ready()  # where it does not answer, nobody need find that out again
+        return await self._sessions.open(key, partial(self._made, told, speaks))
+
+    def _made(self, told: Mapping[str, Any], speaks: Speaks) -> tuple[Link, Lists]:
+        async def greet(dispatcher: Dispatcher) -> Speaks:
+            if speaks.modern:
+                return await agree(dispatcher, told, self._settings.connect_s)
+            return await shake_hands(dispatcher, told)
+
+        link = Link(self.name, self._settings, self._watcher, greet, called="a caller's session at the MCP server")
+        return link, Lists(link, self.filter)
+
+    async def _agree(self, dispatcher: Dispatcher) -> Speaks:
+        return await agree(dispatcher, _OF_ALL if self._settings.shared else {}, self._settings.connect_s)
+
+    # --- lists
+
+    async def listing(self, kind: str, who: Who | None = None) -> Listing:
+        """A list as a caller's own session has it; where it has none, as a new one would."""
+        return await next(self._lists_of(who)).listing(kind)
+
+    def known(self, kind: str, who: Who | None = None) -> Mapping[str, Mapping[str, Any]]:
+        """A list as it was last seen."""
+        return next((known for lists in self._lists_of(who) if (known := lists.known(kind))), {})
+
+    def outdated(self, link: Link) -> None:
+        """What was listed over a connection may have changed: the next one who asks gets it anew."""
+        session = self._sessions.over(link)
+        (session.lists if session is not None else self._lists).outdated()
+
+    def _lists_of(self, who: Who | None) -> Iterator[Lists]:
+        if who is not None:
+            yield from (session.lists for session in self._sessions.of(who) if session.link.state == "up")
+        yield self._lists
+
+    # --- what the server tells by itself
+
+    async def hear(self, exchange: Exchange, uri: str) -> Link:
+        """Hear of a resource for a caller: the connection that tells. Raises UpstreamDown, MCPError."""
+        async with self.lent(exchange) as link:
+            await link.listening.add(uri)
+            return link

@@ -6,8 +6,10 @@ Refuses: when to connect, and what is asked (`proxy.mcp_gateway.servers.link`).
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any, Final
 
 import httpx2
@@ -60,13 +62,19 @@ async def streams(settings: McpServerSettings) -> AsyncIterator[tuple[Any, Any]]
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=_IDLE_S)
     # A response may stay open for as long as a tool works: requests have their own timeouts.
     timeout = httpx2.Timeout(settings.connect_s, read=None, pool=None)
-    transport = _Tolerant(httpx2.AsyncHTTPTransport(limits=limits, trust_env=True))
+    transport = _Tolerant(httpx2.AsyncHTTPTransport(verify=_trusted(), limits=limits, trust_env=True))
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, transport=transport) as http,
         # results may be large (an image, a table), and the SDK's own bound is 1 MiB
         streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_ANSWER_BYTES) as pair,
     ):
         yield pair
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """What to trust, read once: that takes 40 ms, and every session of a caller has a connection of its own."""
+    return httpx2.create_ssl_context()
 
 
 class _Tolerant(httpx2.AsyncBaseTransport):

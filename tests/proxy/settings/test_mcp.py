@@ -23,6 +23,8 @@ pytestmark = pytest.mark.usefixtures("bare")
         ("[mcp.a]\nurl = 'https://sesame@x/mcp'\n", "as `token`, or .* as `headers"),
         ("[mcp.a]\nurl = 'ftp://me:sesame@x/mcp'\n", "is no URL"),
         ("[mcp.a]\nurl = 'http://x/mcp'\nargs = ['x']\n", "are for a server with a `command`"),
+        ("[mcp.a]\nurl = 'http://x/mcp'\nper = 'shared'\n", "are for a server with a `command`"),
+        ("[mcp.a]\ncommand = 'x'\nmax_sessions = 0\n", "greater than 0"),
         ("[mcp.a]\ncommand = 'x'\ntoken = 'x'\n", "are for a server with a `url`"),
         ("[mcp.a__b]\nurl = 'http://x/mcp'\n", "is no name for an MCP server"),
         ("[mcp.a]\nurl = 'http://x/mcp'\ntimeout = 3\n", "mcp.a.timeout_s"),
