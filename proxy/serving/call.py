@@ -24,6 +24,7 @@ from proxy.serving.continuity import Continued, Continuity
 from proxy.settings.sections import ProxySettings
 from proxy.versions.in_service import InService, Route, Target
 from recorder.capture.recorder import Recorder
+from recorder.content.extras import CLIENT
 from recorder.content.turns import Attribution, Turn
 from recorder.ids import new_id
 from recorder.settings import RecorderSettings
@@ -44,6 +45,7 @@ class Call:
     answer: Answer
     hints: Hints
     provider: Provider | None = None  # who is asked instead of an engine
+    client: str | None = None  # the product that its User-Agent names
     id: str = field(default_factory=lambda: new_id("call"))
     started_at: float = field(default_factory=time.time)
     attribution: Attribution | None = None  # None: it cannot be recorded
@@ -108,11 +110,12 @@ class Call:
 
     def _meta(self, sampled: Sampled) -> Mapping[str, Any] | None:
         """What is recorded of an answer beside its choices; of a provider's, who it was and whether it stood in."""
+        meta = {**(sampled.response_meta or {}), **({CLIENT: self.client} if self.client is not None else {})}
         if self.provider is None:
             continued = self.continued.meta(sampled.prompt_token_ids) if self.continued is not None else {}
-            return {**(sampled.response_meta or {}), **continued, **self._freed()} or None
+            return {**meta, **continued, **self._freed()} or None
         stood_in = {"fallback": True, "fallback_reason": self.fell_back} if self.fell_back is not None else {}
-        return {**(sampled.response_meta or {}), **self.provided, **stood_in}
+        return {**meta, **self.provided, **stood_in}
 
     def _freed(self) -> dict[str, Any]:
         """Where the engine was asked something else than the client did, so that the turn can be learned from."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 CHOICE_EXTRAS: Final = "choice_extras"  # what each choice said beside its message (reasoning …), by its index as text
+CLIENT: Final = "client"  # the product that its User-Agent named
 STATED_KIND: Final = "stated_kind"  # the client said what kind of turn it was
 
 
