@@ -45,6 +45,9 @@ _CODEX_THREADS: Final = (b"thread-id", b"thread_id")
 _TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?"
 )
+# A product's name; behind a slash what is no number is part of it, as OpenAI's SDKs write it. Only what RFC 9110 allows
+# in a token, so that it may be printed.
+_PRODUCT: Final = re.compile(rb"\s{0,8}[A-Za-z0-9!#$%&'*+.^_`|~-]{1,48}(?:/[A-Za-z][A-Za-z0-9_-]{0,15}(?![^\s]))?")
 _METADATA: Final = ("session_id", "thread_id", "conversation_id")
 
 
@@ -96,6 +99,12 @@ def read_hints(headers: Mapping[bytes, bytes], dialect: str, rest: Mapping[str, 
     if not found:
         return NO_HINTS
     return Hints(found, sub_agent=_is_sub_agent(headers))
+
+
+def client_of(headers: Mapping[bytes, bytes]) -> str | None:
+    """The product that the User-Agent names first, without its version: `codex_cli_rs`, `OpenAI/Python`."""
+    match = _PRODUCT.match(headers.get(b"user-agent", b""))
+    return match[0].strip().decode() if match is not None else None
 
 
 def _of_headers(headers: Mapping[bytes, bytes]) -> Iterator[Hint]:

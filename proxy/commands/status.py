@@ -7,6 +7,7 @@ store.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,11 +68,14 @@ def status(context: Context) -> None:
     for row in found["aliases"]:
         canary = f", canary {row['canary']} ({row['canary_share']:.0%})" if row["canary"] else ""
         add("alias", row["name"], f"live {row['live']}{canary}")
+    for row in found["never_trained"]:
+        add("never trained on", f"{row['client']} ({row['alias']}): {row['why']}", row["advice"])
     print_table(table)
 
 
 async def _status(store: Store, project: str, data: Path) -> dict[str, Any]:
     from proxy.programs.run_file import read_run_file
+    from recorder.reading.never_trained import never_trained
     from recorder.registry import replicas
     from recorder.registry.aliases import get_aliases
     from recorder.registry.versions import get_versions
@@ -101,5 +105,8 @@ async def _status(store: Store, project: str, data: Path) -> dict[str, Any]:
                 "generation": a.generation,
             }
             for a in await get_aliases(store, project)
+        ],
+        "never_trained": [
+            {**asdict(one), "why": one.why(), "advice": one.advice()} for one in await never_trained(store, project)
         ],
     }

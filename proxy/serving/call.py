@@ -24,7 +24,7 @@ from proxy.serving.continuity import Continued, Continuity
 from proxy.settings.sections import ProxySettings
 from proxy.versions.in_service import InService, Route, Target
 from recorder.capture.recorder import Recorder
-from recorder.content.extras import LEFT_OUT_ITEMS, LEFT_OUT_TOOLS
+from recorder.content.extras import CLIENT, LEFT_OUT_ITEMS, LEFT_OUT_TOOLS
 from recorder.content.turns import Attribution, Request, Turn
 from recorder.ids import new_id
 from recorder.settings import RecorderSettings
@@ -45,6 +45,7 @@ class Call:
     answer: Answer
     hints: Hints
     provider: Provider | None = None  # who is asked instead of an engine
+    client: str | None = None  # the product that its User-Agent names
     id: str = field(default_factory=lambda: new_id("call"))
     started_at: float = field(default_factory=time.time)
     attribution: Attribution | None = None  # None: it cannot be recorded
@@ -112,6 +113,8 @@ class Call:
     def _meta(self, sampled: Sampled) -> Mapping[str, Any] | None:
         """What is recorded of an answer beside its choices; of a provider's, who it was and whether it stood in."""
         said = {**(sampled.response_meta or {}), **left_out(self.reading.request)}
+        if self.client is not None:
+            said[CLIENT] = self.client
         if self.provider is None:
             continued = self.continued.meta(sampled.prompt_token_ids) if self.continued is not None else {}
             return {**said, **continued, **self._freed()} or None

@@ -19,7 +19,7 @@ from proxy.admission.auth import Caller
 from proxy.admission.replies import say
 from proxy.attribution.attributor import Attributor
 from proxy.attribution.conversations import Conversations
-from proxy.attribution.hints import read_hints
+from proxy.attribution.hints import client_of, read_hints
 from proxy.dialects.base import NOTHING_SAMPLED, Dialect, Reading, Rules, Sampled
 from proxy.errors import (
     BadGateway,
@@ -97,7 +97,8 @@ class Calls:
         provider = self._asking.provider(model)
         target = self._target(model, caller) if provider is None else None
         hints = read_hints(headers, reading.request.dialect, reading.request.rest)
-        return Call(caller, scope["hone.stated"], reading, target, reading.answer(), hints, provider)
+        stated, client = scope["hone.stated"], client_of(headers)
+        return Call(caller, stated, reading, target, reading.answer(), hints, provider, client)
 
     async def _reading(self, body: bytes, headers: Mapping[bytes, bytes], caller: Caller) -> Reading:
         return self._dialect.read(body, headers, self._rules)

@@ -20,6 +20,7 @@ from recorder.states import GroupState, Purpose, TrajectoryState
 if TYPE_CHECKING:
     from recorder.reading.views import CallView, GroupView, TrajectoryView
     from recorder.store.database import Store
+    from recorder.store.ledger import Entry
     from recorder.upkeep.deletion import Deleted
     from recorder.work.scores import StoredScore
 
@@ -232,7 +233,9 @@ async def _delete(store: Store, project: str, ids: list[str]) -> tuple[list[Dele
 
 @click.command()
 @click.argument("object_id", metavar="[ID]", required=False)
-@click.option("--kind", help="Of this kind of object only: trajectory, group, call, version, step, attempt, alias.")
+@click.option(
+    "--kind", help="Of this kind of object only: trajectory, group, call, version, step, attempt, alias, client."
+)
 @click.option("--code", help="With this reason only.")
 @click.option("--counts", is_flag=True, help="How many of each reason, by kind.")
 @click.option("--since", type=When(), help="Counted since: 24h, 7d, 2026-11-20 …")
@@ -255,7 +258,10 @@ def ledger(
     async def read(store: Store, project: str) -> list[Any]:
         from recorder.store.ledger import latest
 
-        return await latest(store, project, object_kind=kind, object_id=object_id, code=code, since=since, limit=limit)
+        rows = await latest(store, project, object_kind=kind, object_id=object_id, code=code, since=since, limit=limit)
+        clients = await _clients(store, project, since) if kind in (None, "client") else []
+        wanted = [c for c in clients if object_id in (None, c.object_id) and code in (None, c.code)]
+        return [*wanted, *rows][:limit]
 
     found = run(context, read)
     if context.json:
@@ -265,6 +271,26 @@ def ledger(
 
     rows = [(when(e.at), e.object_kind, e.object_id, e.code, json.dumps(e.detail) if e.detail else "") for e in found]
     show_table(("at", "kind", "object", "reason", "detail"), rows)
+
+
+async def _clients(store: Store, project: str, since: float | None) -> list[Entry]:
+    """Clients of which nothing can be trained on, as the ledger's rows: of those, there is none to write one about."""
+    from recorder.reading.never_trained import never_trained
+    from recorder.store.ledger import Entry
+
+    found = [one for one in await never_trained(store, project) if since is None or one.at >= since]
+    return [
+        Entry(
+            id=0,
+            project_id=project,
+            object_kind="client",
+            object_id=one.client,
+            code="never_trained",
+            detail={"alias": one.alias, "calls": one.calls, "why": one.why(), "advice": one.advice()},
+            at=one.at,
+        )
+        for one in found
+    ]
 
 
 def _print_counts(context: Context, kind: str | None, since: float | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 CHOICE_EXTRAS: Final = "choice_extras"  # what each choice said beside its message (reasoning …), by its index as text
 LEFT_OUT_TOOLS: Final = "left_out_tools"  # types of tools that the client declared and the model did not get
 LEFT_OUT_ITEMS: Final = "left_out_items"  # types of what the conversation tells and the model was not shown
+CLIENT: Final = "client"  # the product that its User-Agent named
 STATED_KIND: Final = "stated_kind"  # the client said what kind of turn it was
 
 

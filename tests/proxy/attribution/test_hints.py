@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.attribution.hints import MAX_READ_CHARS, MAX_SHOWN_CHARS, NO_HINTS, Hint, Kind, read_hints, read_traceparent
+from proxy.attribution.hints import (
+    MAX_READ_CHARS,
+    MAX_SHOWN_CHARS,
+    NO_HINTS,
+    Hint,
+    Kind,
+    client_of,
+    read_hints,
+    read_traceparent,
+)
 
 TRACE = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -163,3 +172,27 @@ def test_long_values_stay_different_and_endless_ones_say_nothing() -> None:
 
     assert ids("x" * 300) != ids("x" * 301)
     assert ids("x" * (MAX_READ_CHARS + 1)) == set()
+
+
+@pytest.mark.parametrize(
+    ("agent", "client"),
+    [
+        (b"OpenAI/Python 2.3.0", "OpenAI/Python"),
+        (b"codex_cli_rs/0.169.0 (Linux 6.1; x86_64) xterm", "codex_cli_rs"),
+        (b"claude-cli/2.0.1 (external, cli)", "claude-cli"),
+        (b"opencode", "opencode"),
+        (b"ai/5.0 ai-sdk/openai/2.0", "ai"),
+        (b"x/yes;no", "x"),
+        (b"\x1b[2Jred", None),
+        (b"(no product)", None),
+        (b"", None),
+    ],
+)
+def test_a_client_is_named_by_its_product(agent: bytes, client: str | None) -> None:
+    assert client_of({b"user-agent": agent}) == client
+
+
+@given(st.binary(max_size=300))
+def test_a_clients_name_is_short_and_may_be_printed(agent: bytes) -> None:
+    client = client_of({b"user-agent": agent})
+    assert client is None or (0 < len(client) <= 65 and client.isascii() and client.isprintable())

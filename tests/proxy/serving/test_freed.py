@@ -8,9 +8,10 @@ import httpx
 import pytest
 
 from proxy.settings.sections import ProxySettings
+from recorder.reading.never_trained import never_trained
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
-from tests.proxy.running import ALIAS, Proxy, serving
+from tests.proxy.running import ALIAS, PROJECT, Proxy, serving
 
 GREEDY: dict[str, Any] = {"temperature": 0, "top_p": 0.9}
 FREE = {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "presence_penalty": 0.0}
@@ -143,3 +144,14 @@ async def test_values_that_a_client_left_to_the_engine_are_replaced_too(store: S
         answer = await ask(proxy, "chat/completions")
         assert "temperature=0.7" in answer.headers["x-hone-sampling"]
         assert (await proxy.call())["choices"][0]["trainable"] is True
+
+
+# --- who would need it
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_an_agent_that_cannot_be_learned_from_is_told_by_its_name(proxy: Proxy, path: str) -> None:
+    await ask(proxy, path, {"user-agent": "aider/0.86 litellm/1.75"}, **GREEDY)
+    [found] = await never_trained(proxy.store, PROJECT)
+    assert (found.client, found.alias, found.why()) == ("aider", ALIAS, "temperature_below_0.1, top_p")
+    assert (await proxy.call())["response"]["client"] == "aider"

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from proxy.cli import cli
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address
+from recorder.content.turns import Address, Sampling
 from recorder.groups.closing import close_group
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose
@@ -204,6 +204,31 @@ def test_the_ledger_tells_why(hone: Hone) -> None:
     assert hone.json("ledger", "--since", "2100-01-01") == hone.json("ledger", "--code", "over_age") == []
     assert "too_few" in hone("ledger").stdout
     assert "too_few" in hone("ledger", "--counts").stdout
+
+
+async def greedy_agent(store: Store) -> None:
+    alias = await Rows(store).alias()
+    recorder = Recorder(store, SETTINGS)
+    await recorder.start()
+    meta = {"client": "aider"}
+    await Talk(recorder).call(
+        [user("?")], "done", alias_id=alias.id, sampling=Sampling(temperature=0.0), response_meta=meta
+    )
+    await recorder.stop()
+
+
+def test_an_agent_of_which_nothing_is_trained_on_is_told_at_once(hone: Hone) -> None:
+    assert hone.json("status")["never_trained"] == []
+    hone.do(greedy_agent)
+    [row] = hone.json("ledger")
+    assert (row["object_kind"], row["object_id"], row["code"]) == ("client", "aider", "never_trained")
+    assert row["detail"]["why"] == "temperature_below_0.1"
+    assert "override = { temperature = 0.7 }" in row["detail"]["advice"]
+    assert [r["object_id"] for r in hone.json("ledger", "--kind", "client")] == ["aider"]
+    assert hone.json("ledger", "--kind", "group") == hone.json("ledger", "another") == []
+    [told] = hone.json("status")["never_trained"]
+    assert (told["client"], told["alias"], told["why"]) == ("aider", "helpdesk", "temperature_below_0.1")
+    assert "aider (helpdesk)" in hone("status").stdout
 
 
 def test_purposes_in_the_help_are_those_of_the_states(hone: Hone) -> None:
