@@ -507,6 +507,13 @@ step_groups = Table(
     PrimaryKeyConstraint("step_id", "group_id"),
 )
 
+changes = Table(
+    "changes",
+    metadata,
+    Column("topic", Text, primary_key=True),  # of recorder.store.changes
+    Column("count", Integer, nullable=False),
+)
+
 ledger = Table(
     "ledger",
     metadata,

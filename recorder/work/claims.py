@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import LeaseLost
 from recorder.states import GroupState, Purpose, TrajectoryState
+from recorder.store.changes import quietly
 from recorder.store.database import Store, now
 from recorder.store.schema import aliases, groups, trajectories
 from recorder.store.transitions import guarded
@@ -143,9 +144,8 @@ async def _any(store: Store, query: Select[Any]) -> bool:
 
 async def renew(store: Store, claim: GroupClaim, lease_s: float) -> GroupClaim:
     """Hold a group for longer. Raises LeaseLost where it was taken over."""
-    statement = (
-        update(groups).where(_held(claim)).values(lease_expires_at=now() + lease_s).returning(groups.c.lease_expires_at)
-    )
+    renewed = update(groups).where(_held(claim)).values(lease_expires_at=now() + lease_s)
+    statement = quietly(renewed.returning(groups.c.lease_expires_at))
     async with store.write() as conn:
         expires_at = (await conn.execute(statement)).scalar_one_or_none()
     if expires_at is None:

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import LeaseLost
 from recorder.store import sql
+from recorder.store.changes import quietly
 from recorder.store.database import Store, now
 from recorder.store.schema import leases
 
@@ -106,6 +107,7 @@ def _held(lease: Lease) -> ColumnElement[bool]:
 
 async def _touch(conn: AsyncConnection, lease: Lease, **values: Any) -> float:
     statement = update(leases).where(_held(lease)).values(**values).returning(leases.c.lease_expires_at)
+    statement = quietly(statement)
     expires_at = (await conn.execute(statement)).scalar_one_or_none()
     if expires_at is None:
         raise LeaseLost(
