@@ -248,6 +248,7 @@ calls = Table(
     Column("started_at", Double, nullable=False),
     Column("first_token_at", Double),
     Column("finished_at", Double),
+    Column("process", Text),  # which process runs it, while it is open: its lease says whether it is there
     Index(None, "trajectory_id"),
     Index(None, "parent_call_id"),
     Index(None, "project_id", "state"),

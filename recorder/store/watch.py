@@ -62,7 +62,7 @@ class Watch:
         self._close = close
         self._waiting: dict[News, frozenset[Topic]] = {}
         self._counts: Counts | None = None  # as last seen; None: not looked yet
-        self._idle = asyncio.Event()  # nobody waits
+        self._resting = False  # between two looks
         self._task: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
@@ -70,15 +70,12 @@ class Watch:
         """Somebody waits for these topics until the block ends."""
         news = News()
         self._waiting[news] = frozenset(topics)
-        self._idle.clear()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="watch the store")
         try:
             yield news
         finally:
-            del self._waiting[news]
-            if not self._waiting:
-                self._idle.set()
+            self._waiting.pop(news, None)  # it is not there after `close`
 
     def told(self, counts: Counts) -> None:
         """This process committed a change: these counts are news now, and none when the watch sees them."""
@@ -89,14 +86,15 @@ class Watch:
     async def close(self) -> None:
         """Stop looking. Nobody is woken any more."""
         self._waiting.clear()
-        self._idle.set()
         if self._task is not None:
-            await self._task  # not cancelled: a statement that is cut off leaves its connection's thread behind
+            if self._resting:  # a look is not cut off: it would leave its connection's thread behind
+                self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         failing = False
         try:
-            while not self._idle.is_set():
+            while self._waiting:
                 try:
                     self._compare(await self._look())
                     failing = False
@@ -105,10 +103,11 @@ class Watch:
                         log.warning("the store does not tell what changes, asking on: %s", e)
                     failing = True
                     self._counts = None
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(EVERY_S):
-                        await self._idle.wait()
+                self._resting = True
+                await asyncio.sleep(EVERY_S)
+                self._resting = False
         finally:
+            self._resting = False
             self._counts = None
             self._close()
 

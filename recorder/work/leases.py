@@ -60,6 +60,14 @@ async def acquire(store: Store, project_id: str, name: str, owner: str, lease_s:
     return Lease(project_id, name, owner, *row) if row else None
 
 
+async def free_in(store: Store, project_id: str, name: str) -> float:
+    """In how many seconds a lease runs out, if its holder does not renew it; 0 where it is free."""
+    held = (leases.c.project_id == project_id, leases.c.name == name, leases.c.lease_owner.is_not(None))
+    async with store.read() as conn:
+        left_s = (await conn.execute(select(leases.c.lease_expires_at - now()).where(*held))).scalar_one_or_none()
+    return max(0.0, float(left_s or 0.0))
+
+
 async def renew(store: Store, lease: Lease, lease_s: float) -> Lease:
     """Hold a lease for longer, also one that ran out and that nobody took. Raises LeaseLost."""
     async with store.write() as conn:

@@ -1,4 +1,4 @@
-"""Counters of what changed, for processes that wait for it."""
+"""Counters of what changed, for processes that wait for it; and which process runs a call that is open."""
 
 from __future__ import annotations
 
@@ -18,3 +18,4 @@ def upgrade() -> None:
         sa.Column("count", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("topic", name=op.f("pk_changes")),
     )
+    op.add_column("calls", sa.Column("process", sa.Text(), nullable=True))
