@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,3 +56,30 @@ def test_light_packages_load_nothing_heavy(package: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+SLOW_TO_START = ("litestar", "sqlalchemy", "aiohttp", "litellm", "torch", "vllm", "transformers", "mcp", "alembic")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["config"], ["config", "--json"]], ids=" ".join)
+def test_what_only_reads_settings_starts_light(arguments: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from proxy.cli import cli\n"
+        f"cli({arguments!r}, prog_name='hone', standalone_mode=False)\n"
+        f"print([m for m in {SLOW_TO_START!r} if m in sys.modules])"
+    )
+    command = [sys.executable, "-P", "-c", code]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_settings_import_nothing_but_pydantic(package: str) -> None:
+    files = [p for p in (ROOT / package).rglob("*.py") if "settings" in p.stem or p.parent.name == "settings"]
+    assert files
+    own = {"pydantic", "pydantic_core", "pydantic_settings", *PACKAGES}
+    strays = {(p.name, name) for p in files for name in imported_packages(p) - own - sys.stdlib_module_names}
+    assert strays == set()

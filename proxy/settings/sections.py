@@ -82,8 +82,6 @@ class ProxySettings(BaseModel):
     """How long a connection to the engine may take."""
     first_byte_timeout_s: float = Field(600.0, gt=0)
     """How long the engine may take until the first byte of its answer."""
-    poll_s: float = Field(0.1, gt=0, le=5)
-    """How often aliases, versions and replicas are read from the store, and new versions looked for."""
     mcp_prefix: Literal["server", "none"] = "server"
     """How tools and prompts behind `/mcp` are called. `server`: `<server>__<tool>`. `none`: as the one server there is
     calls them."""
