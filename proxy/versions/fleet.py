@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 WATCH_UP_S = 3.0  # a request that meets an engine's death tells of it at once
 WATCH_DOWN_S = 0.3
 WATCH_TIMEOUT_S = 10.0
-REPORT_EVERY_S = 5.0
+REPORT_EVERY_S = 10.0
 
 State = Literal["up", "down", "starting"]
 

@@ -31,7 +31,7 @@ from recorder.store.watch import News
 
 log = logging.getLogger(__name__)
 
-REPORT_EVERY_S = 5.0  # a proxy shows at least this often that it lives, so that a dead one is told from a quiet one
+REPORT_EVERY_S = 10.0  # a proxy shows at least this often that it lives, so that a dead one is told from a quiet one
 RETRY_S = 0.25  # after the store refused something
 AVOID_S = 1.0  # how long another replica is preferred after a connection failed
 

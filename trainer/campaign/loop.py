@@ -41,7 +41,7 @@ STEP = "step"  # codes of the ledger's rows about a campaign; their detail is th
 VALIDATION = "validation"
 # A proxy that has not seen the new version by then serves the old one a little longer: its samples are of age 1.
 _SEEN_TIMEOUT_S = 5.0
-_PROXY_GONE_S = 10.0  # a proxy shows every five seconds that it lives
+_PROXY_GONE_S = 15.0  # a proxy shows every ten seconds that it lives
 
 _UNMEASURED: tuple[tuple[float | None, int], tuple[float | None, int]] = ((None, 0), (None, 0))
 

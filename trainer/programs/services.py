@@ -38,8 +38,8 @@ RUN_FILE = "run.json"
 POLL_S = 0.2  # what tells nobody: files, and whether a proxy answers
 GRACE_S = 20.0
 HEALTH_TIMEOUT_S = 2.0
-# Proxies and engines report every few seconds; one not heard of for so long is gone.
-RECENT_S = 15.0
+# Proxies and engines report every ten seconds; one not heard of for so long is gone.
+RECENT_S = 20.0
 _LOG_LINES = 20
 
 Say = Callable[[str], None]
