@@ -111,8 +111,6 @@ class JudgeSettings(BaseModel):
     """How many processes run reward functions side by side."""
     concurrency: int = Field(8, gt=0)
     """How many groups one worker scores at once."""
-    poll_s: float = Field(0.2, gt=0, le=0.25)
-    """How often the worker looks for groups."""
 
     @field_validator("rewards")
     @classmethod

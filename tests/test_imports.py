@@ -7,6 +7,7 @@ a table here and says in CONTRIBUTING.md why.
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -250,3 +251,41 @@ def loaded(modules: list[str]) -> list[str]:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
+
+
+SLOW_TO_START = ("litestar", "sqlalchemy", "aiohttp", "litellm", "torch", "vllm", "transformers", "mcp", "alembic")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["config"], ["config", "--json"]], ids=" ".join)
+def test_what_only_reads_settings_starts_light(arguments: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from proxy.cli import cli\n"
+        f"cli({arguments!r}, prog_name='hone', standalone_mode=False)\n"
+        f"print([m for m in {SLOW_TO_START!r} if m in sys.modules])"
+    )
+    command = [sys.executable, "-P", "-c", code]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("package", house.PACKAGES)
+def test_settings_import_nothing_but_pydantic(package: str) -> None:
+    files = [p for p in house.files(package) if "settings" in p.stem or p.parent.name == "settings"]
+    assert files
+    own = {"pydantic", "pydantic_core", "pydantic_settings", *house.PACKAGES}
+    strays = {(p.name, name) for p in files for name in _top_level(p) - own - sys.stdlib_module_names}
+    assert strays == set()
+
+
+def _top_level(file: Path) -> set[str]:
+    """The packages that a file imports, ours and others'."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.partition(".")[0])
+    return names

@@ -6,6 +6,7 @@ Owns: which parts a serving process has and in which order they open and close. 
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from proxy.engine.command import engine_key
 from proxy.errors import ConfigError
@@ -17,6 +18,9 @@ from proxy.versions.controller import Controller
 from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
 from recorder.store.migrate import open_store
+from recorder.upkeep.sweeper import Sweeper
+from recorder.work.holders import holder_name
+from recorder.work.presence import PROXY, present
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +37,7 @@ async def run(settings: HoneSettings) -> None:
     host, port = sock.getsockname()[:2]
     store = await open_store(settings.data, settings.recorder, migrate=True, project=settings.project)
     try:
-        key = engine_key(settings.engine, settings.data)
+        key, owner = engine_key(settings.engine, settings.data), holder_name()
         versions = InService(store, settings.project, settings.proxy, proxy_url=f"http://{host}:{port}", engine_key=key)
         controller = Controller(
             store,
@@ -51,9 +55,13 @@ async def run(settings: HoneSettings) -> None:
                 settings=settings.proxy,
                 recorder_settings=settings.recorder,
                 store=store,
-                recorder=Recorder(store, settings.recorder),
+                recorder=Recorder(store, settings.recorder, process=owner),
                 versions=versions,
-                background=(controller.running,) if aliases else (),  # without an alias there is no engine
+                background=(
+                    partial(present, store, settings.project, PROXY, owner, settings.recorder.lease_s),
+                    Sweeper(store, settings.project, settings.recorder, owner).running,
+                    *((controller.running,) if aliases else ()),  # without an alias there is no engine
+                ),
                 fallbacks=settings.fallbacks(),
                 overrides=settings.overrides(),
                 reasoning_parser=settings.engine.reasoning_parser,

@@ -179,19 +179,19 @@ class Supervisor:
     async def _until_gone(self) -> str:
         """Wait until the program has ended or does not answer any more, and say which."""
         assert self._process is not None
-        answered = time.monotonic()
+        answered, ready, limit = time.monotonic(), self.program.ready, self.program.unresponsive_s
         while True:
-            await self._pause(self.program.check_every_s)
+            checked = ready is not None and limit is not None
+            await self._pause(self.program.check_every_s if checked else None)
             if self._process.returncode is not None:
                 return f"ended ({_how(self._process.returncode)})"
-            limit = self.program.unresponsive_s
-            if self.program.ready is None or limit is None or await self.program.ready():
+            if ready is None or limit is None or await ready():
                 answered = time.monotonic()
             elif time.monotonic() - answered > limit:
                 return f"did not answer its health check for {limit:.0f} s"
 
-    async def _pause(self, seconds: float) -> None:
-        """Sleep, but wake when the program ends."""
+    async def _pause(self, seconds: float | None) -> None:
+        """Sleep, but wake when the program ends. None: until then."""
         assert self._process is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -177,7 +177,6 @@ class Up:
             log=self._log(name or command),
             ready=ready,
             start_timeout_s=PROXY_START_TIMEOUT_S,
-            check_every_s=1.0,
             grace_s=grace_s,
         )
 
@@ -194,7 +193,7 @@ class Up:
 
     def _changed(self, supervisor: Supervisor) -> None:
         if self._live is not None:
-            self._live.update(self._table())
+            self._live.update(self._table(), refresh=True)
         elif supervisor.state is not ProgramState.STARTING:
             self._console.print(f"{supervisor.program.name:<8} {supervisor.state.value} {supervisor.detail}".rstrip())
         if self._started():
@@ -228,7 +227,7 @@ class Up:
         if not self._console.is_terminal:
             yield
             return
-        with Live(self._table(), console=self._console, refresh_per_second=4) as live:
+        with Live(self._table(), console=self._console, auto_refresh=False) as live:  # drawn when something changed
             self._live = live
             try:
                 yield

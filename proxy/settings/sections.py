@@ -98,8 +98,6 @@ class ProxySettings(BaseModel):
     """How long a connection to the engine may take."""
     first_byte_timeout_s: float = Field(600.0, gt=0)
     """How long the engine may take until the first byte of its answer."""
-    poll_s: float = Field(0.1, gt=0, le=5)
-    """How often aliases, versions and replicas are read from the store, and new versions looked for."""
     key_groups: Literal["own", "project"] = "own"
     """Whose a group is that a call names (`/g/<group>/…`, `x-hone-group`), where there are keys. `own`: the key's, and
     the same name under another key is another group. `project`: all keys name the same ones."""

@@ -47,8 +47,9 @@ _NOT_OF_THE_STORE = frozenset({"fresh", "_chains", "deletions"})
 
 @dataclass(slots=True)
 class Memory:
-    """The caches of one process."""
+    """The caches of one process; `process` is its name."""
 
+    process: str | None = None
     nodes: Lru[bytes, bool] = field(default_factory=lambda: Lru(_NODES))  # written, and so are all above them
     blobs: Lru[bytes, bool] = field(default_factory=lambda: Lru(_BLOBS))  # written
     addresses: Lru[Address, TrajectoryRef] = field(default_factory=lambda: Lru(_TRAJECTORIES))

@@ -54,12 +54,15 @@ class RecorderStats:
 class Recorder:
     """One a proxy process. `start()` before the first call, `stop()` drains.
 
-    `lane` is how the store is reached; without it, the fastest that the database allows.
+    `lane` is how the store is reached; without it, the fastest that the database allows. `process` names this process
+    where its lease shows that it runs (`recorder.work.presence`): calls that it leaves open are then closed behind it.
     """
 
-    def __init__(self, store: Store, settings: RecorderSettings, lane: Lane | None = None) -> None:
+    def __init__(
+        self, store: Store, settings: RecorderSettings, lane: Lane | None = None, process: str | None = None
+    ) -> None:
         self.redaction = Redaction(settings.redact)
-        self._memory = Memory()
+        self._memory = Memory(process)
         self._pasts = RecentPasts()
         self._lane = lane if lane is not None else lane_for(store, settings.durability)
         self._writer = Writer(self._lane, settings, self._memory)

@@ -103,6 +103,7 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         choices.append(row)
         leaves.append(leaf)
     middle = _row_middle(turn, prompt_node, writing)
+    process = memory.process if turn.state is CallState.OPEN else None
     return Prepared(
         call_id=turn.call_id,
         project_id=turn.project_id,
@@ -127,7 +128,7 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         prompt=prompt,
         prompt_hashes=hashes,
         row_middle=middle,
-        row_end=(turn.http_status, turn.error, turn.started_at, turn.first_token_at, turn.finished_at),
+        row_end=(turn.http_status, turn.error, turn.started_at, turn.first_token_at, turn.finished_at, process),
         size_bytes=writing.size_bytes + 2 * len(prompt or b"") + sum(_size(row) for row in choices) + ROW_BYTES,
         deletions=memory.deletions.get(turn.project_id, 0),
     )

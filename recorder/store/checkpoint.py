@@ -18,6 +18,8 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 EVERY_S = 0.5  # at 3,000 calls/s the log grows by 75 MB a second
+CALM_EVERY_S = 5.0  # while the log is short: heartbeats alone would have it checkpointed every time
+SHORT_BYTES = 4 * 1024 * 1024
 RESTART_PAGES = 8_192  # 32 MiB
 RETRY_S = 0.02
 RESTART_WAIT_MS = 50  # at most this long may readers keep a restart, and with it the writers, waiting
@@ -32,6 +34,7 @@ class Checkpointer:
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._seen_ns = 0
+        self._at = float("-inf")  # of the last checkpoint
 
     def start(self) -> None:
         """Start the task."""
@@ -49,16 +52,23 @@ class Checkpointer:
                 async with asyncio.timeout(self._every_s):
                     await self._stop.wait()
             try:
-                await asyncio.to_thread(self._if_written)
+                if self._due():
+                    await asyncio.to_thread(checkpoint, self._path)
             except (sqlite3.Error, OSError) as e:
+                self._seen_ns = 0  # it is still to be done
                 log.warning("a checkpoint of %s failed (%s); trying again in %s s", self._path, e, self._every_s)
 
-    def _if_written(self) -> None:
-        log_file = Path(self._path + "-wal")
-        written_ns = log_file.stat().st_mtime_ns if log_file.exists() else 0
-        if written_ns != self._seen_ns:
-            checkpoint(self._path)
-            self._seen_ns = written_ns
+    def _due(self) -> bool:
+        """Whether the log was written since the last checkpoint; a short one has time."""
+        try:
+            found = Path(self._path + "-wal").stat()
+        except FileNotFoundError:
+            return False
+        calm = found.st_size < SHORT_BYTES and time.monotonic() - self._at < CALM_EVERY_S and not self._stop.is_set()
+        if calm or found.st_mtime_ns == self._seen_ns:
+            return False
+        self._seen_ns, self._at = found.st_mtime_ns, time.monotonic()
+        return True
 
 
 def checkpoint(path: str) -> int:

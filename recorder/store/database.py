@@ -1,6 +1,7 @@
 """The store: one database, opened once a process, with short writing and reading transactions.
 
-Owns: engines, pragmas, BEGIN IMMEDIATE, the database's clock. Refuses: knowing any table's meaning.
+Owns: engines, pragmas, BEGIN IMMEDIATE, the database's clock; that every commit counts up what it changed
+(`recorder.store.changes`), and the watch that waits for it. Refuses: knowing any table's meaning.
 
 Inside `Store.write()` nothing may be awaited but SQL: the transaction holds SQLite's only write lock.
 """
@@ -19,6 +20,9 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from recorder.errors import StoreError, StoreUnavailable
+from recorder.store import changes
+from recorder.store.changes import Counts
+from recorder.store.watch import SqliteLook, Watch
 
 BUSY_TIMEOUT_S = 30.0
 
@@ -64,6 +68,14 @@ class Store:
         # One writer: SQLite has one write lock, and two connections of a process would only wait for each other.
         self._writer = self._engine(begin="BEGIN IMMEDIATE", pool_size=1 if self.is_sqlite else 4)
         self._reader = self._engine(begin="BEGIN", pool_size=4)
+        changes.note_on(self._writer.sync_engine)
+        look = SqliteLook(self.file) if self.file is not None else None
+        self.watch = Watch(self._counts) if look is None else Watch(look, look.close)
+
+    @property
+    def file(self) -> str | None:
+        """SQLite's file. None: another database, or one in memory."""
+        return None if not self.is_sqlite or self.url.database in ("", ":memory:") else self.url.database
 
     def _engine(self, *, begin: str, pool_size: int) -> AsyncEngine:
         if not self.is_sqlite:
@@ -96,9 +108,13 @@ class Store:
         """A writing transaction: committed at the end, rolled back on an exception. Await only SQL inside."""
         try:
             async with self._writer.begin() as connection:
+                changes.forget(connection)
                 yield connection
+                counts = await changes.count_up(connection)
         except exc.OperationalError as e:
             raise StoreUnavailable(f"the store {self._shown()} refused a write: {e.orig}") from e
+        if counts:
+            self.watch.told(counts)
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
@@ -111,8 +127,13 @@ class Store:
 
     async def close(self) -> None:
         """Close every connection."""
+        await self.watch.close()
         await self._writer.dispose()
         await self._reader.dispose()
+
+    async def _counts(self) -> Counts:
+        async with self.read() as conn:
+            return await changes.read(conn)
 
     def _shown(self) -> str:
         return self.url.render_as_string(hide_password=True)

@@ -229,6 +229,6 @@ async def _finished(awaitable: Awaitable[R]) -> R:
 
 def lane_for(store: Store, durability: Literal["process", "power"]) -> Lane:
     """The fastest lane that the store's database allows."""
-    if store.is_sqlite and store.url.database not in (None, "", ":memory:"):
+    if store.file is not None:
         return SqliteLane(store, durability)
     return StoreLane(store)

@@ -252,6 +252,7 @@ calls = Table(
     Column("started_at", Double, nullable=False),
     Column("first_token_at", Double),
     Column("finished_at", Double),
+    Column("process", Text),  # which process runs it, while it is open: its lease says whether it is there
     Index(None, "trajectory_id"),
     Index(None, "parent_call_id"),
     Index(None, "project_id", "state"),
@@ -509,6 +510,13 @@ step_groups = Table(
     Column("group_id", Text, ForeignKey("groups.id"), nullable=False),
     Column("score_id", Text, nullable=False),  # the score this step used
     PrimaryKeyConstraint("step_id", "group_id"),
+)
+
+changes = Table(
+    "changes",
+    metadata,
+    Column("topic", Text, primary_key=True),  # of recorder.store.changes
+    Column("count", Integer, nullable=False),
 )
 
 ledger = Table(

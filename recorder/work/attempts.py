@@ -280,7 +280,12 @@ def groupless(project_id: str) -> tuple[ColumnElement[bool], ...]:
 
 def expired(project_id: str) -> tuple[ColumnElement[bool], ...]:
     """Attempts of running campaigns whose lease ran out."""
-    return _of_running(project_id), attempts.c.state == AttemptState.RUNNING, attempts.c.lease_expires_at <= now()
+    return *leased(project_id), attempts.c.lease_expires_at <= now()
+
+
+def leased(project_id: str) -> tuple[ColumnElement[bool], ...]:
+    """Attempts of running campaigns that run."""
+    return _of_running(project_id), attempts.c.state == AttemptState.RUNNING
 
 
 def _of_running(project_id: str) -> ColumnElement[bool]:

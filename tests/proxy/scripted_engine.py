@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ScriptedEngine:
@@ -31,6 +34,7 @@ class ScriptedEngine:
         self.load_gate.set()
         self.runtime_lora = True
         self.base_root = "/base"
+        self.more: dict[str, Handler] = {}  # path → what answers a POST there
         self.port = 0
         self._runner: web.AppRunner | None = None
 
@@ -46,6 +50,8 @@ class ScriptedEngine:
         app.router.add_get("/version", self._version)
         app.router.add_get("/health", self._health)
         app.router.add_post("/v1/completions", self._completions)
+        for path, handler in self.more.items():
+            app.router.add_post(path, handler)
         if self.runtime_lora:
             app.router.add_post("/v1/load_lora_adapter", self._load)
             app.router.add_post("/v1/unload_lora_adapter", self._unload)

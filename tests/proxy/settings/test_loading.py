@@ -22,15 +22,15 @@ def test_defaults_work_without_any_file(tmp_path: Path) -> None:
 
 
 def test_variables_override_the_file_and_flags_override_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "project = 'file'\n[proxy]\nport = 1\nhost = '127.0.0.2'\npoll_s = 1.5\n")
+    write(tmp_path, "project = 'file'\n[proxy]\nport = 1\nhost = '127.0.0.2'\nstop_timeout_s = 1.5\n")
     monkeypatch.setenv("HONE_PROXY__PORT", "2")
-    monkeypatch.setenv("HONE_PROXY__POLL_S", "2.5")
+    monkeypatch.setenv("HONE_PROXY__STOP_TIMEOUT_S", "2.5")
     loaded = load_settings(None, {"proxy.port": 3})
     proxy = loaded.settings.proxy
-    assert (proxy.host, proxy.poll_s, proxy.port) == ("127.0.0.2", 2.5, 3)
+    assert (proxy.host, proxy.stop_timeout_s, proxy.port) == ("127.0.0.2", 2.5, 3)
     assert loaded.origin["project"] == "hone.toml"
     assert loaded.origin["proxy.host"] == "hone.toml"
-    assert loaded.origin["proxy.poll_s"] == "env HONE_PROXY__POLL_S"
+    assert loaded.origin["proxy.stop_timeout_s"] == "env HONE_PROXY__STOP_TIMEOUT_S"
     assert loaded.origin["proxy.port"] == "flag"
     assert loaded.origin["proxy.max_body_bytes"] == "default"
 

@@ -24,7 +24,7 @@ from recorder.store.database import Store
 from recorder.work import leases
 from tests.proxy import adapters
 from tests.proxy.adapters import make_adapter
-from tests.proxy.controlled import POLL, World, controlled, served, up
+from tests.proxy.controlled import PROXY, World, controlled, served, up
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
 
@@ -86,7 +86,7 @@ async def test_past_the_slots_the_oldest_pin_moves_to_live(make_world: Callable[
 
 async def test_unloading_waits_for_requests_in_flight_here_and_in_another_proxy(world: World) -> None:
     first = await world.live()
-    other = InService(world.store, "default", POLL)
+    other = InService(world.store, "default", PROXY)
     await other.start()
     alias = await world.alias()
     await until(lambda: served(world) == first.name)
@@ -100,8 +100,7 @@ async def test_unloading_waits_for_requests_in_flight_here_and_in_another_proxy(
             await until(lambda: first.id not in {v.id for v in _routable(world.versions)})
             await until(lambda: first.id not in {v.id for v in _routable(other)})
         # … and still loaded, because one request of the other proxy is on its way
-        rounds = world.controller.rounds
-        await until(lambda: world.controller.rounds > rounds + 3)
+        await world.rounds()
         assert first.engine_name in world.engine.adapters
         assert third.engine_name in world.engine.adapters
     await until(lambda: first.engine_name not in world.engine.adapters)
@@ -115,9 +114,8 @@ def _routable(versions: InService) -> list[VersionView]:
 
 async def test_an_adapter_that_is_not_ours_is_left_alone(world: World) -> None:
     world.engine.adapters["theirs"] = "/their/folder"
-    rounds = world.controller.rounds
     await world.live()
-    await until(lambda: world.controller.rounds > rounds + 3)
+    await world.rounds()
     assert "theirs" in world.engine.adapters
     assert world.engine.unloads() == []
 
@@ -275,7 +273,6 @@ async def test_of_two_versions_written_at_once_the_newer_stays_live(make_world: 
         one, two = await world.write(), await world.write()
         await world.engine.start()
         await world.becomes(two, VersionState.LIVE)
-        rounds = world.controller.rounds
-        await until(lambda: world.controller.rounds > rounds + 3)
+        await world.rounds()
         assert await world.state(one) is VersionState.RETIRED
         await until(lambda: served(world) == two.name)
