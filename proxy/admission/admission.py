@@ -39,7 +39,7 @@ class Gate:
     async def _enter(self, scope: Scope) -> None:
         headers = scope["hone.headers"] = dict(scope["headers"])
         raw_path = scope.get("raw_path") or scope["path"].encode()
-        scope["hone.path"] = _unaddressed(raw_path)
+        scope["hone.path"] = unaddressed(raw_path)
         named, rest = split_path(raw_path)
         scope["hone.path"] = rest.decode("latin-1")
         if named is not None:
@@ -53,7 +53,7 @@ class Gate:
         scope["hone.caller"], scope["hone.stated"] = caller, run
 
 
-def _unaddressed(raw_path: bytes) -> str:
+def unaddressed(raw_path: bytes) -> str:
     """The path behind an address that may be malformed: only to choose the format of an error."""
     if raw_path.endswith(b"/mcp"):
         return MCP_PATH

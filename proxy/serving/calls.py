@@ -62,6 +62,7 @@ class Calls:
         self._recorder = parts.recorder
         self._versions = parts.versions
         self._metrics = parts.metrics
+        self._stop = parts.stop
         self._attributor = Attributor(parts.project_id, parts.recorder, parts.versions)
         self._conversations = Conversations()
         self._alarmed_at = float("-inf")
@@ -130,7 +131,7 @@ class Calls:
         if call.attribution is not None:
             self._recorder.begin(call.turn(self._project_id, CallState.OPEN, NOTHING_SAMPLED))
         try:
-            async with Connected(receive):
+            async with Connected(receive, self._stop):
                 await self._asking.ask(call, send)
         except ClientGone as e:
             call.error = str(e)

@@ -31,6 +31,7 @@ from proxy.errors import (
     WrongMethod,
 )
 from proxy.http.asgi import App, Connected, Receive, Scope, Send, begin_stream, read_body
+from proxy.http.stopping import Stop
 from proxy.serving.refusals import engine_said, unknown_model
 from proxy.settings.sections import ProxySettings
 from proxy.versions.in_service import InService, Route, Target
@@ -54,6 +55,7 @@ class ModelRoutes:
     settings: ProxySettings
     versions: InService
     client: Client
+    stop: Stop
 
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /v1/models` and `/v1/models/<id>`."""
@@ -107,7 +109,7 @@ class ModelRoutes:
         route = self.versions.route(target.alias, None, target.version)
         body = engine_fields.dump(fields | {"model": route.engine_model}) if scope["method"] == "POST" else None
         with self.versions.hold(route):
-            async with Connected(receive):
+            async with Connected(receive, self.stop):
                 reply = await self.client.send(
                     route.replica_url, path, body, key=route.engine_key, method=scope["method"]
                 )
