@@ -16,6 +16,7 @@ from proxy.settings.sections import base_name
 from proxy.versions.controller import Controller
 from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
+from recorder.store.folder import share_adapters
 from recorder.store.migrate import open_store
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ async def run(settings: HoneSettings) -> None:
     host, port = sock.getsockname()[:2]
     store = await open_store(settings.data, settings.recorder, migrate=True, project=settings.project)
     try:
+        share_adapters(settings.data, settings.engine.adapter_group)
         key = engine_key(settings.engine, settings.data)
         versions = InService(store, settings.project, settings.proxy, proxy_url=f"http://{host}:{port}", engine_key=key)
         controller = Controller(
