@@ -39,7 +39,7 @@ class Gate:
     async def _enter(self, scope: Scope) -> None:
         headers = scope["hone.headers"] = dict(scope["headers"])
         raw_path = scope.get("raw_path") or scope["path"].encode()
-        scope["hone.path"] = _unaddressed(raw_path)
+        scope["hone.path"] = unaddressed(raw_path)
         _refuse_doubled(scope)
         named, rest = split_path(raw_path)
         scope["hone.path"] = rest.decode("latin-1")
@@ -62,7 +62,7 @@ def _refuse_doubled(scope: Scope) -> None:
             raise BadRequest(f"the header {name.decode()} comes more than once: send one.")
 
 
-def _unaddressed(raw_path: bytes) -> str:
+def unaddressed(raw_path: bytes) -> str:
     """The path behind an address that may be malformed: only to choose the format of an error."""
     if raw_path.endswith(b"/mcp"):
         return MCP_PATH

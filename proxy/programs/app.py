@@ -37,6 +37,7 @@ from proxy.engine.client import Client
 from proxy.engine.providers import Providers
 from proxy.errors import CallerError, ConfigError, Missing
 from proxy.http.asgi import App, Receive, Scope, Send, respond
+from proxy.http.stopping import Stop
 from proxy.metrics import Metrics
 from proxy.responses import routes
 from proxy.responses.background import Background
@@ -90,6 +91,7 @@ class HoneApp(Gate):
         self._providers = Providers(deps.settings.models, deps.fallbacks)
         self.metrics = Metrics(deps.recorder)
         self._background = Background()
+        self.stop = Stop()
         parts = Parts(
             project_id=deps.project_id,
             settings=deps.settings,
@@ -99,6 +101,7 @@ class HoneApp(Gate):
             client=self._client,
             providers=self._providers,
             metrics=self.metrics,
+            stop=self.stop,
             continuity=_continuity(deps, self._client),
             overrides=deps.overrides,
         )
@@ -140,7 +143,7 @@ def create_app(deps: Deps) -> HoneApp:
 
 
 def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gateway: App, steering: App) -> App:
-    models = ModelRoutes(deps.settings, deps.versions, parts.client)
+    models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop)
     litestar = Litestar(
         [
             *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != routes.PATH),

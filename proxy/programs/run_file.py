@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from recorder import private
+
 RUN_FILE = "run.json"
 
 
@@ -26,7 +28,7 @@ def write_run_file(data: Path, *, proxy_url: str, engine_urls: Sequence[str], pi
     }
     path = data / RUN_FILE
     draft = path.with_suffix(".new")
-    draft.write_text(json.dumps(found, indent=1))
+    private.write(draft, json.dumps(found, indent=1))
     draft.replace(path)
 
 

@@ -17,6 +17,7 @@ from proxy.settings.sections import base_name
 from proxy.versions.controller import Controller
 from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
+from recorder.store.folder import share_adapters
 from recorder.store.migrate import open_store
 from recorder.upkeep.sweeper import Sweeper
 from recorder.work.holders import holder_name
@@ -37,6 +38,7 @@ async def run(settings: HoneSettings) -> None:
     host, port = sock.getsockname()[:2]
     store = await open_store(settings.data, settings.recorder, migrate=True, project=settings.project)
     try:
+        share_adapters(settings.data, settings.engine.adapter_group)
         key, owner = engine_key(settings.engine, settings.data), holder_name()
         versions = InService(store, settings.project, settings.proxy, proxy_url=f"http://{host}:{port}", engine_key=key)
         controller = Controller(

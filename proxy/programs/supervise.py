@@ -22,6 +22,7 @@ import psutil
 
 from proxy.errors import StartError
 from proxy.programs import watch
+from recorder import private
 
 log = logging.getLogger(__name__)
 
@@ -145,11 +146,11 @@ class Supervisor:
 
     async def _launch(self) -> None:
         path = self.program.log
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.make_folder(path.parent)
         if path.exists() and path.stat().st_size > LOG_BYTES:
             path.replace(path.with_suffix(path.suffix + ".1"))
         env = {name: value for name, value in os.environ.items() if name not in self.program.unset}
-        with path.open("ab") as out:
+        with private.appending(path) as out:
             self._log_start = out.tell()
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,

@@ -147,7 +147,7 @@ class Up:
             name="proxy",
             env=env,
             ready=health_check(self.proxy_url, "/healthz"),
-            grace_s=proxy.stop_timeout_s + 5,
+            grace_s=proxy.stop_timeout_s + 10,  # calls that it cuts then are still recorded and told (`draining`)
         )
 
     def _hone(

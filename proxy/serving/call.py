@@ -19,6 +19,7 @@ from proxy.engine.client import Client
 from proxy.engine.providers import Provider, Providers
 from proxy.errors import CallerError
 from proxy.http.asgi import RawHeaders
+from proxy.http.stopping import Stop
 from proxy.metrics import Metrics
 from proxy.serving.continuity import Continued, Continuity
 from proxy.settings.sections import ProxySettings
@@ -146,5 +147,6 @@ class Parts:
     client: Client
     providers: Providers
     metrics: Metrics
+    stop: Stop
     continuity: Continuity | None = None
     overrides: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # alias → sampling values

@@ -34,7 +34,7 @@ from proxy.errors import (
 from proxy.http.asgi import Connected, RawHeaders, Receive, Scope, Send, read_body, respond
 from proxy.serving.asking import Asking
 from proxy.serving.call import Call, Parts
-from proxy.serving.refusals import no_engine, stopping, unknown_model
+from proxy.serving.refusals import no_engine, unknown_model
 from proxy.versions.in_service import Target
 from recorder.errors import StoreError
 from recorder.states import CallState, Purpose
@@ -65,6 +65,7 @@ class Calls:
         self._recorder = parts.recorder
         self._versions = parts.versions
         self._metrics = parts.metrics
+        self._stop = parts.stop
         self._attributor = Attributor(parts.project_id, parts.recorder, parts.versions)
         self._conversations = Conversations()
         self._alarmed_at = float("-inf")
@@ -79,8 +80,6 @@ class Calls:
             await self._say(send, e)
         except ClientGone:
             return
-        except asyncio.CancelledError:
-            await self._say(send, stopping())
         else:
             await self._run(call, receive, send)
 
@@ -145,7 +144,7 @@ class Calls:
         if call.attribution is not None:
             self._recorder.begin(call.turn(self._project_id, CallState.OPEN, NOTHING_SAMPLED))
         try:
-            async with Connected(receive):
+            async with Connected(receive, self._stop):
                 await self._asking.ask(call, send)
         except ClientGone as e:
             call.error = str(e)
@@ -153,9 +152,6 @@ class Calls:
             call.failure, call.error = e, str(e)
         except EngineBroke as e:
             call.failure, call.error = BadGateway(f"{e}. The call was not finished; try again."), str(e)
-        except asyncio.CancelledError:
-            call.failure = stopping()
-            call.error = str(call.failure)
         except Exception as e:  # a fault of ours must neither leave the call open nor the client without an answer
             log.exception("call %s failed by a fault in Hone", call.id)
             call.error = f"a fault in Hone: {type(e).__name__}: {e}"

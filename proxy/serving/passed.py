@@ -33,7 +33,8 @@ from proxy.errors import (
     WrongMethod,
 )
 from proxy.http.asgi import App, Connected, Receive, Scope, Send, begin_stream, read_body
-from proxy.serving.refusals import engine_said, stopping, unknown_model
+from proxy.http.stopping import Stop, Stopping
+from proxy.serving.refusals import engine_said, unknown_model
 from proxy.settings.sections import ProxySettings
 from proxy.versions.in_service import InService, Route, Target
 
@@ -57,6 +58,7 @@ class ModelRoutes:
     settings: ProxySettings
     versions: InService
     client: Client
+    stop: Stop
 
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /v1/models` and `/v1/models/<id>`."""
@@ -94,8 +96,6 @@ class ModelRoutes:
             await say(send, path, BadGateway(str(e)))
         except ClientGone:
             return
-        except asyncio.CancelledError:
-            await say(send, path, stopping())
 
     def _allow(self, method: str, path: str) -> None:
         if path in GENERATING and not self.settings.unrecorded:
@@ -112,7 +112,7 @@ class ModelRoutes:
         route = self.versions.route(target.alias, None, target.version)
         body = engine_fields.dump(fields | {"model": route.engine_model}) if scope["method"] == "POST" else None
         with self.versions.hold(route):
-            async with Connected(receive):
+            async with Connected(receive, self.stop):
                 reply = await self.client.send(
                     route.replica_url, path, body, key=route.engine_key, method=scope["method"]
                 )
@@ -177,7 +177,11 @@ class ModelRoutes:
         except EngineBroke as e:
             end = format_of(path).error_events(BadGateway(str(e)))
         except asyncio.CancelledError:
-            end = format_of(path).error_events(stopping())
+            if not self.stop.over:
+                raise
+            cut = format_of(path).error_events(Stopping("this proxy is stopping, and the stream was cut: ask again."))
+            await send({"type": "http.response.body", "body": cut})
+            raise ClientGone("the client was told already that its stream was cut") from None
         else:
             end = b""
         await send({"type": "http.response.body", "body": end})

@@ -169,6 +169,8 @@ class EngineSettings(BaseModel):
     """How often a running engine is asked whether it is healthy."""
     health_timeout_s: float = Field(60.0, gt=0)
     """How long a running engine may leave its health check unanswered before it is restarted."""
+    adapter_group: str | None = None
+    """Group, by name or number, that may read the adapters: an engine's that runs as another user. Default: none."""
 
     @field_validator("max_lora_rank", mode="before")
     @classmethod

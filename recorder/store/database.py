@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from recorder.errors import StoreError, StoreUnavailable
+from recorder.errors import StoreUnavailable
 from recorder.store import changes
 from recorder.store.changes import Counts
 from recorder.store.watch import SqliteLook, Watch
@@ -47,15 +47,6 @@ def _now_postgresql(element: now, compiler: Any, **kw: Any) -> str:
 def sqlite_url(data: Path) -> str:
     """The URL of the store that lives in a data folder."""
     return f"sqlite+aiosqlite:///{data / 'hone.db'}"
-
-
-def make_data_folder(data: Path) -> Path:
-    """Create the data folder, readable by its owner alone, and return its absolute path."""
-    try:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as e:
-        raise StoreError(f"cannot make the data folder {data}: {e}. Choose another with --data.") from e
-    return data.resolve()
 
 
 class Store:

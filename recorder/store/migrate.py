@@ -20,10 +20,12 @@ from sqlalchemy import inspect, select, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder import private
 from recorder.errors import SchemaMismatch, StoreError
 from recorder.settings import RecorderSettings
 from recorder.store import sql
-from recorder.store.database import Store, make_data_folder, now, sqlite_url
+from recorder.store.database import Store, now, sqlite_url
+from recorder.store.folder import make_data_folder
 from recorder.store.schema import projects
 
 DEFAULT_PROJECT: Final = "default"
@@ -72,6 +74,7 @@ async def ensure_project(store: Store, project: str) -> None:
 
 async def upgrade(store: Store) -> None:
     """Bring the schema to this program's revision, one process at a time."""
+    _make_file(store)
     async with _exclusively(store):
         found = await revision(store)
         if found == HEAD:
@@ -124,6 +127,12 @@ def _run_alembic(connection: Connection) -> None:
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+def _make_file(store: Store) -> None:
+    """Make SQLite's file the owner's alone before SQLite does: its log and index take their modes from it."""
+    if store.is_sqlite and store.url.database:
+        private.appending(Path(store.url.database)).close()
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ from typing import Any
 
 import httpx
 
+from recorder import private
 from recorder.errors import SchemaMismatch, StoreError
 from recorder.registry import aliases, replicas
 from recorder.registry.aliases import AliasView
@@ -187,8 +188,8 @@ class _Child:
 
     @classmethod
     async def start(cls, argv: Sequence[str], log: Path) -> _Child:
-        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with log.open("ab") as out:
+        private.make_folder(log.parent)
+        with private.appending(log) as out:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "proxy.programs.watch", str(GRACE_S), *argv,
                 stdin=asyncio.subprocess.PIPE,

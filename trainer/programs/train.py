@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from recorder import private
 from recorder.registry import keys
 from recorder.registry.aliases import AliasView
 from recorder.settings import RecorderSettings
@@ -121,8 +122,8 @@ def _warn_of_blind_validation(plan: Plan, progress: Progress) -> None:
 def event_log(data: Path, name: str) -> Iterator[JsonLines]:
     """Where a campaign's events are kept; a campaign that is gone on with appends to them."""
     path = data / "campaigns" / name / "events.jsonl"
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
+    private.make_folder(path.parent)
+    with open(path, "a", encoding="utf-8", opener=private.opener) as file:
         yield JsonLines(file)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,13 @@ def test_what_runs_is_found_until_it_is_taken_away(tmp_path: Path) -> None:
     assert read_run_file(tmp_path) is None
     remove_run_file(tmp_path)  # a second time is no error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_it_is_the_owners_alone_also_where_its_draft_was_not(tmp_path: Path) -> None:
+    (tmp_path / "run.new").write_text("")
+    (tmp_path / "run.new").chmod(0o644)
+    write(tmp_path)
+    assert stat.S_IMODE((tmp_path / RUN_FILE).stat().st_mode) == 0o600
 
 
 def test_the_trainer_finds_the_proxy_in_it(tmp_path: Path) -> None:

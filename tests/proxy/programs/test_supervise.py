@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -61,6 +62,15 @@ def program(tmp_path: Path, url: str) -> Callable[..., Program]:
         return Program(name="tiny", argv=argv, log=tmp_path / "logs" / "tiny.log", **{**defaults, **fields})
 
     return make
+
+
+async def test_its_log_is_the_owners_alone_also_where_it_was_open(program: Callable[..., Program]) -> None:
+    made = program()
+    made.log.parent.mkdir()
+    made.log.write_text("")
+    made.log.chmod(0o644)
+    async with running(made):
+        assert stat.S_IMODE(made.log.stat().st_mode) == 0o600
 
 
 @asynccontextmanager
