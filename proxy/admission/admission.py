@@ -15,7 +15,7 @@ from proxy.http.asgi import App, Receive, Scope, Send
 from recorder.registry.keys import Scope as KeyScope
 
 
-class Gate:
+class Admission:
     """Wraps the routed app."""
 
     def __init__(self, app: App, guard: Guard) -> None:

@@ -24,7 +24,7 @@ from litestar.types import Scope as LitestarScope
 from litestar.types import Send as LitestarSend
 
 from proxy import metrics
-from proxy.admission.admission import Gate
+from proxy.admission.admission import Admission
 from proxy.admission.auth import Guard, is_loopback
 from proxy.admission.replies import MCP_PATH, advice, error_of, rendered, say, send_json
 from proxy.api.mcp_mount import McpMount
@@ -80,7 +80,7 @@ class Deps:
     reasoning_parser: str | None = None  # the engine's
 
 
-class HoneApp(Gate):
+class HoneApp(Admission):
     """The whole app as one ASGI callable. `async with app.running():` around serving it."""
 
     def __init__(self, deps: Deps) -> None:
