@@ -60,7 +60,7 @@ TABLE: Final[Mapping[Format, Mapping[str, Fate]]] = {
     },
     "responses": {
         "function": _kept(),
-        "namespace": _translated("its functions and custom tools, each named <namespace>__<name>"),
+        "namespace": _translated("its functions and custom tools, each named `<namespace>__<name>`"),
         "custom": _translated("a function of one text, `input`; custom_tool_call"),
         "local_shell": _translated("a function with a fixed schema; local_shell_call"),
         "shell": _translated("a function with a fixed schema; shell_call"),

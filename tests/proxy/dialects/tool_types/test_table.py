@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -85,3 +86,13 @@ def test_a_newer_version_is_told_as_the_newest_that_is_known() -> None:
     newer = schemas.anthropic("text_editor", "20991231", {"name": "str_replace_based_edit_tool"})
     assert newer == schemas.anthropic("text_editor", "20250728", {"name": "str_replace_based_edit_tool"})
     assert "insert_text" in newer["function"]["parameters"]["properties"]
+
+
+def test_the_documentation_has_the_table() -> None:
+    rows = [
+        f"| {form} | `{kind}` | {fate.fate} | {fate.how} |"
+        for form, fates in table.TABLE.items()
+        for kind, fate in fates.items()
+    ]
+    page = (Path(__file__).parents[4] / "docs" / "tools.md").read_text()
+    assert [line for line in page.splitlines() if line.startswith("| ")][1:] == rows
