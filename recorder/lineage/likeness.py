@@ -131,6 +131,21 @@ def first_user_text(messages: Iterable[Message]) -> str:
     return next((text_of(m).strip() for m in messages if m.get("role") == "user"), "")
 
 
+def about(words: str, messages: Iterable[Message]) -> bool:
+    """Whether some user message says these words, and not as a part of longer ones: what an errand is about."""
+    return bool(words) and any(
+        _stands_in(words, text) for m in messages if m.get("role") == "user" for text in texts(m)
+    )
+
+
+def _stands_in(words: str, text: str) -> bool:
+    at = text.find(words)
+    if at < 0:
+        return False
+    before, behind = text[:at][-1:], text[at + len(words) :][:1]
+    return not (before.isalnum() and words[0].isalnum()) and not (behind.isalnum() and words[-1].isalnum())
+
+
 def head(messages: Iterable[Message]) -> bytes:
     """The system messages that a conversation begins with, in their canonical form."""
     found: list[dict[str, Any]] = []
