@@ -79,10 +79,11 @@ def grown(said: Message, told: Message, stops: Sequence[str] = ()) -> int:
     or the end of a block of code: a text that goes on in another way is another text.
     """
     text, whole = text_of(told), text_of(said)
-    if not whole.strip() or _rest(said) != _rest(told):
+    if not whole.strip():
         return 0
     fits = [len(start) for start in (whole, *_trimmed(whole)) if text.startswith(start)]
-    return max((length for length in fits if _ends_there(text, length, stops)), default=0)
+    length = max((length for length in fits if _ends_there(text, length, stops)), default=0)
+    return length if length and _rest(said) == _rest(told) else 0
 
 
 def _trimmed(text: str) -> tuple[str, str, str]:
