@@ -70,12 +70,15 @@ def status(context: Context) -> None:
         add("alias", row["name"], f"live {row['live']}{canary}")
     for row in found["never_trained"]:
         add("never trained on", f"{row['client']} ({row['alias']}): {row['why']}", row["advice"])
+    for row in found["attribution_missing"]:
+        add("attribution missing", f"{row['client']} ({row['alias']}): {row['calls']} calls, each a run", row["advice"])
     print_table(table)
 
 
 async def _status(store: Store, project: str, data: Path) -> dict[str, Any]:
     from proxy.programs.run_file import read_run_file
     from recorder.reading.never_trained import never_trained
+    from recorder.reading.unattributed import ADVICE, unattributed
     from recorder.registry import replicas
     from recorder.registry.aliases import get_aliases
     from recorder.registry.versions import get_versions
@@ -109,4 +112,5 @@ async def _status(store: Store, project: str, data: Path) -> dict[str, Any]:
         "never_trained": [
             {**asdict(one), "why": one.why(), "advice": one.advice()} for one in await never_trained(store, project)
         ],
+        "attribution_missing": [{**asdict(one), "advice": ADVICE} for one in await unattributed(store, project)],
     }

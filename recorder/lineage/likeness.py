@@ -79,10 +79,11 @@ def grown(said: Message, told: Message, stops: Sequence[str] = ()) -> int:
     or the end of a block of code: a text that goes on in another way is another text.
     """
     text, whole = text_of(told), text_of(said)
-    if not whole.strip() or _rest(said) != _rest(told):
+    if not whole.strip():
         return 0
     fits = [len(start) for start in (whole, *_trimmed(whole)) if text.startswith(start)]
-    return max((length for length in fits if _ends_there(text, length, stops)), default=0)
+    length = max((length for length in fits if _ends_there(text, length, stops)), default=0)
+    return length if length and _rest(said) == _rest(told) else 0
 
 
 def _trimmed(text: str) -> tuple[str, str, str]:
@@ -129,6 +130,21 @@ def text_of(message: Message) -> str:
 def first_user_text(messages: Iterable[Message]) -> str:
     """What a conversation begins with, after its system messages; "" where nobody asks anything."""
     return next((text_of(m).strip() for m in messages if m.get("role") == "user"), "")
+
+
+def about(words: str, messages: Iterable[Message]) -> bool:
+    """Whether some user message says these words, and not as a part of longer ones: what an errand is about."""
+    return bool(words) and any(
+        _stands_in(words, text) for m in messages if m.get("role") == "user" for text in texts(m)
+    )
+
+
+def _stands_in(words: str, text: str) -> bool:
+    at = text.find(words)
+    if at < 0:
+        return False
+    before, behind = text[:at][-1:], text[at + len(words) :][:1]
+    return not (before.isalnum() and words[0].isalnum()) and not (behind.isalnum() and words[-1].isalnum())
 
 
 def head(messages: Iterable[Message]) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from recorder.content.tokens import BLOCK, HASH_BYTES
 from recorder.content.turns import Message, Parent, TrajectoryRef, Whose
@@ -123,9 +123,8 @@ def _retold(
     if turn.before is None:
         return []
     rows = ex.all(sql.ANSWERS_TO, prompt=turn.before, whose=whose.key)
-    many = len(rows) == sql.MOST_EQUAL
     own = [r for r in rows if r[8] == project_id and (among is None or r[2] in among)]
-    said = [(replace(_match(r[:8]), one_of_many=many), json.loads(r[9]), r[10]) for r in own]
+    said = [(_match(r[:8]), json.loads(r[9]), r[10]) for r in own]
     same = [m for m, message, _ in said if likeness.same_but_space(message, turn.message)]
     if same or not grown:
         return same

@@ -47,7 +47,6 @@ class Match:
     at: float  # when it was sampled
     session: str | None = None  # of its trajectory
     hinted: bool = False  # it was placed there by a hint alone
-    one_of_many: bool = False  # so many may be meant that not all were looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,5 +120,5 @@ def decide(matches: Iterable[Match]) -> Decision:
         return Decision(Confidence.NEW, None)
     candidates = [m for m in found if m.open] or found
     best = min(candidates, key=lambda m: (m.continued, -m.at, m.call_id, m.choice))
-    one = len({m.trajectory_id for m in candidates}) == 1 and not best.one_of_many
+    one = len({m.trajectory_id for m in candidates}) == 1
     return Decision(Confidence.EXACT if one else Confidence.AMBIGUOUS, best)

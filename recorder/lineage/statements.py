@@ -104,9 +104,10 @@ SAMPLED_LEAVES: Final = Statement(
     .limit(literal_column(str(MOST_EQUAL)))
     .offset(literal_column("0"))
 )
-# The newest answers to a prompt, each with its text and the stop strings of its call: many runs may begin equally.
+# The newest answers to a prompt, each with its text and the stop strings of its call. Where thousands of runs began
+# equally, not all are read: SQLite walks its index of prompts backwards, which is ordered by rowid and not by id.
 _said = nodes.alias("said")
-ANSWERS_TO: Final = Statement(
+_answers_to = (
     select(
         choices.c.call_id,
         choices.c["index"],
@@ -128,9 +129,11 @@ ANSWERS_TO: Final = Statement(
         equals(calls.c.state, "complete"),
         _own(),
     )
-    .order_by(choices.c.call_id.desc())
     .limit(literal_column(str(MOST_EQUAL)))
     .offset(literal_column("0"))
+)
+ANSWERS_TO: Final = Statement(
+    _answers_to.order_by(literal_column("calls.rowid").desc()), elsewhere=_answers_to.order_by(calls.c.id.desc())
 )
 # The sampled choices of one trajectory at some nodes. `coalesce` keeps SQLite from looking the nodes up first, at which
 # thousands of other runs may have been: this one's calls are few.

@@ -231,6 +231,26 @@ def test_an_agent_of_which_nothing_is_trained_on_is_told_at_once(hone: Hone) -> 
     assert "aider (helpdesk)" in hone("status").stdout
 
 
+async def agent_without_an_address(store: Store) -> None:
+    alias = await Rows(store).alias()
+    recorder = Recorder(store, SETTINGS)
+    await recorder.start()
+    history = [user("?")]
+    for n in range(3):
+        await Talk(recorder).call(list(history), f"answer {n}", alias_id=alias.id, response_meta={"client": "dspy"})
+        history += [assistant(f"rewritten {n}"), user("more")]
+    await recorder.stop()
+
+
+def test_an_agent_without_an_address_is_told_with_the_remedy(hone: Hone) -> None:
+    assert hone.json("status")["attribution_missing"] == []
+    hone.do(agent_without_an_address)
+    [told] = hone.json("status")["attribution_missing"]
+    assert (told["client"], told["alias"], told["calls"]) == ("dspy", "helpdesk", 3)
+    assert "/t/<run>/v1" in told["advice"]
+    assert "attribution missing" in hone("status").stdout
+
+
 def test_purposes_in_the_help_are_those_of_the_states(hone: Hone) -> None:
     assert "|".join(Purpose) in CliRunner().invoke(cli, ["trajectories", "--help"]).output.replace("\n", "")
 

@@ -154,6 +154,62 @@ async def test_a_title_beside_a_first_call_that_runs_is_part_of_its_run(session:
     assert home(other) != home(main)
 
 
+TITLES = {"role": "system", "content": "You are a title generator. You output only a title."}
+TITLE = [TITLES, user("Generate a title for this conversation:\n"), user("Fix the bug in the parser")]
+
+
+async def test_a_title_with_which_a_session_begins_is_an_errand_of_the_run_behind_it(
+    store: Store, session: Session
+) -> None:
+    title = await session.call(TITLE, "Parser bug")
+    first = await session.call([SYSTEM, user("Fix the bug in the parser")], tool_turn("id-1"), tools=FIND)
+    heard = [SYSTEM, user("Fix the bug in the parser"), tool_turn("id-1"), tool_result("id-1")]
+    last = await session.call(heard, "done", tools=FIND)
+    assert home(title) == home(first) == home(last)
+    await session.recorder.close(PROJECT, home(title))
+    view = await transcripts.load_trajectory(store, home(title))
+    assert {c.id: (c.turn_kind, c.choices[0].untrainable_reason) for c in view.calls} == {
+        title.call_id: ("aux", "auxiliary_call"), first.call_id: ("main", None), last.call_id: ("main", None),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("title_first", [True, False])
+async def test_a_title_that_runs_beside_the_first_call_is_part_of_its_run(session: Session, title_first: bool) -> None:
+    begun: dict[bool, Turn] = {}
+    for of_title in (title_first, not title_first):
+        if of_title:
+            begun[of_title] = await session.attributed(TITLE, "Parser bug")
+        else:
+            begun[of_title] = await session.attributed([SYSTEM, user("Fix the bug in the parser")], "ok", tools=FIND)
+        session.recorder.begin(begun[of_title])
+    assert home(begun[True]) == home(begun[False])
+
+
+@pytest.mark.parametrize(
+    ("messages", "answer", "tools", "then"),
+    [
+        (TITLE, "Parser bug", None, "Write a poem"),  # about something else
+        (TITLE, "Parser bug", None, "bug in the pars"),  # a part of a word
+        (TITLE, "Look for the parser. " * 20, None, "Fix the bug in the parser"),  # no short answer
+        (TITLE, "Parser bug", FIND, "Fix the bug in the parser"),  # it had tools
+        ([SYSTEM, user("Fix the bug in the parser")], "ok", None, "Fix the bug in the parser"),  # the same agent
+        (TITLE, "Fix the bug", None, "Fix the bug in the parser"),  # its answer is used
+    ],
+)
+async def test_what_is_no_errand_stays_a_run_of_its_own(
+    session: Session, messages: Any, answer: str, tools: Any, then: str
+) -> None:
+    first = await session.call(messages, answer, tools=tools)
+    assert home(await session.call([SYSTEM, user(then)], "done", tools=SEARCH)) != home(first)
+
+
+async def test_a_run_of_several_calls_is_no_errand(session: Session) -> None:
+    first = await session.call(TITLE, "Parser bug")
+    await session.call([*TITLE, assistant("Parser bug"), user("shorter")], "Bug")
+    work = await session.call([SYSTEM, user("Fix the bug in the parser")], "done", tools=FIND)
+    assert home(work) != home(first)
+
+
 async def test_a_retry_stays_in_its_session(recorder: Recorder) -> None:
     one, two = Session(recorder, "one"), Session(recorder, "two")
     broken = [await s.attributed([user("?")], "") for s in (one, two)]
