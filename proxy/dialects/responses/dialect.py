@@ -266,6 +266,8 @@ class ResponsesAnswer(ChatRecord):
         if self.context_length is None or self._prompt_ids is None:
             return asked
         left = self.context_length - len(self._prompt_ids)
+        if left < 1:  # the engine refuses such a prompt, and a number below one tells nobody anything
+            return asked
         return left if asked is None else min(asked, left)
 
     def sampled(self) -> Sampled:
