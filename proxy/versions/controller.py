@@ -27,6 +27,7 @@ from recorder.registry import replicas
 from recorder.registry.aliases import AliasView, ensure_alias, set_canary, set_live
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.registry.versions import VersionView, get_versions, mark, pinned
+from recorder.seldom import Seldom
 from recorder.states import VersionState
 from recorder.store.database import Store
 from recorder.work import leases
@@ -68,6 +69,7 @@ class Controller:
         members = [Member(Replica(url, engine_key), engine.health_timeout_s) for url in engine_urls(engine)]
         self._fleet = Fleet(store, project_id, members)
         self._lease: Lease | None = None
+        self._failing, self._broken = Seldom(log), Seldom(log)
         self._pinned: set[str] = set()
         self._pinned_at = float("-inf")
         self._deaths: dict[str, int] = {}
@@ -98,9 +100,9 @@ class Controller:
                 if self._lease is not None:
                     await self.tick()
             except (StoreError, Conflict) as e:  # the next round sees the store as it is then
-                log.warning("the controller could not finish its round: %s", e)
-            except Exception:  # a bug in one round must not end swaps for good while requests are served
-                log.exception("the controller's round failed")
+                self._failing(logging.WARNING, "the controller could not finish its round: %s", e)
+            except Exception as e:  # noqa: BLE001 - a bug in one round must not end swaps while requests are served
+                self._broken(logging.ERROR, "the controller's round failed", error=e)
             await passes(self._stopping, self._proxy.poll_s)
 
     async def _hold_lease(self) -> None:
@@ -115,7 +117,7 @@ class Controller:
                 log.warning("%s", e)
                 self._lease = None
             except StoreError as e:
-                log.warning("the controller's lease could not be renewed: %s", e)
+                self._failing(logging.WARNING, "the controller's lease could not be renewed: %s", e)
             await passes(self._stopping, RENEW_EVERY_S if self._lease else LEASE_S / 10)
 
     async def _take_lease(self) -> Lease | None:
@@ -147,10 +149,25 @@ class Controller:
             if member.served is None or (member.state == "up" and member.fingerprint is not None):
                 continue
             try:
+                self._require_bases(member)
                 member.fingerprint = await self._local_fingerprint() or await member.replica.fingerprint()
                 await self._declare(member.fingerprint)
             except (EngineError, Conflict) as e:
                 member.went_down(str(e))
+
+    def _require_bases(self, member: Member) -> None:
+        """Refuse aliases whose base is an adapter: their versions would be trained on what another LoRA makes of it."""
+        assert member.served is not None
+        for name in self._aliases:
+            base_model = self._base_model(name)
+            if base_model in member.served.adapters and base_model not in member.served.bases:
+                raise EngineError(
+                    f"{base_model!r} is an adapter of the engine {member.url}, and no base for the alias {name!r}: set "
+                    f"base_model in [aliases.{name}] to one of {', '.join(sorted(member.served.bases)) or 'its bases'}."
+                )
+
+    def _base_model(self, alias: str) -> str:
+        return self._aliases[alias].base_model or self._default_base or alias
 
     async def _read_local_base(self) -> Mapping[str, tuple[int, ...]] | None:
         """Shapes of a local base's weights, once it is there; aliases are told their base before an engine is up."""
@@ -167,7 +184,7 @@ class Controller:
     async def _declare(self, fingerprint: str | None) -> None:
         """Make the declared aliases, or tell them their base. Raises Conflict where they were trained on another."""
         for name, settings in self._aliases.items():
-            base_model = settings.base_model or self._default_base or name
+            base_model = self._base_model(name)
             await ensure_alias(self._store, self._project_id, name, base_model, fingerprint, recipe=settings.recipe)
 
     def _kept(self) -> list[VersionView]:
@@ -269,7 +286,7 @@ class Controller:
     async def _reject(self, version: VersionView, code: str, why: str) -> None:
         log.error("%s is rejected (%s): %s", version.name, code, why)
         for member in self._fleet.members:
-            if version.engine_name in member.adapters:
+            if version.path is not None and member.adapters.get(version.engine_name) == version.path:
                 with contextlib.suppress(EngineError):  # the drain tries again
                     await member.unload(version.engine_name)
         await mark(self._store, version.id, VersionState.REJECTED, f"{code}: {why}")
@@ -317,11 +334,12 @@ class Controller:
         await self._serve_what_is_kept()
         await self._versions.refresh()
         held = await self._held()
-        ours = {v.engine_name: v for v in await self._all_versions()}
+        ours = {(v.engine_name, v.path): v for v in await self._all_versions()}
         for member in idle:
             for name in member.adapters.keys() - kept:
-                # an adapter that is none of ours was loaded by somebody else: it stays
-                if name in ours and ours[name].id not in held:
+                # what is none of ours, or has our name and another folder, was loaded by somebody else: it stays
+                version = ours.get((name, member.adapters[name]))
+                if version is not None and version.id not in held:
                     await self._unload(member, name)
 
     async def _held(self) -> set[str]:

@@ -30,6 +30,7 @@ class ScriptedEngine:
         self.load_gate = asyncio.Event()  # cleared: a load waits for it
         self.load_gate.set()
         self.runtime_lora = True
+        self.routed = False  # behind a router that knows /v1 alone
         self.base_root = "/base"
         self.port = 0
         self._runner: web.AppRunner | None = None
@@ -82,7 +83,7 @@ class ScriptedEngine:
         return web.json_response({"object": "list", "data": cards})
 
     async def _version(self, _request: web.Request) -> web.Response:
-        return web.json_response({"version": "0.32.0"})
+        return web.json_response({"version": "0.32.0"}) if not self.routed else web.Response(status=404, text="no")
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.Response()
