@@ -30,7 +30,18 @@ PACKAGE_ARROWS: dict[str, set[str]] = {
 EXEMPT = {"proxy/settings/hone.py"}
 
 GROUND: dict[str, set[str]] = {
-    "recorder": {"errors", "ids", "litellm_edge", "lru", "patterns", "private", "settings", "states"},
+    "recorder": {
+        "child_env",
+        "errors",
+        "ids",
+        "litellm_edge",
+        "lru",
+        "patterns",
+        "private",
+        "seldom",
+        "settings",
+        "states",
+    },
     "judge": {"errors", "settings"},
     "trainer": {"campaign_settings", "errors", "progress", "settings"},
     "proxy": {"errors", "metrics"},

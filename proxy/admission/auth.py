@@ -43,6 +43,8 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/version", Scope.INFER),
     ("/metrics", Scope.READ),
     ("/healthz", None),
+    ("/health", None),
+    ("/readyz", None),
 )
 
 

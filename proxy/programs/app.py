@@ -26,7 +26,7 @@ from litestar.types import Send as LitestarSend
 from proxy import metrics
 from proxy.admission.admission import Admission
 from proxy.admission.auth import Guard, is_loopback
-from proxy.admission.replies import MCP_PATH, advice, error_of, rendered, say, send_json
+from proxy.admission.replies import MCP_PATH, advice, error_of, rendered, say
 from proxy.api.mcp_mount import McpMount
 from proxy.api.routes import HANDLERS, methods_at, tell_options
 from proxy.api.steering import Hone
@@ -39,6 +39,7 @@ from proxy.errors import CallerError, ConfigError, Missing
 from proxy.http.asgi import App, Receive, Scope, Send, respond
 from proxy.http.stopping import Stop
 from proxy.metrics import Metrics
+from proxy.programs.health import Health
 from proxy.responses import routes
 from proxy.responses.background import Background
 from proxy.responses.calls import ResponseCalls
@@ -143,6 +144,7 @@ def create_app(deps: Deps) -> HoneApp:
 
 
 def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gateway: App, steering: App) -> App:
+    health = Health(deps.versions, deps.recorder)
     models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop)
     litestar = Litestar(
         [
@@ -152,7 +154,8 @@ def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gatewa
             _mounted("/v1/models", models.models, whole_tree=True),
             _mounted(MCP_PATH, gateway),
             _mounted("/metrics", _metrics_route(parts.metrics)),
-            _mounted("/healthz", _health_route(deps.versions)),
+            *(_mounted(path, health.alive) for path in ("/healthz", "/health")),
+            _mounted("/readyz", health.ready),
             _mounted("/hone/mcp", steering),
             *HANDLERS,
         ],
@@ -218,17 +221,6 @@ def _mounted(path: str, app: App, *, whole_tree: bool = False) -> ASGIRouteHandl
 def _metrics_route(figures: Metrics) -> App:
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 200, figures.text(), metrics.CONTENT_TYPE)
-
-    return route
-
-
-def _health_route(versions: InService) -> App:
-    """Whether this process serves; what it has to serve with is told beside it."""
-
-    async def route(scope: Scope, receive: Receive, send: Send) -> None:
-        snapshot = versions.snapshot
-        up = len(snapshot.up())
-        await send_json(send, {"status": "ok", "engines_up": up, "aliases": sorted(snapshot.aliases)})
 
     return route
 

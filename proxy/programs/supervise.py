@@ -30,6 +30,7 @@ BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 CALM_S = 60.0  # up for this long: the next restart begins at the first backoff again
 SETTLE_S = 4.0  # longer than a worker takes to find that its settings or its store are wrong
 POLL_S = 0.1
+KILLED_STARTS = 3  # so often is a program started anew that a signal ended before it was up; its own end is final
 TAIL_LINES = 15
 LOG_BYTES = 20 * 1024 * 1024  # a log longer than this is set aside at the next start
 
@@ -118,8 +119,9 @@ class Supervisor:
                     self._started.set_result(None)
                 trouble = await self._until_gone()
                 failures = 0 if time.monotonic() - since > CALM_S else failures
+            killed = _was_killed(self._process)
             await self._end()
-            if not self._started.done():
+            if not self._started.done() and not (killed and failures < KILLED_STARTS):
                 self._fail(trouble)
                 return
             self.restarts += 1
@@ -231,5 +233,13 @@ def tail(path: Path, start: int, count: int) -> str:
     return "\n".join(lines[-count:])
 
 
+def _was_killed(process: asyncio.subprocess.Process | None) -> bool:
+    """Whether a signal ended it, or its watcher: the kernel's for want of memory, or somebody's."""
+    status = process.returncode if process is not None else None
+    return status is not None and (status < 0 or status > 128)
+
+
 def _how(status: int) -> str:
+    if status < 0:
+        return f"signal {-status}"
     return f"signal {status - 128}" if status > 128 else f"exit status {status}"

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from proxy.admission.auth import Caller
 from proxy.admission.replies import say
@@ -37,11 +38,10 @@ from proxy.serving.call import Call, Parts
 from proxy.serving.refusals import no_engine, unknown_model
 from proxy.versions.in_service import Target
 from recorder.errors import StoreError
+from recorder.seldom import Seldom
 from recorder.states import CallState, Purpose
 
 log = logging.getLogger(__name__)
-
-ALARM_EVERY_S = 10.0  # a failing store is logged at most this often
 
 
 class Calls:
@@ -68,7 +68,8 @@ class Calls:
         self._stop = parts.stop
         self._attributor = Attributor(parts.project_id, parts.recorder, parts.versions)
         self._conversations = Conversations()
-        self._alarmed_at = float("-inf")
+        self._unrecorded = Seldom(log)
+        self._late: set[asyncio.Future[None]] = set()  # commits that nobody waits for any longer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one call."""
@@ -175,32 +176,43 @@ class Calls:
             return None
         turn = call.turn(self._project_id, state, sampled)
         began = time.perf_counter()
+        committing = asyncio.ensure_future(self._recorder.commit(turn))
         try:
             async with asyncio.timeout(self._commit_timeout_s):
-                await self._recorder.commit(turn)
+                await asyncio.shield(committing)
         except TimeoutError as e:
-            return self._alarm(call, "timeout", e)
+            self._metrics.late()
+            self._late.add(committing)
+            committing.add_done_callback(partial(self._after_all, call))
+            return self._refusal(e)
         except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
             return self._alarm(call, "store", e)
         self._metrics.committed(time.perf_counter() - began)
         self._conversations.note(call.stated.address, call.reading, sampled)
         return None
 
-    def _alarm(self, call: Call, why: str, error: Exception) -> CallerError | None:
+    def _after_all(self, call: Call, committing: asyncio.Future[None]) -> None:
+        """A commit that nobody waited for any longer has ended: only one that failed is a call unrecorded."""
+        self._late.discard(committing)
+        if not committing.cancelled() and (error := committing.exception()) is not None:
+            self._alarm(call, "timeout", error)
+
+    def _alarm(self, call: Call, why: str, error: BaseException) -> CallerError | None:
         """Count and log a call that is not recorded; the error for the client where calls are refused then."""
         self._metrics.unrecorded(why)
-        now = time.monotonic()
-        if now - self._alarmed_at >= ALARM_EVERY_S:
-            self._alarmed_at = now
-            unexpected = not isinstance(error, StoreError | TimeoutError)
-            log.error(
-                "call %s is %s and NOT RECORDED (%s): %s. See hone_unrecorded_calls in /metrics.",
-                call.id,
-                "refused" if self._refuse else "served",
-                why,
-                error or type(error).__name__,
-                exc_info=error if unexpected else None,
-            )
+        self._unrecorded(
+            logging.ERROR,
+            "call %s is %s and NOT RECORDED (%s): %s. See hone_unrecorded_calls in /metrics.",
+            call.id,
+            "refused" if self._refuse else "served",
+            why,
+            str(error) or type(error).__name__,
+            error=None if isinstance(error, StoreError | TimeoutError) else error,
+        )
+        return self._refusal(error)
+
+    def _refusal(self, error: BaseException) -> CallerError | None:
+        """What the client is told of a call that cannot be recorded, where such calls are refused."""
         if not self._refuse:
             return None
         reason = str(error) or f"no commit within {self._commit_timeout_s:g} s"

@@ -27,6 +27,7 @@ from recorder.registry import replicas
 from recorder.registry.aliases import AliasView, ensure_alias, set_canary, set_live
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.registry.versions import VersionView, get_versions, mark, pinned
+from recorder.seldom import Seldom
 from recorder.states import VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
@@ -74,6 +75,7 @@ class Controller:
         self._fleet = Fleet(store, project_id, members, self.wake)
         versions.on_failure = self._fleet.suspect
         self._lease: Lease | None = None
+        self._failing, self._broken = Seldom(log), Seldom(log)
         self._pinned: set[str] = set()
         self._deaths: dict[str, int] = {}
         self._base_shapes: Mapping[str, tuple[int, ...]] | None = None
@@ -124,10 +126,10 @@ class Controller:
         try:
             await self.tick()
         except (StoreError, Conflict) as e:  # the next round sees the store as it is then
-            log.warning("the controller could not finish its round: %s", e)
+            self._failing(logging.WARNING, "the controller could not finish its round: %s", e)
             self._again(RETRY_S)
-        except Exception:  # a bug in one round must not end swaps for good while requests are served
-            log.exception("the controller's round failed")
+        except Exception as e:  # noqa: BLE001 - a bug in one round must not end swaps while requests are served
+            self._broken(logging.ERROR, "the controller's round failed", error=e)
             self._again(RETRY_S)
 
     def _again(self, within_s: float) -> None:
@@ -161,7 +163,7 @@ class Controller:
                     log.warning("%s", e)
                     self._lease = None
                 except StoreError as e:
-                    log.warning("the controller's lease could not be renewed: %s", e)
+                    self._failing(logging.WARNING, "the controller's lease could not be renewed: %s", e)
                 if self._lease is None:
                     await news.wait(due_s)
                 else:
@@ -208,10 +210,25 @@ class Controller:
             if member.served is None or (member.state == "up" and member.fingerprint is not None):
                 continue
             try:
+                self._require_bases(member)
                 member.fingerprint = await self._local_fingerprint() or await member.replica.fingerprint()
                 await self._declare(member.fingerprint)
             except (EngineError, Conflict) as e:
                 member.went_down(str(e))
+
+    def _require_bases(self, member: Member) -> None:
+        """Refuse aliases whose base is an adapter: their versions would be trained on what another LoRA makes of it."""
+        assert member.served is not None
+        for name in self._aliases:
+            base_model = self._base_model(name)
+            if base_model in member.served.adapters and base_model not in member.served.bases:
+                raise EngineError(
+                    f"{base_model!r} is an adapter of the engine {member.url}, and no base for the alias {name!r}: set "
+                    f"base_model in [aliases.{name}] to one of {', '.join(sorted(member.served.bases)) or 'its bases'}."
+                )
+
+    def _base_model(self, alias: str) -> str:
+        return self._aliases[alias].base_model or self._default_base or alias
 
     async def _read_local_base(self) -> Mapping[str, tuple[int, ...]] | None:
         """Shapes of a local base's weights, once it is there; aliases are told their base before an engine is up."""
@@ -230,7 +247,7 @@ class Controller:
     async def _declare(self, fingerprint: str | None) -> None:
         """Make the declared aliases, or tell them their base. Raises Conflict where they were trained on another."""
         for name, settings in self._aliases.items():
-            base_model = settings.base_model or self._default_base or name
+            base_model = self._base_model(name)
             await ensure_alias(self._store, self._project_id, name, base_model, fingerprint, recipe=settings.recipe)
 
     def _kept(self) -> list[VersionView]:
@@ -333,7 +350,7 @@ class Controller:
     async def _reject(self, version: VersionView, code: str, why: str) -> None:
         log.error("%s is rejected (%s): %s", version.name, code, why)
         for member in self._fleet.members:
-            if version.engine_name in member.adapters:
+            if version.path is not None and member.adapters.get(version.engine_name) == version.path:
                 with contextlib.suppress(EngineError):  # the drain tries again
                     await member.unload(version.engine_name)
         await mark(self._store, version.id, VersionState.REJECTED, f"{code}: {why}")
@@ -381,12 +398,14 @@ class Controller:
         await self._serve_what_is_kept()
         await self._versions.refresh()
         held = await self._held()
-        ours = {v.engine_name: v for v in await self._all_versions()}
+        ours = {(v.engine_name, v.path): v for v in await self._all_versions()}
         for member in idle:
             for name in member.adapters.keys() - kept:
-                if name not in ours:  # somebody else loaded it: it stays
+                # what is none of ours, or has our name and another folder, was loaded by somebody else: it stays
+                version = ours.get((name, member.adapters[name]))
+                if version is None:
                     continue
-                if ours[name].id in held:
+                if version.id in held:
                     self._again(DRAIN_S)
                 else:
                     await self._unload(member, name)

@@ -25,6 +25,7 @@ from recorder.registry import replicas
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.replicas import ReplicaView
 from recorder.registry.versions import VersionView, get_versions, repin
+from recorder.seldom import Seldom
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.watch import News
@@ -109,6 +110,7 @@ class InService:
         self._stopping = asyncio.Event()
         self._news = News()
         self._follower: asyncio.Task[None] | None = None
+        self._broken = Seldom(log)
 
     async def start(self) -> None:
         """Read the store once, then follow it until `stop()`."""
@@ -291,8 +293,8 @@ class InService:
                     if not failing:
                         log.warning("the versions in service can't be read, the last known ones stay: %s", e)
                     failing = True
-                except Exception:  # a bug in one look must not leave this proxy blind for good
-                    log.exception("the versions in service can't be read")
+                except Exception as e:  # noqa: BLE001 - a bug in one look must not leave this proxy blind for good
+                    self._broken(logging.ERROR, "the versions in service can't be read", error=e)
                     failing = True
 
     async def _keep_up(self, changed: bool) -> None:

@@ -30,11 +30,13 @@ from recorder.ids import new_id
 from recorder.lineage import lookup
 from recorder.lineage import past as pasts
 from recorder.lineage.past import Past, RecentPasts
+from recorder.seldom import Seldom
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose, TrajectoryState
 from recorder.store.checkpoint import Checkpointer
 from recorder.store.database import Store
 from recorder.store.lanes import Lane, lane_for
+from recorder.store.standing import Standing
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ class RecorderStats:
     committed_turns: int
     failed_commits: int
     unrecorded_turns: int  # turns that could not be written
+    alarms: int  # times that nothing could be recorded
 
 
 class Recorder:
@@ -65,11 +68,13 @@ class Recorder:
         self._memory = Memory(process)
         self._pasts = RecentPasts()
         self._lane = lane if lane is not None else lane_for(store, settings.durability)
-        self._writer = Writer(self._lane, settings, self._memory)
+        self._standing = Standing(self._lane, settings.commit_timeout_s)
+        self._writer = Writer(self._lane, self._standing, settings, self._memory)
         self._running = Running(settings.open_row_after_s, self._show)
         database = store.url.database if store.is_sqlite else None
         self._checkpoints = Checkpointer(database) if database and database != ":memory:" else None
         self._keys: dict[str, bytes] = {}
+        self._unseen = Seldom(log)
         self.find = Finder(self._lane, self._memory, self._key, self._running, self.redaction)
         self.tools = ToolCalls(self._lane, self._writer, self._memory, self._key, self.redaction)
 
@@ -78,6 +83,7 @@ class Recorder:
         await self._lane.start()
         self._writer.start()
         self._running.start()
+        self._standing.start()
         if self._checkpoints is not None:
             self._checkpoints.start()
 
@@ -85,6 +91,7 @@ class Recorder:
         """Commit what is queued, then stop. Calls that still run stay open in the store."""
         await self._running.stop()
         await self._writer.stop()
+        await self._standing.stop()
         if self._checkpoints is not None:
             await self._checkpoints.stop()
         await self._lane.stop()
@@ -99,7 +106,12 @@ class Recorder:
             committed_turns=counts.committed_turns,
             failed_commits=counts.failed_commits,
             unrecorded_turns=counts.unrecorded_turns,
+            alarms=self._standing.alarms,
         )
+
+    def trouble(self) -> str | None:
+        """Why nothing can be recorded now; None where nothing is known to be wrong."""
+        return self._standing.why()
 
     # --- runs
 
@@ -276,7 +288,7 @@ class Recorder:
                 self._writer.submit(job)
         # A boundary: the watcher must outlive whatever one call holds, or no long call is ever shown again.
         except Exception as e:  # noqa: BLE001
-            log.warning("call %s runs and is not shown as open: %s", turn.call_id, e)
+            self._unseen(logging.WARNING, "call %s runs and is not shown as open: %s", turn.call_id, e)
 
     # --- look-ups
 

@@ -15,6 +15,9 @@ import sqlite3
 import time
 from pathlib import Path
 
+from recorder.seldom import Seldom
+from recorder.store.database import existing, identity
+
 log = logging.getLogger(__name__)
 
 EVERY_S = 0.5  # at 3,000 calls/s the log grows by 75 MB a second
@@ -35,6 +38,8 @@ class Checkpointer:
         self._stop = asyncio.Event()
         self._seen_ns = 0
         self._at = float("-inf")  # of the last checkpoint
+        self._file = identity(path)
+        self._failing = Seldom(log)
 
     def start(self) -> None:
         """Start the task."""
@@ -56,7 +61,7 @@ class Checkpointer:
                     await asyncio.to_thread(checkpoint, self._path)
             except (sqlite3.Error, OSError) as e:
                 self._seen_ns = 0  # it is still to be done
-                log.warning("a checkpoint of %s failed (%s); trying again in %s s", self._path, e, self._every_s)
+                self._failing(logging.WARNING, "a checkpoint of %s failed (%s); it is tried again", self._path, e)
 
     def _due(self) -> bool:
         """Whether the log was written since the last checkpoint; a short one has time."""
@@ -67,13 +72,15 @@ class Checkpointer:
         calm = found.st_size < SHORT_BYTES and time.monotonic() - self._at < CALM_EVERY_S and not self._stop.is_set()
         if calm or found.st_mtime_ns == self._seen_ns:
             return False
+        if identity(self._path) != self._file:  # the log's pages belong in the file that it was written for
+            raise FileNotFoundError("the file was deleted or replaced")
         self._seen_ns, self._at = found.st_mtime_ns, time.monotonic()
         return True
 
 
 def checkpoint(path: str) -> int:
     """Checkpoint the log; returns its pages. A connection of its own, opened here: closing it costs nothing."""
-    with contextlib.closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+    with contextlib.closing(sqlite3.connect(existing(path), uri=True, timeout=0, isolation_level=None)) as connection:
         _, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         if pages >= RESTART_PAGES:
             connection.execute(f"PRAGMA busy_timeout={RESTART_WAIT_MS}")
@@ -87,7 +94,9 @@ def truncate(path: str, wait_s: float) -> bool:
     SQLite waits for readers by itself, but not for another checkpoint: the proxy's own comes twice a second.
     """
     deadline = time.monotonic() + wait_s
-    with contextlib.closing(sqlite3.connect(path, timeout=wait_s, isolation_level=None)) as connection:
+    with contextlib.closing(
+        sqlite3.connect(existing(path), uri=True, timeout=wait_s, isolation_level=None)
+    ) as connection:
         while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
             if time.monotonic() > deadline:
                 return False

@@ -8,10 +8,12 @@ Inside `Store.write()` nothing may be awaited but SQL: the transaction holds SQL
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from sqlalchemy import Double, event, exc
 from sqlalchemy.engine import make_url
@@ -49,6 +51,20 @@ def sqlite_url(data: Path) -> str:
     return f"sqlite+aiosqlite:///{data / 'hone.db'}"
 
 
+def existing(path: str) -> str:
+    """SQLite's URI of a file that must be there: one that was deleted under us must not be made anew, empty."""
+    return f"file:{quote(path)}?mode=rw"
+
+
+def identity(path: str) -> tuple[int, int] | None:
+    """Which file lies at a path: another one may lie there later."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class Store:
     """One open database. Use `write()` and `read()`; close with `close()`."""
 
@@ -56,6 +72,7 @@ class Store:
         self.url = make_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._durability = durability
+        self._file: tuple[int, int] | None = None  # the one that was opened first
         # One writer: SQLite has one write lock, and two connections of a process would only wait for each other.
         self._writer = self._engine(begin="BEGIN IMMEDIATE", pool_size=1 if self.is_sqlite else 4)
         self._reader = self._engine(begin="BEGIN", pool_size=4)
@@ -79,6 +96,12 @@ class Store:
             connect_args={"timeout": BUSY_TIMEOUT_S},
         )
         synchronous = "FULL" if self._durability == "power" else "NORMAL"
+
+        @event.listens_for(engine.sync_engine, "do_connect")
+        def _open(dialect: Any, record: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+            if self.url.database not in (None, "", ":memory:"):
+                self._require_same(args[0])
+                args[0], kwargs["uri"] = existing(args[0]), True
 
         @event.listens_for(engine.sync_engine, "connect")
         def _connect(connection: Any, record: Any) -> None:
@@ -125,6 +148,13 @@ class Store:
     async def _counts(self) -> Counts:
         async with self.read() as conn:
             return await changes.read(conn)
+
+    def _require_same(self, path: str) -> None:
+        """Connections of one store are to one file, also where another took its place."""
+        found = identity(path)
+        self._file = self._file or found
+        if found != self._file:
+            raise sqlite3.OperationalError("the file was deleted or replaced while this program had it open")
 
     def _shown(self) -> str:
         return self.url.render_as_string(hide_password=True)

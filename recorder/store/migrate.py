@@ -16,12 +16,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import inspect, select, text
+from sqlalchemy import exc, inspect, select, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import private
-from recorder.errors import SchemaMismatch, StoreError
+from recorder.errors import SchemaMismatch, StoreError, StoreUnavailable
 from recorder.settings import RecorderSettings
 from recorder.store import sql
 from recorder.store.database import Store, now, sqlite_url
@@ -48,10 +48,25 @@ async def open_store(data: Path, settings: RecorderSettings, *, migrate: bool, p
     try:
         await (upgrade(store) if migrate else check(store))
         await ensure_project(store, project)
-    except BaseException:
+    except BaseException as e:
         await store.close()
+        if (why := _fault(e)) is not None:
+            raise StoreError(f"the store {_shown(store)} cannot be opened: {why}") from e
         raise
     return store
+
+
+def _fault(error: BaseException) -> str | None:
+    """What is wrong with the disk or the file, in one line; None for what says so itself, and for bugs."""
+    if isinstance(error, exc.DBAPIError):
+        said = str(error.orig)
+        damaged = "not a database" in said or "malformed" in said
+        return f"{said}. Put a copy of it back, or choose another folder with --data." if damaged else said
+    if isinstance(error, StoreUnavailable):
+        return _fault(error.__cause__) if error.__cause__ is not None else None
+    if isinstance(error, OSError):
+        return f"{error}. Mend the folder or its disk, or choose another with --data."
+    return None
 
 
 def _refuse_absent(folder: Path, settings: RecorderSettings, migrate: bool) -> None:

@@ -33,6 +33,7 @@ class ScriptedEngine:
         self.load_gate = asyncio.Event()  # cleared: a load waits for it
         self.load_gate.set()
         self.runtime_lora = True
+        self.routed = False  # behind a router that knows /v1 alone
         self.base_root = "/base"
         self.more: dict[str, Handler] = {}  # path → what answers a POST there
         self.port = 0
@@ -88,7 +89,7 @@ class ScriptedEngine:
         return web.json_response({"object": "list", "data": cards})
 
     async def _version(self, _request: web.Request) -> web.Response:
-        return web.json_response({"version": "0.32.0"})
+        return web.json_response({"version": "0.32.0"}) if not self.routed else web.Response(status=404, text="no")
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.Response()

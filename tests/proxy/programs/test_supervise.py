@@ -141,6 +141,24 @@ async def test_one_that_dies_while_starting_shows_its_last_lines(
     assert supervisor.state is ProgramState.FAILED
 
 
+async def test_one_that_is_killed_while_starting_is_started_again(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    code = "import os, pathlib, time; p = pathlib.Path(os.environ['THERE'])\n"
+    code += "if p.exists(): time.sleep(600)\np.touch(); os.kill(os.getpid(), 9)"
+    argv, env = (sys.executable, "-c", code), {"THERE": str(there)}
+    fields: dict[str, Any] = {"settle_s": 3.0, "backoff_s": (0.01,), "env": env}
+    async with running(Program(name="killed", argv=argv, log=tmp_path / "k.log", **fields)) as supervisor:
+        assert (supervisor.state, supervisor.restarts) == (ProgramState.UP, 1)
+
+
+async def test_one_that_is_killed_each_time_it_starts_is_given_up(tmp_path: Path) -> None:
+    argv = (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
+    supervisor = Supervisor(Program(name="k", argv=argv, log=tmp_path / "k.log", settle_s=30, backoff_s=(0.01,)))
+    with pytest.raises(StartError, match=r"ended while starting \(signal 9\)"):
+        await supervisor.start()
+    assert supervisor.restarts == 3
+
+
 async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     supervisor = Supervisor(Program(name="ghost", argv=("/no/such/program",), log=tmp_path / "ghost.log", settle_s=30))
     with pytest.raises(StartError, match="/no/such/program"):

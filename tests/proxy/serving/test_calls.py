@@ -13,6 +13,7 @@ from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, prompt_ids, tool_call, words
 from tests.proxy.running import BASE, Proxy, say, serving
+from tests.proxy.until import until
 
 ANSWER = words("It arrives on Monday")  # what a script says that is told nothing else
 FIND = {"type": "function", "function": {"name": "find_order", "parameters": {"type": "object"}}}
@@ -181,7 +182,30 @@ async def test_a_store_that_can_not_commit_in_time_is_not_waited_for(store: Stor
             assert (await proxy.chat(path="/t/warm")).status_code == 200
             events = await proxy.events(path="/t/warm")
             assert events[-1]["choices"][0]["finish_reason"] == "stop"
-            assert await proxy.metric("hone_unrecorded_calls_total") == 2
+            assert await proxy.metric("hone_late_calls_total") == 2
+        await until(lambda: _recorded(proxy, 3))
+        assert await proxy.metric("hone_unrecorded_calls_total") == 0, "they were late, and are recorded"
+
+
+async def _recorded(proxy: Proxy, count: int) -> bool:
+    return len(await proxy.calls()) == count
+
+
+async def test_a_late_call_that_is_never_recorded_is_counted_when_that_is_known(
+    store: Store, engine: FakeEngine
+) -> None:
+    file = Path(store.url.database or "")
+    async with serving(store, engine, recording=RecorderSettings(commit_timeout_s=0.1)) as proxy:
+        await proxy.chat(path="/t/warm")
+        async with Held(store):
+            assert (await proxy.chat(path="/t/warm")).status_code == 200
+            assert await proxy.metric("hone_unrecorded_calls_total") == 0
+            file.rename(file.with_name("elsewhere.db"))
+        await until(lambda: _unrecorded(proxy))
+
+
+async def _unrecorded(proxy: Proxy) -> bool:
+    return await proxy.metric("hone_unrecorded_calls_total") == 1
 
 
 async def test_a_call_that_can_not_be_recorded_is_refused_where_the_user_wants_that(

@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from proxy.errors import NoReplica
+from proxy.settings.sections import AliasSettings
 from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
 from recorder.registry import replicas
@@ -210,6 +211,27 @@ async def test_a_base_served_elsewhere_has_a_fingerprint_that_says_so(world: Wor
     fingerprint = (await world.alias()).base_fingerprint
     assert fingerprint is not None
     assert fingerprint.startswith("engine-")
+
+
+async def test_an_engine_behind_a_router_without_its_version_is_served(
+    store: Store, tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    engine.routed = True
+    async with controlled(store, tmp_path, engine) as world:
+        await until(lambda: up(world))
+        fingerprint = (await world.alias()).base_fingerprint
+        assert fingerprint is not None
+        assert fingerprint.startswith("engine-unversioned-")
+
+
+async def test_an_alias_whose_base_is_an_adapter_is_refused_and_the_adapter_stays(
+    store: Store, tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    engine.adapters["theirs"] = "/their/adapter"
+    async with controlled(store, tmp_path, engine, policy=AliasSettings(base_model="theirs")) as world:
+        await until(lambda: any("'theirs' is an adapter" in (r.detail or "") for r in world.versions.snapshot.replicas))
+        assert not up(world)
+    assert engine.adapters == {"theirs": "/their/adapter"}
 
 
 # --- one proxy leads

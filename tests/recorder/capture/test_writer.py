@@ -60,6 +60,9 @@ class Gate:
         self.reads += 1
         return await self._lane.read(work)
 
+    def trouble(self) -> str | None:
+        return self._lane.trouble()
+
 
 @contextlib.asynccontextmanager
 async def _recording(store: Store, lane: Lane, **settings: object) -> AsyncIterator[Talk]:
