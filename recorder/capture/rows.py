@@ -92,14 +92,16 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
     writing = _Writing(turn.project_id, key, memory)
     redacted = turn.redacted
     prompt_node = writing.messages(request.messages, redacted.messages if redacted else ())
-    prompt = tokens.pack_ids(turn.prompt_token_ids) if turn.prompt_token_ids is not None else None
+    said = turn.prompt_token_ids
+    prompt = tokens.pack_heard_ids(said) if said is not None else None
+    readable = said is None or prompt is not None
     seed = tokens.chain_seed(key)
     hashes = tokens.block_hashes(prompt, seed) if prompt else b""
     choices, leaves = [], []
     for choice in turn.choices:
         touched = redacted is not None and choice.index in redacted.choices
         node = writing.sampled(choice.message, prompt_node, len(request.messages), touched)
-        row, leaf = _choice(turn, choice, node, prompt, hashes, seed)
+        row, leaf = _choice(turn, choice, node, prompt, hashes, seed, readable)
         choices.append(row)
         leaves.append(leaf)
     middle = _row_middle(turn, prompt_node, writing)
@@ -229,12 +231,20 @@ class _Writing:
 
 
 def _choice(
-    turn: Turn, choice: SampledChoice, node: bytes | None, prompt: bytes | None, hashes: bytes, seed: bytes
+    turn: Turn,
+    choice: SampledChoice,
+    node: bytes | None,
+    prompt: bytes | None,
+    hashes: bytes,
+    seed: bytes,
+    prompt_readable: bool,
 ) -> tuple[Row, Leaf]:
-    ids = tokens.pack_ids(choice.token_ids) if choice.token_ids is not None else None
+    said = choice.token_ids
+    ids = tokens.pack_heard_ids(said) if said is not None else None
+    readable = prompt_readable and (said is None or ids is not None)
     logprobs = tokens.pack_logprobs(choice.logprobs) if choice.logprobs is not None else None
     ended = tokens.extend_hashes(prompt, hashes, ids, seed) if prompt is not None and ids else b""
-    reason = untrainable_reason(turn, choice)
+    reason = untrainable_reason(turn, choice, ids_readable=readable)
     row = (
         turn.call_id,
         choice.index,

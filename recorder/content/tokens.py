@@ -29,6 +29,16 @@ def pack_ids(ids: Sequence[int]) -> bytes:
     return _pack(array("i", ids))
 
 
+def pack_heard_ids(ids: Sequence[int]) -> bytes | None:
+    """What an engine said were token ids, as `pack_ids`; None where one is none, or below zero."""
+    try:
+        packed = pack_ids(ids)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    # the highest byte of each holds its sign: cheaper than looking at each number
+    return packed if packed[ID_BYTES - 1 :: ID_BYTES].isascii() else None
+
+
 def unpack_ids(packed: bytes) -> array[int]:
     """The ids of `pack_ids`, as an array of typecode i."""
     return _unpack(array("i"), packed, "token ids")

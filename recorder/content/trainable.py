@@ -12,6 +12,7 @@ from enum import StrEnum
 from recorder.content.turns import SampledChoice, Sampling, Turn
 from recorder.states import CallState, Confidence, Purpose, TurnKind
 
+MAX_LOGPROB = 1e-3  # a probability is at most 1; what rounding adds is a thousand times smaller
 MIN_TEMPERATURE = 0.1  # below it sampling is nearly greedy: the logprobs say nothing about the choice that was made
 ENGINE_MISSING_LOGPROB = -9999.0  # what vLLM writes where it has none
 TRAINED_FINISHES = frozenset({"stop", "tool_calls", "function_call"})
@@ -37,9 +38,11 @@ class LeftOut(StrEnum):
     # of the choice
     TRUNCATED = "finish_reason"  # anything but stop and tool_calls
     IDS_MISSING = "token_ids_missing"
+    IDS_MALFORMED = "token_ids_malformed"  # those of the choice, or of its prompt, are no token ids
     LOGPROBS_MISSING = "logprobs_missing"
     LOGPROBS_MISCOUNTED = "logprobs_miscounted"
     LOGPROBS_NOT_FINITE = "logprobs_not_finite"
+    LOGPROBS_ABOVE_ZERO = "logprobs_above_zero"
     # of the trajectory and the version
     NOT_SELECTED = "not_selected"  # a choice of n>1 that the agent did not go on with
     BASE_FINGERPRINT = "base_fingerprint"  # sampled by another base
@@ -49,8 +52,13 @@ class LeftOut(StrEnum):
     OTHER_VERSION = "other_version"  # a mixed trajectory's tokens of its earlier version
 
 
-def untrainable_reason(turn: Turn, choice: SampledChoice) -> str | None:
-    """Why this choice may not be trained on, as far as the call alone can tell; None where it may."""
+def untrainable_reason(turn: Turn, choice: SampledChoice, *, ids_readable: bool = True) -> str | None:
+    """Why this choice may not be trained on, as far as the call alone can tell; None where it may.
+
+    `ids_readable`: what the engine said were the ids of the prompt and of the choice could be packed as such.
+    """
+    if not ids_readable:
+        return LeftOut.IDS_MALFORMED
     # An answer of text alone is marked as such first: other providers' models never have ids.
     text_alone = LeftOut.IDS_MISSING if choice.message is not None and choice.token_ids is None else None
     return _of_call(turn) or text_alone or _of_sampling(turn) or _of_choice(choice)
@@ -94,6 +102,8 @@ def _of_choice(choice: SampledChoice) -> LeftOut | None:
         return LeftOut.TRUNCATED
     if not choice.token_ids:
         return LeftOut.IDS_MISSING
+    if bool in set(map(type, choice.token_ids)):  # JSON's true, which would be packed as 1
+        return LeftOut.IDS_MALFORMED
     logprobs = choice.logprobs
     if logprobs is None:
         return LeftOut.LOGPROBS_MISSING
@@ -102,4 +112,6 @@ def _of_choice(choice: SampledChoice) -> LeftOut | None:
     # one infinity or NaN makes the sum one: cheaper than looking at each
     if not math.isfinite(sum(logprobs)):
         return LeftOut.LOGPROBS_NOT_FINITE
+    if max(logprobs) > MAX_LOGPROB:
+        return LeftOut.LOGPROBS_ABOVE_ZERO
     return LeftOut.LOGPROBS_MISSING if min(logprobs) <= ENGINE_MISSING_LOGPROB else None

@@ -37,7 +37,7 @@ class SampledChoice:
 
     index: int
     message: Message | None  # the assistant message in the chat form; None when nothing came
-    token_ids: Sequence[int] | None
+    token_ids: Sequence[int] | None  # as the engine said them: what is no id is found when the row is made
     logprobs: Sequence[float] | None  # as many as token_ids, or None
     finish_reason: str | None
 

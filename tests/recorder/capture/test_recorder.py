@@ -414,13 +414,37 @@ async def test_equal_requests_without_a_retry_are_separate_samples(store: Store,
 
 async def test_a_turn_that_no_row_can_hold_is_refused_alone(store: Store, talk: Talk) -> None:
     good = await talk.attributed([user("?")], [choice(assistant("!"))], AT)
-    bad = turn(good.attribution.trajectory, request([user("?")]), [choice(assistant("!"), token_ids=[2**40])])
+    bad = turn(good.attribution.trajectory, request([user("?")]), [choice({"role": "assistant", "content": {1}})])
     results = await asyncio.gather(talk.recorder.commit(good), talk.recorder.commit(bad), return_exceptions=True)
     assert results[0] is None
     assert isinstance(results[1], StoreUnavailable)
     assert bad.call_id in str(results[1])
     assert [row.id for row in await rows_of(store, calls)] == [good.call_id]
     assert talk.recorder.stats().unrecorded_turns == 1
+
+
+NO_IDS: list[Any] = [[7, -1, 9], [7, 8.5, 9], [7, "8", 9], [7, None, 9], [7, 2**40, 9], [[7, 8, 9]], "789"]
+
+
+@pytest.mark.parametrize("ids", [*NO_IDS, [7, True, 9]])
+async def test_a_turn_whose_ids_are_none_is_kept_with_its_text(store: Store, talk: Talk, ids: Any) -> None:
+    made = await talk.call([user("?")], [choice(assistant("42"), token_ids=ids)], AT)
+    view = await transcripts.load_trajectory(store, made.attribution.trajectory.id, with_tokens=True)
+    [said] = view.calls[0].choices
+    assert (said.message, said.trainable, said.untrainable_reason) == (assistant("42"), False, LeftOut.IDS_MALFORMED)
+    going_on = [user("?"), assistant("42"), user("sure?")]
+    assert (await talk.call(going_on, "yes", AT)).attribution.parent is not None
+
+
+@pytest.mark.parametrize("ids", NO_IDS)
+async def test_a_turn_whose_prompts_ids_are_none_is_kept_with_its_text(store: Store, talk: Talk, ids: Any) -> None:
+    made = await talk.call([user("?")], [choice(assistant("42"))], AT, prompt_token_ids=ids)
+    view = await transcripts.load_trajectory(store, made.attribution.trajectory.id, with_tokens=True)
+    assert view.calls[0].prompt_token_ids is None
+    [said] = view.calls[0].choices
+    assert (said.message, said.trainable, said.untrainable_reason) == (assistant("42"), False, LeftOut.IDS_MALFORMED)
+    going_on = [user("?"), assistant("42"), user("sure?")]
+    assert (await talk.call(going_on, "yes", AT)).attribution.parent is not None
 
 
 async def test_an_unknown_project_is_refused(talk: Talk) -> None:

@@ -16,6 +16,7 @@ from recorder.content.tokens import (
     chain_seed,
     extend_hashes,
     join,
+    pack_heard_ids,
     pack_ids,
     pack_logprobs,
     shared_prefix,
@@ -47,6 +48,16 @@ def test_packed_bytes_are_little_endian() -> None:
 def test_ids_that_are_none_are_refused(bad: list[int]) -> None:
     with pytest.raises((OverflowError, TypeError)):
         pack_ids(bad)
+
+
+@pytest.mark.parametrize("bad", [[2**31], [2**64], [1.5], ["1"], [None], [[1]], [-1], [5, -(2**31)], 5, "12", {"a": 1}])
+def test_what_an_engine_said_may_be_no_ids(bad: list[int]) -> None:
+    assert pack_heard_ids(bad) is None
+
+
+@given(st.lists(st.integers(0, 2**31 - 1)))
+def test_what_an_engine_said_is_packed_as_ids(ids: list[int]) -> None:
+    assert pack_heard_ids(ids) == pack_ids(ids)
 
 
 def test_bytes_that_are_no_ids_are_refused() -> None:

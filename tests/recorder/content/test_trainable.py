@@ -66,12 +66,20 @@ def test_structured_output_is_not() -> None:
         ({"logprobs": [-0.5, math.nan, -1.0]}, LeftOut.LOGPROBS_NOT_FINITE),
         ({"logprobs": [-0.5, -math.inf, -1.0]}, LeftOut.LOGPROBS_NOT_FINITE),
         ({"logprobs": [-0.5, -9999.0, -1.0]}, LeftOut.LOGPROBS_MISSING),
+        ({"logprobs": [-0.5, 0.5, -1.0]}, LeftOut.LOGPROBS_ABOVE_ZERO),
+        ({"logprobs": [-0.5, 1e-7, -1.0]}, None),
+        ({"token_ids": [7, True, 9]}, LeftOut.IDS_MALFORMED),
         ({"finish_reason": "tool_calls"}, None),
     ],
 )
 def test_a_choice_needs_its_end_and_a_finite_logprob_for_each_id(changes: dict[str, Any], code: LeftOut | None) -> None:
     made = choice(assistant("hello"), **changes)
     assert untrainable_reason(turn(REF, request([user("hi")]), [made]), made) == code
+
+
+def test_a_choice_whose_ids_could_not_be_read_is_not() -> None:
+    made = sampled()
+    assert untrainable_reason(made, made.choices[0], ids_readable=False) == LeftOut.IDS_MALFORMED
 
 
 @pytest.mark.parametrize("purpose", [Purpose.VAL, Purpose.EVAL, Purpose.NONE])
