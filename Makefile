@@ -43,7 +43,7 @@ lint: setup ## format, lint and check types (with CI=true: only look)
 	$(BIN)/mypy
 
 bench: setup ## measure what README claims about speed; results go to benchmarks/results/
-	for b in upstream "recorder --save" "proxy --save"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
+	for b in upstream "recorder --save" "proxy --save" "idle --save"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
 
 model: setup ## train the demo's base model again from scratch (about ten minutes; the result is committed)
 	$(BIN)/python -m examples.helpdesk.make_model
