@@ -155,7 +155,7 @@ async def claim_attempts(store: Store, campaign_id: str, owner: str, lease_s: fl
         .order_by(attempts.c.step_number, attempts.c.group_external_id, attempts.c.number)
         .limit(limit)
     )
-    async with store.read() as conn:  # runners poll: nothing to claim must not cost SQLite's only write lock
+    async with store.read() as conn:  # nothing to claim must not cost SQLite's only write lock
         if (await conn.execute(runnable.limit(1))).first() is None:
             return []
     picked = runnable.with_for_update(skip_locked=True, of=attempts).cte("picked")

@@ -124,7 +124,7 @@ async def _take(
     lease_s: float,
 ) -> list[GroupClaim]:
     oldest = select(groups.c.id).where(wanted).order_by(groups.c.ready_at, groups.c.id).limit(limit)
-    if not await _any(store, oldest):  # workers poll: nothing to claim must not cost SQLite's only write lock
+    if not await _any(store, oldest):  # nothing to claim must not cost SQLite's only write lock
         return []
     # A CTE, because PostgreSQL may run a locking sub-select with a limit more than once. SQLite ignores FOR UPDATE:
     # there BEGIN IMMEDIATE already excludes every other writer.

@@ -40,7 +40,7 @@ async def acquire(store: Store, project_id: str, name: str, owner: str, lease_s:
     """Take a lease that is free, ran out, or is the owner's own already (a new epoch all the same). None: held."""
     free = or_(leases.c.lease_owner.is_(None), leases.c.lease_expires_at <= now(), leases.c.lease_owner == owner)
     others = (leases.c.project_id == project_id, leases.c.name == name, ~free)
-    async with store.read() as conn:  # who waits for a lease polls: that must not cost the write lock
+    async with store.read() as conn:  # asking for one that is held must not cost the write lock
         if (await conn.execute(select(leases.c.name).where(*others))).first():
             return None
     async with store.write() as conn:

@@ -140,6 +140,18 @@ async def test_a_restarted_engine_gets_its_versions_back_before_it_takes_request
     assert not world.versions.route(alias, pinned=first.id).moved
 
 
+async def test_a_request_that_meets_an_engines_death_tells_of_it_at_once(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.versions.fleet.WATCH_UP_S", 3600.0)
+    async with make_world() as world:
+        await until(lambda: up(world))
+        route = world.versions.route(await world.alias())
+        await world.engine.stop()
+        world.versions.failed(route)
+        await until(lambda: up(world, 0))
+
+
 async def test_a_second_replica_gets_every_version_too(store: Store, tmp_path: Path, engine: ScriptedEngine) -> None:
     second = ScriptedEngine(key=engine.key)
     await second.start()
