@@ -84,6 +84,11 @@ class Exchange:
             raise MCPError(types.INTERNAL_ERROR, f"{method}: question or answer is malformed: {e}") from e
         return answer.model_dump(mode="json", by_alias=True)
 
+    async def let_go(self) -> None:
+        """The server closed its stream and works on: the caller's is closed too, if it will come back for the rest."""
+        if self.ctx.close_sse_stream is not None:
+            await self.ctx.close_sse_stream()
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Tell the caller how far its request is, if it asked."""
         await self.ctx.session.report_progress(progress, total, message)

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import mcp_types as types
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http import EventStore
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 
@@ -29,6 +30,7 @@ from proxy.mcp_gateway.facade import Answer, Facade
 from proxy.mcp_gateway.names import Naming
 from proxy.mcp_gateway.parked import Parking, drive
 from proxy.mcp_gateway.pool import Pool
+from proxy.mcp_gateway.replay import Replay
 from proxy.mcp_gateway.results import (
     RESOURCE_NOT_FOUND,
     checked,
@@ -43,6 +45,7 @@ from proxy.mcp_gateway.servers.upstream import Upstream
 from proxy.metrics import Metrics
 from proxy.settings.mcp import McpServerSettings
 
+RETRY_MS: Final = 1000  # how long a caller is to wait before it comes back to a stream that broke; as the SDKs do
 _NOT_FOUND: Final = frozenset({RESOURCE_NOT_FOUND, types.INVALID_PARAMS})
 _LISTED: Final[Mapping[str, tuple[str, str]]] = {  # method → kind of list, field of the result
     "tools/list": ("tools", "tools"),
@@ -72,9 +75,8 @@ class Gateway:
         self.pool = Pool(servers, naming, metrics, idle_s=idle_s, ended=calling.ended)
         self._calling = calling
         self._parking = Parking()
-        self._manager = StreamableHTTPSessionManager(
-            Facade(self._answers(), self.pool), max_request_body_size=max_body_bytes, security_settings=None
-        )
+        facade = Facade(self._answers(), self.pool)
+        self._manager = _Manager(facade, retry_interval=RETRY_MS, max_request_body_size=max_body_bytes)
 
     def _answers(self) -> Mapping[str, Answer]:
         return {
@@ -227,6 +229,25 @@ class Gateway:
         for upstream in self.pool.upstreams.values():
             await self._told(upstream.at_level(exchange))
         return {}
+
+
+class _Manager(StreamableHTTPSessionManager):
+    """The SDK's, with a store of events for each session.
+
+    The SDK would have one for all, in which a request's number is that of other sessions' requests too.
+    """
+
+    _replay: Replay | None = None
+
+    @property  # where the SDK has a plain attribute, which it reads when it opens a session
+    def event_store(self) -> EventStore:
+        if self._replay is None:
+            self._replay = Replay()
+        return self._replay.session()
+
+    @event_store.setter
+    def event_store(self, store: EventStore | None) -> None:
+        pass
 
 
 def _mapping(value: object) -> Mapping[str, Any] | None:

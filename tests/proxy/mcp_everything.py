@@ -22,6 +22,7 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.server.transport_security import TransportSecuritySettings
@@ -106,9 +107,17 @@ class Everything:
     """The server. What tests look at and turn: `seen`, `gate`, `tools`."""
 
     def __init__(
-        self, name: str = "everything", *, instructions: str | None = "Be kind.", listens: bool = True
+        self,
+        name: str = "everything",
+        *,
+        instructions: str | None = "Be kind.",
+        listens: bool = True,
+        asks_today: bool = True,
     ) -> None:
+        """Without `listens` and `asks_today`: as written for the handshake era, on an SDK that serves both."""
         self.name = name
+        self.asks_today = asks_today
+        self.refused = 0  # requests of an era that is not spoken
         self.seen: list[Mapping[str, Any]] = []  # params of tools/call as they came
         self.headers: list[Mapping[str, str]] = []
         self.cancelled: list[str] = []
@@ -193,7 +202,7 @@ class Everything:
 
     async def ask(self, ctx: Context, sent: Mapping[str, Any], questions: dict[str, Result]) -> Result | None:
         """The answers by key; None where the caller has to come again with them."""
-        if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS or not self.asks_today:
             answers = {}
             for key, question in questions.items():
                 request: Any = methods.parse_server_request(
@@ -579,6 +588,15 @@ async def _slow(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
     return text("at last")
 
 
+@tool("test_reconnection")
+async def _reconnection(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    await self.log(ctx, "info", "before")
+    if ctx.close_sse_stream is not None:
+        await ctx.close_sse_stream()
+    await self.log(ctx, "info", "after")
+    return text("reconnected")
+
+
 @tool("note", {"type": "object", "properties": {"text": TEXT}})
 async def _note(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
     notes = self.state(ctx).setdefault("notes", [])
@@ -602,19 +620,40 @@ async def _touch(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result
 # --- serving
 
 
-class App:
-    """The server over HTTP. `era`: both, or handshake, or modern."""
+class Kept(EventStore):
+    """What was sent, for those who come back. For one session: requests of several have the same numbers."""
 
-    def __init__(self, everything: Everything, era: str = "both") -> None:
+    def __init__(self) -> None:
+        self._events: list[tuple[str, types.JSONRPCMessage | None]] = []
+
+    async def store_event(self, stream_id: str, message: types.JSONRPCMessage | None) -> str:
+        self._events.append((stream_id, message))
+        return str(len(self._events))
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        stream = self._events[int(last_event_id) - 1][0]
+        for at, (of, message) in enumerate(self._events[int(last_event_id) :], int(last_event_id) + 1):
+            if of == stream and message is not None:
+                await send_callback(EventMessage(message, str(at)))
+        return stream
+
+
+class App:
+    """The server over HTTP. `era`: both, handshake, modern. `polls`: its streams can be closed and come back to."""
+
+    def __init__(self, everything: Everything, era: str = "both", *, polls: bool = False) -> None:
         security = TransportSecuritySettings(
             allowed_hosts=["127.0.0.1:*", "localhost:*"], allowed_origins=["http://127.0.0.1:*", "http://localhost:*"]
         )
-        self.manager = StreamableHTTPSessionManager(everything.server, security_settings=security)
+        polling: dict[str, Any] = {"event_store": Kept(), "retry_interval": 100} if polls else {}
+        self.manager = StreamableHTTPSessionManager(everything.server, security_settings=security, **polling)
+        self._everything = everything
         self._era = era
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         version = dict(scope["headers"]).get(b"mcp-protocol-version", b"").decode()
         if self._era not in ("both", "modern" if version in MODERN_PROTOCOL_VERSIONS else "handshake"):
+            self._everything.refused += 1
             await send({"type": "http.response.start", "status": 400, "headers": []})
             await send({"type": "http.response.body", "body": b"Bad Request: Unsupported protocol version"})
             return
@@ -622,9 +661,11 @@ class App:
 
 
 @contextlib.asynccontextmanager
-async def served(everything: Everything, *, era: str = "both", port: int = 0) -> AsyncIterator[str]:
+async def served(
+    everything: Everything, *, era: str = "both", port: int = 0, polls: bool = False
+) -> AsyncIterator[str]:
     """The URL of the server while it runs."""
-    app = App(everything, era)
+    app = App(everything, era, polls=polls)
     config = uvicorn.Config(app, port=port, lifespan="off", log_level="warning", ws="none")
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext  # type: ignore[assignment,method-assign]

@@ -1,15 +1,18 @@
 """Agreeing with a server on an era of the protocol.
 
-Owns: asking a server what it speaks and can do, and what Hone says of itself and its caller in return.
-Refuses: opening connections, and when to ask (`proxy.mcp_gateway.servers.link`).
+Owns: asking a server what it speaks and can do, and what Hone says of itself and its caller in return. Refuses: keeping
+connections (`proxy.mcp_gateway.servers.link`), and whom to speak to how (`proxy.mcp_gateway.servers.upstream`).
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import mcp_types as types
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
@@ -26,6 +29,9 @@ from mcp_types.version import (
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import Exchange
 from proxy.mcp_gateway.servers import wire
+from proxy.settings.mcp import McpServerSettings
+
+log = logging.getLogger(__name__)
 
 Dispatcher = JSONRPCDispatcher[TransportContext]
 
@@ -43,8 +49,45 @@ class Speaks:
 async def agree(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> Speaks:
     """Ask for what it can in the way of today; a server of the handshake era refuses, or says nothing.
 
-    Raises UpstreamDown, MCPError.
+    Raises UpstreamDown, MCPError, TimeoutError.
     """
+    async with asyncio.timeout(connect_s):
+        return await _discover(dispatcher, connect_s) or await _shake_hands(dispatcher, capabilities)
+
+
+async def shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> Speaks:
+    """Begin a session of the handshake era. Raises UpstreamDown, MCPError, TimeoutError."""
+    async with asyncio.timeout(connect_s):
+        return await _shake_hands(dispatcher, capabilities)
+
+
+async def tried_handshake(name: str, settings: McpServerSettings) -> Speaks | None:
+    """What a server that speaks the current era says in the other, over a connection of its own; None: it refuses.
+
+    It does not tell by itself: `supportedVersions` names those of the current era alone.
+    """
+    found: Speaks | None = None
+    try:
+        async with wire.streams(settings) as (read, write), anyio.create_task_group() as tasks:
+            dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
+            await tasks.start(dispatcher.run, _no_answer, _no_interest)
+            found = await shake_hands(dispatcher, {}, settings.connect_s)
+            tasks.cancel_scope.cancel()
+    # A boundary: whatever a server does that is asked what it may not know is a refusal.
+    except Exception as e:  # noqa: BLE001
+        log.info("the MCP server %s speaks the current era of the protocol alone: %s", name, wire.reason(e, settings))
+    return found
+
+
+async def _no_answer(*_: object) -> dict[str, Any]:
+    raise MCPError(types.METHOD_NOT_FOUND, "nobody is here yet")
+
+
+async def _no_interest(*_: object) -> None:
+    pass
+
+
+async def _discover(dispatcher: Dispatcher, connect_s: float) -> Speaks | None:
     sent, headers = wire.stamped(
         "server/discover", None, LATEST_MODERN_VERSION, modern=True, capabilities={}, log_level=None, schema=None
     )
@@ -58,11 +101,10 @@ async def agree(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect
     versions = found.get("supportedVersions")
     if isinstance(versions, list) and (mutual := [v for v in MODERN_PROTOCOL_VERSIONS if v in versions]):
         return _speaks(mutual[-1], True, found)
-    return await shake_hands(dispatcher, capabilities)
+    return None
 
 
-async def shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any]) -> Speaks:
-    """Begin a session of the handshake era. Raises UpstreamDown, MCPError."""
+async def _shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any]) -> Speaks:
     asked = {
         "protocolVersion": LATEST_HANDSHAKE_VERSION,
         "capabilities": dict(capabilities),

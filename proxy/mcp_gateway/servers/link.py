@@ -209,7 +209,7 @@ class Link:
                 await self._connect()
             # A boundary: whatever a server or a transport does is that server's trouble.
             except Exception as e:  # noqa: BLE001
-                self._down(_said(e, self._settings))
+                self._down(wire.reason(e, self._settings))
             await patience.wait()
 
     async def _connect(self) -> None:
@@ -218,8 +218,7 @@ class Link:
             dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(self._receive, dispatcher)
-                async with asyncio.timeout(self._settings.connect_s):
-                    self._connection = _Connection(dispatcher, await self._greet(dispatcher))
+                self._connection = _Connection(dispatcher, await self._greet(dispatcher))
                 self._rise()
                 modern = self._connection.speaks.modern
                 tasks.start_soon(self.listening.run if modern else self.listening.resume)
@@ -318,12 +317,3 @@ class Link:
         *others, last = self.in_flight
         alike = last.who.session is not None and all(other.who == last.who for other in others)
         return last if alike or not others else None
-
-
-def _said(error: BaseException, settings: McpServerSettings) -> str:
-    """The reason in an exception, or in the first leaf of a group of them."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, TimeoutError):
-        return f"it said nothing within {settings.connect_s:g} s"
-    return str(error) or type(error).__name__

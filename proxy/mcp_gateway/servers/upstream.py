@@ -6,6 +6,9 @@ of its own. Refuses: when a caller's own ends (`proxy.mcp_gateway.servers.sessio
 A server that keeps something for its client (a session of the handshake era, a process on this machine) is not shared
 between callers, unless its settings say so: each has a session of its own there, and no caller uses the connection that
 the lists come from. A server of the current era behind a URL keeps nothing, and is asked for all over one.
+
+One that speaks both eras is spoken to in its caller's: sampling, elicitation and subscriptions often work in the one
+that a server's author had in mind.
 """
 
 from __future__ import annotations
@@ -14,16 +17,16 @@ import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, Final
 
 import orjson
+from mcp.shared.exceptions import MCPError
 
 from proxy.mcp_gateway.callers import Who
 from proxy.mcp_gateway.exchange import NEEDS, Exchange
 from proxy.mcp_gateway.names import Filter
-from proxy.mcp_gateway.servers.handshake import Dispatcher, Speaks, agree, shake_hands
-from proxy.mcp_gateway.servers.link import Link, Watcher
+from proxy.mcp_gateway.servers.handshake import Dispatcher, Speaks, agree, shake_hands, tried_handshake
+from proxy.mcp_gateway.servers.link import Greet, Link, Watcher
 from proxy.mcp_gateway.servers.lists import Listing, Lists
 from proxy.mcp_gateway.servers.sessions import Ended, Key, Session, Sessions
 from proxy.settings.mcp import McpServerSettings
@@ -49,7 +52,8 @@ class Upstream:
         self.filter = Filter(settings.allow, settings.deny)
         self._settings = settings
         self._watcher = watcher
-        self.link = Link(name, settings, watcher, self._agree)
+        self.link = Link(name, settings, watcher, self._greet)
+        self._trying: asyncio.Task[Speaks | None] | None = None  # the other era, at a server of the current one
         self._lists = Lists(self.link, self.filter)
         self._sessions = Sessions(name, settings.most_sessions, idle_s, ended, counted)
         self._running: asyncio.Task[None] | None = None
@@ -63,22 +67,23 @@ class Upstream:
 
     async def stop(self) -> None:
         """Close every connection."""
-        assert self._running is not None
-        self._running.cancel()
-        await asyncio.gather(self._running, self._lists.stop(), self._sessions.close(), return_exceptions=True)
+        tasks = [task for task in (self._running, self._trying) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, self._lists.stop(), self._sessions.close(), return_exceptions=True)
 
     # --- connections
 
     @asynccontextmanager
     async def lent(self, exchange: Exchange) -> AsyncIterator[Link]:
         """The connection that a caller's request goes over. Raises UpstreamDown."""
-        speaks = self.link.speaks or await self.link.ready()
-        if not self._is_own(exchange, speaks):
+        modern = await self._in_current_era(exchange, self.link.speaks or await self.link.ready())
+        if self._settings.shared or (modern and self._settings.url is not None):
             with self.link.working(exchange):
                 await self.link.ready()
                 yield self.link
             return
-        session = await self._opened(exchange, speaks)
+        session = await self._opened(exchange, modern)
         try:
             with session.link.working(exchange):
                 await session.link.ready()
@@ -116,28 +121,35 @@ class Upstream:
         """A caller is gone."""
         self._sessions.end(who)
 
-    def _is_own(self, exchange: Exchange, speaks: Speaks) -> bool:
-        return not self._settings.shared and (self._settings.url is None or not speaks.modern)
+    async def _in_current_era(self, exchange: Exchange, speaks: Speaks) -> bool:
+        """Whether the server is to be spoken to in the current era: in that of the caller, where it speaks both."""
+        return speaks.modern and (exchange.modern or await self._handshake() is None)
 
-    async def _opened(self, exchange: Exchange, speaks: Speaks) -> Session:
+    async def _handshake(self) -> Speaks | None:
+        """What a server of the current era says in the other, where it speaks that too."""
+        return await asyncio.shield(self._trying) if self._trying is not None else None
+
+    async def _opened(self, exchange: Exchange, modern: bool) -> Session:
         """The caller's own session. Raises UpstreamDown."""
-        told = {} if speaks.modern else exchange.back_channel()
+        greet, told = (agree, dict[str, Any]()) if modern else (shake_hands, exchange.back_channel())
         key = Key(exchange.who, orjson.dumps(told, option=orjson.OPT_SORT_KEYS))
         if key not in self._sessions:
             await self.link.ready()  # where it does not answer, nobody need find that out again
-        return await self._sessions.open(key, partial(self._made, told, speaks))
+        connect_s = self._settings.connect_s
+        return await self._sessions.open(key, lambda: self._made(lambda asks: greet(asks, told, connect_s)))
 
-    def _made(self, told: Mapping[str, Any], speaks: Speaks) -> tuple[Link, Lists]:
-        async def greet(dispatcher: Dispatcher) -> Speaks:
-            if speaks.modern:
-                return await agree(dispatcher, told, self._settings.connect_s)
-            return await shake_hands(dispatcher, told)
-
+    def _made(self, greet: Greet) -> tuple[Link, Lists]:
         link = Link(self.name, self._settings, self._watcher, greet, called="a caller's session at the MCP server")
         return link, Lists(link, self.filter)
 
-    async def _agree(self, dispatcher: Dispatcher) -> Speaks:
-        return await agree(dispatcher, _OF_ALL if self._settings.shared else {}, self._settings.connect_s)
+    async def _greet(self, dispatcher: Dispatcher) -> Speaks:
+        told = _OF_ALL if self._settings.shared else {}
+        speaks = await agree(dispatcher, told, self._settings.connect_s)
+        if not speaks.modern or self._settings.shared:
+            self._trying = None
+        elif self._trying is None or self._trying.done():
+            self._trying = asyncio.ensure_future(tried_handshake(self.name, self._settings))
+        return speaks
 
     # --- lists
 
@@ -164,5 +176,17 @@ class Upstream:
     async def hear(self, exchange: Exchange, uri: str) -> Link:
         """Hear of a resource for a caller: the connection that tells. Raises UpstreamDown, MCPError."""
         async with self.lent(exchange) as link:
-            await link.listening.add(uri)
-            return link
+            try:
+                await link.listening.add(uri)
+            except MCPError:
+                if not self._tells_for_all:
+                    raise
+            else:
+                return link
+        await self.link.listening.add(uri)
+        return self.link
+
+    @property
+    def _tells_for_all(self) -> bool:
+        """Whether it may tell over the shared connection what it does not tell over a caller's own."""
+        return self._settings.url is not None and self.link.speaks is not None and self.link.speaks.modern

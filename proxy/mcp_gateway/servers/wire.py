@@ -28,6 +28,7 @@ from mcp.shared.inbound import (
 )
 
 from proxy.http.sse import MAX_EVENT_BYTES
+from proxy.mcp_gateway.exchange import CURRENT
 from proxy.settings.mcp import McpServerSettings
 
 UNREACHABLE: Final = -32099  # our own code for "the server did not get, or did not finish, the request"
@@ -109,15 +110,21 @@ class _TolerantStream(httpx2.AsyncByteStream):
         self._most_bytes = most_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        read_bytes = 0
+        read_bytes, can_resume = 0, False
         try:
             async for chunk in self._inner:
                 read_bytes += len(chunk)
                 if self._most_bytes is not None and read_bytes > self._most_bytes:
                     raise httpx2.StreamError(f"the answer has more than {self._most_bytes} bytes")
+                can_resume = can_resume or chunk.startswith(b"id:") or b"\nid:" in chunk
                 yield chunk
         except httpx2.TransportError as e:
             raise httpx2.StreamError(f"the connection broke off: {type(e).__name__}") from e
+        # The SDK stops reading at the response. Here the server has closed the stream before, and the SDK will come
+        # back for the rest when it was told to: a server holds no connection while it works for long.
+        exchange = CURRENT.get()
+        if can_resume and exchange is not None:
+            await exchange.let_go()
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -129,6 +136,15 @@ def _unreachable(request: httpx2.Request, error: Exception) -> httpx2.Response:
     return httpx2.Response(
         503, headers={"content-type": "application/json"}, content=orjson.dumps(told), request=request
     )
+
+
+def reason(error: BaseException, settings: McpServerSettings) -> str:
+    """Why a connection could not be opened, or broke: the first leaf, where there is a group of reasons."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, TimeoutError):
+        return f"it said nothing within {settings.connect_s:g} s"
+    return str(error) or type(error).__name__
 
 
 def stamped(

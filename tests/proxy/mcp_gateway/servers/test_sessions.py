@@ -273,3 +273,17 @@ async def test_a_shared_process_is_one_for_all(store: Store) -> None:
         first, second = await note(one, "a"), await note(two, "b")
         assert second["notes"] == ["a", "b"]
         assert first["pid"] == second["pid"]
+
+
+@pytest.mark.slow
+async def test_a_server_may_ask_a_caller_before_it_works_for_it(store: Store) -> None:
+    async def rooted(context: Any) -> types.ListRootsResult:
+        return types.ListRootsResult(roots=[types.Root(uri="file:///home/ada")])
+
+    async with gateway(store, command()) as proxy, caller(proxy, "legacy", list_roots_callback=rooted) as client:
+        await note(client, "a")
+        await until(lambda: _is_rooted(client))
+
+
+async def _is_rooted(client: Client) -> bool:
+    return "file:///home/ada" in str((await note(client, "b"))["roots"])
