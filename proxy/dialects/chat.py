@@ -14,7 +14,7 @@ import orjson
 from proxy.dialects import chat_fields, engine_fields
 from proxy.dialects.base import Rules
 from proxy.dialects.openai_errors import OpenAIErrors
-from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
+from proxy.dialects.record import MALFORMED, ChatRecord, parse
 from proxy.http import sse
 from recorder.content.turns import Request
 
@@ -86,7 +86,7 @@ class ChatAnswer(ChatRecord):
             for given in answer["choices"]:
                 self._keeps_choice(given, given["message"])
         except MALFORMED as e:
-            raise unreadable(data, e) from e
+            raise self.unreadable(data, e) from e
         self.require_finished()
         return orjson.dumps(answer)
 
@@ -105,7 +105,7 @@ class ChatAnswer(ChatRecord):
                     return b""
                 return b"data: " + orjson.dumps(chunk) + b"\n\n"
         except MALFORMED as e:
-            raise unreadable(data, e) from e
+            raise self.unreadable(data, e) from e
         return b""
 
     def tail(self) -> bytes:

@@ -15,7 +15,7 @@ import orjson
 from proxy.dialects import chat_fields, engine_fields
 from proxy.dialects.base import Rules
 from proxy.dialects.openai_errors import OpenAIErrors
-from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
+from proxy.dialects.record import MALFORMED, ChatRecord, parse
 from proxy.errors import BadRequest
 from proxy.http import sse
 from recorder.content.turns import Message, Request
@@ -148,7 +148,7 @@ class CompletionsAnswer(ChatRecord):
             for given in answer["choices"]:
                 self._choice(given)
         except MALFORMED as e:
-            raise unreadable(data, e) from e
+            raise self.unreadable(data, e) from e
         self.require_finished()
         return orjson.dumps(answer)
 
@@ -163,7 +163,7 @@ class CompletionsAnswer(ChatRecord):
         try:
             kept = self._keeps(chunk)
         except MALFORMED as e:
-            raise unreadable(data, e) from e
+            raise self.unreadable(data, e) from e
         if kept and self.finished:
             self._kept_back.append(chunk)
         return sse.event(orjson.dumps(chunk)) if kept and not self.finished else b""
@@ -205,10 +205,8 @@ class CompletionsAnswer(ChatRecord):
 
     def _choice(self, given: Body) -> None:
         """Record one choice's part of the answer, and strip it for the client."""
-        self.note_head({"prompt_token_ids": given.get("prompt_token_ids")})
-        logprobs = given.get("logprobs") or {}
-        choice = self.take({**given, "logprobs": None}, {"content": given["text"]})
-        choice.logprobs += logprobs.get("token_logprobs") or ()
+        self.note_prompt(given.get("prompt_token_ids"))
+        self.take(given, {"content": given["text"]})
         if not self._want_ids:
             given |= {name: None for name in ("token_ids", "prompt_token_ids") if name in given}
         if not self._want_logprobs:
