@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from proxy.admission.address import split_path, stated
 from proxy.admission.auth import Guard
-from proxy.admission.replies import MCP_PATH, say
-from proxy.errors import BadRequest, CallerError
+from proxy.admission.replies import MCP_PATH, error_of, say
+from proxy.errors import BadRequest
 from proxy.http.asgi import App, Receive, Scope, Send
 from recorder.registry.keys import Scope as KeyScope
 
@@ -27,8 +27,9 @@ class Admission:
         if scope["type"] == "http":
             try:
                 await self._enter(scope)
-            except CallerError as e:
-                await say(send, scope.get("hone.path") or scope["path"], e)
+            except Exception as e:  # noqa: BLE001 - a boundary: whatever it is, the caller is told in its own format
+                path = scope.get("hone.path") or scope["path"]
+                await say(send, path, error_of(e, scope["method"], path))
                 return
         elif scope["type"] == "websocket":
             await receive()

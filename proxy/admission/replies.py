@@ -6,6 +6,7 @@ Owns: which format an error takes by the path it came on: a dialect's on model r
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -26,6 +27,8 @@ from proxy.errors import (
 )
 from proxy.http.asgi import JSON, RawHeaders, Send, respond
 from recorder.errors import Conflict, InvalidId, NotFound, StoreError
+
+log = logging.getLogger(__name__)
 
 MCP_PATH = "/mcp"
 PROBLEM = b"application/problem+json"
@@ -74,20 +77,24 @@ async def send_json(send: Send, value: object) -> None:
 
 
 def error_of(error: Exception, method: str, path: str) -> CallerError:
-    """What a caller is told about an exception of the web framework or of the recorder."""
+    """What a caller is told about an exception: of the web framework, of the recorder, or a fault of ours."""
     if isinstance(error, CallerError):
         return error
     for kind, told in _TOLD.items():
         if isinstance(error, kind):
             return told(str(error))
-    status = error.status_code if isinstance(error, HTTPException) else 500
+    if not isinstance(error, HTTPException):
+        log.error("%s %s failed by a fault in Hone", method, path[:200], exc_info=error)
+        words = f"a fault in Hone: {type(error).__name__}: {error}. Its log has more."
+        return EngineSaid(words, status=500, kind="server_error")
+    status = error.status_code
     if status == 404:
         return no_route(method, path)
     if status == 405:
         return WrongMethod(f"{method} {path[:200]} is not served: /schema lists the methods.")
     if status == 413:
         return TooLarge("the body is larger than `max_body_bytes` in the [proxy] section of hone.toml.")
-    detail = f"{error.detail} {_faults(error.extra)}".strip() if isinstance(error, HTTPException) else str(error)
+    detail = f"{error.detail} {_faults(error.extra)}".strip()
     return BadRequest(detail) if status < 500 else EngineSaid(detail, status=status, kind="server_error")
 
 

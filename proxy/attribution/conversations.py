@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 from proxy.dialects.base import Reading, Sampled
 from proxy.dialects.completions import CompletionsReading, Prompt, message_of
-from recorder.content.tokens import ID_BYTES, pack_ids
+from recorder.content.tokens import ID_BYTES, pack_heard_ids, pack_ids
 from recorder.content.turns import Address, Message
 from recorder.lru import Lru
 
@@ -61,8 +61,9 @@ class Conversations:
                 continue
             messages = (*reading.request.messages, choice.message)
             if sampled.prompt_token_ids is not None and choice.token_ids is not None:
-                ids = [*sampled.prompt_token_ids, *choice.token_ids]
-                self._add((address.group, address.trajectory, list), pack_ids(ids), messages)
+                ids = pack_heard_ids([*sampled.prompt_token_ids, *choice.token_ids])
+                if ids is not None:
+                    self._add((address.group, address.trajectory, list), ids, messages)
             if said is not None:
                 whole = said + (choice.message.get("content") or "")
                 self._add((address.group, address.trajectory, str), whole.encode(), messages)

@@ -86,9 +86,6 @@ def check(fields: Body, rules: Rules) -> None:
         raise BadRequest("the field 'messages' must be a list with at least one message.", param="messages")
     for at, message in enumerate(messages):
         _check_message(message, f"messages[{at}]", rules)
-    for at, tool in enumerate(fields.get("tools") or ()):
-        if not isinstance(tool, dict):
-            raise BadRequest(f"tools[{at}] is {tool!r:.60}: give an object.", param=f"tools[{at}]")
 
 
 def _check_message(message: object, where: str, rules: Rules) -> None:

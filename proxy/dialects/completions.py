@@ -135,10 +135,8 @@ class CompletionsAnswer(StrippedAnswer):
 
     def _whole_choice(self, given: Body) -> None:
         """Record one choice, or what an event has of it, and strip it for the client."""
-        self.note_head({"prompt_token_ids": given.get("prompt_token_ids")})
-        logprobs = given.get("logprobs") or {}
-        choice = self.take({**given, "logprobs": None}, {"content": given["text"]})
-        choice.logprobs += logprobs.get("token_logprobs") or ()
+        self.note_prompt(given.get("prompt_token_ids"))
+        self.take(given, {"content": given["text"]})
         if not self._want_ids:
             given |= {name: None for name in ("token_ids", "prompt_token_ids") if name in given}
         if not self._want_logprobs:

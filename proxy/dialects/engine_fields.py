@@ -155,6 +155,9 @@ def check_types(body: Body) -> None:
         if allowed is not None and value is not None and not isinstance(value, allowed):
             wanted = " or ".join(_TYPE_NAMES[t] for t in allowed)
             raise BadRequest(f"the field {name!r} is {value!r:.60}: give {wanted}.", param=name, code="invalid_type")
+    for at, tool in enumerate(body.get("tools") or ()):
+        if not isinstance(tool, dict):
+            raise BadRequest(f"tools[{at}] is {tool!r:.60}: give an object.", param=f"tools[{at}]", code="invalid_type")
 
 
 def check_bounds(body: Body) -> None:

@@ -8,71 +8,96 @@ any client gets.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from proxy.dialects.base import Choice, Sampled
 from proxy.dialects.calls_said import SaidCall, hear_all
+from proxy.dialects.usage import sound
 from proxy.errors import EngineBroke
 from recorder.content.turns import Message, SampledChoice
 
 Body = dict[str, Any]
 
+_AROUND: Final = 32  # levels that an answer may be inside of when it is written: a dialect's, the recorder's
+_SHALLOW: Final = 200  # brackets: with fewer nothing is nested too deeply to be written
 MALFORMED = (KeyError, TypeError, AttributeError, ValueError)
 
 
 class ChatRecord:
     """One call's answer as the recorder wants it. `finished`, `over`, `begun` and `error` are those of `Answer`."""
 
-    __slots__ = ("_choices", "_meta", "_prompt_ids", "_unfinished", "_usage", "begun", "error", "finished", "over")
+    __slots__ = (
+        "_asked",
+        "_choices",
+        "_finished_before",
+        "_meta",
+        "_prompt_ids",
+        "_taken",
+        "_unfinished",
+        "_usage",
+        "begun",
+        "error",
+        "finished",
+        "over",
+    )
 
     def __init__(self, choices: int) -> None:
         self._choices: dict[int, Choice] = {}
-        self._unfinished = choices
+        self._asked = self._unfinished = choices
+        self._taken = 0
         self._prompt_ids: list[int] | None = None
         self._usage: Body | None = None
         self._meta: Body = {}
-        self.finished = False
+        self.finished = self._finished_before = False
         self.over = False
         self.begun = False
         self.error: str | None = None
 
     def note_head(self, chunk: Body) -> None:
-        """What a chunk, or a whole answer, says beside its choices."""
-        ids = chunk.get("prompt_token_ids")
-        if ids is not None and self._prompt_ids is None:
-            self._prompt_ids = ids
+        """What a chunk, or a whole answer, says beside its choices: what is told first. Its usage is made sound."""
+        self._finished_before = self.finished
+        self.note_prompt(chunk.get("prompt_token_ids"))
+        if "usage" in chunk:
+            chunk["usage"] = sound(chunk["usage"])
         if not self._meta or "system_fingerprint" in chunk:
             self._meta |= {k: chunk[k] for k in ("id", "created", "system_fingerprint") if chunk.get(k) is not None}
 
+    def note_prompt(self, ids: object) -> None:
+        """The prompt's ids, where they are told."""
+        if ids is not None and self._prompt_ids is None:
+            self._prompt_ids = _listed(ids)
+
     def note_usage(self, usage: Body | None) -> None:
-        """What the engine counted."""
+        """What the engine counted, made sound by `note_head`."""
         self._usage = usage or self._usage
 
     def note_error(self, fault: object) -> None:
-        """An error in the middle of a stream."""
-        self.error = str(fault.get("message") if isinstance(fault, dict) else fault)
+        """An error in the middle of a stream; None is none."""
+        if fault is not None:
+            self.error = str(fault.get("message") if isinstance(fault, dict) else fault)
 
     def take(self, given: Body, said: Body) -> Choice:
         """One choice's part of the answer: `given` is the choice, `said` its message or delta."""
         index = given["index"]
         choice = self._choices.get(index)
         if choice is None:
-            choice = self._choices[index] = Choice(index)
+            choice = self._choices[index] = Choice(_index(index, self._asked))
+        self._taken += 1
         ids = given.get("token_ids")
         if ids:
-            choice.token_ids += ids
+            choice.token_ids += _listed(ids)
             self.begun = True
         logprobs = given.get("logprobs")
         if logprobs:
-            choice.logprobs += [entry["logprob"] for entry in logprobs.get("content") or ()]
+            choice.logprobs += _logprobs(logprobs)
         _hear(choice, said)
         if not self.begun:  # an answer of text alone
             self.begun = _says_something(choice)
         finish = given.get("finish_reason")
-        if finish is not None:
-            self._finish(choice, finish, given)
+        if finish:
+            self._finish(choice, _text(finish), given)
         return choice
 
     def _finish(self, choice: Choice, reason: str, given: Body) -> None:
@@ -83,12 +108,20 @@ class ChatRecord:
         choice.stop_reason = given.get("stop_reason")
 
     def require_finished(self) -> None:
-        """A whole answer has all its choices. Raises EngineBroke."""
-        if not self.finished:
+        """A whole answer has all its choices, and each once. Raises EngineBroke."""
+        if not self.finished or self._taken != self._asked:
+            self.finished = False
+            finished = sum(choice.finish_reason is not None for choice in self._choices.values())
             raise EngineBroke(
-                f"the engine's answer has {len(self._choices)} finished choices, fewer than were asked for"
+                f"the engine's answer has {self._taken} choices, {finished} of them finished, and {self._asked} were "
+                "asked for"
             )
         self.over = True
+
+    def unreadable(self, data: bytes, why: Exception) -> EngineBroke:
+        """What is told of an answer that is none, or of an event. Nothing is finished by it."""
+        self.finished = self._finished_before
+        return _no_completion(data, why)
 
     def sampled(self) -> Sampled:
         """The parts of the turn, also of an answer that broke off."""
@@ -116,18 +149,26 @@ class ChatRecord:
 
 
 def parse(data: bytes) -> Body:
-    """The engine's JSON object. Raises EngineBroke."""
+    """The engine's JSON object, which can be written again. Raises EngineBroke."""
     try:
         parsed = orjson.loads(data)
-    except orjson.JSONDecodeError as e:
-        raise unreadable(data, e) from e
+        if data.count(b"[") + data.count(b"{") > _SHALLOW:
+            _require_writable(parsed)
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError) as e:
+        raise _no_completion(data, e) from e
     if not isinstance(parsed, dict):
-        raise unreadable(data, TypeError("not an object"))
+        raise _no_completion(data, TypeError("not an object"))
     return parsed
 
 
-def unreadable(data: bytes, why: Exception) -> EngineBroke:
-    """What is told of an answer that is none."""
+def _require_writable(parsed: object) -> None:
+    """orjson reads deeper than it writes. Raises JSONEncodeError also where little is left for what is put around."""
+    for _ in range(_AROUND):
+        parsed = [parsed]
+    orjson.dumps(parsed)
+
+
+def _no_completion(data: bytes, why: Exception) -> EngineBroke:
     shown = data[:200].decode(errors="replace")
     return EngineBroke(f"the engine sent something that is no chat completion ({type(why).__name__}: {why}): {shown!r}")
 
@@ -158,18 +199,41 @@ def _text(value: object) -> str:
     return value
 
 
+def _index(said: object, asked: int) -> int:
+    if type(said) is not int or not 0 <= said < asked:
+        raise ValueError(f"{said!r:.60} is no index of the {asked} choices that were asked for")
+    return said
+
+
+def _listed(ids: object) -> list[Any]:
+    """Token ids as they were said. Hone asked for them itself: the recorder finds what is wrong with them."""
+    return ids if isinstance(ids, list) else [None]
+
+
+def _logprobs(said: Any) -> list[Any]:
+    """The sampled tokens' logprobs, in chat's form or in that of completions; one that is none where they are none."""
+    try:
+        tokens = said.get("token_logprobs")
+        return [entry["logprob"] for entry in said.get("content") or ()] if tokens is None else list(tokens)
+    except MALFORMED:
+        return [None]
+
+
 def _sampled(choice: Choice) -> SampledChoice:
+    sound_ones = set(map(type, choice.logprobs)) <= {float, int}
     return SampledChoice(
         index=choice.index,
         message=_message(choice),
         token_ids=choice.token_ids or None,
-        logprobs=[_number(p) for p in choice.logprobs] if None in choice.logprobs else choice.logprobs or None,
+        logprobs=(choice.logprobs if sound_ones else [_number(p) for p in choice.logprobs]) or None,
         finish_reason=choice.finish_reason,
     )
 
 
-def _number(logprob: float | None) -> float:
-    return math.nan if logprob is None else logprob
+def _number(logprob: object) -> float:
+    if isinstance(logprob, int | float) and not isinstance(logprob, bool):
+        return float(logprob)
+    return math.nan
 
 
 def _message(choice: Choice) -> Message | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
+from proxy.dialects.record import MALFORMED, ChatRecord, parse
 from proxy.http import sse
 from recorder.content.turns import Request
 
@@ -42,7 +42,7 @@ class StrippedAnswer(ChatRecord):
             for given in answer["choices"]:
                 self._whole_choice(given)
         except MALFORMED as e:
-            raise unreadable(data, e) from e
+            raise self.unreadable(data, e) from e
         self.require_finished()
         return orjson.dumps(answer)
 
@@ -64,7 +64,7 @@ class StrippedAnswer(ChatRecord):
             if not self.finished:
                 return b"data: " + orjson.dumps(chunk) + b"\n\n"
         except MALFORMED as e:
-            raise unreadable(data, e) from e
+            raise self.unreadable(data, e) from e
         self._kept_back.append(chunk)
         return b""
 

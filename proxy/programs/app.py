@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from litestar import Litestar, Request, Response, asgi
 from litestar.di import Provide
-from litestar.exceptions import HTTPException
 from litestar.handlers import ASGIRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
@@ -35,7 +34,7 @@ from proxy.dialects.completions import CompletionsDialect
 from proxy.dialects.responses.dialect import ResponsesDialect
 from proxy.engine.client import Client
 from proxy.engine.providers import Providers
-from proxy.errors import CallerError, ConfigError, Missing
+from proxy.errors import ConfigError, Missing
 from proxy.http.asgi import App, Receive, Scope, Send, respond
 from proxy.http.stopping import Stop
 from proxy.metrics import Metrics
@@ -55,7 +54,6 @@ from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings
 from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
-from recorder.errors import RecorderError
 from recorder.registry.keys import any_keys
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
@@ -161,7 +159,7 @@ def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gatewa
         ],
         dependencies={"hone": Provide(lambda: hone, sync_to_thread=False)},
         before_request=tell_options,
-        exception_handlers={HTTPException: _told, CallerError: _told, RecorderError: _told},
+        exception_handlers={Exception: _told},
         openapi_config=OpenAPIConfig(title="Hone", version="1", render_plugins=[JsonRenderPlugin()]),
         logging_config=None,
         request_max_body_size=deps.settings.max_body_bytes,

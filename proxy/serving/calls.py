@@ -165,7 +165,7 @@ class Calls:
     # --- after the answer
 
     def _state(self, call: Call) -> CallState:
-        if call.answer.finished:
+        if call.answer.finished and (call.streaming or call.body):
             call.error = call.failure = None  # whatever broke then, the turn is whole
             return CallState.COMPLETE
         return CallState.ABORTED if call.failure is None else CallState.ERRORED

@@ -6,10 +6,15 @@ Refuses: formats, and trying again.
 
 from __future__ import annotations
 
+from typing import Final
+
 import orjson
 
 from proxy.errors import BadGateway, CallerError, EngineSaid, Missing, NoReplica, Unavailable
 from proxy.versions.in_service import InService, Route
+
+MAX_MESSAGE_CHARS: Final = 2000  # of what an engine says is wrong
+_NOT_READY: Final = (502, 503, 504)
 
 
 def unknown_model(model: str, versions: InService) -> Missing:
@@ -31,11 +36,13 @@ def engine_said(status: int, body: bytes, route: Route, asked: str) -> CallerErr
     """An engine's refusal in our words: its status and message, with the model's name as the client knows it."""
     message, kind, param = _fault(body)
     message = message.replace(route.engine_model, asked)
+    if not (400 <= status < 500 or status == 500 or status in _NOT_READY):  # a redirect, no content, no HTTP at all
+        return BadGateway(f"the engine at {route.replica_url} answered {status}, which is no answer: {message}")
     if status in (401, 403):
         return BadGateway(f"the engine at {route.replica_url} refused Hone's key: set `api_key` in [engine].")
     if status == 404:
         return Unavailable(f"the engine does not hold {route.version.name} at this moment ({message}). Try again.")
-    if status in (502, 503, 504):
+    if status in _NOT_READY:
         return Unavailable(f"the engine is not ready: {message}", code="engine_unavailable")
     return EngineSaid(message, status=status, kind=kind, param=param, code="engine_error" if status >= 500 else None)
 
@@ -43,7 +50,7 @@ def engine_said(status: int, body: bytes, route: Route, asked: str) -> CallerErr
 def in_stream(message: str, route: Route | None, asked: str) -> CallerError:
     """What an engine said was wrong inside a stream that it had begun."""
     shown = message.replace(route.engine_model, asked) if route is not None else message
-    return BadGateway(shown, code="engine_error")
+    return BadGateway(shown[:MAX_MESSAGE_CHARS], code="engine_error")
 
 
 def _fault(body: bytes) -> tuple[str, str, str | None]:
@@ -55,6 +62,10 @@ def _fault(body: bytes) -> tuple[str, str, str | None]:
     fault = said.get("error", said) if isinstance(said, dict) else {}
     if not isinstance(fault, dict):
         fault = {"message": fault}
-    message = fault.get("message") or fault.get("detail") or body[:500].decode(errors="replace")
-    param = fault.get("param")
-    return str(message), str(fault.get("type") or "invalid_request_error"), param if isinstance(param, str) else None
+    message = str(fault.get("message") or fault.get("detail") or body[:500].decode(errors="replace"))
+    kind, param = fault.get("type"), fault.get("param")
+    return (
+        message[:MAX_MESSAGE_CHARS],
+        kind[:100] if isinstance(kind, str) and kind else "invalid_request_error",
+        param[:100] if isinstance(param, str) else None,
+    )

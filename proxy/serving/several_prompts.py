@@ -196,7 +196,7 @@ class _Whole(_Together):
             return  # the client is gone, and with it its calls
         parts = [self._renumber(at, orjson.loads(answer.body)) for at, answer in enumerate(self._answers)]
         choices = [choice for part in parts for choice in part["choices"]]
-        whole = {**parts[0], "choices": choices, "usage": _summed([part["usage"] for part in parts])}
+        whole = {**parts[0], "choices": choices, "usage": _summed([part.get("usage") or {} for part in parts])}
         await respond(self._send, 200, orjson.dumps(whole), headers=self._about())
 
 
@@ -242,7 +242,7 @@ class _Stream(_Together):
         last = sse.event(sse.DONE)
         if self._usages:
             ordered = [chunk for _, chunk in sorted(self._usages, key=lambda pair: pair[0])]
-            usage = _summed([chunk["usage"] for chunk in ordered])
+            usage = _summed([chunk.get("usage") or {} for chunk in ordered])
             last = sse.event(orjson.dumps({**ordered[-1], "usage": usage})) + last
         await self._send({"type": "http.response.body", "body": last})
 

@@ -106,10 +106,14 @@ class Store:
         @event.listens_for(engine.sync_engine, "connect")
         def _connect(connection: Any, record: Any) -> None:
             connection.isolation_level = None  # the driver must not begin transactions of its own
-            cursor = connection.cursor()
-            for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON"):
-                cursor.execute(f"PRAGMA {pragma}")
-            cursor.close()
+            try:
+                cursor = connection.cursor()
+                for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON"):
+                    cursor.execute(f"PRAGMA {pragma}")
+                cursor.close()
+            except BaseException:  # the pool forgets a connection that did not get this far, and its thread would stay
+                connection.close()
+                raise
 
         @event.listens_for(engine.sync_engine, "begin")
         def _begin(connection: Any) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
+import orjson
+
 from proxy.dialects.calls_said import require_new
 from proxy.dialects.tool_types import table
 from proxy.errors import BadRequest
@@ -103,9 +105,13 @@ def signature_of(thinking: str) -> str:
 def is_json_object(text: str) -> bool:
     """Whether a model's arguments are what `input` must be."""
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(json.loads(text, parse_constant=_no_constant), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 # --- requests
@@ -265,10 +271,8 @@ def _tool_use(call: Mapping[str, Any]) -> Body:
     return {"type": "tool_use", "id": call_id, "name": name, "input": _input(call["function"].get("arguments") or "")}
 
 
-def _input(arguments: str) -> Body:
+def _input(arguments: str) -> Body | orjson.Fragment:
+    """What the model wrote, to the letter: its numbers may be larger than any that is parsed and written again."""
     if not arguments:
         return {}
-    if not is_json_object(arguments):
-        return {INVALID_JSON: arguments}
-    parsed: Body = json.loads(arguments)
-    return parsed
+    return orjson.Fragment(arguments) if is_json_object(arguments) else {INVALID_JSON: arguments}

@@ -19,7 +19,7 @@ from proxy.dialects.chat_fields import AskedAsChat
 from proxy.dialects.messages.blocks import blocks_of, stop_of, usage_of
 from proxy.dialects.messages.events import Events
 from proxy.dialects.messages.fields import to_chat
-from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
+from proxy.dialects.record import MALFORMED, ChatRecord, parse
 from proxy.dialects.tool_types.table import LeftOut
 from proxy.errors import CallerError
 from proxy.http import sse
@@ -115,9 +115,9 @@ class MessagesAnswer(ChatRecord):
             self.note_usage(answer.get("usage"))
             [given] = answer["choices"]
             self.take(given, given["message"])
-            shown = self._message(answer["id"], given)
+            shown = self._message(_id_of(answer), given)
         except MALFORMED as e:
-            raise unreadable(data, e) from e
+            raise self.unreadable(data, e) from e
         self.require_finished()
         return orjson.dumps(shown)
 
@@ -148,7 +148,7 @@ class MessagesAnswer(ChatRecord):
         try:
             return self._heard(chunk)
         except MALFORMED as e:
-            raise unreadable(data, e) from e
+            raise self.unreadable(data, e) from e
 
     def _heard(self, chunk: Body) -> bytes:
         self.note_head(chunk)
@@ -158,7 +158,7 @@ class MessagesAnswer(ChatRecord):
                 self.note_error(chunk["error"])
             self.note_usage(chunk.get("usage"))
             return b""
-        begun = b"" if self._events.begun else self._events.begin(chunk["id"], self._model, chunk.get("usage"))
+        begun = b"" if self._events.begun else self._events.begin(_id_of(chunk), self._model, chunk.get("usage"))
         [given] = choices
         delta = given["delta"]
         self.take(given, delta)
@@ -183,6 +183,11 @@ class MessagesAnswer(ChatRecord):
         if len(texts) < 2:
             return sampled
         return replace(sampled, choices=[_in_parts(choice, texts) for choice in sampled.choices])
+
+
+def _id_of(answer: Body) -> str:
+    """The engine's id of an answer, as a text in any case: clients' types demand one."""
+    return str(answer.get("id") or "")
 
 
 def _in_parts(choice: SampledChoice, texts: list[str]) -> SampledChoice:

@@ -24,7 +24,7 @@ from proxy.dialects.base import Rules, Sampled
 from proxy.dialects.calls_said import require_new
 from proxy.dialects.chat import ChatDialect
 from proxy.dialects.chat_fields import AskedAsChat
-from proxy.dialects.record import MALFORMED, ChatRecord, parse, unreadable
+from proxy.dialects.record import MALFORMED, ChatRecord, parse
 from proxy.dialects.responses import fields as responses_fields
 from proxy.dialects.responses import items as responses_input
 from proxy.dialects.responses import tools
@@ -175,7 +175,7 @@ class ResponsesAnswer(ChatRecord):
                 if self._show_logprobs:
                     self._text_logprobs += (given.get("logprobs") or {}).get("content") or []
         except MALFORMED as e:
-            raise unreadable(data, e) from e
+            raise self.unreadable(data, e) from e
         self.require_finished()
         return orjson.dumps(self._whole())
 
@@ -203,7 +203,7 @@ class ResponsesAnswer(ChatRecord):
         try:
             events = self._events_of(chunk)
         except MALFORMED as e:
-            raise unreadable(data, e) from e
+            raise self.unreadable(data, e) from e
         if self.finished:
             self._kept_back += events
             return b""

@@ -155,7 +155,8 @@ async def test_other_methods_are_refused(proxy: Proxy) -> None:
 
 
 async def test_health_and_metrics(proxy: Proxy) -> None:
-    assert (await proxy.http.get("/healthz")).json() == {"status": "ok", "engines_up": 1, "aliases": ["helpdesk"]}
+    healthy = {"status": "ok", "engines_up": 1, "aliases": ["helpdesk"], "recording": True}
+    assert (await proxy.http.get("/healthz")).json() == healthy
     await proxy.chat()
     await proxy.chat(model="nobody")
     text = (await proxy.http.get("/metrics")).text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -200,7 +201,7 @@ def turned(value: Any) -> Any:
 
 @given(sampled_messages())
 def test_blocks_that_a_client_sends_back_are_the_recorded_message(message: dict[str, Any]) -> None:
-    sent_back = turned(json.loads(json.dumps(blocks_of(message))))
+    sent_back = turned(json.loads(orjson.dumps(blocks_of(message))))
     [echo] = messages_of(None, [{"role": "assistant", "content": sent_back}])
     assert canonical_message(echo) == canonical_message(message)
     assert echo.get("reasoning") == message.get("reasoning")
