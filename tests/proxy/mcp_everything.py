@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 import mcp_types as types
@@ -113,11 +113,18 @@ class Everything:
         instructions: str | None = "Be kind.",
         listens: bool = True,
         asks_today: bool = True,
+        without: Collection[str] = (),
     ) -> None:
-        """Without `listens` and `asks_today`: as written for the handshake era, on an SDK that serves both."""
+        """Without `listens` and `asks_today`: as written for the handshake era, on an SDK that serves both.
+
+        `without`: the methods that it does not have.
+        """
         self.name = name
         self.asks_today = asks_today
         self.refused = 0  # requests of an era that is not spoken
+        self.asked = asyncio.Event()
+        self.answers = asyncio.Event()  # what every request over HTTP waits for
+        self.answers.set()
         self.seen: list[Mapping[str, Any]] = []  # params of tools/call as they came
         self.headers: list[Mapping[str, str]] = []
         self.cancelled: list[str] = []
@@ -148,6 +155,8 @@ class Everything:
             on_completion=_finished(self._complete),  # type: ignore[arg-type]
         )
         server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
+        for method in without:
+            del server._request_handlers[method]
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
         plain = server.create_initialization_options
         server.create_initialization_options = lambda *_, **__: plain(NotificationOptions(True, True, True))
@@ -651,6 +660,8 @@ class App:
         self._era = era
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self._everything.asked.set()
+        await self._everything.answers.wait()
         version = dict(scope["headers"]).get(b"mcp-protocol-version", b"").decode()
         if self._era not in ("both", "modern" if version in MODERN_PROTOCOL_VERSIONS else "handshake"):
             self._everything.refused += 1

@@ -16,16 +16,25 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import orjson
 from mcp.shared.exceptions import MCPError
 
 from proxy.mcp_gateway.callers import Who
+from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import NEEDS, Exchange
 from proxy.mcp_gateway.names import Filter
-from proxy.mcp_gateway.servers.handshake import Dispatcher, Speaks, agree, shake_hands, tried_handshake
+from proxy.mcp_gateway.servers.handshake import (
+    SUBSCRIBE,
+    Ability,
+    Dispatcher,
+    Speaks,
+    agree,
+    shake_hands,
+    tried_handshake,
+)
 from proxy.mcp_gateway.servers.link import Greet, Link, Watcher
 from proxy.mcp_gateway.servers.lists import Listing, Lists
 from proxy.mcp_gateway.servers.sessions import Ended, Key, Session, Sessions
@@ -89,7 +98,8 @@ class Upstream:
                 await session.link.ready()
                 if not session.begun:
                     session.begun = True
-                    await self._set_level(session.link, exchange)
+                    with suppress(MCPError):  # it may log more than its caller wants, which is sorted out here
+                        await self._set_level(session.link, exchange)
                 yield session.link
         finally:
             self._sessions.used(session)
@@ -151,6 +161,25 @@ class Upstream:
             self._trying = asyncio.ensure_future(tried_handshake(self.name, self._settings))
         return speaks
 
+    # --- what it can
+
+    def ability(self, *, modern: bool) -> Ability | None:
+        """What the server can for callers of an era; None where it has not answered yet."""
+        speaks = self.link.speaks
+        if speaks is None or modern or self._trying is None:
+            return speaks.ability if speaks is not None else None
+        handshake = self._trying.result() if self._trying.done() and not self._trying.cancelled() else None
+        if handshake is None:
+            return speaks.ability
+        # of resources it may tell over the shared connection too (`hear`)
+        return handshake.ability | (speaks.ability & {SUBSCRIBE} if self._tells_for_all else frozenset())
+
+    async def settled(self) -> None:
+        """Wait until it is known what it can, or that it does not answer."""
+        with suppress(UpstreamDown):
+            await self.link.ready()
+            await self._handshake()
+
     # --- lists
 
     async def listing(self, kind: str, who: Who | None = None) -> Listing:
@@ -179,7 +208,7 @@ class Upstream:
             try:
                 await link.listening.add(uri)
             except MCPError:
-                if not self._tells_for_all:
+                if link is self.link or not self._tells_for_all:
                     raise
             else:
                 return link
