@@ -14,6 +14,7 @@ from mcp.server.models import InitializationOptions
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
+from proxy.mcp_gateway.callers import who
 from proxy.mcp_gateway.exchange import Context
 from proxy.mcp_gateway.pool import Pool
 from proxy.mcp_gateway.servers.handshake import SUBSCRIBE, Ability
@@ -51,9 +52,13 @@ class Facade(Server[Any]):
         self.add_request_handler("subscriptions/listen", types.SubscriptionsListenRequestParams, pool.news.listen)
         self.add_request_handler("server/discover", types.RequestParams, self._discover)
         self.add_notification_handler("notifications/initialized", types.NotificationParams, self._known)
+        self.add_notification_handler("notifications/roots/list_changed", types.NotificationParams, self._moved)
 
     async def _known(self, ctx: Context, params: Any) -> None:
         self._pool.news.session(ctx)  # it hears of changes from now on
+
+    async def _moved(self, ctx: Context, params: Any) -> None:
+        await self._pool.roots_changed(who(ctx))
 
     async def _discover(self, ctx: Context, params: Any) -> types.DiscoverResult:
         """What a caller of the current era is told."""

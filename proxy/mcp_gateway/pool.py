@@ -140,6 +140,11 @@ class Pool:
             raise not_found(uri, modern=exchange.modern)
         return found
 
+    async def roots_changed(self, who: Who) -> None:
+        """A caller of the handshake era works in other folders now."""
+        for upstream in self.upstreams.values():
+            await upstream.roots_changed(who)
+
     # --- what the links hear
 
     def changed(self, link: Link, event: ServerEvent) -> None:

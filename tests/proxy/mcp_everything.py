@@ -137,6 +137,7 @@ class Everything:
         self._bus = InMemorySubscriptionBus()
         self.sessions: list[Any] = []  # of the handshake era
         self.levels: list[str] = []  # that sessions wanted to have logged
+        self.moved = 0  # how often a client's roots were said to have changed
         self.kept: dict[str, Any] = {}  # of callers without a session
         server: Any = Server(
             name,
@@ -158,6 +159,7 @@ class Everything:
         for method in without:
             del server._request_handlers[method]
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
+        server.add_notification_handler("notifications/roots/list_changed", types.NotificationParams, self._moved)
         plain = server.create_initialization_options
         server.create_initialization_options = lambda *_, **__: plain(NotificationOptions(True, True, True))
         self.server: Server[Any] = server
@@ -300,6 +302,13 @@ class Everything:
         if ctx.request is None and able is not None and able.roots is not None:  # as servers of files do
             told = await ctx.session.send_request(types.ListRootsRequest(), _Any)
             self.state(ctx)["roots"] = told.model_dump()["roots"]
+
+    async def _moved(self, ctx: Context, params: Any) -> None:
+        self.moved += 1
+        data = types.LoggingMessageNotificationParams(level="info", data="moved")
+        await ctx.session.send_notification(types.LoggingMessageNotification(params=data))
+        told = await ctx.session.send_request(types.ListRootsRequest(), _Any)
+        self.state(ctx)["roots"] = told.model_dump()["roots"]
 
     async def _subscribe(self, ctx: Context, params: Any) -> Result:
         self.subscribed.append(str(params.uri))

@@ -121,6 +121,11 @@ class Upstream:
         if "logging" in speaks.capabilities:
             await link.request("logging/setLevel", {"level": level})
 
+    async def roots_changed(self, who: Who) -> None:
+        """Tell the server that a caller's folders are others now: it may ask for them again."""
+        for session in self._sessions.of(who):
+            await session.link.notify("notifications/roots/list_changed")
+
     def moved(self, link: Link) -> None:
         """A connection came up or broke."""
         self._sessions.moved(link)
@@ -149,7 +154,7 @@ class Upstream:
         return await self._sessions.open(key, lambda: self._made(lambda asks: greet(asks, told, connect_s)))
 
     def _made(self, greet: Greet) -> tuple[Link, Lists]:
-        link = Link(self.name, self._settings, self._watcher, greet, called="a caller's session at the MCP server")
+        link = Link(self.name, self._settings, self._watcher, greet, own=True)
         return link, Lists(link, self.filter)
 
     async def _greet(self, dispatcher: Dispatcher) -> Speaks:
