@@ -53,6 +53,7 @@ class Exchange:
         self.stated_level = (
             log_level if not self.modern else _known_level((ctx.meta or {}).get(types.LOG_LEVEL_META_KEY))
         )
+        self.over = False
         self.questions: dict[str, _Question] = {}  # of a caller that is to come again
         self.asked = asyncio.Event()
 
@@ -62,6 +63,12 @@ class Exchange:
         if self.stated_level is None and not self.modern:
             return LEVELS[0]  # as servers of that era do it: everything, until the caller says less
         return self.stated_level
+
+    def standing(self) -> Exchange:
+        """The way to the same caller when this request is over. Of the handshake era."""
+        way = Exchange(self.ctx, self.stated_level)
+        way.over = True
+        return way
 
     def back_channel(self) -> dict[str, Any]:
         """The capabilities by which a server may ask this caller something."""
@@ -78,7 +85,7 @@ class Exchange:
             return await question.answer
         try:
             request = methods.parse_server_request(method, LATEST_HANDSHAKE_VERSION, params)
-            metadata = ServerMessageMetadata(related_request_id=self.ctx.request_id)
+            metadata = ServerMessageMetadata(related_request_id=self._stream)
             answer = await self.ctx.session.send_request(request, _Answer, metadata=metadata)  # type: ignore[arg-type]  # the parsed request is one of the union
         except (KeyError, ValidationError) as e:
             raise MCPError(types.INTERNAL_ERROR, f"{method}: question or answer is malformed: {e}") from e
@@ -99,7 +106,12 @@ class Exchange:
         if self.log_level is None or level not in LEVELS or LEVELS.index(level) < LEVELS.index(self.log_level):
             return
         note = types.LoggingMessageNotification(params=types.LoggingMessageNotificationParams.model_validate(params))
-        await self.ctx.session.send_notification(note, related_request_id=self.ctx.request_id)
+        await self.ctx.session.send_notification(note, related_request_id=self._stream)
+
+    @property
+    def _stream(self) -> types.RequestId | None:
+        """The request whose stream a message goes on; None: that of the session."""
+        return None if self.over else self.ctx.request_id
 
 
 class _Question:

@@ -18,6 +18,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http import EventStore
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from proxy.admission.auth import Caller
 from proxy.http.asgi import Receive, Scope, Send
@@ -105,6 +106,8 @@ class Gateway:
         caller: Caller = scope["hone.caller"]
         if caller.key is not None:  # a session belongs to the key that opened it
             scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=caller.key, scopes=[]))
+        if _asks_what_there_is(scope):
+            await self.pool.settled()
         await self._manager.handle_request(scope, receive, send)
 
     # --- lists
@@ -171,6 +174,9 @@ class Gateway:
             if not candidates:
                 raise not_found(uri, modern=is_modern(ctx))
             upstream, ref["uri"] = candidates[0]
+        ability = upstream.ability(modern=is_modern(ctx))
+        if ability is not None and "completions" not in ability:
+            return in_form(ctx, {"completion": {"values": []}})  # it is another server that can
         return await self._told(self._forward(ctx, upstream, {**sent, "ref": ref}))
 
     def _prompt(self, name: str) -> tuple[Upstream, str]:
@@ -248,6 +254,14 @@ class _Manager(StreamableHTTPSessionManager):
     @event_store.setter
     def event_store(self, store: EventStore | None) -> None:
         pass
+
+
+def _asks_what_there_is(scope: Scope) -> bool:
+    """Whether it is the first request of a caller: it is told once what it may use."""
+    headers: Mapping[bytes, bytes] = scope["hone.headers"]
+    if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_PROTOCOL_VERSIONS:
+        return headers.get(b"mcp-method") == b"server/discover"
+    return scope["method"] == "POST" and b"mcp-session-id" not in headers
 
 
 def _mapping(value: object) -> Mapping[str, Any] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from mcp.shared.subscriptions import ServerEvent
@@ -18,8 +18,9 @@ from proxy.mcp_gateway.exchange import Exchange
 from proxy.mcp_gateway.names import Naming, hints, template_matches, uri_of
 from proxy.mcp_gateway.news import EVERY_LIST, News
 from proxy.mcp_gateway.results import not_found
+from proxy.mcp_gateway.servers.handshake import Ability
 from proxy.mcp_gateway.servers.link import Link
-from proxy.mcp_gateway.servers.lists import LISTS
+from proxy.mcp_gateway.servers.lists import LIST_TIMEOUT_S, LISTS
 from proxy.mcp_gateway.servers.sessions import Ended
 from proxy.mcp_gateway.servers.upstream import Upstream
 from proxy.metrics import Metrics
@@ -68,6 +69,16 @@ class Pool:
         if self.naming.only is not None:
             return told.get(self.naming.only)
         return "\n\n".join(f"{name}: {text}" for name, text in told.items()) or None
+
+    def abilities(self, *, modern: bool) -> list[Ability | None]:
+        """What each server can for callers of an era; None where it has not answered yet."""
+        return [upstream.ability(modern=modern) for upstream in self.upstreams.values()]
+
+    async def settled(self) -> None:
+        """Wait until it is known what the servers can, as far as they tell within `LIST_TIMEOUT_S`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LIST_TIMEOUT_S):
+                await asyncio.gather(*(upstream.settled() for upstream in self.upstreams.values()))
 
     # --- lists
 
@@ -128,6 +139,11 @@ class Pool:
         if not found:
             raise not_found(uri, modern=exchange.modern)
         return found
+
+    async def roots_changed(self, who: Who) -> None:
+        """A caller of the handshake era works in other folders now."""
+        for upstream in self.upstreams.values():
+            await upstream.roots_changed(who)
 
     # --- what the links hear
 

@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 import mcp_types as types
@@ -113,11 +113,18 @@ class Everything:
         instructions: str | None = "Be kind.",
         listens: bool = True,
         asks_today: bool = True,
+        without: Collection[str] = (),
     ) -> None:
-        """Without `listens` and `asks_today`: as written for the handshake era, on an SDK that serves both."""
+        """Without `listens` and `asks_today`: as written for the handshake era, on an SDK that serves both.
+
+        `without`: the methods that it does not have.
+        """
         self.name = name
         self.asks_today = asks_today
         self.refused = 0  # requests of an era that is not spoken
+        self.asked = asyncio.Event()
+        self.answers = asyncio.Event()  # what every request over HTTP waits for
+        self.answers.set()
         self.seen: list[Mapping[str, Any]] = []  # params of tools/call as they came
         self.headers: list[Mapping[str, str]] = []
         self.cancelled: list[str] = []
@@ -130,6 +137,7 @@ class Everything:
         self._bus = InMemorySubscriptionBus()
         self.sessions: list[Any] = []  # of the handshake era
         self.levels: list[str] = []  # that sessions wanted to have logged
+        self.moved = 0  # how often a client's roots were said to have changed
         self.kept: dict[str, Any] = {}  # of callers without a session
         server: Any = Server(
             name,
@@ -148,7 +156,10 @@ class Everything:
             on_completion=_finished(self._complete),  # type: ignore[arg-type]
         )
         server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
+        for method in without:
+            del server._request_handlers[method]
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
+        server.add_notification_handler("notifications/roots/list_changed", types.NotificationParams, self._moved)
         plain = server.create_initialization_options
         server.create_initialization_options = lambda *_, **__: plain(NotificationOptions(True, True, True))
         self.server: Server[Any] = server
@@ -291,6 +302,13 @@ class Everything:
         if ctx.request is None and able is not None and able.roots is not None:  # as servers of files do
             told = await ctx.session.send_request(types.ListRootsRequest(), _Any)
             self.state(ctx)["roots"] = told.model_dump()["roots"]
+
+    async def _moved(self, ctx: Context, params: Any) -> None:
+        self.moved += 1
+        data = types.LoggingMessageNotificationParams(level="info", data="moved")
+        await ctx.session.send_notification(types.LoggingMessageNotification(params=data))
+        told = await ctx.session.send_request(types.ListRootsRequest(), _Any)
+        self.state(ctx)["roots"] = told.model_dump()["roots"]
 
     async def _subscribe(self, ctx: Context, params: Any) -> Result:
         self.subscribed.append(str(params.uri))
@@ -651,6 +669,8 @@ class App:
         self._era = era
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self._everything.asked.set()
+        await self._everything.answers.wait()
         version = dict(scope["headers"]).get(b"mcp-protocol-version", b"").decode()
         if self._era not in ("both", "modern" if version in MODERN_PROTOCOL_VERSIONS else "handshake"):
             self._everything.refused += 1

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import mcp_types as types
@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 Dispatcher = JSONRPCDispatcher[TransportContext]
 
 
+Ability = frozenset[str]  # names of capabilities, and SUBSCRIBE
+SUBSCRIBE: Final = "resources.subscribe"
+
+
 @dataclass(frozen=True, slots=True)
 class Speaks:
     """What was agreed on."""
@@ -44,6 +48,15 @@ class Speaks:
     modern: bool  # since 2026-07-28: no session, no handshake
     capabilities: Mapping[str, Any]
     instructions: str | None
+
+    @property
+    def ability(self) -> Ability:
+        """What the server can."""
+        found = {name for name, value in self.capabilities.items() if value is not None}
+        resources = self.capabilities.get("resources")
+        if isinstance(resources, Mapping) and resources.get("subscribe") is True:
+            found.add(SUBSCRIBE)
+        return frozenset(found)
 
 
 async def agree(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> Speaks:

@@ -22,6 +22,7 @@ import anyio.abc
 import mcp_types as types
 from mcp.shared.dispatcher import CallOptions, DispatchContext
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.subscriptions import ServerEvent, event_from_wire
 from mcp.shared.transport_context import TransportContext
@@ -60,11 +61,11 @@ class _Connection:
 class Link:
     """A connection to one server. `run()` keeps it open until cancelled.
 
-    `greet` agrees on an era; `called` is what the log calls it.
+    `greet` agrees on an era; `own`: it is a caller's own.
     """
 
     def __init__(
-        self, name: str, settings: McpServerSettings, watcher: Watcher, greet: Greet, called: str = "the MCP server"
+        self, name: str, settings: McpServerSettings, watcher: Watcher, greet: Greet, *, own: bool = False
     ) -> None:
         self.name = name
         self.state: Literal["starting", "up", "down"] = "starting"
@@ -74,7 +75,9 @@ class Link:
         self._settings = settings
         self._watcher = watcher
         self._greet = greet
-        self._called = f"{called} {name}"
+        self._own = own
+        self._owner: Exchange | None = None  # the way to the session that this one is for
+        self._called = f"a caller's session at the MCP server {name}" if own else f"the MCP server {name}"
         self._connection: _Connection | None = None
         self._known = asyncio.Event()  # whether it answers
         self._up = asyncio.Event()
@@ -96,6 +99,8 @@ class Link:
     def working(self, exchange: Exchange) -> Iterator[None]:
         """While the server works for this request of a caller, or is about to: it may ask who it works for."""
         self.in_flight[exchange] += 1
+        if self._own and exchange.who.session is not None:
+            self._owner = exchange
         try:
             yield
         finally:
@@ -145,6 +150,12 @@ class Link:
             raise self._told(e, method) from e
         finally:
             CURRENT.reset(before)
+
+    async def notify(self, method: str) -> None:
+        """Tell a server of the handshake era something, if it answers."""
+        if self.state == "up" and self._connection is not None and not self._connection.speaks.modern:
+            headers = {MCP_PROTOCOL_VERSION_HEADER: self._connection.speaks.version}
+            await self._connection.dispatcher.notify(method, None, {"headers": headers})
 
     async def stream(self, method: str, params: Mapping[str, Any], request_id: str) -> None:
         """A request that stays open until the server ends it. Raises UpstreamDown, MCPError."""
@@ -309,11 +320,11 @@ class Link:
     def _meant(self) -> Exchange | None:
         """The request that a message belongs to: by the stream that it came on, else the only one that runs.
 
-        Of one session of the handshake era any will do: its answers come from one client.
+        Of a session of the handshake era any will do, and none need run: it is one client.
         """
         current = CURRENT.get()
-        if current is not None or not self.in_flight:
+        if current is not None:
             return current
-        *others, last = self.in_flight
-        alike = last.who.session is not None and all(other.who == last.who for other in others)
-        return last if alike or not others else None
+        if self._owner is not None:
+            return self._owner if self._owner in self.in_flight else self._owner.standing()
+        return next(iter(self.in_flight)) if len(self.in_flight) == 1 else None

@@ -16,16 +16,25 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import orjson
 from mcp.shared.exceptions import MCPError
 
 from proxy.mcp_gateway.callers import Who
+from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import NEEDS, Exchange
 from proxy.mcp_gateway.names import Filter
-from proxy.mcp_gateway.servers.handshake import Dispatcher, Speaks, agree, shake_hands, tried_handshake
+from proxy.mcp_gateway.servers.handshake import (
+    SUBSCRIBE,
+    Ability,
+    Dispatcher,
+    Speaks,
+    agree,
+    shake_hands,
+    tried_handshake,
+)
 from proxy.mcp_gateway.servers.link import Greet, Link, Watcher
 from proxy.mcp_gateway.servers.lists import Listing, Lists
 from proxy.mcp_gateway.servers.sessions import Ended, Key, Session, Sessions
@@ -89,7 +98,8 @@ class Upstream:
                 await session.link.ready()
                 if not session.begun:
                     session.begun = True
-                    await self._set_level(session.link, exchange)
+                    with suppress(MCPError):  # it may log more than its caller wants, which is sorted out here
+                        await self._set_level(session.link, exchange)
                 yield session.link
         finally:
             self._sessions.used(session)
@@ -110,6 +120,11 @@ class Upstream:
             return  # a server of the current era is told with each request
         if "logging" in speaks.capabilities:
             await link.request("logging/setLevel", {"level": level})
+
+    async def roots_changed(self, who: Who) -> None:
+        """Tell the server that a caller's folders are others now: it may ask for them again."""
+        for session in self._sessions.of(who):
+            await session.link.notify("notifications/roots/list_changed")
 
     def moved(self, link: Link) -> None:
         """A connection came up or broke."""
@@ -139,7 +154,7 @@ class Upstream:
         return await self._sessions.open(key, lambda: self._made(lambda asks: greet(asks, told, connect_s)))
 
     def _made(self, greet: Greet) -> tuple[Link, Lists]:
-        link = Link(self.name, self._settings, self._watcher, greet, called="a caller's session at the MCP server")
+        link = Link(self.name, self._settings, self._watcher, greet, own=True)
         return link, Lists(link, self.filter)
 
     async def _greet(self, dispatcher: Dispatcher) -> Speaks:
@@ -150,6 +165,25 @@ class Upstream:
         elif self._trying is None or self._trying.done():
             self._trying = asyncio.ensure_future(tried_handshake(self.name, self._settings))
         return speaks
+
+    # --- what it can
+
+    def ability(self, *, modern: bool) -> Ability | None:
+        """What the server can for callers of an era; None where it has not answered yet."""
+        speaks = self.link.speaks
+        if speaks is None or modern or self._trying is None:
+            return speaks.ability if speaks is not None else None
+        handshake = self._trying.result() if self._trying.done() and not self._trying.cancelled() else None
+        if handshake is None:
+            return speaks.ability
+        # of resources it may tell over the shared connection too (`hear`)
+        return handshake.ability | (speaks.ability & {SUBSCRIBE} if self._tells_for_all else frozenset())
+
+    async def settled(self) -> None:
+        """Wait until it is known what it can, or that it does not answer."""
+        with suppress(UpstreamDown):
+            await self.link.ready()
+            await self._handshake()
 
     # --- lists
 
@@ -179,7 +213,7 @@ class Upstream:
             try:
                 await link.listening.add(uri)
             except MCPError:
-                if not self._tells_for_all:
+                if link is self.link or not self._tells_for_all:
                     raise
             else:
                 return link

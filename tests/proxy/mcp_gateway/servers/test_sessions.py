@@ -224,6 +224,34 @@ async def test_a_session_is_told_what_its_caller_wants_logged(store: Store) -> N
         assert everything.levels == ["error", "info"]
 
 
+async def rooted(context: Any) -> types.ListRootsResult:
+    return types.ListRootsResult(roots=[types.Root(uri="file:///home/ada")])
+
+
+async def _is_rooted(client: Client) -> bool:
+    return "file:///home/ada" in str((await note(client, "b"))["roots"])
+
+
+async def test_a_server_may_turn_to_a_caller_that_asks_nothing_now(store: Store) -> None:
+    everything, logged = Everything(), list[Any]()
+
+    async def on_log(params: types.LoggingMessageNotificationParams) -> None:
+        logged.append(params.data)
+
+    async with (
+        before(store, everything) as proxy,
+        caller(proxy, "legacy", list_roots_callback=rooted, logging_callback=on_log) as one,
+        caller(proxy, "legacy", list_roots_callback=rooted) as two,
+    ):
+        for client in (one, two):
+            await note(client, "a")
+        await one.session.send_notification(types.RootsListChangedNotification())
+        await until(lambda: logged == ["moved"])
+        await until(lambda: _is_rooted(one))
+        assert not await _is_rooted(two)
+        assert everything.moved == 1
+
+
 # --- commands: a process each
 
 
@@ -277,13 +305,6 @@ async def test_a_shared_process_is_one_for_all(store: Store) -> None:
 
 @pytest.mark.slow
 async def test_a_server_may_ask_a_caller_before_it_works_for_it(store: Store) -> None:
-    async def rooted(context: Any) -> types.ListRootsResult:
-        return types.ListRootsResult(roots=[types.Root(uri="file:///home/ada")])
-
     async with gateway(store, command()) as proxy, caller(proxy, "legacy", list_roots_callback=rooted) as client:
         await note(client, "a")
         await until(lambda: _is_rooted(client))
-
-
-async def _is_rooted(client: Client) -> bool:
-    return "file:///home/ada" in str((await note(client, "b"))["roots"])
