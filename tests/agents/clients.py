@@ -5,15 +5,23 @@ Owns: the list, one row a client, format and way of streaming. Refuses: expectat
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypedDict, Unpack
 
 import orjson
 
-from tests.agents.environments import NODE_FILES, PINS
+from tests.agents.environments import PINS, has_npm
 
 Format = Literal["chat", "responses", "messages"]
+Engine = Literal["vLLM", "scripted"]
+Asking = Literal["tools", "commands", "text"]
+
+# Rows that take long are left to `make agents-table`.
+ALL = bool(os.environ.get("HONE_ALL_AGENTS"))
+RUNS = 6
 
 ENDPOINTS: dict[Format, str] = {
     "chat": "/v1/chat/completions",
@@ -24,7 +32,14 @@ ENDPOINTS: dict[Format, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One row of the table. `package` is the one whose version is shown; `tools` is where its tools are."""
+    """One row of the table.
+
+    `package` is the one whose version is shown; `tools` is where its tools are. The engine is a real vLLM, or for
+    agents whose own prompts are more than the test model can read, one that acts (`tests.agents.acting`). `asks` is how
+    its tool calls look to the engine: calls of the desk's tools, commands for a shell, or text. `turns` are the calls
+    of a run, `errands` those beside it that offer no tools, `addressed` the runs with a base URL of their own. `today`
+    names tests that fail today, each with the reason; `note` is a sentence for readers of the table.
+    """
 
     name: str
     package: str
@@ -34,6 +49,14 @@ class Client:
     modes: tuple[str, ...] = ()
     stream: bool = False
     tools: Literal["local", "mcp"] = "local"
+    engine: Engine = "vLLM"
+    asks: Asking = "tools"
+    turns: int = 3
+    errands: int = 0
+    addressed: int = 2
+    slow: bool = False
+    note: str = ""
+    today: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -48,12 +71,22 @@ class Client:
     @property
     def version(self) -> str:
         """The package's version, as pinned."""
-        if self.environment == NODE_FILES.name:
-            return str(orjson.loads((NODE_FILES / "package.json").read_bytes())["dependencies"][self.package])
+        if has_npm(self.environment):
+            wanted = orjson.loads((PINS / self.environment / "package.json").read_bytes())
+            return str((wanted["dependencies"] | wanted.get("optionalDependencies", {}))[self.package])
         pins = (PINS / f"{self.environment}.txt").read_text()
         found = re.search(rf"^{re.escape(self.package)}==(\S+)", pins, re.MULTILINE)
         assert found is not None, f"{self.package} is not pinned in {self.environment}.txt"
         return found[1]
+
+
+class More(TypedDict, total=False):
+    """What both rows of a client share beside its format."""
+
+    tools: Literal["local", "mcp"]
+    engine: Engine
+    asks: Asking
+    note: str
 
 
 def _both(
@@ -63,10 +96,10 @@ def _both(
     program: str,
     format_: Format,
     *modes: str,
-    tools: Literal["local", "mcp"] = "local",
+    **more: Unpack[More],
 ) -> list[Client]:
     """The row without streaming and the row with it."""
-    return [Client(name, package, environment, program, format_, modes, stream, tools) for stream in (False, True)]
+    return [Client(name, package, environment, program, format_, modes, stream, **more) for stream in (False, True)]
 
 
 CLIENTS: tuple[Client, ...] = (
@@ -109,4 +142,157 @@ CLIENTS: tuple[Client, ...] = (
     *_both("Haystack", "haystack-ai", "openai3", "haystack_agent.py", "responses", "responses"),
     *_both("LlamaIndex", "llama-index-core", "openai2", "llama_index_agent.py", "chat"),
     Client("Strands Agents", "strands-agents", "openai2", "strands_agent.py", "chat", stream=True),
+    *_both("LangGraph.js", "@langchain/langgraph", "node_agents", "langgraph_js.mjs", "chat", "chat"),
+    *_both("LangGraph.js", "@langchain/langgraph", "node_agents", "langgraph_js.mjs", "responses", "responses"),
+    *_both("Mastra", "@mastra/core", "node_agents", "mastra_agent.mjs", "chat"),
+    *_both("Google ADK, LiteLLM", "google-adk", "litellm2", "google_adk_agent.py", "chat"),
+    *_both("Semantic Kernel", "semantic-kernel", "frameworks3", "semantic_kernel_agent.py", "chat"),
+    Client("Qwen-Agent, native tools", "qwen-agent", "frameworks3", "qwen_assistant.py", "chat", ("native",), True),
+    *_both("CrewAI", "crewai", "crewai", "crewai_agent.py", "chat"),
+    Client(
+        "Qwen-Agent",
+        "qwen-agent",
+        "frameworks3",
+        "qwen_assistant.py",
+        "chat",
+        ("prompt",),
+        True,
+        engine="scripted",
+        asks="text",
+    ),
+    *_both("deepagents", "deepagents", "langgraph", "deepagents_agent.py", "chat", "chat", engine="scripted"),
+    *_both("deepagents", "deepagents", "langgraph", "deepagents_agent.py", "responses", "responses", engine="scripted"),
+    Client(
+        "smolagents, ToolCallingAgent",
+        "smolagents",
+        "frameworks3",
+        "smolagents_agent.py",
+        "chat",
+        ("tools",),
+        engine="scripted",
+    ),
+    Client(
+        "smolagents, CodeAgent",
+        "smolagents",
+        "frameworks3",
+        "smolagents_agent.py",
+        "chat",
+        ("code",),
+        engine="scripted",
+        asks="text",
+    ),
+    Client(
+        "DSPy, ReAct",
+        "dspy",
+        "litellm2",
+        "dspy_agent.py",
+        "chat",
+        engine="scripted",
+        asks="text",
+        turns=4,
+        addressed=RUNS,
+    ),
+    Client(
+        "aider",
+        "aider-chat",
+        "aider",
+        "aider_chat.py",
+        "chat",
+        (),
+        True,
+        engine="scripted",
+        asks="text",
+        addressed=RUNS,
+    ),
+    Client(
+        "browser-use",
+        "browser-use",
+        "browser_use",
+        "browser_use_agent.py",
+        "chat",
+        engine="scripted",
+        asks="text",
+        addressed=RUNS,
+        slow=True,
+    ),
+    Client(
+        "mini-swe-agent",
+        "mini-swe-agent",
+        "litellm2",
+        "mini_swe_agent.py",
+        "chat",
+        engine="scripted",
+        asks="commands",
+    ),
+    Client(
+        "Claude Agent SDK",
+        "claude-agent-sdk",
+        "frameworks3",
+        "claude_sdk_agent.py",
+        "messages",
+        (),
+        True,
+        engine="scripted",
+    ),
+    Client(
+        "Claude Code",
+        "@anthropic-ai/claude-code",
+        "cli",
+        "claude_code.py",
+        "messages",
+        (),
+        True,
+        engine="scripted",
+        asks="commands",
+    ),
+    Client(
+        "Codex CLI",
+        "@openai/codex",
+        "cli",
+        "codex_cli.py",
+        "responses",
+        (),
+        True,
+        engine="scripted",
+        asks="commands",
+    ),
+    Client(
+        "opencode",
+        "opencode-linux-x64",
+        "cli",
+        "opencode_cli.py",
+        "chat",
+        (),
+        True,
+        engine="scripted",
+        asks="commands",
+        errands=1,
+    ),
+    Client(
+        "Copilot CLI",
+        "@github/copilot",
+        "cli",
+        "copilot_cli.py",
+        "chat",
+        ("chat",),
+        True,
+        engine="scripted",
+        asks="commands",
+    ),
+    Client(
+        "Copilot CLI",
+        "@github/copilot",
+        "cli",
+        "copilot_cli.py",
+        "responses",
+        ("responses",),
+        True,
+        engine="scripted",
+        asks="commands",
+    ),
 )
+
+RUN = tuple(client for client in CLIENTS if ALL or not client.slow)
+
+# What cannot be had here, with the reason.
+NOT_TRIED: tuple[str, ...] = ()

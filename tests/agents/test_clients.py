@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from tests.agents import table
+from tests.agents import table, test_real_agents
 from tests.agents.clients import CLIENTS, Client
 from tests.agents.environments import PINS, PROGRAMS, names
 
-SHARED = {"desk.py", "desk.mjs"}
+SHARED = {"desk.py", "desk.mjs", "workplace.py"}
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.id)
@@ -28,6 +28,12 @@ def test_every_program_and_every_environment_is_used() -> None:
 
 def test_rows_are_told_apart() -> None:
     assert len({client.id for client in CLIENTS}) == len(CLIENTS)
+    assert len({(c.name, c.version, c.engine, c.format, c.stream) for c in CLIENTS}) == len(CLIENTS)
+
+
+def test_what_fails_today_is_named_by_a_test() -> None:
+    tests = {name for name in vars(test_real_agents) if name.startswith("test_")}
+    assert {name for client in CLIENTS for name in client.today} <= tests
 
 
 @pytest.mark.parametrize("name", names())
