@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypedDict, Unpack
 
 import orjson
 
-from tests.agents.environments import PINS, has_npm
+from tests.agents.environments import PINS, can_make, has_npm
 
 Format = Literal["chat", "responses", "messages"]
 Engine = Literal["vLLM", "scripted"]
@@ -36,9 +35,9 @@ class Client:
 
     `package` is the one whose version is shown; `tools` is where its tools are. The engine is a real vLLM, or for
     agents whose own prompts are more than the test model can read, one that acts (`tests.agents.acting`). `asks` is how
-    its tool calls look to the engine: calls of the desk's tools, commands for a shell, or text. `turns` are the calls
-    of a run, `errands` those beside it that offer no tools, `addressed` the runs with a base URL of their own. `today`
-    names tests that fail today, each with the reason; `note` is a sentence for readers of the table.
+    its tool calls look to the engine: calls of the desk's tools, commands for a shell, or text; `results` how what they
+    found comes back. `turns` are the calls of a run, `errands` those beside it that offer no tools, `addressed` the
+    runs with a base URL of their own.
     """
 
     name: str
@@ -51,12 +50,16 @@ class Client:
     tools: Literal["local", "mcp"] = "local"
     engine: Engine = "vLLM"
     asks: Asking = "tools"
+    results: Literal["messages", "text"] = "messages"
     turns: int = 3
     errands: int = 0
     addressed: int = 2
     slow: bool = False
-    note: str = ""
-    today: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def memory(self) -> bool:
+        """Whether a call brings what was said before; without it every run has an address."""
+        return self.addressed < RUNS
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -73,7 +76,9 @@ class Client:
         """The package's version, as pinned."""
         if has_npm(self.environment):
             wanted = orjson.loads((PINS / self.environment / "package.json").read_bytes())
-            return str((wanted["dependencies"] | wanted.get("optionalDependencies", {}))[self.package])
+            by_npm = wanted["dependencies"] | wanted.get("optionalDependencies", {})
+            if self.package in by_npm:
+                return str(by_npm[self.package])
         pins = (PINS / f"{self.environment}.txt").read_text()
         found = re.search(rf"^{re.escape(self.package)}==(\S+)", pins, re.MULTILINE)
         assert found is not None, f"{self.package} is not pinned in {self.environment}.txt"
@@ -81,12 +86,15 @@ class Client:
 
 
 class More(TypedDict, total=False):
-    """What both rows of a client share beside its format."""
+    """What a row may say beside its format."""
 
-    tools: Literal["local", "mcp"]
-    engine: Engine
+    stream: bool
     asks: Asking
-    note: str
+    results: Literal["messages", "text"]
+    turns: int
+    errands: int
+    addressed: int
+    slow: bool
 
 
 def _both(
@@ -96,10 +104,20 @@ def _both(
     program: str,
     format_: Format,
     *modes: str,
-    **more: Unpack[More],
+    tools: Literal["local", "mcp"] = "local",
+    engine: Engine = "vLLM",
 ) -> list[Client]:
     """The row without streaming and the row with it."""
-    return [Client(name, package, environment, program, format_, modes, stream, **more) for stream in (False, True)]
+    return [
+        Client(name, package, environment, program, format_, modes, stream, tools, engine) for stream in (False, True)
+    ]
+
+
+def _acted(
+    name: str, package: str, environment: str, program: str, format_: Format, *modes: str, **more: Unpack[More]
+) -> Client:
+    """A row before the engine that acts."""
+    return Client(name, package, environment, program, format_, modes, engine="scripted", **more)
 
 
 CLIENTS: tuple[Client, ...] = (
@@ -145,154 +163,54 @@ CLIENTS: tuple[Client, ...] = (
     *_both("LangGraph.js", "@langchain/langgraph", "node_agents", "langgraph_js.mjs", "chat", "chat"),
     *_both("LangGraph.js", "@langchain/langgraph", "node_agents", "langgraph_js.mjs", "responses", "responses"),
     *_both("Mastra", "@mastra/core", "node_agents", "mastra_agent.mjs", "chat"),
-    *_both("Google ADK, LiteLLM", "google-adk", "litellm2", "google_adk_agent.py", "chat"),
-    *_both("Semantic Kernel", "semantic-kernel", "frameworks3", "semantic_kernel_agent.py", "chat"),
     Client("Qwen-Agent, native tools", "qwen-agent", "frameworks3", "qwen_assistant.py", "chat", ("native",), True),
-    *_both("CrewAI", "crewai", "crewai", "crewai_agent.py", "chat"),
-    Client(
-        "Qwen-Agent",
-        "qwen-agent",
-        "frameworks3",
-        "qwen_assistant.py",
-        "chat",
-        ("prompt",),
-        True,
-        engine="scripted",
-        asks="text",
-    ),
+    _acted("Qwen-Agent", "qwen-agent", "frameworks3", "qwen_assistant.py", "chat", "prompt", stream=True, asks="text"),
+    *_both("Google ADK, LiteLLM", "google-adk", "litellm2", "google_adk_agent.py", "chat", engine="scripted"),
+    *_both("Semantic Kernel", "semantic-kernel", "frameworks3", "semantic_kernel_agent.py", "chat", engine="scripted"),
+    *_both("CrewAI", "crewai", "crewai", "crewai_agent.py", "chat", engine="scripted"),
     *_both("deepagents", "deepagents", "langgraph", "deepagents_agent.py", "chat", "chat", engine="scripted"),
     *_both("deepagents", "deepagents", "langgraph", "deepagents_agent.py", "responses", "responses", engine="scripted"),
-    Client(
+    _acted(
         "smolagents, ToolCallingAgent",
         "smolagents",
         "frameworks3",
         "smolagents_agent.py",
         "chat",
-        ("tools",),
-        engine="scripted",
+        "tools",
+        results="text",
     ),
-    Client(
-        "smolagents, CodeAgent",
-        "smolagents",
-        "frameworks3",
-        "smolagents_agent.py",
-        "chat",
-        ("code",),
-        engine="scripted",
-        asks="text",
+    _acted("smolagents, CodeAgent", "smolagents", "frameworks3", "smolagents_agent.py", "chat", "code", asks="text"),
+    _acted("DSPy, ReAct", "dspy", "litellm2", "dspy_agent.py", "chat", asks="text", turns=4, addressed=RUNS),
+    _acted("mini-swe-agent", "mini-swe-agent", "litellm2", "mini_swe_agent.py", "chat", asks="commands"),
+    _acted("Claude Agent SDK", "claude-agent-sdk", "frameworks3", "claude_sdk_agent.py", "messages", stream=True),
+    _acted(
+        "Claude Code", "@anthropic-ai/claude-code", "cli", "claude_code.py", "messages", stream=True, asks="commands"
     ),
-    Client(
-        "DSPy, ReAct",
-        "dspy",
-        "litellm2",
-        "dspy_agent.py",
-        "chat",
-        engine="scripted",
-        asks="text",
-        turns=4,
-        addressed=RUNS,
+    _acted("Codex CLI", "@openai/codex", "cli", "codex_cli.py", "responses", stream=True, asks="commands"),
+    _acted("Copilot CLI", "@github/copilot", "cli", "copilot_cli.py", "chat", "chat", stream=True, asks="commands"),
+    _acted(
+        "Copilot CLI",
+        "@github/copilot",
+        "cli",
+        "copilot_cli.py",
+        "responses",
+        "responses",
+        stream=True,
+        asks="commands",
     ),
-    Client(
-        "aider",
-        "aider-chat",
-        "aider",
-        "aider_chat.py",
-        "chat",
-        (),
-        True,
-        engine="scripted",
-        asks="text",
-        addressed=RUNS,
-    ),
-    Client(
+    _acted("opencode", "opencode-linux-x64", "cli", "opencode_cli.py", "chat", stream=True, asks="commands", errands=1),
+    _acted("aider", "aider-chat", "aider", "aider_chat.py", "chat", stream=True, asks="text", addressed=RUNS),
+    _acted(
         "browser-use",
         "browser-use",
         "browser_use",
         "browser_use_agent.py",
         "chat",
-        engine="scripted",
         asks="text",
         addressed=RUNS,
         slow=True,
     ),
-    Client(
-        "mini-swe-agent",
-        "mini-swe-agent",
-        "litellm2",
-        "mini_swe_agent.py",
-        "chat",
-        engine="scripted",
-        asks="commands",
-    ),
-    Client(
-        "Claude Agent SDK",
-        "claude-agent-sdk",
-        "frameworks3",
-        "claude_sdk_agent.py",
-        "messages",
-        (),
-        True,
-        engine="scripted",
-    ),
-    Client(
-        "Claude Code",
-        "@anthropic-ai/claude-code",
-        "cli",
-        "claude_code.py",
-        "messages",
-        (),
-        True,
-        engine="scripted",
-        asks="commands",
-    ),
-    Client(
-        "Codex CLI",
-        "@openai/codex",
-        "cli",
-        "codex_cli.py",
-        "responses",
-        (),
-        True,
-        engine="scripted",
-        asks="commands",
-    ),
-    Client(
-        "opencode",
-        "opencode-linux-x64",
-        "cli",
-        "opencode_cli.py",
-        "chat",
-        (),
-        True,
-        engine="scripted",
-        asks="commands",
-        errands=1,
-    ),
-    Client(
-        "Copilot CLI",
-        "@github/copilot",
-        "cli",
-        "copilot_cli.py",
-        "chat",
-        ("chat",),
-        True,
-        engine="scripted",
-        asks="commands",
-    ),
-    Client(
-        "Copilot CLI",
-        "@github/copilot",
-        "cli",
-        "copilot_cli.py",
-        "responses",
-        ("responses",),
-        True,
-        engine="scripted",
-        asks="commands",
-    ),
+    _acted("OpenHands SDK", "openhands-sdk", "openhands", "openhands_agent.py", "chat", asks="commands", slow=True),
 )
 
-RUN = tuple(client for client in CLIENTS if ALL or not client.slow)
-
-# What cannot be had here, with the reason.
-NOT_TRIED: tuple[str, ...] = ()
+RUN = tuple(client for client in CLIENTS if not client.slow or (ALL and can_make(client.environment)))

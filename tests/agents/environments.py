@@ -26,6 +26,7 @@ ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / ".venv-agents"
 PINS = Path(__file__).parent / "environments"
 PROGRAMS = Path(__file__).parent / "programs"
+PYTHONS = {"openhands": "3.12"}  # what asks for another Python than the project's least
 
 
 class CannotMake(Exception):
@@ -35,6 +36,14 @@ class CannotMake(Exception):
 def names() -> list[str]:
     """The environments there are."""
     return sorted(path.stem for path in PINS.glob("*.txt"))
+
+
+def can_make(name: str) -> bool:
+    """Whether the Python that an environment asks for is on this machine."""
+    if name not in PYTHONS:
+        return True
+    looking = [find_uv_bin(), "python", "find", "--no-python-downloads", PYTHONS[name]]
+    return subprocess.run(looking, capture_output=True, check=False).returncode == 0
 
 
 def has_npm(name: str) -> bool:
@@ -50,7 +59,7 @@ def make(name: str) -> Path:
     if stamp.is_file() and stamp.read_text() == wanted:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
-    _install(folder, PINS / f"{name}.txt")
+    _install(folder, PINS / f"{name}.txt", PYTHONS.get(name, sys.executable))
     if has_npm(name):
         _npm(PINS / name, folder)
     stamp.write_text(wanted)
@@ -82,11 +91,11 @@ def _wanted(name: str) -> str:
     return digest.hexdigest()
 
 
-def _install(folder: Path, pins: Path) -> None:
+def _install(folder: Path, pins: Path, interpreter: str) -> None:
     """Install by uv, ten times faster than pip here; by pip where uv fails, as uv reads none of pip's settings."""
     uv = find_uv_bin()
     python = str(folder / "bin" / "python")
-    _run([uv, "venv", "--quiet", "--seed", "--python", sys.executable, str(folder)])
+    _run([uv, "venv", "--quiet", "--seed", "--no-python-downloads", "--python", interpreter, str(folder)])
     try:
         _run([uv, "pip", "install", "--quiet", "--python", python, "--requirements", str(pins)])
     except CannotMake as by_uv:

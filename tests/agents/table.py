@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.agents.clients import CLIENTS, NOT_TRIED, Client
+from tests.agents.clients import CLIENTS, Client
+from tests.agents.notes import MISSING, TODAY, WAYS
 from tests.agents.runs import Outcome
 
 ROOT = Path(__file__).parent.parent.parent
@@ -22,8 +23,9 @@ _HEAD = """\
 
 Made by `make agents-table`; `make test` fails where it no longer is what the tests find (it leaves out rows marked †,
 which take long). Each client is a program in `tests/agents/programs` that runs in an environment of its own, with
-nothing of Hone but the base URL. It answers six questions at once, two of them the same, with two tool calls each; two
-of the runs have a base URL of their own.
+nothing of Hone but the base URL. It answers six questions at once with two tool calls each, two of them the same (all
+different where tool calls are text without ids: equal ones need an address); two of the runs have a base URL of their
+own.
 
 - *engine*: a real vLLM with the helpdesk's tiny model; or *scripted*, for agents whose own prompts are more than that
   model can read: an engine that plays the same game with whatever tools, commands or format the agent's request
@@ -42,16 +44,21 @@ of the runs have a base URL of their own.
 
 def render(outcomes: Mapping[Client, Outcome], before: str) -> str:
     """The whole file; rows of clients that did not run are as they were before."""
-    kept = {_key(line): line for line in before.splitlines(keepends=True) if line.startswith("| ")}
-    rows = [_row(client, outcomes[client]) if client in outcomes else kept[_key(_start(client))] for client in CLIENTS]
+    kept = {key(line): line for line in before.splitlines(keepends=True) if line.startswith("| ")}
+    rows = [
+        _row(client, outcomes[client]) if client in outcomes else kept.get(key(start(client)), "") for client in CLIENTS
+    ]
     return _HEAD + "".join(rows) + _notes()
 
 
 def _notes() -> str:
-    said = dict.fromkeys(f"- {client.name}: {client.note}\n" for client in CLIENTS if client.note)
-    failing = dict.fromkeys(f"- {client.name}: {why}\n" for client in CLIENTS for why in client.today.values())
-    parts = (("What to know of some", said), ("What fails today", failing), ("Not tried", NOT_TRIED))
-    return "".join(f"\n## {title}\n\n{''.join(lines)}" for title, lines in parts if lines)
+    failing = {name: " ".join(dict.fromkeys(reasons.values())) for name, reasons in TODAY.items()}
+    parts = (("Ways of their own", WAYS), ("What fails today", failing), ("What cannot be had", MISSING))
+    return "".join(f"\n## {title}\n\n{_lines(said)}" for title, said in parts if said)
+
+
+def _lines(said: Mapping[str, str]) -> str:
+    return "".join(f"- {name}: {words}\n" for name, words in said.items())
 
 
 def with_short_table(readme: str, table: str) -> str:
@@ -84,15 +91,16 @@ def _row(client: Client, outcome: Outcome) -> str:
         f"{sum(map(_one_row, runs))}/{len(runs)}",
         f"{sum(_trainable(call) for call in calls)}/{len(calls)}",
     )
-    return f"{_start(client)} | {' | '.join(cells)} |\n"
+    return f"{start(client)} | {' | '.join(cells)} |\n"
 
 
-def _start(client: Client) -> str:
+def start(client: Client) -> str:
+    """The cells of a row that are known before its client runs."""
     name = f"{client.name} †" if client.slow else client.name
     return f"| {name} | {client.version} | {client.engine} | {client.format} | {'yes' if client.stream else 'no'}"
 
 
-def _key(line: str) -> tuple[str, ...]:
+def key(line: str) -> tuple[str, ...]:
     """What tells a row from others."""
     return tuple(cell.strip() for cell in line.split("|")[1:6])
 

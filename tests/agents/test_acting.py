@@ -15,6 +15,8 @@ from tests.agents.acting.tongues import Call, say
 QUESTION = {"role": "user", "content": "Where is my order 4821?"}
 FOUND = {"role": "tool", "tool_call_id": "1", "content": '{"status": "packed", "tracking": "P81287"}'}
 TRACKED = {"role": "tool", "tool_call_id": "2", "content": '{"arrives": "Tuesday"}'}
+PARTS = {"role": "user", "content": [{"type": "text", "text": QUESTION["content"]}]}
+OBSERVED = {"role": "user", "content": "Observation: {'tracking': 'P81287'}"}
 ANSWER = "Your order 4821 arrives on Tuesday."
 
 
@@ -34,11 +36,11 @@ def said(*messages: dict[str, Any], **more: Any) -> Any:
         ([QUESTION], Look("find_order", "order_id", "4821")),
         ([QUESTION, FOUND], Look("track_parcel", "tracking", "P81287")),
         ([QUESTION, FOUND, TRACKED], Answer(ANSWER)),
-        ([{"role": "user", "content": [{"type": "text", "text": QUESTION["content"]}]}, FOUND, TRACKED], Answer(ANSWER)),
-        ([QUESTION, {"role": "user", "content": "Observation: {'tracking': 'P81287'}"}], Look("track_parcel", "tracking", "P81287")),
+        ([PARTS, FOUND, TRACKED], Answer(ANSWER)),
+        ([QUESTION, OBSERVED], Look("track_parcel", "tracking", "P81287")),
         ([{"role": "user", "content": "Write a title."}], Answer("A question about an order")),
     ],
-)  # fmt: skip
+)
 def test_the_next_move_follows_from_what_was_found(messages: list[dict[str, Any]], expected: Look | Answer) -> None:
     assert move(messages) == expected
 

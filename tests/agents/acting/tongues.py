@@ -18,6 +18,7 @@ from tests.agents.acting.play import Answer, Look, Move, text_of
 SHELL = re.compile(r"bash|shell|exec|terminal|command", re.IGNORECASE)
 SHELL_ARGUMENTS = ("command", "cmd")
 ENDS = ("final_answer", "finish", "task_complete", "attempt_completion")
+ANSWER_ARGUMENTS = ("answer", "message", "result", "text")
 ENDING_COMMAND = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
@@ -72,7 +73,8 @@ def end(body: dict[str, Any], move: Move) -> Saying | None:
     for name, schema in _offered(body).items():
         if name in ENDS:
             texts = [key for key, one in schema["properties"].items() if kind(resolved(one, schema)) == "string"]
-            return _call(name, arguments(schema, {texts[0]: move.text}))
+            text = next((key for key in texts if key in ANSWER_ARGUMENTS), texts[0])
+            return _call(name, arguments(schema, {text: move.text}))
     return None
 
 
@@ -123,12 +125,10 @@ def fields(body: dict[str, Any], move: Move) -> Saying | None:
     named = re.findall(r"\[\[ ## (\w+) ## \]\]", asked)
     if not named:
         return None
-    looks = isinstance(move, Look)
-    values = {
-        "next_tool_name": move.tool if isinstance(move, Look) else "finish",
-        "next_tool_args": json.dumps({move.key: move.value} if isinstance(move, Look) else {}),
-        "answer": "" if looks else move.text,
-    }
+    if isinstance(move, Look):
+        values = {"next_tool_name": move.tool, "next_tool_args": json.dumps({move.key: move.value})}
+    else:
+        values = {"next_tool_name": "finish", "next_tool_args": "{}", "answer": move.text}
     known = [f"[[ ## {name} ## ]]\n{values.get(name, 'I go on.')}\n" for name in named if name != "completed"]
     return "\n".join([*known, "[[ ## completed ## ]]"])
 
