@@ -62,7 +62,7 @@ class Outcome:
     printed: list[Json]
     trajectories: dict[str, list[Json]]  # oldest call first
     tools: list[Json]  # tool calls that went through the gateway
-    errands: list[Json]  # calls of their own trajectory, without tools, by a client that makes such
+    errands: list[Json]  # calls without tools, by a client that makes such
 
     @property
     def calls(self) -> list[Json]:
@@ -124,11 +124,13 @@ def _new(lines: list[Json], known: set[str], key: str = "call_id") -> list[Json]
 
 def _by_trajectory(client: Client, calls: list[Json]) -> tuple[dict[str, list[Json]], list[Json]]:
     trajectories: dict[str, list[Json]] = defaultdict(list)
+    errands = []
     for call in sorted(calls, key=lambda call: float(call["started_at"])):
-        trajectories[call["trajectory_id"]].append(call)
-    beside = {name for name, calls in trajectories.items() if client.errands and not calls[0]["request"].get("tools")}
-    errands = [call for name in beside for call in trajectories[name]]
-    return {name: calls for name, calls in trajectories.items() if name not in beside}, errands
+        if client.errands and not call["request"].get("tools"):
+            errands.append(call)
+        else:
+            trajectories[call["trajectory_id"]].append(call)
+    return dict(trajectories), errands
 
 
 def _tasks(runs: list[Run], stack: Stack) -> Json:

@@ -1,4 +1,4 @@
-"""Qwen-Agent, which always streams. Modes: prompt (its default: tools in the prompt), native (`use_raw_api`)."""
+"""Qwen-Agent, which always streams, and writes its tools into the prompt."""
 
 from __future__ import annotations
 
@@ -31,11 +31,7 @@ def ask(run: Run) -> str:
             "model_type": "oai",
             "model_server": run.base_url,
             "api_key": run.api_key,
-            "generate_cfg": {
-                "temperature": TEMPERATURE,
-                "max_tokens": MAX_TOKENS,
-                "use_raw_api": "native" in run.modes,
-            },
+            "generate_cfg": {"temperature": TEMPERATURE, "max_tokens": MAX_TOKENS},
         },
         system_message=SYSTEM,
         function_list=[tool(run, name) for name in PARAMETERS],
