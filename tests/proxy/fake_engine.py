@@ -35,7 +35,9 @@ def prompt_ids(messages: list[dict[str, Any]], ask: bool = True) -> list[int]:
         said = content if isinstance(content, str) else " ".join(part.get("text", "<media>") for part in content)
         if at < asked and message["role"] == "assistant":
             said = said.rpartition("</think>")[2]
-        calls = [json.dumps(call["function"]) for call in message.get("tool_calls") or ()]
+        functions = [call["function"] for call in message.get("tool_calls") or ()]
+        # as a template writes them, whatever order the fields came in
+        calls = [json.dumps({key: function[key] for key in ("name", "arguments")}) for function in functions]
         ids += [*ids_of(message["role"]), *ids_of(" ".join([said, *calls])), END]
     return ids + ids_of("assistant") if ask else ids
 
