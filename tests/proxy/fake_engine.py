@@ -35,11 +35,17 @@ def prompt_ids(messages: list[dict[str, Any]], ask: bool = True) -> list[int]:
         said = content if isinstance(content, str) else " ".join(part.get("text", "<media>") for part in content)
         if at < asked and message["role"] == "assistant":
             said = said.rpartition("</think>")[2]
-        functions = [call["function"] for call in message.get("tool_calls") or ()]
-        # as a template writes them, whatever order the fields came in
-        calls = [json.dumps({key: function[key] for key in ("name", "arguments")}) for function in functions]
+        calls = [_call_text(call["function"]) for call in message.get("tool_calls") or ()]
         ids += [*ids_of(message["role"]), *ids_of(" ".join([said, *calls])), END]
     return ids + ids_of("assistant") if ask else ids
+
+
+def _call_text(function: dict[str, Any]) -> str:
+    """A call as a template writes it: vLLM parses the arguments first, so the client's white space is lost."""
+    arguments = function["arguments"]
+    with contextlib.suppress(ValueError):
+        arguments = json.dumps(json.loads(arguments))
+    return json.dumps({"name": function["name"], "arguments": arguments})
 
 
 def prompt_of(body: dict[str, Any]) -> list[int]:
