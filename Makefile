@@ -34,8 +34,8 @@ e2e: setup ## only the tests against a real vLLM
 agents: setup ## only the tests with real agents, each in an environment of its own
 	$(BIN)/pytest -m agents
 
-agents-table: setup ## write docs/agents.md anew from what those tests find
-	HONE_WRITE_TABLE=1 $(BIN)/pytest -m agents
+agents-table: setup ## write docs/agents.md anew from what those tests find, rows that take long included
+	HONE_ALL_AGENTS=1 HONE_WRITE_TABLE=1 $(BIN)/pytest -m agents
 
 lint: setup ## format, lint and check types (with CI=true: only look)
 	$(BIN)/ruff format $(if $(CI),--check) .

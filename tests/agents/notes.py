@@ -1,0 +1,52 @@
+"""What to know of some clients beside their rows: what is their own way, what fails today, and what cannot be had.
+
+Owns: these words, by the client's name, and which tests fail today for which reason. Refuses: rows, which are in
+`clients`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_ANSWER = "test_every_run_ends_with_the_right_answer_after_both_tools"
+_RECORDED = "test_every_call_is_recorded_with_ids_and_logprobs"
+_ONE_RUN = "test_a_run_is_one_trajectory_and_holds_its_own_order_alone"
+_GOES_ON = "test_each_call_goes_on_from_the_one_before"
+
+_REWRITTEN = (
+    "a call is not known to go on from another, and without an address is a run of its own: history is rewritten."
+)
+_REFUSED = "every request is refused with 400, as it offers a tool of the type `namespace`."
+
+# A client's name → the tests that fail → the reason. A test that passes again fails here, so that the row is mended.
+TODAY: Mapping[str, Mapping[str, str]] = {
+    "smolagents, ToolCallingAgent": dict.fromkeys((_ONE_RUN, _GOES_ON), _REWRITTEN),
+    "smolagents, CodeAgent": dict.fromkeys((_ONE_RUN, _GOES_ON), _REWRITTEN),
+    "Codex CLI": dict.fromkeys((_ANSWER, _RECORDED, _ONE_RUN), _REFUSED),
+}
+
+WAYS: Mapping[str, str] = {
+    "DSPy, ReAct": ("its history is one user message, so every run needs an address. A last call sums up."),
+    "Claude Agent SDK": (
+        "with `ENABLE_TOOL_SEARCH=false`; else it offers the tools of MCP servers once the model has searched for them."
+    ),
+    "Copilot CLI": "in chat completions it asks for temperature 0 and top_p 0.95, which leaves nothing to train on.",
+    "opencode": ("first it asks for a title, which is recorded as another run of its session and is not in the row."),
+    "aider": (
+        "it puts files before what was said and changes its own earlier words, so every run needs an address. It "
+        "has no tools: the model names files, which aider adds. It asks for temperature 0."
+    ),
+    "browser-use": (
+        "it sends a summary of its own in place of a history, so every run needs an address. Its answers are held to a "
+        "JSON schema, with a frequency penalty. The Chromium is that of npm's `@sparticuz/chromium`."
+    ),
+    "OpenHands SDK": "it asks for Python 3.12; where there is none, the row stays as it is.",
+}
+
+# What was wanted and cannot be had, with the reason.
+MISSING: Mapping[str, str] = {
+    "Qwen-Agent with native tools (`use_raw_api`)": (
+        "it fails on the first part of a streamed tool call, to which vLLM gives a name and no arguments, with or "
+        "without Hone."
+    ),
+}
