@@ -106,14 +106,10 @@ class Store:
         @event.listens_for(engine.sync_engine, "connect")
         def _connect(connection: Any, record: Any) -> None:
             connection.isolation_level = None  # the driver must not begin transactions of its own
-            try:
-                cursor = connection.cursor()
-                for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON"):
-                    cursor.execute(f"PRAGMA {pragma}")
-                cursor.close()
-            except BaseException:  # the pool forgets a connection that did not get this far, and its thread would stay
-                connection.close()
-                raise
+            cursor = connection.cursor()
+            for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON"):
+                cursor.execute(f"PRAGMA {pragma}")
+            cursor.close()
 
         @event.listens_for(engine.sync_engine, "begin")
         def _begin(connection: Any) -> None:
@@ -154,7 +150,12 @@ class Store:
             return await changes.read(conn)
 
     def _require_same(self, path: str) -> None:
-        """Connections of one store are to one file, also where another took its place."""
+        """Connections of one store are to one file, also where another took its place.
+
+        What cannot be a database is refused before the driver starts a thread for it, which would outlive the refusal.
+        """
+        if Path(path).is_dir():
+            raise sqlite3.OperationalError("unable to open database file: it is a folder")
         found = identity(path)
         self._file = self._file or found
         if found != self._file:
