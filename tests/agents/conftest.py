@@ -47,6 +47,7 @@ name = "{name}"
 [proxy]
 port = {port}
 strict_tools = "plain"
+forced_tools = "plain" # smolagents sends tool_choice required
 """
 
 

@@ -34,8 +34,9 @@ own.
   `path` for all. First calls open a run of their own.
 - *exact*: calls recorded with the engine's prompt ids, its sampled ids and as many logprobs, of all calls.
 - *one row*: runs in which every prompt begins with the ids of the turn before, so that the run trains as one row.
-- *trainable*: calls whose sampling leaves nothing out of the logprobs. Tools that an SDK marks strict are
-  offered plainly (`proxy.strict_tools = "plain"`): through the engine's grammar they could not be trained on.
+- *trainable*: calls whose sampling leaves nothing out of the logprobs. Tools that an SDK marks strict, or forces, are
+  offered plainly (`proxy.strict_tools`, `proxy.forced_tools` = "plain"): through the engine's grammar they could not be
+  trained on.
 
 | client | version | engine | format | streaming | attributed by | exact | one row | trainable |
 |---|---|---|---|---|---|---|---|---|
