@@ -37,7 +37,14 @@ async def run(settings: HoneSettings) -> None:
     store = await open_store(settings.data, settings.recorder, migrate=True, project=settings.project)
     try:
         key, owner = engine_key(settings.engine, settings.data), holder_name()
-        versions = InService(store, settings.project, settings.proxy, proxy_url=f"http://{host}:{port}", engine_key=key)
+        versions = InService(
+            store,
+            settings.project,
+            settings.proxy,
+            proxy_url=f"http://{host}:{port}",
+            engine_key=key,
+            proxy_id=owner,  # so that what a killed one held is seen to be free
+        )
         controller = Controller(
             store,
             settings.project,

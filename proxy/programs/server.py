@@ -68,7 +68,7 @@ async def serve(app: HoneApp, sock: socket.socket, *, stop_timeout_s: float = 30
         await _until_stopped(_Server(config), sock)
 
 
-async def _until_stopped(server: uvicorn.Server, sock: socket.socket) -> None:
+async def _until_stopped(server: _Server, sock: socket.socket) -> None:
     serving = asyncio.ensure_future(server.serve(sockets=[sock]))
     try:
         await asyncio.shield(serving)

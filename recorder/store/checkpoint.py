@@ -18,7 +18,7 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 EVERY_S = 0.5  # at 3,000 calls/s the log grows by 75 MB a second
-CALM_EVERY_S = 5.0  # while the log is short: heartbeats alone would have it checkpointed every time
+CALM_EVERY_S = 10.0  # while the log is short: heartbeats alone would have it checkpointed every time
 SHORT_BYTES = 4 * 1024 * 1024
 RESTART_PAGES = 8_192  # 32 MiB
 RETRY_S = 0.02
