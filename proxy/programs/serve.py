@@ -40,7 +40,14 @@ async def run(settings: HoneSettings) -> None:
     try:
         share_adapters(settings.data, settings.engine.adapter_group)
         key, owner = engine_key(settings.engine, settings.data), holder_name()
-        versions = InService(store, settings.project, settings.proxy, proxy_url=f"http://{host}:{port}", engine_key=key)
+        versions = InService(
+            store,
+            settings.project,
+            settings.proxy,
+            proxy_url=f"http://{host}:{port}",
+            engine_key=key,
+            proxy_id=owner,  # so that what a killed one held is seen to be free
+        )
         controller = Controller(
             store,
             settings.project,

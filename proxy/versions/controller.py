@@ -32,13 +32,13 @@ from recorder.states import VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.watch import News
-from recorder.work import leases
+from recorder.work import holders, leases
 from recorder.work.leases import Lease
 
 log = logging.getLogger(__name__)
 
-LEASE_S = 9.0
-RENEW_EVERY_S = 3.0
+LEASE_S = 15.0
+RENEW_EVERY_S = 5.0
 PINS_EVERY_S = 1.0  # runs end all the time, and what they held may stay a moment longer
 BREATH_S = 0.1  # between two rounds
 RETRY_S = 0.5  # after what the store or an engine refused, and while the base's files are not there yet
@@ -178,6 +178,7 @@ class Controller:
         self._lease = await self._take_lease()
         if self._lease is not None:
             return RENEW_EVERY_S
+        await holders.release_dead(self._store, self._project_id, leases.CONTROLLER)
         return await leases.free_in(self._store, self._project_id, leases.CONTROLLER)
 
     async def _take_lease(self) -> Lease | None:

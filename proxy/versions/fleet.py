@@ -24,7 +24,7 @@ from recorder.store.database import Store
 
 log = logging.getLogger(__name__)
 
-WATCH_UP_S = 3.0  # a request that meets an engine's death tells of it at once
+WATCH_UP_S = 5.0  # a request that meets an engine's death tells of it at once
 WATCH_DOWN_S = 0.3
 WATCH_TIMEOUT_S = 10.0
 REPORT_EVERY_S = 10.0

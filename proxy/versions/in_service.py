@@ -92,8 +92,9 @@ class InService:
         *,
         proxy_url: str = "",
         engine_key: str | None = None,
+        proxy_id: str | None = None,
     ) -> None:
-        self.proxy_id = new_id("proxy")
+        self.proxy_id = proxy_id or new_id("proxy")
         self.on_failure: Callable[[str], None] = lambda url: None  # told which engine could not be reached
         self._store = store
         self._project_id = project_id

@@ -21,7 +21,8 @@ from recorder.store.database import existing, identity
 log = logging.getLogger(__name__)
 
 EVERY_S = 0.5  # at 3,000 calls/s the log grows by 75 MB a second
-CALM_EVERY_S = 5.0  # while the log is short: heartbeats alone would have it checkpointed every time
+CALM_LOOK_S = 1.0
+CALM_EVERY_S = 10.0  # while the log is short: heartbeats alone would have it checkpointed every time
 SHORT_BYTES = 4 * 1024 * 1024
 RESTART_PAGES = 8_192  # 32 MiB
 RETRY_S = 0.02
@@ -29,7 +30,7 @@ RESTART_WAIT_MS = 50  # at most this long may readers keep a restart, and with i
 
 
 class Checkpointer:
-    """A task that checkpoints one SQLite file every `EVERY_S`."""
+    """A task that checkpoints one SQLite file every `EVERY_S`, and a log that is short every `CALM_EVERY_S`."""
 
     def __init__(self, path: str, every_s: float = EVERY_S) -> None:
         self._path = path
@@ -40,6 +41,7 @@ class Checkpointer:
         self._at = float("-inf")  # of the last checkpoint
         self._file = identity(path)
         self._failing = Seldom(log)
+        self._calm = False
 
     def start(self) -> None:
         """Start the task."""
@@ -54,7 +56,7 @@ class Checkpointer:
     async def _run(self) -> None:
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._every_s):
+                async with asyncio.timeout(CALM_LOOK_S if self._calm else self._every_s):
                     await self._stop.wait()
             try:
                 if self._due():
@@ -69,8 +71,8 @@ class Checkpointer:
             found = Path(self._path + "-wal").stat()
         except FileNotFoundError:
             return False
-        calm = found.st_size < SHORT_BYTES and time.monotonic() - self._at < CALM_EVERY_S and not self._stop.is_set()
-        if calm or found.st_mtime_ns == self._seen_ns:
+        self._calm = found.st_size < SHORT_BYTES and not self._stop.is_set()
+        if (self._calm and time.monotonic() - self._at < CALM_EVERY_S) or found.st_mtime_ns == self._seen_ns:
             return False
         if identity(self._path) != self._file:  # the log's pages belong in the file that it was written for
             raise FileNotFoundError("the file was deleted or replaced")

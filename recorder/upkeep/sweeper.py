@@ -29,7 +29,7 @@ from recorder.work.presence import PROXY
 LEASE: Final = "sweep"
 LEASE_S: Final = 60.0  # a sweep that takes longer is harmless beside another: each of its writes is guarded
 BREATH_S: Final = 0.2  # between two looks, however much happens
-LOOK_S: Final = 10.0  # the longest between two looks: attempts are claimed without anybody being told
+LOOK_S: Final = 20.0  # the longest between two looks: attempts are claimed without anybody being told
 RETENTION_EVERY_S: Final = 60.0  # days need no haste, and no index
 HICCUP_S: Final = 1.0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -22,7 +24,7 @@ from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
-from recorder.work import leases
+from recorder.work import holders, leases
 from tests.proxy import adapters
 from tests.proxy.adapters import make_adapter
 from tests.proxy.controlled import PROXY, World, controlled, served, up
@@ -265,6 +267,17 @@ async def test_only_the_holder_of_the_lease_leads_and_another_takes_over(
     async with controlled(store, tmp_path, engine) as third:
         await third.live()
         assert third.controller.rounds > 0
+
+
+async def test_a_killed_leader_of_this_machine_is_succeeded_at_once(
+    store: Store, tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    host, _, random = holders.holder_name().split(":")
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    await leases.acquire(store, "default", leases.CONTROLLER, f"{host}:{gone.pid}:{random}", 3600)
+    async with controlled(store, tmp_path, engine) as world:
+        await until(lambda: up(world))
 
 
 async def test_engines_that_are_no_longer_configured_are_forgotten(

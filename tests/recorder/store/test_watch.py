@@ -269,7 +269,7 @@ async def test_a_database_that_took_the_place_of_another_is_news(store: Store, t
         await conn.exec_driver_sql("PRAGMA user_version=1")
     shutil.copy(tmp_path / "hone.db", tmp_path / "copy.db")
     (tmp_path / "copy.db").replace(tmp_path / "hone.db")
-    assert await look() is not None
+    assert [counts for _ in range(watch.SAME_FILE_LOOKS) if (counts := await look()) is not None]
     look.close()
 
 
