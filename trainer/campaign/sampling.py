@@ -119,7 +119,7 @@ class Sampler:
                 found = await self.groups(step, purpose)
                 waiting = [group for group in found if group.state not in SETTLED]
                 self._progress.tell(Status(step, "judging", len(found) - len(waiting), len(found)))
-                await self._tell_unscored(waiting, told)
+                await self._tell_unscored(found, told)
                 if not waiting:
                     return found
                 if time.monotonic() >= deadline:
@@ -136,9 +136,10 @@ class Sampler:
         if not await self._judge_runs():
             self._warn(f"{waiting} groups wait for scores, but no judge runs: start one with `hone judge`")
 
-    async def _tell_unscored(self, waiting: Sequence[GroupStatus], told: set[tuple[str, int]]) -> None:
-        for group in waiting:
-            if group.state is GroupState.UNSCORED and (group.group_id, group.tries) not in told:
+    async def _tell_unscored(self, groups: Sequence[GroupStatus], told: set[tuple[str, int]]) -> None:
+        """Tell each failure once, also of a group that was scored before anybody looked again."""
+        for group in groups:
+            if group.tries and (group.group_id, group.tries) not in told:
                 told.add((group.group_id, group.tries))
                 why = await self._why(group)
                 self._warn(
@@ -150,7 +151,8 @@ class Sampler:
         detail = entries[-1].detail if entries else None
         inner = detail.get("detail") if detail else None
         message = inner.get("message") if isinstance(inner, dict) else inner
-        return f"{group.reason}: {message}"[:_REASON_CHARS] if message else str(group.reason)
+        reason = group.reason or (entries[-1].code if entries else None)
+        return f"{reason}: {message}"[:_REASON_CHARS] if message else str(reason)
 
     def _warn(self, text: str) -> None:
         self._progress.tell(Said(text, warning=True))
