@@ -76,7 +76,7 @@ async def test_keys_stay_apart_in_thousands_of_conversations(migrated_file: Path
     assert refused > 10
 
 
-# An open defect, by seed: a call that could be known to go on in its run is taken to one in which others only broke off.
+# An open defect, by seed: a call that could be known to go on in its run goes to one in which others only broke off.
 # Nobody's work is mixed up by it. Whoever mends it takes the seed out.
 KNOWN_MISSED = {135: 1}
 
