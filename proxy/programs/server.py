@@ -18,14 +18,15 @@ from collections.abc import Iterator
 from types import FrameType
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from proxy.errors import ConfigError, PortInUse
+from proxy.programs import last_comers
 from proxy.programs.app import HoneApp
 from proxy.programs.draining import Draining
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75  # longer than agents' clients keep an idle connection, so that it is they who close it
-LINGER_S = 0.05  # for connections that were made already to be accepted, and requests on their way to be answered
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -116,13 +117,16 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End what runs while the socket still listens, then close it without a reset for who just came."""
         await self._draining.drain(self._stop_timeout_s, lambda: self.force_exit)
-        for sock in sockets or ():
-            sock.listen(0)  # the kernel queues no more of them, and what it has queued is accepted now
-        await asyncio.sleep(LINGER_S)
+        await last_comers.turn_away(sockets or ())
         for server in self.servers:
             server.close()
-        await asyncio.sleep(LINGER_S)
+        await last_comers.until_heard(self._silent)
         await super().shutdown(sockets)
+
+    def _silent(self) -> bool:
+        """Whether a connection was made on which no request has begun. Who waits for a second one has been told."""
+        made = self.server_state.connections
+        return any(one.cycle is None for one in made if isinstance(one, HttpToolsProtocol))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

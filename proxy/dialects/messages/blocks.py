@@ -208,7 +208,15 @@ def _tool_call(block: Body, where: str) -> Body:
     if given is not None and not isinstance(given, dict):
         raise BadRequest(f"{where}.input must be an object.", param=f"{where}.input", code="invalid_type")
     name, call_id = _string(block, "name", where), _string(block, "id", where)
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(given or {})}}
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": _written(given or {})}}
+
+
+def _written(given: Body) -> str:
+    """The arguments that a model wrote, of what a client was shown for them (`_input`)."""
+    wrapped = given.get(INVALID_JSON)
+    if len(given) == 1 and isinstance(wrapped, str) and not is_json_object(wrapped):
+        return wrapped
+    return json.dumps(given)
 
 
 def _tool_result(block: Body, where: str) -> Iterator[Body]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from recorder.reading.export import raw_lines
@@ -144,6 +145,22 @@ async def test_while_a_call_ends_who_comes_is_told_to_come_again(tmp_path: Path,
         assert await proxy.ended() == 0
         assert [row["status"] for row in await proxy.recorded()] == ["complete"]
     assert set(met) == {"503", "refused"}, met
+
+
+@pytest.mark.slow
+async def test_who_connected_before_the_end_is_answered_after_it(tmp_path: Path, engine: FakeEngine) -> None:
+    async with child(tmp_path / "data", engine, 30) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.http.base_url.port)
+        proxy.process.send_signal(signal.SIGTERM)
+        await until(lambda: not _listening(proxy.process.pid), within_s=20)
+        writer.write(b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        assert (await reader.readline()).split()[1] == b"503"
+        writer.close()
+        assert await proxy.ended() == 0
+
+
+def _listening(pid: int) -> bool:
+    return any(one.status == psutil.CONN_LISTEN for one in psutil.Process(pid).net_connections())
 
 
 async def _refused(http: httpx.AsyncClient) -> httpx.Response | None:

@@ -153,10 +153,13 @@ def test_an_empty_answer_is_one_empty_text() -> None:
     assert blocks_of({"role": "assistant", "content": None}) == [text("")]
 
 
-@pytest.mark.parametrize("arguments", ["{", "[1]", '"x"', "nonsense"])
+@pytest.mark.parametrize("arguments", ["{", "[1]", '"x"', "nonsense", '{"": Infinity}', '{"": NaN}'])
 def test_arguments_that_are_no_object_are_shown_wrapped(arguments: str) -> None:
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
-    assert blocks_of({"content": None, "tool_calls": [call]})[0]["input"] == {"INVALID_JSON": arguments}
+    [block] = blocks_of({"content": None, "tool_calls": [call]})
+    assert block["input"] == {"INVALID_JSON": arguments}
+    [echo] = messages_of(None, [{"role": "assistant", "content": [block]}])
+    assert echo["tool_calls"] == [call], "and a client that sends them back means what the model wrote"
 
 
 # --- the round trip
