@@ -88,17 +88,17 @@ class News:
             connection.exit_stack.push_async_callback(self._ended, connection)
         return known
 
-    def tell(self, event: ServerEvent, link: Link | None = None, concerns: Callable[[Who], bool] = bool) -> None:
+    def tell(self, event: ServerEvent, link: Link | None = None, concerns: Callable[[Who], bool] | None = None) -> None:
         """Something changed: tell who wants to know.
 
-        `link` says so of a resource of its own, and of a list if it `concerns` the caller.
+        `link`: whose resource it is. `concerns`: whose lists; without it, everybody's.
         """
         if isinstance(event, ResourceUpdated):
             wanted = self._wanted.get((link, event.uri), {}) if link is not None else {}
             told = [hearer.tell(ResourceUpdated(uri)) for hearer, uri in wanted.items()]
         else:
             hearers = (*self._sessions.values(), *self._streams)
-            told = [hearer.tell(event) for hearer in hearers if link is None or concerns(hearer.who)]
+            told = [hearer.tell(event) for hearer in hearers if concerns is None or concerns(hearer.who)]
         for one in told:
             self.soon(one)
 

@@ -6,7 +6,6 @@ Owns: the upstreams and their lives, routing. Refuses: the protocol towards call
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -25,8 +24,6 @@ from proxy.mcp_gateway.servers.sessions import Ended
 from proxy.mcp_gateway.servers.upstream import Upstream
 from proxy.metrics import Metrics
 from proxy.settings.mcp import McpServerSettings
-
-log = logging.getLogger(__name__)
 
 
 class Pool:

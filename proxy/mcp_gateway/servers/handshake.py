@@ -65,7 +65,18 @@ async def agree(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect
     Raises UpstreamDown, MCPError, TimeoutError.
     """
     async with asyncio.timeout(connect_s):
-        return await _discover(dispatcher, connect_s) or await _shake_hands(dispatcher, capabilities)
+        return await _discover(dispatcher, connect_s / 2) or await _shake_hands(dispatcher, capabilities)
+
+
+async def discover(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> Speaks:
+    """Ask a server that is known to speak the current era; `capabilities` are told with each request there.
+
+    Raises UpstreamDown, MCPError.
+    """
+    found = await _discover(dispatcher, connect_s)
+    if found is None:
+        raise UpstreamDown("it does not say what it can")
+    return found
 
 
 async def shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> Speaks:
@@ -100,11 +111,11 @@ async def _no_interest(*_: object) -> None:
     pass
 
 
-async def _discover(dispatcher: Dispatcher, connect_s: float) -> Speaks | None:
+async def _discover(dispatcher: Dispatcher, limit_s: float) -> Speaks | None:
     sent, headers = wire.stamped(
         "server/discover", None, LATEST_MODERN_VERSION, modern=True, capabilities={}, log_level=None, schema=None
     )
-    options: CallOptions = {"headers": headers, "cancel_on_abandon": False, "timeout": connect_s / 2}
+    options: CallOptions = {"headers": headers, "cancel_on_abandon": False, "timeout": limit_s}
     try:
         found = await dispatcher.send_raw_request("server/discover", sent, options)
     except MCPError as e:

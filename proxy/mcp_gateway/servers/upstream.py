@@ -32,6 +32,7 @@ from proxy.mcp_gateway.servers.handshake import (
     Dispatcher,
     Speaks,
     agree,
+    discover,
     shake_hands,
     tried_handshake,
 )
@@ -146,7 +147,7 @@ class Upstream:
 
     async def _opened(self, exchange: Exchange, modern: bool) -> Session:
         """The caller's own session. Raises UpstreamDown."""
-        greet, told = (agree, dict[str, Any]()) if modern else (shake_hands, exchange.back_channel())
+        greet, told = (discover, dict[str, Any]()) if modern else (shake_hands, exchange.back_channel())
         key = Key(exchange.who, orjson.dumps(told, option=orjson.OPT_SORT_KEYS))
         if key not in self._sessions:
             await self.link.ready()  # where it does not answer, nobody need find that out again
