@@ -1,14 +1,19 @@
 """The end of this process as running calls hear of it.
 
-Owns: which calls wait for somebody else right now, and telling all of them at once that there is no more time.
-Refuses: deciding when (`proxy.programs.draining`), and what a call then tells its client (`proxy.serving.calls`).
+Owns: which calls wait for somebody else right now, telling all of them at once that there is no more time, and which
+requests have no end of their own. Refuses: deciding when (`proxy.programs.draining`), and what a call then tells its
+client (`proxy.serving.calls`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 from proxy.errors import Unavailable
+
+REQUEST: Final = "hone.request"  # the scope's key of its `Request`
 
 
 class Stopping(Unavailable):
@@ -16,6 +21,19 @@ class Stopping(Unavailable):
 
     code = "stopping"
     retry_after_s = 5
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """A request that runs."""
+
+    listens: bool = False  # its answer is news of whatever happens: a stop ends it as soon as no other runs
+
+
+def listens(scope: Mapping[str, Any]) -> None:
+    """Say of a request that its answer has no end of its own."""
+    if (request := scope.get(REQUEST)) is not None:
+        request.listens = True
 
 
 class Stop:

@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from proxy.admission.auth import Caller
+from proxy.http import stopping
 from proxy.http.asgi import Receive, Scope, Send
 from proxy.mcp_gateway import names
 from proxy.mcp_gateway.callers import who
@@ -106,6 +107,8 @@ class Gateway:
         caller: Caller = scope["hone.caller"]
         if caller.key is not None:  # a session belongs to the key that opened it
             scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=caller.key, scopes=[]))
+        if _listens(scope):
+            stopping.listens(scope)
         if _asks_what_there_is(scope):
             await self.pool.settled()
         await self._manager.handle_request(scope, receive, send)
@@ -254,6 +257,12 @@ class _Manager(StreamableHTTPSessionManager):
     @event_store.setter
     def event_store(self, store: EventStore | None) -> None:
         pass
+
+
+def _listens(scope: Scope) -> bool:
+    """Whether it is a stream of what happens, in either era."""
+    headers: Mapping[bytes, bytes] = scope["hone.headers"]
+    return scope["method"] == "GET" or headers.get(b"mcp-method") == b"subscriptions/listen"
 
 
 def _asks_what_there_is(scope: Scope) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 from proxy.admission.admission import unaddressed
 from proxy.admission.replies import say
 from proxy.http.asgi import App, Message, Receive, Scope, Send, discard
-from proxy.http.stopping import Stop, Stopping
+from proxy.http.stopping import REQUEST, Request, Stop, Stopping
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +32,9 @@ class Draining:
     def __init__(self, app: App, stop: Stop) -> None:
         self._app = app
         self._stop = stop
-        self._running: set[asyncio.Task[object]] = set()
+        self._running: dict[asyncio.Task[object], Request] = {}
         self._refusing = False
+        self._ending = False  # who is cancelled now is cancelled by us
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or say that none is served any more."""
@@ -44,11 +45,11 @@ class Draining:
         else:
             task = asyncio.current_task()
             assert task is not None
-            self._running.add(task)
+            self._running[task] = scope[REQUEST] = Request()
             try:
                 await self._serve(scope, receive, send, task)
             finally:
-                self._running.discard(task)
+                del self._running[task]
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, task: asyncio.Task[object]) -> None:
         began = False
@@ -64,31 +65,40 @@ class Draining:
         try:
             await self._app(scope, receive, told)
         except asyncio.CancelledError:
-            if not self._stop.over or began:
+            if not self._ending:
                 raise
             task.uncancel()
-            await say(told, _path(scope), _stopping())
+            if not began:
+                await say(told, _path(scope), _stopping())
+            elif scope[REQUEST].listens:
+                await send({"type": "http.response.body"})
+            else:
+                raise
 
     async def drain(self, patience_s: float, hurry: Callable[[], bool]) -> None:
         """Refuse what comes, wait for what runs, and end what runs for longer than `patience_s`, or until `hurry`."""
         self._refusing = True
         await self._until_idle(patience_s, hurry)
-        if not self._running:
-            return
-        log.warning("ending %d requests that run for longer than the stop may take", len(self._running))
-        self._stop.cut()
-        await self._until_idle(END_S)
+        if working := self._working():
+            log.warning("ending %d requests that run for longer than the stop may take", len(working))
+            self._stop.cut()
+            await self._until_idle(END_S)
+        self._ending = True
         left = list(self._running)
         for task in left:
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=CANCEL_S)
 
+    def _working(self) -> list[asyncio.Task[object]]:
+        """Requests that come to an end by themselves."""
+        return [task for task, request in self._running.items() if not request.listens]
+
     async def _until_idle(self, limit_s: float, hurry: Callable[[], bool] = lambda: False) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                while self._running and not hurry():
-                    await asyncio.wait(self._running, timeout=_POLL_S)
+                while (working := self._working()) and not hurry():
+                    await asyncio.wait(working, timeout=_POLL_S)
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:

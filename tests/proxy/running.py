@@ -92,6 +92,7 @@ async def serving(
     reasoning_parser: str | None = None,
     mcp: Mapping[str, McpServerSettings] | None = None,
     overrides: Mapping[str, Mapping[str, float]] | None = None,
+    stop_timeout_s: float = 1,
 ) -> AsyncIterator[Proxy]:
     """A proxy that serves the alias from `engine` until the block ends."""
     settings, recording = settings or ProxySettings(port=0), recording or RecorderSettings()
@@ -113,7 +114,7 @@ async def serving(
     app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions, **more))
     sock = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    running = asyncio.ensure_future(serve(app, sock, stop_timeout_s=1))
+    running = asyncio.ensure_future(serve(app, sock, stop_timeout_s=stop_timeout_s))
     try:
         # closed before the server stops, which waits for connections
         async with httpx.AsyncClient(base_url=url, timeout=20) as http:

@@ -6,9 +6,11 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import mcp_types as types
 import pytest
 from mcp.client import Client
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
 
@@ -20,11 +22,18 @@ from tests.proxy.running import serving
 from tests.proxy.until import until
 
 WATCHED = "test://watched-resource"
+ACCEPTS = {"accept": "application/json, text/event-stream"}
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
 FOR_EVER_S = 1000.0  # longer than a test may take: what waits for it fails
 
 
 @contextlib.asynccontextmanager
-async def gateway(store: Store, *servers: tuple[Everything, str]) -> AsyncIterator[str]:
+async def gateway(store: Store, *servers: tuple[Everything, str], stop_timeout_s: float = 1) -> AsyncIterator[str]:
     """The address of a gateway before these servers, each with the eras that it speaks."""
     async with contextlib.AsyncExitStack() as stack:
         mcp = {}
@@ -32,7 +41,7 @@ async def gateway(store: Store, *servers: tuple[Everything, str]) -> AsyncIterat
             url = await stack.enter_async_context(served(everything, era=era))
             mcp[everything.name] = McpServerSettings(url=url, connect_timeout_s=FOR_EVER_S)
         engine = await stack.enter_async_context(FakeEngine())
-        proxy = await stack.enter_async_context(serving(store, engine, mcp=mcp))
+        proxy = await stack.enter_async_context(serving(store, engine, mcp=mcp, stop_timeout_s=stop_timeout_s))
         yield f"{proxy.url}/mcp"
 
 
@@ -92,3 +101,19 @@ async def test_of_equal_uris_each_is_heard_by_its_own_name(store: Store, mode: s
                     async for change in changes:
                         assert change == ResourceUpdated(theirs)
                         break
+
+
+async def test_a_stop_does_not_wait_for_those_who_listen(store: Store) -> None:
+    """Were their streams waited for, the test would not end in its time."""
+    async with contextlib.AsyncExitStack() as callers:
+        async with gateway(store, (Everything("one"), "both"), stop_timeout_s=FOR_EVER_S) as url:
+            old = await callers.enter_async_context(httpx.AsyncClient(timeout=FOR_EVER_S))
+            opened = await old.post(url, json=HELLO, headers=ACCEPTS)
+            session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+            stream = await callers.enter_async_context(old.stream("GET", url, headers=ACCEPTS | session))
+            assert stream.status_code == 200
+            client = await callers.enter_async_context(Client(url, mode="2026-07-28"))
+            heard = await callers.enter_async_context(client.listen(tools_list_changed=True))
+        assert b"".join([chunk async for chunk in stream.aiter_bytes()]) == b"", "it ends in order"
+        with pytest.raises(SubscriptionLost, match="re-listen"):
+            await anext(aiter(heard))
