@@ -87,8 +87,8 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop to take requests, and end those that run."""
         await super().shutdown(sockets)
-        if self.server_state.tasks:
-            await asyncio.wait(self.server_state.tasks, timeout=ENDING_S)
+        if self.server_state.tasks and not self.force_exit:
+            await asyncio.wait(set(self.server_state.tasks), timeout=ENDING_S)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
