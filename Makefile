@@ -9,7 +9,7 @@ PARALLEL := --numprocesses auto --dist loadscope
 # The quick tests wait for small servers more than they compute: two a core.
 QUICK := --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist loadscope
 
-.PHONY: help setup demo test check lint e2e agents agents-table bench model clean
+.PHONY: help setup demo test check lint map e2e agents agents-table bench model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,16 +34,20 @@ e2e: setup ## only the tests against a real vLLM
 agents: setup ## only the tests with real agents, each in an environment of its own
 	$(BIN)/pytest -m agents
 
-agents-table: setup ## write docs/agents.md anew from what those tests find
-	HONE_WRITE_TABLE=1 $(BIN)/pytest -m agents
+agents-table: setup ## write docs/agents.md anew from what those tests find, rows that take long included
+	HONE_ALL_AGENTS=1 HONE_WRITE_TABLE=1 $(BIN)/pytest -m agents
 
 lint: setup ## format, lint and check types (with CI=true: only look)
 	$(BIN)/ruff format $(if $(CI),--check) .
 	$(BIN)/ruff check $(if $(CI),,--fix) .
 	$(BIN)/mypy
 
+map: setup ## print the rooms and the arrows between them from the imports, and write them into CONTRIBUTING.md
+	@$(BIN)/python -m scripts.rooms
+	@$(BIN)/python -m scripts.rooms --write
+
 bench: setup ## measure what README claims about speed; results go to benchmarks/results/
-	for b in upstream "recorder --save" "proxy --save"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
+	for b in upstream "recorder --save" "proxy --save" "idle --save"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
 
 model: setup ## train the demo's base model again from scratch (about ten minutes; the result is committed)
 	$(BIN)/python -m examples.helpdesk.make_model

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import httpx
 
-from proxy.settings.hone import HoneSettings, load_settings
+from proxy.settings.hone import HoneSettings
+from proxy.settings.loading import load_settings
 
 STOP_TIMEOUT_S = 60.0
 

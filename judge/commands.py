@@ -108,7 +108,7 @@ async def run_score(settings: Settings, group: str, *, save: bool) -> tuple[Grou
     """
     from judge.scoring.bench import check_settings, open_bench
     from judge.scoring.score import score_group
-    from recorder.groups.closing import find_group
+    from recorder.groups.lookup import find_group
     from recorder.reading.transcripts import load_group
     from recorder.store.migrate import open_store
 

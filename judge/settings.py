@@ -107,12 +107,12 @@ class JudgeSettings(BaseModel):
     """How long one call of a reward function may take before its process is killed."""
     function_start_s: float = Field(60.0, gt=0)
     """How long importing the reward functions may take."""
+    function_env: list[str] = []
+    """Variables of the environment that reward functions see beside what any Python program needs (PATH, HOME …)."""
     function_processes: int = Field(1, gt=0)
     """How many processes run reward functions side by side."""
     concurrency: int = Field(8, gt=0)
     """How many groups one worker scores at once."""
-    poll_s: float = Field(0.2, gt=0, le=0.25)
-    """How often the worker looks for groups."""
 
     @field_validator("rewards")
     @classmethod

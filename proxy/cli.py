@@ -1,22 +1,18 @@
 """The `hone` command: which subcommands there are and where they live.
 
-Owns: the table of commands, loading each only when it is called, the options that every command takes, and turning a
-package's errors into one line. Refuses: anything else, and importing more than click: `hone --help` is instant.
+Owns: the table of commands, loading each only when it is called, and turning a package's errors into one line.
+Refuses: anything else, and importing more than click: `hone --help` is instant.
 """
 
 from __future__ import annotations
 
-import copy
 import difflib
 import importlib
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from proxy.settings.hone import HoneSettings, Loaded
+from proxy.commands.context import Context, with_shared_options
 
 # name → (module:attribute, its line in `hone --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -27,11 +23,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "learn": ("trainer.commands:learn", "Run the learner: train on what the judge has scored."),
     "train": ("trainer.commands:train", "Run a campaign: train over a list of scenarios."),
     "score": ("judge.commands:score", "Judge one group and show how."),
-    "status": ("proxy.commands.versions:status", "Show what runs, and which versions are in service."),
+    "status": ("proxy.commands.status:status", "Show what runs, and which versions are in service."),
     "versions": ("proxy.commands.versions:versions", "List the versions of an alias."),
     "promote": ("proxy.commands.versions:promote", "Make a version live."),
     "rollback": ("proxy.commands.versions:rollback", "Take the canary away, or go back to the previous live version."),
-    "config": ("proxy.commands.versions:config", "Show the settings in force and where each came from."),
+    "config": ("proxy.commands.status:config", "Show the settings in force and where each came from."),
     "trajectories": ("recorder.commands.runs:trajectories", "List recorded runs."),
     "groups": ("recorder.commands.runs:groups", "List groups of runs."),
     "show": ("recorder.commands.runs:show", "Show one run, call or group."),
@@ -43,35 +39,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 _ERROR_TREES = frozenset(f"{package}.errors" for package in ("proxy", "recorder", "judge", "trainer"))
 _TRAINERS_MODULES = frozenset({"torch", "transformers", "peft"})
-
-
-class Context:
-    """What every command finds in `ctx.obj`: the options that all commands share, and the settings they lead to."""
-
-    def __init__(self) -> None:
-        self.config: Path | None = None
-        self.json = False
-        self.debug = bool(os.environ.get("HONE_DEBUG"))
-        self.overrides: dict[str, object] = {}
-        self._loaded: Loaded | None = None
-
-    def override(self, key: str, value: object) -> None:
-        """Let a flag decide a setting, by its dotted key (`proxy.port`). None: the flag was not given."""
-        if value is not None:
-            self.overrides[key] = value
-            self._loaded = None
-
-    def loaded(self) -> Loaded:
-        """The settings with the source of each. Read once. Raises `ConfigError`."""
-        from proxy.settings.hone import load_settings
-
-        if self._loaded is None:
-            self._loaded = load_settings(self.config, self.overrides)
-        return self._loaded
-
-    def settings(self) -> HoneSettings:
-        """The settings in force. Raises `ConfigError`."""
-        return self.loaded().settings
 
 
 class LazyGroup(click.Group):
@@ -128,51 +95,6 @@ def _explained(error: Exception) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name in _TRAINERS_MODULES:
         return f"{error.name} is not installed: training needs `pip install 'hone-proxy[cpu]'` (or [cuda], on a GPU)."
     return str(error) if any(cls.__module__ in _ERROR_TREES for cls in type(error).__mro__) else None
-
-
-def with_shared_options(command: click.Command) -> click.Command:
-    """A copy of a command, or of a group of them, with `--config`, `--data`, `--json` and `--debug` where it has none.
-
-    A copy, because the command belongs to its module: it must be the same whether or not it was mounted before.
-    """
-    mounted = copy.copy(command)
-    if isinstance(mounted, click.Group):
-        mounted.commands = {name: with_shared_options(sub) for name, sub in mounted.commands.items()}
-    else:
-        have = {option for parameter in mounted.params for option in parameter.opts}
-        more = [option for option in _shared_options() if not have.intersection(option.opts)]
-        mounted.params = [*mounted.params, *more]
-    return mounted
-
-
-def _shared_options() -> list[click.Option]:
-    def keep(name: str) -> Any:
-        def callback(ctx: click.Context, _parameter: click.Parameter, value: Any) -> None:
-            shared = ctx.ensure_object(Context)
-            if name == "data":
-                shared.override("data", value)
-            elif value:
-                setattr(shared, name, value)
-
-        return callback
-
-    path = click.Path(path_type=Path)
-    return [
-        click.Option(
-            ["--config"], type=path, expose_value=False, callback=keep("config"), help="Settings file [./hone.toml]."
-        ),
-        click.Option(
-            ["--data"],
-            type=path,
-            expose_value=False,
-            callback=keep("data"),
-            help="Data folder [.hone beside the file].",
-        ),
-        click.Option(["--json"], is_flag=True, expose_value=False, callback=keep("json"), help="Print JSON."),
-        click.Option(
-            ["--debug"], is_flag=True, expose_value=False, callback=keep("debug"), help="Show tracebacks [HONE_DEBUG]."
-        ),
-    ]
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -50,6 +50,7 @@ class Metrics(Collector):
         self._recorder = recorder
         self._calls: Counter[tuple[str, str, str]] = Counter()  # dialect, version, state
         self._unrecorded: Counter[str] = Counter()  # why
+        self._late = 0
         self._fallbacks: Counter[tuple[str, str]] = Counter()  # alias, the provider's model
         self._refused: Counter[str] = Counter()  # status
         self._tokens: Counter[str] = Counter()  # kind
@@ -59,6 +60,7 @@ class Metrics(Collector):
         self._tools: Counter[tuple[str, str]] = Counter()  # server, state
         self._tool_seconds: dict[str, _Histogram] = {}  # server
         self._servers: dict[str, bool] = {}  # MCP server → whether it answers
+        self._sessions: dict[str, int] = {}  # MCP server → sessions of callers
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -87,6 +89,10 @@ class Metrics(Collector):
         """Note whether an MCP server answers."""
         self._servers[server] = up
 
+    def mcp_sessions(self, server: str, count: int) -> None:
+        """Note how many sessions callers have at an MCP server."""
+        self._sessions[server] = count
+
     def committed(self, seconds: float) -> None:
         """Count how long an answer waited for its commit."""
         self._commit.observe(seconds)
@@ -94,6 +100,10 @@ class Metrics(Collector):
     def unrecorded(self, why: str) -> None:
         """Count a call that was served and not recorded: attribution, timeout or store."""
         self._unrecorded[why] += 1
+
+    def late(self) -> None:
+        """Count an answer that did not wait for its commit any longer. It may be recorded yet."""
+        self._late += 1
 
     def fell_back(self, alias: str, model: str) -> None:
         """Count a call that a provider's model was asked to answer in the engine's place."""
@@ -154,6 +164,10 @@ class Metrics(Collector):
         for server, answers in self._servers.items():
             up.add_metric([server], float(answers))
         yield up
+        sessions = GaugeMetricFamily("hone_mcp_sessions", "Sessions of callers at an MCP server.", labels=["server"])
+        for server, count in self._sessions.items():
+            sessions.add_metric([server], float(count))
+        yield sessions
 
     def _recorders(self) -> Iterator[Metric]:
         """The recorder's own counts."""
@@ -163,6 +177,15 @@ class Metrics(Collector):
         yield CounterMetricFamily("hone_commits", "Commits.", stats.commits)
         yield CounterMetricFamily("hone_committed_turns", "Turns committed.", stats.committed_turns)
         yield CounterMetricFamily("hone_failed_commits", "Commits that failed.", stats.failed_commits)
+        yield GaugeMetricFamily(
+            "hone_recording",
+            "Whether calls can be recorded now. 0 is an alarm.",
+            float(self._recorder.trouble() is None),
+        )
+        yield CounterMetricFamily("hone_store_alarms", "Times that nothing could be recorded.", stats.alarms)
+        yield CounterMetricFamily(
+            "hone_late_calls", "Answers that were given before their turn was committed.", self._late
+        )
         yield CounterMetricFamily("hone_uncommitted_turns", "Turns whose commit failed.", stats.unrecorded_turns)
 
 

@@ -8,6 +8,7 @@ RecorderError
 ├── Conflict                  a guarded change met another state than it expected
 │   └── LeaseLost             the holder's lease ran out and somebody else took over
 ├── Stale                     something was deleted since a write was prepared
+├── NotOwn                    a run that another key made
 ├── InvalidId                 an id from outside that does not have the allowed form
 └── CorruptRecord             stored bytes that contradict their own lengths or hashes
 """
@@ -51,6 +52,10 @@ class Stale(RecorderError):
     def __init__(self, deletions: Mapping[str, int]) -> None:
         super().__init__("something was deleted from the store meanwhile")
         self.deletions = deletions  # by project, how many it has seen
+
+
+class NotOwn(RecorderError):
+    """A run was named that another key made."""
 
 
 class InvalidId(RecorderError):

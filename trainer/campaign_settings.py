@@ -80,8 +80,6 @@ class CampaignSettings(BaseModel):
     """How long the scores of a step may take; a step goes on without groups that have none by then."""
     live_timeout_s: float = Field(120.0, gt=0)
     """How long a published version may take until it is in service."""
-    poll_s: float = Field(0.05, gt=0, le=5)
-    """How often scores and versions are looked for while a step waits for them."""
     lease_s: float = Field(15.0, gt=1)
     """How long this program's hold on the campaign and its attempts lasts unless renewed. A campaign whose program was
     killed can be gone on with at once on the same machine, elsewhere after this time."""

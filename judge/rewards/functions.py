@@ -21,6 +21,7 @@ from typing import Any
 
 from judge.errors import FunctionsDown
 from judge.settings import JudgeSettings
+from recorder.child_env import environment
 from recorder.litellm_edge import without_secrets
 
 HOST = Path(__file__).with_name("function_host.py")
@@ -73,6 +74,7 @@ class _Child:
         self._settings = settings
         self._functions = functions
         self._process: Process | None = None
+        self._starting: asyncio.Future[Process] | None = None
         self._said: deque[str] = deque(maxlen=LAST_LINES)
         self._listener: asyncio.Task[None] | None = None
         self._calls = 0
@@ -102,10 +104,13 @@ class _Child:
         python = self._settings.python or Path(sys.executable)
         self._said.clear()
         try:
-            self._process = await asyncio.create_subprocess_exec(
+            starting = asyncio.create_subprocess_exec(
                 python, HOST, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=LINE_LIMIT_BYTES,
-                cwd=self._settings.folder, env=_environment(), start_new_session=True,
+                cwd=self._settings.folder, env=environment(self._settings.function_env), start_new_session=True,
             )  # fmt: skip
+            self._starting = asyncio.ensure_future(starting)
+            # Shielded: a start that is cut off would leave a process that nobody knows of; `kill` ends it.
+            self._process = await asyncio.shield(self._starting)
         except OSError as e:
             raise FunctionsDown(
                 "functions_down",
@@ -155,6 +160,10 @@ class _Child:
 
     async def kill(self) -> str:
         """End the process and all it started; say how it ended."""
+        starting, self._starting = self._starting, None
+        if starting is not None and self._process is None:
+            with contextlib.suppress(OSError):  # it did not start
+                self._process = await starting
         process, self._process = self._process, None
         if process is None:
             return "not running"
@@ -181,8 +190,3 @@ async def _line(stream: asyncio.StreamReader) -> bytes:
         return await stream.readline()
     except ValueError:  # longer than the limit: that much was dropped
         return b"(a very long line)\n"
-
-
-def _environment() -> dict[str, str]:
-    """The environment of user code. Hone's settings, which hold keys, are no concern of it."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("HONE_")}

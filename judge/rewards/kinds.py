@@ -17,7 +17,7 @@ from judge.errors import JudgeMisconfigured, PartsMissing
 from judge.llm.prompt import SEEDS, Prompt, Run, build_prompt
 from judge.llm.ruler import Ask, Ruling, rank, recall
 from judge.rewards.functions import FunctionPool
-from judge.scoring.combine import Part
+from judge.rewards.part import Part
 from judge.settings import JudgeSettings, RewardSettings
 from recorder.reading.views import FeedbackView, GroupView, TrajectoryView
 from recorder.work.scores import StoredScore

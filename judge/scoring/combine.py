@@ -8,24 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Literal
 
 from judge.llm import prompt
+from judge.rewards.part import Part
 from judge.settings import JudgeSettings, RewardSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One part of a trajectory's reward; `value` None: it could not be had, and `explanation` says why.
-
-    `extra`: named numbers that a reward function gave beside its score; they are kept, and move nothing.
-    """
-
-    value: float | None
-    explanation: str | None = None
-    extra: Mapping[str, float] = field(default_factory=dict)
 
 
 def combine(

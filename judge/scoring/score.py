@@ -13,9 +13,10 @@ from judge.errors import CannotJudge, JudgeFailed, PartsMissing
 from judge.llm.prompt import Prompt
 from judge.llm.ruler import Ruling
 from judge.rewards.kinds import REWARDS, Bench, Judged
-from judge.scoring.combine import Part, combine, recipe_hash
+from judge.rewards.part import Part
+from judge.scoring.combine import combine, recipe_hash
 from judge.settings import RewardSettings
-from recorder.groups.closing import MEASURED, usable
+from recorder.groups.readiness import MEASURED, usable
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.work.scores import REWARD, NewPart, NewScore
 

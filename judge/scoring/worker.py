@@ -1,6 +1,6 @@
 """The judge worker: takes groups that are ready, scores them side by side, writes what came of it.
 
-Owns: polling, claims and their renewal, backoff, the lease that shows that a judge is present, stopping cleanly.
+Owns: claims and their renewal, backoff, stopping cleanly. It shows in the store that it is there, and sweeps.
 Refuses: how a group is scored (`judge.scoring.score`). A group that cannot be scored is never given a reward: it is
 unscored with the reason and tried again later, or left out with the reason.
 """
@@ -9,24 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from judge.errors import CannotJudge, JudgeFailed
 from judge.rewards.kinds import Bench
 from judge.scoring.score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, only_compares, score_group
-from recorder.errors import Conflict, LeaseLost, StoreError
+from recorder.errors import Conflict, StoreError
 from recorder.reading.transcripts import load_group
 from recorder.settings import RecorderSettings
+from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.upkeep.sweep import sweep
-from recorder.work import claims, leases, scores
+from recorder.store.watch import News
+from recorder.upkeep.sweeper import Sweeper
+from recorder.work import claims, scores
 from recorder.work.claims import GroupClaim
 from recorder.work.holders import holder_name
-from recorder.work.leases import Lease
+from recorder.work.presence import JUDGE, present
 
-PRESENCE = "judge:"  # and the owner: the leases that show which judges run
 RENEWALS_A_LEASE = 3
 HICCUP_S = 1.0  # pause after the store refused something
 _MOST_DOUBLINGS = 20
@@ -48,47 +49,45 @@ class JudgeWorker:
         self._bench = bench
         self._recorder = recorder
         self._running: set[asyncio.Task[None]] = set()
-        self._swept_at = -1e9  # by the loop's clock
+        self._news = News()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Score what becomes ready until `stop` is set; groups in work then are given back."""
         stopping = asyncio.create_task(stop.wait())
+        lease_s = self._recorder.lease_s
         try:
-            async with self._presence():
-                while not stop.is_set():
-                    pause_s = await self._round()
-                    await asyncio.wait({stopping, *self._running}, timeout=pause_s, return_when="FIRST_COMPLETED")
+            async with (
+                present(self._store, self._project_id, JUDGE, self.owner, lease_s),
+                Sweeper(self._store, self._project_id, self._recorder, self.owner).running(),
+            ):
+                with self._store.watch.on(Topic.GROUPS) as self._news:
+                    stopping.add_done_callback(lambda _: self._news.tell())
+                    within_s: float | None = None
+                    while not stop.is_set():
+                        await self._news.wait(within_s)
+                        within_s = await self._round()
         finally:
             stopping.cancel()
             await self._give_all_back()
 
-    async def _round(self) -> float:
-        """Ready what is due and start scoring it, as far as there is room. Returns how long to wait then."""
-        settings = self._bench.settings
+    async def _round(self) -> float | None:
+        """Start scoring what is ready, as far as there is room. Returns when to do so again though nothing changes."""
         try:
-            await self._sweep()
-            while len(self._running) < settings.concurrency:
+            if only_compares(self._bench.settings.in_force()):
+                await self._leave_out_lone()
+            while len(self._running) < self._bench.settings.concurrency:
                 claim = await claims.claim_for_judging(
                     self._store, self._project_id, self.owner, self._recorder.lease_s
                 )
                 if claim is None:
-                    break
+                    return await claims.next_try_in(self._store, self._project_id)
                 task = asyncio.create_task(self._judge(claim))
                 self._running.add(task)
                 task.add_done_callback(self._ended)
         except StoreError as e:
             log.warning("the judge goes on when the store does: %s", e)
             return HICCUP_S
-        return settings.poll_s
-
-    async def _sweep(self) -> None:
-        # A round begins whenever a group is done; the sweep is a write, and once a poll is enough of it.
-        now = asyncio.get_running_loop().time()
-        if now - self._swept_at >= self._bench.settings.poll_s:
-            self._swept_at = now
-            await sweep(self._store, self._project_id, self._recorder)
-            if only_compares(self._bench.settings.in_force()):
-                await self._leave_out_lone()
+        return None  # there is no room: the end of one that runs is news
 
     async def _leave_out_lone(self) -> None:
         # A validation makes hundreds of groups of one: one transaction, where each by itself would take one.
@@ -98,6 +97,7 @@ class JudgeWorker:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
+        self._news.tell()
         if not task.cancelled() and (e := task.exception()):
             log.error("a group could not be written; its claim runs out: %s", e, exc_info=e)
 
@@ -175,42 +175,6 @@ class JudgeWorker:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-
-    # Presence
-
-    @asynccontextmanager
-    async def _presence(self) -> AsyncIterator[None]:
-        """Show in the store that this judge runs."""
-        held: list[Lease] = []
-        keeper = asyncio.create_task(self._show(held))
-        try:
-            yield
-        finally:
-            keeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await keeper
-            with suppress(StoreError):  # then it runs out by itself
-                for lease in held:
-                    await leases.release(self._store, lease)
-
-    async def _show(self, held: list[Lease]) -> None:
-        while True:
-            try:
-                await self._show_once(held)
-            except LeaseLost:
-                held.clear()  # it ran out while the store was away
-                continue
-            except StoreError as e:
-                log.warning("the judge cannot show that it runs: %s", e)
-            await asyncio.sleep(self._recorder.lease_s / RENEWALS_A_LEASE)
-
-    async def _show_once(self, held: list[Lease]) -> None:
-        if held:
-            held[:] = [await leases.renew(self._store, held[0], self._recorder.lease_s)]
-            return
-        name = PRESENCE + self.owner
-        lease = await leases.acquire(self._store, self._project_id, name, self.owner, self._recorder.lease_s)
-        held.extend([lease] if lease else [])
 
 
 def summary(scored: GroupScore) -> str:

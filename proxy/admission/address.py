@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from proxy.errors import BadRequest, Forbidden
-from recorder.content.turns import Address
+from recorder.content.turns import ANYBODY, Address, Whose
 from recorder.errors import InvalidId
 from recorder.ids import check_external
 from recorder.states import Purpose, TurnKind
@@ -103,14 +103,14 @@ def _shown(raw_path: bytes) -> str:
     return repr(raw_path[:160].decode("latin-1"))
 
 
-def stated(path: Named | None, key: Named | None, headers: Mapping[bytes, bytes]) -> Stated:
+def stated(path: Named | None, key: Named | None, headers: Mapping[bytes, bytes], whose: Whose = ANYBODY) -> Stated:
     """Put together what path, key and headers say; the stronger source names the run. Raises BadRequest, Forbidden."""
     if key is not None and path is not None and path != key:
         raise Forbidden(f"this key was minted for the run {key}, not for {path}: use it with its own address")
     by_header = _from_headers(headers) if any(name.startswith(b"x-hone-") for name in headers) else None
     if by_header is None:
         if path is None and key is None:
-            return NOWHERE
+            return NOWHERE if whose == ANYBODY else Stated(Address(whose=whose), None)
         by_header = NOWHERE.address
     named, source = (path, Source.PATH) if path else (key, Source.KEY) if key else (None, Source.HEADER)
     if named is None:
@@ -124,6 +124,7 @@ def stated(path: Named | None, key: Named | None, headers: Mapping[bytes, bytes]
         turn_kind=by_header.turn_kind,
         done=by_header.done,
         tags=by_header.tags,
+        whose=whose,
     )
     return Stated(address, source if address.trajectory or address.group else None)
 

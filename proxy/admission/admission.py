@@ -10,11 +10,12 @@ from __future__ import annotations
 from proxy.admission.address import split_path, stated
 from proxy.admission.auth import Guard
 from proxy.admission.replies import MCP_PATH, error_of, say
+from proxy.errors import BadRequest
 from proxy.http.asgi import App, Receive, Scope, Send
 from recorder.registry.keys import Scope as KeyScope
 
 
-class Gate:
+class Admission:
     """Wraps the routed app."""
 
     def __init__(self, app: App, guard: Guard) -> None:
@@ -39,7 +40,8 @@ class Gate:
     async def _enter(self, scope: Scope) -> None:
         headers = scope["hone.headers"] = dict(scope["headers"])
         raw_path = scope.get("raw_path") or scope["path"].encode()
-        scope["hone.path"] = _unaddressed(raw_path)
+        scope["hone.path"] = unaddressed(raw_path)
+        _refuse_doubled(scope)
         named, rest = split_path(raw_path)
         scope["hone.path"] = rest.decode("latin-1")
         if named is not None:
@@ -47,13 +49,21 @@ class Gate:
         path: str = scope["path"]
         peer = scope["client"][0] if scope.get("client") else None
         caller = await self._guard.admit(scope["method"], path, headers, peer)
-        run = stated(named, caller.run, headers)
+        run = stated(named, caller.run, headers, caller.whose)
         if run.address.purpose in ("val", "eval"):
             caller.require(KeyScope.EVAL, f"the purpose {run.address.purpose.value!r}")
         scope["hone.caller"], scope["hone.stated"] = caller, run
 
 
-def _unaddressed(raw_path: bytes) -> str:
+def _refuse_doubled(scope: Scope) -> None:
+    """Of two, whoever stands before or behind this proxy may believe the other one."""
+    names = [name for name, _ in scope["headers"] if name in (b"host", b"origin")]
+    for name in set(names):
+        if names.count(name) > 1:
+            raise BadRequest(f"the header {name.decode()} comes more than once: send one.")
+
+
+def unaddressed(raw_path: bytes) -> str:
     """The path behind an address that may be malformed: only to choose the format of an error."""
     if raw_path.endswith(b"/mcp"):
         return MCP_PATH

@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 
 from proxy.admission.address import Named, parse_named
 from proxy.errors import Forbidden, Unauthorized, Unavailable, WrongMediaType
-from recorder.capture.memory import Lru
+from recorder.content.turns import ANYBODY, Whose
 from recorder.errors import StoreError
+from recorder.lru import Lru
 from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.store.database import Store
@@ -42,12 +43,13 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/version", Scope.INFER),
     ("/metrics", Scope.READ),
     ("/healthz", None),
-    ("/schema", None),
+    ("/health", None),
+    ("/readyz", None),
 )
 
 
-# Routes that look at each request's scopes themselves: any valid key comes in.
-_BY_KEY = frozenset({"/hone/mcp"})
+# Routes that any valid key may use, or that look at each request's scopes themselves.
+_BY_KEY = frozenset({"/hone/mcp", "/schema", "/schema/openapi.json"})
 
 
 def needed_scope(method: str, path: str) -> Scope | None:
@@ -71,6 +73,7 @@ class Caller:
     key: str | None = None  # the key's id
     run: Named | None = None  # the run that the key was minted for
     guarded: bool = True  # whether the proxy has keys at all
+    whose: Whose = ANYBODY  # whose runs are its own
 
     def may(self, scope: Scope) -> bool:
         """Whether the caller has a scope; admin has all."""
@@ -94,9 +97,10 @@ EVERYTHING = Caller(frozenset({Scope.ADMIN}), guarded=False)
 class Guard:
     """Admits requests. One a process."""
 
-    def __init__(self, store: Store, project_id: str) -> None:
+    def __init__(self, store: Store, project_id: str, *, own_groups: bool = True) -> None:
         self._store = store
         self._project_id = project_id
+        self._own_groups = own_groups
         self._known: Lru[str, tuple[Caller, float]] = Lru(REMEMBERED_KEYS)
         self._guarded = True
         self._guarded_until = float("-inf")
@@ -160,7 +164,9 @@ class Guard:
             self._known.drop(secret)
             raise Unauthorized("this key is unknown, revoked or past its time: `hone keys list` shows the keys.")
         run = parse_named(key.trajectory_id) if key.trajectory_id else None
-        caller = Caller(key.scopes, key=key.id, run=run)
+        at = (run.group or "", str(run.trajectory)) if run is not None else None
+        whose = Whose(key.family, key.may(Scope.ADMIN), self._own_groups, at)
+        caller = Caller(key.scopes, key=key.id, run=run, whose=whose)
         self._known.put(secret, (caller, time.monotonic() + REMEMBER_S))
         return caller
 

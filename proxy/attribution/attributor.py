@@ -16,11 +16,12 @@ The order, strongest first. Each call records its source and how sure it is:
     trace               no more than the trace is known                                       hint
     new                 a conversation without a past                                         new
 
-Ids belong to a project: they correlate, and never authorise. What is ambiguous, or a hint, is recorded and not
-trained. A named session may hold several runs: a call goes to the run of the session that it goes on from, and a
-conversation that goes on from none begins a new run there (`recorder.lineage.sessions` has the exceptions). A session
-that is named is never left: a history that another session sampled does not bring a call there. A name that more runs
-share than anybody's conversation has tells no more than a prompt_cache_key.
+Ids belong to a project: they correlate, and never authorise. Only own runs are found (`Whose`: the runs of the caller's
+key and its family, and those that no key made); who states the address of another key's is refused. What is ambiguous,
+or a hint, is recorded and not trained. A named session may hold several runs: a call goes to the run of the session
+that it goes on from, and a conversation that goes on from none begins a new run there (`recorder.lineage.sessions` has
+the exceptions). A session that is named is never left: a history that another session sampled does not bring a call
+there. A name that more runs share than anybody's conversation has tells no more than a prompt_cache_key.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ from dataclasses import dataclass, replace
 
 from proxy.admission.address import Stated
 from proxy.attribution.hints import NO_HINTS, Hint, Hints, Kind
-from proxy.errors import NoReplica
+from proxy.errors import Forbidden, NoReplica
 from proxy.versions.in_service import InService, Route, Target
-from recorder.capture.recorder import NOTHING_FOUND, Found, Recorder
-from recorder.content.turns import Attribution, Parent, Request, TrajectoryRef
+from recorder.capture.finder import NOTHING_FOUND, Found
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Attribution, Parent, Request, TrajectoryRef, Whose
+from recorder.errors import NotOwn
 from recorder.states import Confidence, TurnKind
 
 Answered = tuple[Parent, TrajectoryRef]  # a sampled choice, and the run in which calls go on from it
@@ -59,14 +62,16 @@ class Attributor:
     async def place(self, target: Target | None, stated: Stated, request: Request, hints: Hints = NO_HINTS) -> Placed:
         """Find or open the run, and route the call to an engine; without a target to none. Raises StoreError.
 
-        NoReplica is raised for an alias that has no version at all.
+        NoReplica is raised for an alias that has no version at all, Forbidden for the address of another key's run.
         """
         attribution = await self._attribute(target, stated, request, hints)
         if hints.sub_agent:
             attribution = replace(attribution, turn_kind=TurnKind.SUB)
         ref = attribution.trajectory
-        if traces := [str(hint) for hint in hints.of(Kind.TRACE)]:
-            self._recorder.note_traces(self._project_id, traces, ref.id)
+        whose = stated.address.whose
+        traces = [str(hint) for hint in (*hints.of(Kind.SPAN), *hints.of(Kind.TRACE))]
+        if traces and whose.owns(ref.made_by):
+            self._recorder.find.note_traces(self._project_id, traces, ref.id, whose)
         if target is None:
             return Placed(attribution, None)
         try:
@@ -80,12 +85,12 @@ class Attributor:
 
     async def _attribute(self, target: Target | None, stated: Stated, request: Request, hints: Hints) -> Attribution:
         address = stated.address
-        answered = await self._answered(request)
+        answered = await self._answered(request, address.whose)
         if address.trajectory is not None and stated.source is not None:
             ref = await self._at(target, stated, request)
             if answered is not None and answered[1].id == ref.id:
                 return Attribution(stated.source, Confidence.STATED, ref, answered[0])
-            parent = await self._recorder.parent_in(ref, request.messages)
+            parent = await self._recorder.find.parent_in(ref, request.messages)
             return Attribution(stated.source, Confidence.STATED, ref, parent)
         found, session = await self._find(stated, request, hints, answered)
         if found.trajectory is not None:
@@ -98,11 +103,11 @@ class Attributor:
         source, confidence = (found.source, found.confidence) if found.source != "none" else ("new", Confidence.NEW)
         return Attribution(source, confidence, ref)
 
-    async def _answered(self, request: Request) -> Answered | None:
+    async def _answered(self, request: Request, whose: Whose) -> Answered | None:
         """The answer of ours that a request says it goes on from, and its run."""
         if request.previous_response_id is None:
             return None
-        return await self._recorder.answered(self._project_id, request.previous_response_id)
+        return await self._recorder.find.answered(self._project_id, request.previous_response_id, whose)
 
     async def _find(
         self, stated: Stated, request: Request, hints: Hints, answered: Answered | None
@@ -112,7 +117,8 @@ class Attributor:
             return await self._find_hinted(stated, request, hints, answered)
         if answered is not None:
             return _going_on(answered), None
-        return await self._recorder.find_parent(self._project_id, None, request.messages, request), None
+        whose = stated.address.whose
+        return await self._recorder.find.run(self._project_id, request.messages, request, whose), None
 
     async def _find_hinted(
         self, stated: Stated, request: Request, hints: Hints, answered: Answered | None
@@ -126,7 +132,8 @@ class Attributor:
                 return within, str(named)
         if answered is not None:
             return _going_on(answered), None
-        found = await self._recorder.find_issued(self._project_id, request.messages)
+        whose = stated.address.whose
+        found = await self._recorder.find.issued(self._project_id, request.messages, whose)
         if found is not NOTHING_FOUND:
             return found, None
         of_body = hints.session(of_header=False)
@@ -134,22 +141,29 @@ class Attributor:
             within = await self._in_session(of_body, stated, request, hints)
             if within is not None:
                 return within, str(of_body)
-        return await self._find_loosely(request, hints, [h for h in (named, of_body) if h is not None])
+        return await self._find_loosely(request, hints, whose, [h for h in (named, of_body) if h is not None])
 
-    async def _find_loosely(self, request: Request, hints: Hints, shared: list[Hint]) -> tuple[Found, str | None]:
+    async def _find_loosely(
+        self, request: Request, hints: Hints, whose: Whose, shared: list[Hint]
+    ) -> tuple[Found, str | None]:
         """By what is no proof of a run alone: a retry, the history, names that many runs may share, a trace."""
         names = {str(hint): hint.source for hint in (*shared, *hints.of(Kind.LOOSE))}
         traces = [str(hint) for hint in hints.of(Kind.TRACE)]
-        found = self._recorder.find_retried(self._project_id, request)
+        found = self._recorder.find.retried(self._project_id, request, whose)
         if found is NOTHING_FOUND:
-            found = await self._recorder.find_lineage(self._project_id, request.messages, names, traces)
+            found = await self._recorder.find.lineage(self._project_id, request.messages, names, traces, whose)
         if found is NOTHING_FOUND:
-            found = await self._recorder.find_traced(self._project_id, traces, request.messages)
+            found = await self._recorder.find.traced(self._project_id, traces, request.messages, whose)
         return found, next(iter(names), None)
 
     async def _in_session(self, named: Hint, stated: Stated, request: Request, hints: Hints) -> Found | None:
-        found = await self._recorder.find_in_session(
-            self._project_id, str(named), stated.address.group, request, sub_agent=hints.sub_agent
+        found = await self._recorder.find.in_session(
+            self._project_id,
+            str(named),
+            stated.address.group,
+            request,
+            sub_agent=hints.sub_agent,
+            whose=stated.address.whose,
         )
         return replace(found, source=named.source) if found is not None and found.source == "session" else found
 
@@ -158,9 +172,12 @@ class Attributor:
     ) -> TrajectoryRef:
         address = stated.address
         offered = self._offer(target, address.group or address.trajectory or "")
-        return await self._recorder.trajectory_at(
-            self._project_id, _alias_id(target), address, request, offered, session
-        )
+        try:
+            return await self._recorder.trajectory_at(
+                self._project_id, _alias_id(target), address, request, offered, session
+            )
+        except NotOwn as e:
+            raise Forbidden(str(e)) from e
 
     def _offer(self, target: Target | None, key: str) -> str | None:
         if target is None:

@@ -4,13 +4,15 @@ Owns: which headers and fields count, what kind of evidence each is, and values 
 headers and body in, hints out, the strongest first. Refuses: looking anything up, and deciding
 (`proxy.attribution.attributor`).
 
-Three kinds, told apart by what people use them for:
+Four kinds, told apart by what people use them for:
 
 - `SESSION`: a name made for one conversation or session (`X-Session-Id`, `metadata.thread_id` …). Calls of two
   sessions are never one run. One session may hold several runs, one after the other.
 - `LOOSE`: a name that is often shared by many runs (`prompt_cache_key` of a whole application), or another one each
   request (`x-litellm-trace-id`). It only tells apart runs whose conversations are equal.
 - `TRACE`: W3C trace context. A trace is often one request, or a whole batch: what is placed by it alone is not trained.
+- `SPAN`: one request of a trace. It says nothing of a model call that the trace does not say; a tool call that brings a
+  model call's own span was made for that very run.
 
 A value may be anything. It never becomes a file name or an external id: sessions have a place of their own in the
 store, under the name of what carried them, so that `X-Session-Id: x`, `metadata.thread_id: "x"` and the path `/t/x` are
@@ -19,6 +21,7 @@ three different things. Long values and those that no terminal should see are ke
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -39,6 +42,12 @@ _SESSION_HEADERS: Final = (
 )
 _CODEX_HEADERS: Final = (b"session-id", b"session_id")  # too common a name to be believed of others
 _CODEX_THREADS: Final = (b"thread-id", b"thread_id")
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?"
+)
+# A product's name; behind a slash what is no number is part of it, as OpenAI's SDKs write it. Only what RFC 9110 allows
+# in a token, so that it may be printed.
+_PRODUCT: Final = re.compile(rb"\s{0,8}[A-Za-z0-9!#$%&'*+.^_`|~-]{1,48}(?:/[A-Za-z][A-Za-z0-9_-]{0,15}(?![^\s]))?")
 _METADATA: Final = ("session_id", "thread_id", "conversation_id")
 
 
@@ -48,6 +57,7 @@ class Kind(StrEnum):
     SESSION = "session"
     LOOSE = "loose"
     TRACE = "trace"
+    SPAN = "span"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +65,7 @@ class Hint:
     """One name that a call carries. `source` is what is recorded as the source of an attribution."""
 
     kind: Kind
-    source: str  # session_header, metadata, prompt_cache_key, trace
+    source: str  # session_header, metadata, prompt_cache_key, trace, traceparent
     name: str  # of the header or field
     value: str  # at most MAX_SHOWN_CHARS, without control characters
     of_header: bool = False
@@ -91,6 +101,12 @@ def read_hints(headers: Mapping[bytes, bytes], dialect: str, rest: Mapping[str, 
     return Hints(found, sub_agent=_is_sub_agent(headers))
 
 
+def client_of(headers: Mapping[bytes, bytes]) -> str | None:
+    """The product that the User-Agent names first, without its version: `codex_cli_rs`, `OpenAI/Python`."""
+    match = _PRODUCT.match(headers.get(b"user-agent", b""))
+    return match[0].strip().decode() if match is not None else None
+
+
 def _of_headers(headers: Mapping[bytes, bytes]) -> Iterator[Hint]:
     names = [name for name in _SESSION_HEADERS if name in headers]
     if _is_codex(headers):
@@ -119,9 +135,22 @@ def _of_traces(headers: Mapping[bytes, bytes]) -> Iterator[Hint]:
             if name.strip() == "session.id":
                 yield from _hint(Kind.TRACE, "trace", "baggage.session.id", value.partition(";")[0], of_header=True)
     if (trace := headers.get(b"traceparent")) is not None:
-        parts = _text(trace).strip().split("-")
-        if len(parts) >= 4 and len(parts[1]) == 32 and parts[1].strip("0"):
-            yield from _hint(Kind.TRACE, "trace", "traceparent", parts[1], of_header=True)
+        yield from read_traceparent(_text(trace))
+
+
+def read_traceparent(value: object) -> tuple[Hint, ...]:
+    """What a `traceparent` says, of a model call or of a tool call: its span, then its trace. Nothing where it is none.
+
+    As W3C's Trace Context has it, and in capitals too: ids of zeros are none, later versions may say more at the end.
+    """
+    match = _TRACEPARENT.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+    if match is None:
+        return ()
+    trace, span = match.groups()
+    return (
+        Hint(Kind.SPAN, "traceparent", "traceparent", f"{trace}-{span}", of_header=True),
+        Hint(Kind.TRACE, "trace", "traceparent", trace, of_header=True),
+    )
 
 
 def _hint(kind: Kind, source: str, name: str, value: object, *, of_header: bool = False) -> Iterator[Hint]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from proxy.cli import Context
+from proxy.commands.context import Context
 
 if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def _log_to_terminal() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    for noisy in ("httpx", "alembic", "aiosqlite"):
+    # At INFO the HTTP clients and the MCP SDK print whole URLs, with the tokens that some servers want in them.
+    for noisy in ("httpx", "httpx2", "mcp", "alembic", "aiosqlite"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
@@ -101,7 +102,8 @@ def _print_engine(settings: HoneSettings) -> None:
 
 
 async def _run_engine(settings: HoneSettings) -> None:
-    from proxy.engine.command import engine_command, engine_key, engine_program, require_free
+    from proxy.engine.command import engine_command, engine_key, require_free
+    from proxy.programs.engine import engine_program
     from proxy.programs.supervise import Supervisor
 
     command = engine_command(

@@ -1,4 +1,8 @@
-"""Wire formats, by the route that clients call. A new one is one file and one line here."""
+"""Wire formats, by the route that clients call: the registry. A new one is one file and one line here.
+
+Refuses: what a call is (`proxy.serving`), whose it is, what is recorded of it. Others import `DIALECTS`, `format_of`,
+the seam in `base`, and a format by its own name where they serve that one alone.
+"""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ class Rules:
     defaults: Literal["neutral", "engine"] = "neutral"
     media_hosts: frozenset[str] = frozenset()
     strict_tools: Literal["engine", "plain"] = "engine"
+    forced_tools: Literal["engine", "plain"] = "engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,17 @@ class Reading(Protocol):
     """One call's request as it was read."""
 
     request: Request
+    replaced: Mapping[str, float]  # sampling values that the engine is given in place of the client's
+
+    @property
+    def plainly(self) -> tuple[str, ...]:
+        """What the client would have the engine hold the model to, and the engine is not told."""
+
+    def override(self, values: Mapping[str, float]) -> None:
+        """Let the engine sample with these values in place of the client's, which stay in the request's fields."""
+
+    def as_asked(self) -> None:
+        """Offer nothing plainly and replace nothing: whoever answers now is not learned from."""
 
     @property
     def chat(self) -> Mapping[str, Any] | None:

@@ -1,7 +1,7 @@
 """A request in the fields of chat completions: checked, and made ready for the engine.
 
-Owns: what every dialect shares whose engine is asked for chat completions. Refuses: other formats' fields (their
-dialects turn them into these first), and answers.
+Owns: what every dialect shares whose engine is asked for chat completions, from checked fields to the engine's body.
+Refuses: other formats' fields (their dialects turn them into these first), and answers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from proxy.dialects import engine_fields
+from proxy.dialects import engine_fields, forcing
+from proxy.dialects.asked import Asked
 from proxy.dialects.base import Rules
 from proxy.errors import BadRequest
 from recorder.content.turns import Request
@@ -18,6 +19,22 @@ from recorder.content.turns import Request
 Body = dict[str, Any]
 
 BLOBS = frozenset({"messages", "tools", "response_format"})  # recorded apart from the rest of the body
+
+
+class AskedAsChat(Asked):
+    """A request as it was read, for which the engine is asked in chat's fields. What it answers is each dialect's."""
+
+    __slots__ = ()
+
+    @property
+    def chat(self) -> Body:
+        """The request in the fields of chat completions."""
+        return self._asked
+
+    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
+        """The body for the engine."""
+        fields = {**self._asked, **self.replaced}
+        return engine_fields.dump(for_engine(fields, engine_model, self._rules, prompt_ids))
 
 
 def request_of(
@@ -35,7 +52,7 @@ def request_of(
         response_format=fields.get("response_format"),
         rest=rest,
         body_hash=blake2b(body, digest_size=16).digest(),
-        sampling=engine_fields.sampling(fields, rules, forced(fields, rules)),
+        sampling=engine_fields.sampling(fields, rules, forcing.forced(fields, rules)),
         retry_count=int(retries[:4]) if retries.isdigit() else 0,
     )
 
@@ -46,17 +63,14 @@ def for_engine(fields: Body, engine_model: str, rules: Rules, prompt_ids: Sequen
     `prompt_ids` are the prompt in place of what the template makes of the messages; tools and answers are parsed the
     same.
     """
-    body = dict(fields)
+    body = {**fields, **forcing.plain(fields, rules)}
     engine_fields.add_neutral(body, rules)
     body["model"] = engine_model
     body["return_token_ids"] = True
     body["top_logprobs"] = body.get("top_logprobs") or 0
     body["logprobs"] = True
     body["include_reasoning"] = True  # without it the engine hides ids and logprobs; the answer hides it instead
-    if body.get("stream"):
-        body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
-    if rules.strict_tools == "plain" and body.get("tools"):
-        body["tools"] = [_unforced(tool) for tool in body["tools"]]
+    engine_fields.ask_usage(body)
     if prompt_ids is not None:
         body["kv_transfer_params"] = {"prompt_token_ids": prompt_ids}
     return body
@@ -64,11 +78,7 @@ def for_engine(fields: Body, engine_model: str, rules: Rules, prompt_ids: Sequen
 
 def check(fields: Body, rules: Rules) -> None:
     """Raise BadRequest, naming the field, for a request that must not reach the engine. May raise RecursionError."""
-    if not isinstance(fields.get("model"), str):
-        raise BadRequest("the field 'model' is missing or no string: `GET /v1/models` lists the names.", param="model")
-    engine_fields.refuse(fields)
-    engine_fields.check_types(fields)
-    engine_fields.check_bounds(fields)
+    engine_fields.check(fields)
     if fields.get("top_logprobs") and not fields.get("logprobs"):
         raise BadRequest("the field 'top_logprobs' needs 'logprobs': true.", param="top_logprobs")
     messages = fields.get("messages")
@@ -95,28 +105,3 @@ def _are_tool_calls(calls: object) -> bool:
     return isinstance(calls, list) and all(
         isinstance(call, dict) and isinstance(call.get("function", {}), dict) for call in calls
     )
-
-
-def forced(fields: Body, rules: Rules) -> tuple[str, ...]:
-    """What of tools and formats lets the engine's grammar pick tokens, where plain sampling would not."""
-    bends = []
-    choice = fields.get("tool_choice")
-    if isinstance(choice, dict) or choice == "required":
-        bends.append("tool_choice")
-    elif choice != "none" and rules.strict_tools == "engine" and any(map(_is_strict, fields.get("tools") or ())):
-        bends.append("strict_tools")
-    form = fields.get("response_format")
-    if form and form.get("type") != "text":
-        bends.append("response_format")
-    return tuple(bends)
-
-
-def _is_strict(tool: Body) -> bool:
-    function = tool.get("function")
-    return isinstance(function, dict) and function.get("strict") is True
-
-
-def _unforced(tool: Body) -> Body:
-    if not _is_strict(tool):
-        return tool
-    return {**tool, "function": {k: v for k, v in tool["function"].items() if k != "strict"}}

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Final
 import orjson
 
 from proxy.dialects import chat_fields, engine_fields
+from proxy.dialects.asked import Asked
 from proxy.dialects.base import Rules
 from proxy.dialects.openai_errors import OpenAIErrors
-from proxy.dialects.record import MALFORMED, ChatRecord, parse
+from proxy.dialects.stripped import StrippedAnswer
 from proxy.errors import BadRequest
-from proxy.http import sse
 from recorder.content.turns import Message, Request
 
 Body = dict[str, Any]
@@ -62,11 +62,7 @@ def prompts_of(prompt: object) -> list[Any] | None:
 
 
 def _check(fields: Body) -> None:
-    if not isinstance(fields.get("model"), str):
-        raise BadRequest("the field 'model' is missing or no string: `GET /v1/models` lists the names.", param="model")
-    engine_fields.refuse(fields)
-    engine_fields.check_types({name: value for name, value in fields.items() if name != "logprobs"})
-    engine_fields.check_bounds(fields)
+    engine_fields.check(fields, own_types=("logprobs",))
     logprobs = fields.get("logprobs")
     most = engine_fields.MAX_TOP_LOGPROBS
     if logprobs is not None and not (_is_id(logprobs) and logprobs <= most):
@@ -95,16 +91,14 @@ def _is_id(token: object) -> bool:
     return isinstance(token, int) and not isinstance(token, bool) and 0 <= token < 2**31
 
 
-class CompletionsReading:
+class CompletionsReading(Asked):
     """One request as it was read."""
 
-    __slots__ = ("_fields", "_rules", "prompt", "request")
+    __slots__ = ("prompt",)
 
     def __init__(self, request: Request, fields: Body, prompt: Prompt, rules: Rules) -> None:
-        self.request = request
+        super().__init__(request, fields, rules)
         self.prompt = prompt
-        self._fields = fields
-        self._rules = rules
 
     @property
     def chat(self) -> None:
@@ -113,101 +107,37 @@ class CompletionsReading:
 
     def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
         """The body for the engine; `prompt_ids` are never given, since the caller gave its prompt."""
-        body = dict(self._fields)
+        body = {**self._asked, **self.replaced}
         engine_fields.add_neutral(body, self._rules)
         body |= {"model": engine_model, "return_token_ids": True, "logprobs": body.get("logprobs") or 0}
-        if body.get("stream"):
-            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+        engine_fields.ask_usage(body)
         return engine_fields.dump(body)
 
     def answer(self) -> CompletionsAnswer:
         """An empty answer."""
-        return CompletionsAnswer(self._fields, self.request)
+        return CompletionsAnswer(self._asked, self.request)
 
 
-class CompletionsAnswer(ChatRecord):
+class CompletionsAnswer(StrippedAnswer):
     """One call's answer as it comes: what the client gets of it, and what is recorded."""
 
-    __slots__ = ("_every_usage", "_kept_back", "_model", "_want_ids", "_want_logprobs", "_want_usage")
+    __slots__ = ("_every_usage", "_want_logprobs")
 
     def __init__(self, fields: Body, request: Request) -> None:
-        super().__init__(request.sampling.n)
+        super().__init__(fields, request)
         options = fields.get("stream_options") or {}
-        self._model = request.model
-        self._want_ids = bool(fields.get("return_token_ids"))
         self._want_logprobs = fields.get("logprobs") is not None
-        self._want_usage = bool(options.get("include_usage"))
         self._every_usage = self._want_usage and bool(options.get("continuous_usage_stats"))
-        self._kept_back: list[Body] = []
 
-    # --- without streaming
-
-    def body(self, data: bytes) -> bytes:
-        """A whole answer: what the client gets. Raises EngineBroke."""
-        answer = parse(data)
-        try:
-            self._head(answer)
-            self.note_usage(answer.get("usage"))
-            for given in answer["choices"]:
-                self._choice(given)
-        except MALFORMED as e:
-            raise self.unreadable(data, e) from e
-        self.require_finished()
-        return orjson.dumps(answer)
-
-    # --- streaming
-
-    def event(self, data: bytes) -> bytes:
-        """One event: the bytes that the client gets for it now, perhaps none. Raises EngineBroke."""
-        if data == sse.DONE:
-            self.over = True
-            return b""
-        chunk = parse(data)
-        try:
-            kept = self._keeps(chunk)
-        except MALFORMED as e:
-            raise self.unreadable(data, e) from e
-        if kept and self.finished:
-            self._kept_back.append(chunk)
-        return sse.event(orjson.dumps(chunk)) if kept and not self.finished else b""
-
-    def tail(self) -> bytes:
-        """The event with the last finish and what followed it."""
-        events = [sse.event(orjson.dumps(chunk)) for chunk in self._kept_back]
-        if self.finished or self.over:
-            events.append(sse.event(sse.DONE))
-        return b"".join(events)
-
-    def _keeps(self, chunk: Body) -> bool:
-        """Take from a chunk what is recorded and what the client did not ask for; whether anything is left for it."""
-        self._head(chunk)
-        if not chunk.get("choices"):
-            if "error" in chunk:
-                self.note_error(chunk["error"])
-                return False
-            self.note_usage(chunk.get("usage"))
-            self._stamp(chunk.get("system_fingerprint"))
-            return self._want_usage
+    def _keeps_choices(self, chunk: Body, choices: list[Body]) -> bool:
         if not self._every_usage:
             chunk.pop("usage", None)
-        for given in chunk["choices"]:
-            self._choice(given)
+        for given in choices:
+            self._whole_choice(given)
         return True  # also one that shows nothing: the engine sends as many whether or not ids are asked for
 
-    def _stamp(self, fingerprint: str | None) -> None:
-        """Without a usage event the engine's mark rides on the last event of a choice: here on that of the last one."""
-        if fingerprint and not self._want_usage and self._kept_back:
-            self._kept_back[-1]["system_fingerprint"] = fingerprint
-
-    # --- both
-
-    def _head(self, answer: Body) -> None:
-        self.note_head(answer)
-        if "model" in answer:
-            answer["model"] = self._model
-
-    def _choice(self, given: Body) -> None:
-        """Record one choice's part of the answer, and strip it for the client."""
+    def _whole_choice(self, given: Body) -> None:
+        """Record one choice, or what an event has of it, and strip it for the client."""
         self.note_prompt(given.get("prompt_token_ids"))
         self.take(given, {"content": given["text"]})
         if not self._want_ids:

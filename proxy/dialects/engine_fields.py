@@ -6,7 +6,7 @@ fields. Refuses: messages and answers (the dialects), and anything about other e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -120,6 +120,18 @@ def too_deep() -> BadRequest:
     return BadRequest("the body is nested too deeply: at most some 200 lists and objects inside each other are read.")
 
 
+def check(body: Body, own_types: Collection[str] = ()) -> None:
+    """Raise BadRequest, naming the field, for what no generating request may say.
+
+    `own_types` are fields that have another type in this format than in chat's: it looks at them itself.
+    """
+    if not isinstance(body.get("model"), str):
+        raise BadRequest("the field 'model' is missing or no string: `GET /v1/models` lists the names.", param="model")
+    refuse(body)
+    check_types({name: value for name, value in body.items() if name not in own_types} if own_types else body)
+    check_bounds(body)
+
+
 def refuse(body: Body) -> None:
     """Raise BadRequest, naming the field, for what must not reach the engine, also one level down."""
     for name, value in body.items():
@@ -177,6 +189,12 @@ def add_neutral(body: Body, rules: Rules) -> None:
         for name, value in NEUTRAL.items():
             if body.get(name) is None:
                 body[name] = value
+
+
+def ask_usage(body: Body) -> None:
+    """Let a stream end with its usage, whether or not the client wants that."""
+    if body.get("stream"):
+        body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
 
 
 def sampling(body: Body, rules: Rules, forced: tuple[str, ...] = ()) -> Sampling:

@@ -22,9 +22,7 @@ import httpx
 
 from proxy.engine.replica import tls_for
 from proxy.errors import ConfigError, PortInUse
-from proxy.programs.supervise import Program
-from proxy.settings.hone import base_name
-from proxy.settings.sections import EngineSettings
+from proxy.settings.sections import EngineSettings, base_name
 
 KEY_FILE = "engine.key"
 CPU_KV_CACHE_BYTES = 128 * 1024 * 1024
@@ -241,22 +239,6 @@ def require_free(host: str, port: int, setting: str) -> None:
             raise PortInUse(
                 f"cannot listen on {host}:{port}: {e.strerror}. End the program that uses the port, or set {setting}."
             ) from e
-
-
-def engine_program(engine: EngineSettings, command: EngineCommand, log: Path) -> Program:
-    """The engine as a program to supervise."""
-    return Program(
-        name="engine",
-        argv=command.argv,
-        env=command.env,
-        unset=command.unset,
-        log=log,
-        ready=health_check(command.url),
-        check_every_s=engine.health_interval_s,
-        start_timeout_s=engine.start_timeout_s,
-        unresponsive_s=engine.health_timeout_s,
-        grace_s=engine.stop_timeout_s,
-    )
 
 
 def health_check(url: str, path: str = "/health") -> Callable[[], Awaitable[bool]]:

@@ -2,7 +2,7 @@
 
 Owns: sending a request to a provider and giving it up, its answer as a chat completion or its events, what went wrong
 in the caller's words, and what is recorded of it beside the answer. Refuses: wire formats, attribution, and when an
-engine's place is taken (`proxy.serving.calls`).
+engine's place is taken (`proxy.serving.asking`).
 
 Such an answer has no token ids: it is judged and exported, and never trained on. No key of ours stands in any message.
 """

@@ -122,12 +122,25 @@ class Replica:
     async def fingerprint(self) -> str:
         """What can be known of a base served elsewhere: its path, its length, the engine's version.
 
-        It begins with `engine-`, because it does not prove the weights: only a local base's fingerprint does.
+        It begins with `engine-`, because it does not prove the weights: only a local base's fingerprint does. Behind a
+        router that knows no `/version` it begins with `engine-unversioned-`: an engine's update is not seen in it.
         """
-        served = await self.served()
-        version = (await self._json("GET", "/version")).get("version")
+        served, version = await self.served(), await self._version()
         facts = {"roots": sorted(set(served.bases.values())), "len": served.max_model_len, "version": version}
-        return "engine-" + hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        kind = "engine-" if version is not None else "engine-unversioned-"
+        return kind + hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    async def _version(self) -> str | None:
+        """The engine's version; None behind a router that passes only `/v1`. An engine in trouble is no such router."""
+        answer = await self._http_answer("GET", "/version")
+        if answer.is_server_error and answer.status_code != httpx.codes.NOT_IMPLEMENTED:
+            raise EngineError(f"the engine {self.url} answered /version with {answer.status_code}: {_said(answer)}")
+        try:
+            body = answer.json() if answer.is_success else None
+        except ValueError:
+            return None
+        version = body.get("version") if isinstance(body, dict) else None
+        return str(version) if version else None
 
     async def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         answer = await self._send(method, path, **arguments)
@@ -142,13 +155,16 @@ class Replica:
         return body
 
     async def _send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        try:
-            answer = await self._http.request(method, path, **arguments)
-        except httpx.HTTPError as e:
-            raise EngineUnreachable(f"the engine {self.url} does not answer: {e or type(e).__name__}") from e
+        answer = await self._http_answer(method, path, **arguments)
         if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             raise EngineError(f"the engine {self.url} refuses our key: set engine.api_key (HONE_ENGINE__API_KEY).")
         return answer
+
+    async def _http_answer(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        try:
+            return await self._http.request(method, path, **arguments)
+        except httpx.HTTPError as e:
+            raise EngineUnreachable(f"the engine {self.url} does not answer: {e or type(e).__name__}") from e
 
 
 def tls_for(url: str) -> ssl.SSLContext:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from proxy.errors import BadRequest, ClientGone, TooLarge
+from proxy.http.stopping import Stop, Stopping
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -75,43 +76,47 @@ async def begin_stream(send: Send, headers: Iterable[tuple[bytes, bytes]] = ()) 
 
 
 class Connected:
-    """`async with Connected(receive):` cancels the block when the client hangs up, and raises ClientGone after it.
+    """`async with Connected(receive, stop):` cancels the block when the client hangs up; ClientGone is raised after it.
 
-    The cancellation is taken back, so that what follows the block (recording what was sampled) runs undisturbed.
+    So it does with Stopping when this process has no more time. The cancellation is taken back, so that what follows
+    the block (recording what was sampled) runs undisturbed.
     """
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, stop: Stop) -> None:
         self._receive = receive
-        self._gone = False
+        self._stop = stop
+        self._why: ClientGone | Stopping | None = None
 
     async def __aenter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
         self._watch = asyncio.ensure_future(self._until_gone())
+        self._stop.wait_with(self._cut)
 
     async def _until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._gone = True
-        self._task.cancel()
+        self._end(ClientGone("the client hung up before its answer was whole"))
+
+    def _cut(self) -> None:
+        self._end(Stopping("this proxy is stopping, and the call was cut before its answer was whole: ask again."))
+
+    def _end(self, why: ClientGone | Stopping) -> None:
+        if self._why is None:
+            self._why = why
+            self._task.cancel()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._watch.cancel()
-        if not self._gone:
+        self._stop.forget(self._cut)
+        if self._why is None:
             return
         # Ours, unless somebody else asked for it too (the server stops): then it stays cancelled.
         if self._task.uncancel() == 0 and (kind is None or issubclass(kind, asyncio.CancelledError)):
-            raise ClientGone("the client hung up before its answer was whole") from None
-
-
-def take_back_cancellation() -> None:
-    """Let the running task go on, which was cancelled: a server that stops cancels requests, and these end in words."""
-    task = asyncio.current_task()
-    assert task is not None
-    task.uncancel()
+            raise self._why from None
 
 
 async def discard(receive: Receive) -> None:

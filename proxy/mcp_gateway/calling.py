@@ -10,19 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST
 
 from proxy.admission.address import Stated
-from proxy.attribution.traces import Traces
+from proxy.attribution.hints import Kind, read_traceparent
+from proxy.mcp_gateway.callers import Run
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import Context
 from proxy.metrics import Metrics
 from recorder.capture.recorder import Recorder
 from recorder.capture.tool_calls import Joined, ToolCall
+from recorder.content.turns import ANYBODY
+from recorder.errors import NotOwn, RecorderError
 from recorder.ids import new_id
 from recorder.states import Confidence, ToolOutcome
 
@@ -52,12 +56,9 @@ class Called:
 class Calling:
     """Calls tools and records it. One a gateway."""
 
-    def __init__(
-        self, project_id: str, recorder: Recorder, traces: Traces, metrics: Metrics, commit_timeout_s: float
-    ) -> None:
+    def __init__(self, project_id: str, recorder: Recorder, metrics: Metrics, commit_timeout_s: float) -> None:
         self._project_id = project_id
         self._recorder = recorder
-        self._traces = traces
         self._metrics = metrics
         self._commit_timeout_s = commit_timeout_s
         self._late: set[asyncio.Task[None]] = set()  # commits that nobody waits for
@@ -68,7 +69,8 @@ class Calling:
     ) -> dict[str, Any]:
         """Have a tool called, recorded, and its result given back. Raises MCPError with the server's own refusal.
 
-        A server that is away is told as a failed tool: a model can read that, and its agent goes on.
+        A server that is away is told as a failed tool: a model can read that, and its agent goes on. Whoever names the
+        run of another key is refused, and no tool is called.
         """
         called.joined = await self._join(ctx, called)
         try:
@@ -90,6 +92,16 @@ class Calling:
         await self._end(called)
         return result
 
+    async def ended(self, runs: Collection[Run]) -> Collection[Run]:
+        """Those of these runs that have ended; none, where the store cannot tell now."""
+        addresses = [(run.group, run.trajectory) for run in runs]
+        try:
+            async with asyncio.timeout(self._commit_timeout_s):
+                return [Run(*address) for address in await self._recorder.tools.ended(self._project_id, addresses)]
+        except (RecorderError, TimeoutError) as e:
+            log.warning("which runs have ended cannot be told now: %s", e or type(e).__name__)
+            return ()
+
     async def close(self) -> None:
         """Wait for what is still being written."""
         await asyncio.gather(*self._late, return_exceptions=True)
@@ -98,6 +110,8 @@ class Calling:
         try:
             async with asyncio.timeout(self._commit_timeout_s):
                 return await self._joined(ctx, called)
+        except NotOwn as e:
+            raise MCPError(INVALID_REQUEST, str(e)) from e
         except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
             self._alarm(called, "attribution", e)
             return UNJOINED
@@ -105,23 +119,25 @@ class Calling:
     async def _joined(self, ctx: Context, called: Called) -> Joined:
         tools = self._recorder.tools
         stated: Stated | None = ctx.request.scope.get("hone.stated") if ctx.request is not None else None
+        whose = stated.address.whose if stated is not None else ANYBODY
         if stated is not None and stated.source is not None and stated.address.trajectory is not None:
             home = await tools.run_at(self._project_id, stated.address)
             return await tools.join(
                 self._project_id, called.name, called.arguments, stated=home, source=stated.source.value
             )
-        traced = self._traces.of((ctx.meta or {}).get("traceparent"))
-        if traced is not None:
-            source, confidence = ("traceparent", Confidence.EXACT) if traced.same_span else ("trace", Confidence.HINT)
-            return await tools.join(
-                self._project_id,
-                called.name,
-                called.arguments,
-                stated=traced.trajectory_id,
-                source=source,
-                confidence=confidence,
-            )
-        return await tools.join(self._project_id, called.name, called.arguments)
+        for hint in read_traceparent((ctx.meta or {}).get("traceparent")):
+            run = self._recorder.find.run_of_trace(self._project_id, str(hint), whose)
+            if run is not None:
+                confidence = Confidence.EXACT if hint.kind is Kind.SPAN else Confidence.HINT
+                return await tools.join(
+                    self._project_id,
+                    called.name,
+                    called.arguments,
+                    stated=run,
+                    source=hint.source,
+                    confidence=confidence,
+                )
+        return await tools.join(self._project_id, called.name, called.arguments, whose=whose)
 
     async def _end(self, called: Called) -> None:
         """Count and commit; the caller waits for that, if it does not take too long."""

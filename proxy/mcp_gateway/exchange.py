@@ -22,6 +22,8 @@ from mcp_types import methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from proxy.mcp_gateway.callers import who
+
 Context = ServerRequestContext[Any, Any]
 
 # The capability that a question needs.
@@ -43,18 +45,30 @@ class _Answer(BaseModel):
 class Exchange:
     """A caller's request."""
 
-    def __init__(self, ctx: Context, log_level: str | None) -> None:
+    def __init__(self, ctx: Context, log_level: str | None = None) -> None:
         self.ctx = ctx
+        self.who = who(ctx)
         self.modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         self.capabilities = _capabilities(ctx)
-        self._log_level = log_level if not self.modern else (ctx.meta or {}).get(types.LOG_LEVEL_META_KEY)
+        self.stated_level = (
+            log_level if not self.modern else _known_level((ctx.meta or {}).get(types.LOG_LEVEL_META_KEY))
+        )
+        self.over = False
         self.questions: dict[str, _Question] = {}  # of a caller that is to come again
         self.asked = asyncio.Event()
 
     @property
     def log_level(self) -> str | None:
         """The least level of log messages that the caller wants; None: none."""
-        return self._log_level if self._log_level in LEVELS else None
+        if self.stated_level is None and not self.modern:
+            return LEVELS[0]  # as servers of that era do it: everything, until the caller says less
+        return self.stated_level
+
+    def standing(self) -> Exchange:
+        """The way to the same caller when this request is over. Of the handshake era."""
+        way = Exchange(self.ctx, self.stated_level)
+        way.over = True
+        return way
 
     def back_channel(self) -> dict[str, Any]:
         """The capabilities by which a server may ask this caller something."""
@@ -71,11 +85,16 @@ class Exchange:
             return await question.answer
         try:
             request = methods.parse_server_request(method, LATEST_HANDSHAKE_VERSION, params)
-            metadata = ServerMessageMetadata(related_request_id=self.ctx.request_id)
+            metadata = ServerMessageMetadata(related_request_id=self._stream)
             answer = await self.ctx.session.send_request(request, _Answer, metadata=metadata)  # type: ignore[arg-type]  # the parsed request is one of the union
         except (KeyError, ValidationError) as e:
             raise MCPError(types.INTERNAL_ERROR, f"{method}: question or answer is malformed: {e}") from e
         return answer.model_dump(mode="json", by_alias=True)
+
+    async def let_go(self) -> None:
+        """The server closed its stream and works on: the caller's is closed too, if it will come back for the rest."""
+        if self.ctx.close_sse_stream is not None:
+            await self.ctx.close_sse_stream()
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Tell the caller how far its request is, if it asked."""
@@ -87,7 +106,12 @@ class Exchange:
         if self.log_level is None or level not in LEVELS or LEVELS.index(level) < LEVELS.index(self.log_level):
             return
         note = types.LoggingMessageNotification(params=types.LoggingMessageNotificationParams.model_validate(params))
-        await self.ctx.session.send_notification(note, related_request_id=self.ctx.request_id)
+        await self.ctx.session.send_notification(note, related_request_id=self._stream)
+
+    @property
+    def _stream(self) -> types.RequestId | None:
+        """The request whose stream a message goes on; None: that of the session."""
+        return None if self.over else self.ctx.request_id
 
 
 class _Question:
@@ -100,6 +124,10 @@ class _Question:
 
     def shown(self) -> dict[str, Any]:
         return {"method": self.method} | ({"params": dict(self.params)} if self.params is not None else {})
+
+
+def _known_level(level: object) -> str | None:
+    return level if isinstance(level, str) and level in LEVELS else None
 
 
 def _capabilities(ctx: Context) -> dict[str, Any]:

@@ -2,42 +2,51 @@
 
 Owns: the methods of the protocol, and which server each goes to. Results are passed on as they are; what belongs to
 one connection alone (who the server is, the state of a session) is not. Refuses: connections
-(`proxy.mcp_gateway.link`), and recording (`proxy.mcp_gateway.calling`).
+(`proxy.mcp_gateway.servers.link`), and recording (`proxy.mcp_gateway.calling`).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import mcp_types as types
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
-from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
+from mcp.server.streamable_http import EventStore
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
-from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from proxy.admission.auth import Caller
 from proxy.http.asgi import Receive, Scope, Send
 from proxy.mcp_gateway import names
+from proxy.mcp_gateway.callers import who
 from proxy.mcp_gateway.calling import Called, Calling
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import Context, Exchange
-from proxy.mcp_gateway.link import Link
+from proxy.mcp_gateway.facade import Answer, Facade
 from proxy.mcp_gateway.names import Naming
 from proxy.mcp_gateway.parked import Parking, drive
-from proxy.mcp_gateway.pool import RESOURCE_NOT_FOUND, Pool, not_found
-from proxy.mcp_gateway.upstream import Upstream
-from proxy.mcp_gateway.wire import CLIENT_INFO
+from proxy.mcp_gateway.pool import Pool
+from proxy.mcp_gateway.replay import Replay
+from proxy.mcp_gateway.results import (
+    RESOURCE_NOT_FOUND,
+    checked,
+    in_form,
+    is_modern,
+    not_found,
+    of_ours,
+    says_not_found,
+)
+from proxy.mcp_gateway.servers.link import Link
+from proxy.mcp_gateway.servers.upstream import Upstream
 from proxy.metrics import Metrics
 from proxy.settings.mcp import McpServerSettings
 
+RETRY_MS: Final = 1000  # how long a caller is to wait before it comes back to a stream that broke; as the SDKs do
 _NOT_FOUND: Final = frozenset({RESOURCE_NOT_FOUND, types.INVALID_PARAMS})
 _LISTED: Final[Mapping[str, tuple[str, str]]] = {  # method → kind of list, field of the result
     "tools/list": ("tools", "tools"),
@@ -45,14 +54,9 @@ _LISTED: Final[Mapping[str, tuple[str, str]]] = {  # method → kind of list, fi
     "resources/list": ("resources", "resources"),
     "resources/templates/list": ("templates", "resourceTemplates"),
 }
-_BODIES: Final[Mapping[str, str]] = {
-    "tools/call": "content",
-    "prompts/get": "messages",
-    "resources/read": "contents",
-}
-_CACHED: Final = frozenset({*_LISTED, "resources/read"})
 
 Params = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class Gateway:
@@ -66,13 +70,26 @@ class Gateway:
         calling: Calling,
         metrics: Metrics,
         max_body_bytes: int,
+        idle_s: float,
     ) -> None:
-        self.pool = Pool(servers, Naming(None if prefix else next(iter(servers))), metrics)
+        naming = Naming(None if prefix else next(iter(servers)))
+        self.pool = Pool(servers, naming, metrics, idle_s=idle_s, ended=calling.ended)
         self._calling = calling
         self._parking = Parking()
-        self._manager = StreamableHTTPSessionManager(
-            _Facade(self, self.pool), max_request_body_size=max_body_bytes, security_settings=None
-        )
+        facade = Facade(self._answers(), self.pool)
+        self._manager = _Manager(facade, retry_interval=RETRY_MS, max_request_body_size=max_body_bytes)
+
+    def _answers(self) -> Mapping[str, Answer]:
+        return {
+            **dict.fromkeys(_LISTED, self.list),
+            "tools/call": self.call_tool,
+            "prompts/get": self.get_prompt,
+            "resources/read": self.read_resource,
+            "resources/subscribe": self.subscribe,
+            "resources/unsubscribe": self.unsubscribe,
+            "completion/complete": self.complete,
+            "logging/setLevel": self.set_level,
+        }
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -89,6 +106,8 @@ class Gateway:
         caller: Caller = scope["hone.caller"]
         if caller.key is not None:  # a session belongs to the key that opened it
             scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=caller.key, scopes=[]))
+        if _asks_what_there_is(scope):
+            await self.pool.settled()
         await self._manager.handle_request(scope, receive, send)
 
     # --- lists
@@ -96,13 +115,13 @@ class Gateway:
     async def list(self, ctx: Context, params: Any) -> dict[str, Any]:
         """One of the four lists."""
         kind, field = _LISTED[ctx.method]
-        items, hints = await self.pool.merged(kind)
+        items, hints = await self.pool.merged(kind, who(ctx))
         try:
             page, following = names.page(items, (ctx.params or {}).get("cursor"))
         except ValueError as e:
             raise MCPError(types.INVALID_PARAMS, str(e)) from e
         result = {field: list(page)} | ({"nextCursor": following} if following is not None else {})
-        return _in_form(ctx, result | hints)
+        return in_form(ctx, result | hints)
 
     # --- what goes to one server
 
@@ -110,14 +129,14 @@ class Gateway:
         """`tools/call`, recorded."""
         sent = ctx.params or {}
         name, arguments = str(sent.get("name")), sent.get("arguments") or {}
-        found = self.pool.tool(name)
+        found = self.pool.tool(name, who(ctx))
         if found is None:
             called = Called(None, name, name, arguments, None)
             return await self._calling.call(ctx, called, partial(self._unknown_tool, name))
         upstream, own, known = found
         called = Called(upstream.name, name, own, arguments, _mapping(known.get("annotations")))
         forward = partial(self._forward, ctx, upstream, {**sent, "name": own}, schema=self.pool.schema(name))
-        return _in_form(ctx, await self._calling.call(ctx, called, forward))
+        return in_form(ctx, await self._calling.call(ctx, called, forward))
 
     async def _unknown_tool(self, name: str) -> dict[str, Any]:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:200]}")
@@ -132,15 +151,15 @@ class Gateway:
         """`resources/read`: of the server that has it; where nobody says so, of the first that knows it."""
         sent = ctx.params or {}
         uri = str(sent.get("uri"))
-        refusal: MCPError = not_found(uri, modern=_modern(ctx))
-        for upstream, own in await self.pool.of_uri(uri):
+        refusal: MCPError = not_found(uri, modern=is_modern(ctx))
+        for upstream, own in await self.pool.of_uri(uri, who(ctx)):
             try:
                 return await self._told(self._forward(ctx, upstream, {**sent, "uri": own}))
             except MCPError as e:
                 if e.error.code not in _NOT_FOUND:
                     raise
                 # each era has a code of its own for it
-                refusal = not_found(uri, modern=_modern(ctx)) if _says_not_found(e) else e
+                refusal = not_found(uri, modern=is_modern(ctx)) if says_not_found(e) else e
         raise refusal
 
     async def complete(self, ctx: Context, params: Any) -> dict[str, Any]:
@@ -151,10 +170,13 @@ class Gateway:
             upstream, ref["name"] = self._prompt(str(ref.get("name")))
         else:
             uri = str(ref.get("uri"))
-            candidates = await self.pool.of_uri(uri)
+            candidates = await self.pool.of_uri(uri, who(ctx))
             if not candidates:
-                raise not_found(uri, modern=_modern(ctx))
+                raise not_found(uri, modern=is_modern(ctx))
             upstream, ref["uri"] = candidates[0]
+        ability = upstream.ability(modern=is_modern(ctx))
+        if ability is not None and "completions" not in ability:
+            return in_form(ctx, {"completion": {"values": []}})  # it is another server that can
         return await self._told(self._forward(ctx, upstream, {**sent, "ref": ref}))
 
     def _prompt(self, name: str) -> tuple[Upstream, str]:
@@ -163,7 +185,7 @@ class Gateway:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name[:200]}")
         return found[0], found[1]
 
-    async def _told(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    async def _told(self, answer: Awaitable[T]) -> T:
         try:
             return await answer
         except UpstreamDown as e:
@@ -173,140 +195,74 @@ class Gateway:
         self, ctx: Context, upstream: Upstream, params: Params, *, schema: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """A request to its server, and what comes of it, whichever era each of the two lives in."""
-        level = None if _modern(ctx) else self.pool.news.session(ctx).log_level
+        level = None if is_modern(ctx) else self.pool.news.session(ctx).log_level
         exchange = Exchange(ctx, level)
-        link = await upstream.link_for(exchange)
-        speaks = await link.ready()
-        send = partial(self._send, link, ctx.method, exchange, schema)
-        if speaks.modern and not exchange.modern:
-            result = await drive(exchange, params, send)
-        elif exchange.modern and not speaks.modern and exchange.back_channel():
-            caller: Caller = ctx.request.scope["hone.caller"] if ctx.request is not None else Caller(frozenset())
-            result = await self._parking.run(exchange, caller.key, ctx.method, params, send)
-        else:
-            result = await send(params)
-        return _checked(ctx, upstream.name, _in_form(ctx, _of_ours(result)))
+        async with upstream.lent(exchange) as link:
+            modern = (await link.ready()).modern
+            send = partial(self._send, link, ctx.method, exchange, schema)
+            if modern and not exchange.modern:
+                result = await drive(exchange, params, send)
+            elif exchange.modern and not modern and exchange.back_channel():
+                caller: Caller = ctx.request.scope["hone.caller"] if ctx.request is not None else Caller(frozenset())
+                result = await self._parking.run(exchange, caller.key, ctx.method, params, send)
+            else:
+                result = await send(params)
+        return checked(ctx, upstream.name, in_form(ctx, of_ours(result)))
 
     @staticmethod
     async def _send(
         link: Link, method: str, exchange: Exchange, schema: Mapping[str, Any] | None, params: Params
     ) -> dict[str, Any]:
-        return await link.request(method, params, exchange, schema=schema)
+        with link.working(exchange):  # a request that is parked goes on when its caller's is over
+            return await link.request(method, params, exchange, schema=schema)
 
     # --- changes and logs
 
     async def subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> dict[str, Any]:
         """`resources/subscribe` of the handshake era."""
-        await self._told(_nothing(self.pool.news.subscribe(ctx, str(params.uri))))
+        await self._told(self.pool.news.subscribe(ctx, str(params.uri)))
         return {}
 
     async def unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> dict[str, Any]:
         """`resources/unsubscribe` of the handshake era."""
-        await self._told(_nothing(self.pool.news.unsubscribe(ctx, str(params.uri))))
+        await self._told(self.pool.news.unsubscribe(ctx, str(params.uri)))
         return {}
 
     async def set_level(self, ctx: Context, params: types.SetLevelRequestParams) -> dict[str, Any]:
-        """`logging/setLevel` of the handshake era: for this session, and for servers that are not asked each time."""
+        """`logging/setLevel` of the handshake era: for this session."""
         self.pool.news.session(ctx).log_level = params.level
+        exchange = Exchange(ctx, params.level)
         for upstream in self.pool.upstreams.values():
-            speaks = upstream.link.speaks
-            if upstream.link.state == "up" and speaks and not speaks.modern and "logging" in speaks.capabilities:
-                await self._told(upstream.link.request(ctx.method, {"level": params.level}))
+            await self._told(upstream.at_level(exchange))
         return {}
 
-    async def discover(self, ctx: Context, params: Any) -> types.DiscoverResult:
-        """`server/discover` of the current era."""
-        facade: Server[Any] = self._manager.app
-        return types.DiscoverResult(
-            supported_versions=list(MODERN_PROTOCOL_VERSIONS),
-            capabilities=facade.get_capabilities(protocol_version=ctx.protocol_version),
-            instructions=self.pool.instructions,
-        )
+
+class _Manager(StreamableHTTPSessionManager):
+    """The SDK's, with a store of events for each session.
+
+    The SDK would have one for all, in which a request's number is that of other sessions' requests too.
+    """
+
+    _replay: Replay | None = None
+
+    @property  # where the SDK has a plain attribute, which it reads when it opens a session
+    def event_store(self) -> EventStore:
+        if self._replay is None:
+            self._replay = Replay()
+        return self._replay.session()
+
+    @event_store.setter
+    def event_store(self, store: EventStore | None) -> None:
+        pass
 
 
-class _Facade(Server[Any]):
-    """The SDK's server, with everything that a server behind it may have."""
-
-    def __init__(self, gateway: Gateway, pool: Pool) -> None:
-        answers: Any = gateway  # a dict is a result too, and stays as it is; the SDK's types know only models
-        super().__init__(
-            CLIENT_INFO["name"],
-            version=CLIENT_INFO["version"],
-            get_tool_input_schema=pool.schema,
-            on_list_tools=answers.list,
-            on_call_tool=answers.call_tool,
-            on_list_resources=answers.list,
-            on_list_resource_templates=answers.list,
-            on_read_resource=answers.read_resource,
-            on_subscribe_resource=answers.subscribe,
-            on_unsubscribe_resource=answers.unsubscribe,
-            on_subscriptions_listen=pool.news.listen,
-            on_list_prompts=answers.list,
-            on_get_prompt=answers.get_prompt,
-            on_completion=answers.complete,
-        )
-        # By these, and not by the constructor, which warns of what the current era dropped.
-        self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, gateway.set_level)
-        self.add_request_handler("server/discover", types.RequestParams, gateway.discover)
-        self.add_notification_handler("notifications/initialized", types.NotificationParams, self._known)
-        self._pool = pool
-
-    async def _known(self, ctx: Context, params: Any) -> None:
-        self._pool.news.session(ctx)  # it hears of changes from now on
-
-    def create_initialization_options(self, *args: Any, **kwargs: Any) -> InitializationOptions:
-        """What a caller of the handshake era is told."""
-        options = super().create_initialization_options(NotificationOptions(True, True, True))
-        return options.model_copy(update={"instructions": self._pool.instructions})
-
-
-def _modern(ctx: Context) -> bool:
-    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+def _asks_what_there_is(scope: Scope) -> bool:
+    """Whether it is the first request of a caller: it is told once what it may use."""
+    headers: Mapping[bytes, bytes] = scope["hone.headers"]
+    if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_PROTOCOL_VERSIONS:
+        return headers.get(b"mcp-method") == b"server/discover"
+    return scope["method"] == "POST" and b"mcp-session-id" not in headers
 
 
 def _mapping(value: object) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) else None
-
-
-def _says_not_found(error: MCPError) -> bool:
-    data = error.error.data
-    return error.error.code == RESOURCE_NOT_FOUND or (isinstance(data, Mapping) and "uri" in data)
-
-
-def _of_ours(result: dict[str, Any]) -> dict[str, Any]:
-    """A server's result without its name: the caller's server is Hone."""
-    meta = result.get("_meta")
-    if not isinstance(meta, Mapping) or types.SERVER_INFO_META_KEY not in meta:
-        return result
-    kept = {k: v for k, v in meta.items() if k != types.SERVER_INFO_META_KEY}
-    return {**{k: v for k, v in result.items() if k != "_meta"}, **({"_meta": kept} if kept else {})}
-
-
-def _in_form(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
-    """What the caller's era requires of every result, where the server's did not know it."""
-    if not _modern(ctx):
-        return result
-    kept = {"ttlMs": 0, "cacheScope": "private"} if ctx.method in _CACHED else {}
-    if result.get("resultType") == "input_required":
-        return result
-    return {"resultType": "complete", **kept, **result}
-
-
-def _checked(ctx: Context, server: str, result: dict[str, Any]) -> dict[str, Any]:
-    """The result, unless its caller could not read it. Raises MCPError."""
-    try:
-        methods.validate_server_result(ctx.method, ctx.protocol_version, result)
-        # the SDK takes any complete result of today's era for one that asks for nothing
-        body = result[_BODIES[ctx.method]] if result.get("resultType") == "complete" and ctx.method in _BODIES else []
-        if not isinstance(body, Sequence):
-            raise KeyError(ctx.method)
-    except (ValidationError, KeyError) as e:
-        raise MCPError(
-            types.INTERNAL_ERROR, f"the MCP server {server!r} answered {ctx.method} with what is no result of it"
-        ) from e
-    return result
-
-
-async def _nothing(work: Awaitable[None]) -> dict[str, Any]:
-    await work
-    return {}

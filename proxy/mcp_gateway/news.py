@@ -1,133 +1,201 @@
 """What changed, for those who want to hear of it: lists and resources, in the way of each era.
 
-Owns: the sessions of the handshake era, what they subscribed to, and the streams of the current one. Refuses: deciding
-what changed.
+Owns: the sessions of the handshake era, the streams of the current one, and which resource each of them wants to hear
+of. Refuses: deciding what changed, and where a resource is.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import mcp_types as types
 from mcp.server.connection import Connection
-from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import (
     PromptsListChanged,
     ResourcesListChanged,
+    ResourceUpdated,
     ServerEvent,
     ToolsListChanged,
 )
 
-from proxy.mcp_gateway.exchange import Context
+from proxy.mcp_gateway.callers import Who, connection_of, who
+from proxy.mcp_gateway.errors import UpstreamDown
+from proxy.mcp_gateway.exchange import Context, Exchange
+from proxy.mcp_gateway.servers.link import Link
+from proxy.mcp_gateway.servers.upstream import Upstream
+
+log = logging.getLogger(__name__)
 
 EVERY_LIST: Final = (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged())
+MOST_STREAMS: Final = 1024
+
+Place = tuple[Link, str]  # which connection tells of a resource, and its URI there
+Where = Callable[[Exchange, str], Awaitable[Sequence[tuple[Upstream, str]]]]  # the likeliest first; raises MCPError
 
 
-@dataclass(slots=True)
-class Session:
+@dataclass(eq=False)
+class Hearer:
+    """Somebody who is told of changes."""
+
+    who: Who
+    tell: Callable[[ServerEvent], Awaitable[None]]
+    wanted: dict[str, Place] = field(default_factory=dict)  # by URI, as it is called here
+
+
+class Session(Hearer):
     """A caller's session of the handshake era."""
 
-    session: ServerSession
-    log_level: str = "debug"  # as servers of that era do it: everything, until the caller says less
-    uris: set[str] = field(default_factory=set)
+    def __init__(self, ctx: Context) -> None:
+        super().__init__(who(ctx), self._send)
+        self._session = ctx.session
+        self.log_level: str | None = None  # None: it has not said
+
+    async def _send(self, event: ServerEvent) -> None:
+        if isinstance(event, ToolsListChanged):
+            await self._session.send_tool_list_changed()
+        elif isinstance(event, PromptsListChanged):
+            await self._session.send_prompt_list_changed()
+        elif isinstance(event, ResourcesListChanged):
+            await self._session.send_resource_list_changed()
+        else:
+            await self._session.send_resource_updated(event.uri)
 
 
 class News:
-    """Tells callers of changes. `rewatch` is called when the set of watched URIs has changed."""
+    """Tells callers of changes. `left` hears when a session of the handshake era has ended."""
 
-    def __init__(self, rewatch: Callable[[], Awaitable[None]]) -> None:
-        self._rewatch = rewatch
-        self._bus = InMemorySubscriptionBus()
-        self._listen = ListenHandler(self._bus)
+    def __init__(self, where: Where, left: Callable[[Who], None]) -> None:
+        self._where = where
+        self._left_to = left
         self._sessions: dict[Connection, Session] = {}
-        self._watched: Counter[str] = Counter()
-
-    @property
-    def watched(self) -> set[str]:
-        """The URIs that somebody wants to hear of."""
-        return set(self._watched)
+        self._streams: dict[Hearer, ListenHandler] = {}
+        self._wanted: defaultdict[Place, dict[Hearer, str]] = defaultdict(dict)
+        self._telling: set[asyncio.Task[None]] = set()
 
     def session(self, ctx: Context) -> Session:
         """What is known of the session of a request of the handshake era."""
-        connection: Any = ctx.session._connection  # the SDK has no public name for what lives as long as a session
+        connection = connection_of(ctx)
         known = self._sessions.get(connection)
         if known is None:
-            known = self._sessions[connection] = Session(ctx.session)
+            known = self._sessions[connection] = Session(ctx)
             connection.exit_stack.push_async_callback(self._ended, connection)
         return known
 
-    async def tell(self, event: ServerEvent) -> None:
-        """Tell everybody who wants to know."""
-        await self._bus.publish(event)
-        await asyncio.gather(*(self._tell(known, event) for known in list(self._sessions.values())))
+    def tell(self, event: ServerEvent, link: Link | None = None, concerns: Callable[[Who], bool] = bool) -> None:
+        """Something changed: tell who wants to know.
+
+        `link` says so of a resource of its own, and of a list if it `concerns` the caller.
+        """
+        if isinstance(event, ResourceUpdated):
+            wanted = self._wanted.get((link, event.uri), {}) if link is not None else {}
+            told = [hearer.tell(ResourceUpdated(uri)) for hearer, uri in wanted.items()]
+        else:
+            hearers = (*self._sessions.values(), *self._streams)
+            told = [hearer.tell(event) for hearer in hearers if link is None or concerns(hearer.who)]
+        for one in told:
+            self.soon(one)
 
     async def subscribe(self, ctx: Context, uri: str) -> None:
-        """A session wants to hear of a resource. Raises what `rewatch` raises, and is then not subscribed."""
-        uris = self.session(ctx).uris
-        if uri in uris:
-            return
-        uris.add(uri)
-        try:
-            await self._watch([uri])
-        except BaseException:
-            uris.discard(uri)
-            raise
+        """A session wants to hear of a resource. Raises UpstreamDown, MCPError: it will not."""
+        await self._want(self.session(ctx), ctx, uri)
 
     async def unsubscribe(self, ctx: Context, uri: str) -> None:
         """A session has heard enough."""
-        uris = self.session(ctx).uris
-        if uri in uris:
-            uris.discard(uri)
-            await self._unwatch([uri])
+        await self._enough(self.session(ctx), uri)
 
     async def listen(self, ctx: Context, params: types.SubscriptionsListenRequestParams) -> Any:
-        """The stream of changes of a caller of the current era."""
-        uris = list(params.notifications.resource_subscriptions or ())
-        await self._watch(uris)
+        """The stream of changes of a caller of the current era: of all that can be heard of what it asks for.
+
+        Raises MCPError where that is nothing.
+        """
+        if len(self._streams) >= MOST_STREAMS:
+            raise MCPError(types.INTERNAL_ERROR, f"{MOST_STREAMS} callers listen already: try again later")
+        bus = InMemorySubscriptionBus()
+        hearer = Hearer(who(ctx), bus.publish)
+        asked = params.notifications
         try:
-            return await self._listen(ctx, params)
+            refusals = [await self._refusal(hearer, ctx, uri) for uri in asked.resource_subscriptions or ()]
+            heard = asked.model_copy(update={"resource_subscriptions": list(hearer.wanted) or None})
+            if any(refusals) and not any(heard.model_dump(exclude_none=True).values()):
+                raise MCPError(types.INVALID_PARAMS, "; ".join(filter(None, refusals)))
+            self._streams[hearer] = handler = ListenHandler(bus)
+            return await handler(ctx, params.model_copy(update={"notifications": heard}))
         finally:
-            await self._unwatch(uris)
+            self._streams.pop(hearer, None)
+            self._left(hearer)
 
-    def close(self) -> None:
-        """End the streams."""
-        self._listen.close()
+    def soon(self, work: Coroutine[Any, Any, None] | Awaitable[None]) -> None:
+        """Do something that nobody waits for."""
+        task = asyncio.ensure_future(_quietly(work))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
-    async def _watch(self, uris: list[str]) -> None:
-        self._watched.update(uris)
-        if any(self._watched[uri] == 1 for uri in uris):
+    async def close(self) -> None:
+        """End the streams, and tell nobody of anything any more."""
+        for handler in self._streams.values():
+            handler.close()
+        for task in self._telling:
+            task.cancel()
+        await asyncio.gather(*self._telling, return_exceptions=True)
+
+    async def _refusal(self, hearer: Hearer, ctx: Context, uri: str) -> str | None:
+        try:
+            await self._want(hearer, ctx, uri)
+        except (UpstreamDown, MCPError) as e:
+            return str(e)
+        return None
+
+    async def _want(self, hearer: Hearer, ctx: Context, uri: str) -> None:
+        if uri in hearer.wanted:
+            return
+        place = link, own = await self._heard(ctx, uri)
+        if uri in hearer.wanted:  # it asked twice at once
+            await link.listening.drop(own)
+            return
+        hearer.wanted[uri] = place
+        self._wanted[place][hearer] = uri
+
+    async def _heard(self, ctx: Context, uri: str) -> Place:
+        """The first that tells of a resource. Raises the first refusal where nobody does."""
+        refusals: list[UpstreamDown | MCPError] = []
+        exchange = Exchange(ctx)
+        for upstream, own in await self._where(exchange, uri):
             try:
-                await self._rewatch()
-            except BaseException:
-                self._forget(uris)
-                raise
+                return await upstream.hear(exchange, own), own
+            except (UpstreamDown, MCPError) as e:
+                refusals.append(e)
+        raise refusals[0]
 
-    async def _unwatch(self, uris: list[str]) -> None:
-        if self._forget(uris):
-            await asyncio.shield(self._rewatch())
+    async def _enough(self, hearer: Hearer, uri: str) -> None:
+        place = hearer.wanted.pop(uri, None)
+        if place is None:
+            return
+        self._wanted[place].pop(hearer)
+        if not self._wanted[place]:
+            del self._wanted[place]
+        link, own = place
+        await link.listening.drop(own)
 
-    def _forget(self, uris: list[str]) -> bool:
-        before = len(self._watched)
-        self._watched.subtract(uris)
-        self._watched = +self._watched
-        return len(self._watched) < before
+    def _left(self, hearer: Hearer) -> None:
+        for uri in list(hearer.wanted):
+            self.soon(self._enough(hearer, uri))
 
     async def _ended(self, connection: Connection) -> None:
         known = self._sessions.pop(connection, None)
-        if known is not None and known.uris:
-            await self._unwatch(sorted(known.uris))
+        if known is not None:
+            self._left_to(known.who)
+            self._left(known)
 
-    async def _tell(self, known: Session, event: ServerEvent) -> None:
-        if isinstance(event, ToolsListChanged):
-            await known.session.send_tool_list_changed()
-        elif isinstance(event, PromptsListChanged):
-            await known.session.send_prompt_list_changed()
-        elif isinstance(event, ResourcesListChanged):
-            await known.session.send_resource_list_changed()
-        elif event.uri in known.uris:
-            await known.session.send_resource_updated(event.uri)
+
+async def _quietly(work: Awaitable[None]) -> None:
+    try:
+        await work
+    except (MCPError, UpstreamDown) as e:  # the next change of that server's state brings it up again
+        log.warning("changes of MCP servers are not passed on: %s", e or type(e).__name__)

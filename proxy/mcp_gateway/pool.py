@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ServerEvent
 
-from proxy.mcp_gateway.errors import UpstreamDown
-from proxy.mcp_gateway.link import Link
+from proxy.mcp_gateway.callers import Who
+from proxy.mcp_gateway.exchange import Exchange
 from proxy.mcp_gateway.names import Naming, hints, template_matches, uri_of
 from proxy.mcp_gateway.news import EVERY_LIST, News
-from proxy.mcp_gateway.upstream import LISTS, Upstream
+from proxy.mcp_gateway.results import not_found
+from proxy.mcp_gateway.servers.handshake import Ability
+from proxy.mcp_gateway.servers.link import Link
+from proxy.mcp_gateway.servers.lists import LIST_TIMEOUT_S, LISTS
+from proxy.mcp_gateway.servers.sessions import Ended
+from proxy.mcp_gateway.servers.upstream import Upstream
 from proxy.metrics import Metrics
 from proxy.settings.mcp import McpServerSettings
-
-RESOURCE_NOT_FOUND: Final = -32002  # before 2026-07-28; since then invalid params
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +32,22 @@ log = logging.getLogger(__name__)
 class Pool:
     """All upstreams. `async with pool.running():`."""
 
-    def __init__(self, servers: Mapping[str, McpServerSettings], naming: Naming, metrics: Metrics) -> None:
-        self.upstreams = {name: Upstream(name, settings, self) for name, settings in servers.items()}
+    def __init__(
+        self,
+        servers: Mapping[str, McpServerSettings],
+        naming: Naming,
+        metrics: Metrics,
+        *,
+        idle_s: float,
+        ended: Ended,
+    ) -> None:
+        self.upstreams = {
+            name: Upstream(name, settings, self, idle_s=idle_s, ended=ended, counted=metrics.mcp_sessions)
+            for name, settings in servers.items()
+        }
         self.naming = naming
-        self.news = News(self._rewatch)
+        self.news = News(self._places, self._left)
         self._metrics = metrics
-        self._telling: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -47,10 +58,8 @@ class Pool:
         try:
             yield
         finally:
-            self.news.close()
-            for task in self._telling:
-                task.cancel()
-            await asyncio.gather(*(u.stop() for u in self.upstreams.values()), *self._telling, return_exceptions=True)
+            await self.news.close()
+            await asyncio.gather(*(u.stop() for u in self.upstreams.values()), return_exceptions=True)
 
     @property
     def instructions(self) -> str | None:
@@ -61,12 +70,22 @@ class Pool:
             return told.get(self.naming.only)
         return "\n\n".join(f"{name}: {text}" for name, text in told.items()) or None
 
+    def abilities(self, *, modern: bool) -> list[Ability | None]:
+        """What each server can for callers of an era; None where it has not answered yet."""
+        return [upstream.ability(modern=modern) for upstream in self.upstreams.values()]
+
+    async def settled(self) -> None:
+        """Wait until it is known what the servers can, as far as they tell within `LIST_TIMEOUT_S`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LIST_TIMEOUT_S):
+                await asyncio.gather(*(upstream.settled() for upstream in self.upstreams.values()))
+
     # --- lists
 
-    async def merged(self, kind: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """A list of all servers that answer, and how long it may be kept."""
+    async def merged(self, kind: str, who: Who) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """A list of all servers that answer, as a caller has them, and how long it may be kept."""
         upstreams = list(self.upstreams.values())
-        listings = await asyncio.gather(*(u.listing(kind) for u in upstreams))
+        listings = await asyncio.gather(*(u.listing(kind, who) for u in upstreams))
         items: dict[str, dict[str, Any]] = {}
         _, _, _, key = LISTS[kind]
         for upstream, listing in zip(upstreams, listings, strict=True):
@@ -80,13 +99,13 @@ class Pool:
             return self.naming.shown(server, own)
         return uri_of(server, own) if taken else own
 
-    def tool(self, name: str) -> tuple[Upstream, str, Mapping[str, Any]] | None:
+    def tool(self, name: str, who: Who | None = None) -> tuple[Upstream, str, Mapping[str, Any]] | None:
         """The server of a tool or prompt, its own name there, and the tool as it was last seen (empty: it was not)."""
         parts = self.naming.taken_apart(name)
         upstream = self.upstreams.get(parts[0]) if parts is not None else None
         if parts is None or upstream is None or not upstream.filter.admits(parts[1]):
             return None
-        return upstream, parts[1], upstream.known("tools").get(parts[1], {})
+        return upstream, parts[1], upstream.known("tools", who).get(parts[1], {})
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of a tool, as far as it is known."""
@@ -96,92 +115,72 @@ class Pool:
 
     # --- resources
 
-    async def of_uri(self, uri: str) -> list[tuple[Upstream, str]]:
+    async def of_uri(self, uri: str, who: Who) -> list[tuple[Upstream, str]]:
         """The servers that may have a resource, the likeliest first, with the URI as each has it."""
         for upstream in self.upstreams.values():
             prefix = uri_of(upstream.name, "")
             if uri.startswith(prefix):
                 return self._admitted([(upstream, uri.removeprefix(prefix))])
-        if not any(self._listed(u, uri) for u in self.upstreams.values()):
-            kinds = ("resources", "templates")
-            await asyncio.gather(*(u.listing(kind) for u in self.upstreams.values() for kind in kinds))
-        listed = [(u, uri) for u in self.upstreams.values() if uri in u.known("resources")]
+        upstreams = list(self.upstreams.values())
+        if not any(_listed(u, uri, who) for u in upstreams):
+            await asyncio.gather(*(u.listing(kind, who) for u in upstreams for kind in ("resources", "templates")))
+        listed = [(u, uri) for u in upstreams if uri in u.known("resources", who)]
         if listed:
             return self._admitted(listed[:1])
-        matching = [(u, uri) for u in self.upstreams.values() if self._listed(u, uri)]
-        able = [(u, uri) for u in self.upstreams.values() if _has_resources(u)]
+        matching = [(u, uri) for u in upstreams if _listed(u, uri, who)]
+        able = [(u, uri) for u in upstreams if _has_resources(u)]
         return self._admitted(matching or able)
 
     def _admitted(self, found: list[tuple[Upstream, str]]) -> list[tuple[Upstream, str]]:
         return [(upstream, uri) for upstream, uri in found if upstream.filter.admits(uri)]
 
-    @staticmethod
-    def _listed(upstream: Upstream, uri: str) -> bool:
-        return uri in upstream.known("resources") or any(
-            template_matches(template, uri) for template in upstream.known("templates")
-        )
+    async def _places(self, exchange: Exchange, uri: str) -> list[tuple[Upstream, str]]:
+        found = await self.of_uri(uri, exchange.who)
+        if not found:
+            raise not_found(uri, modern=exchange.modern)
+        return found
 
-    async def _rewatch(self) -> None:
-        """Have every server tell of the resources of its own that somebody wants to hear of."""
-        wanted: dict[str, set[str]] = {name: set() for name in self.upstreams}
-        for uri in sorted(self.news.watched):
-            for upstream, own in (await self.of_uri(uri))[:1]:
-                wanted[upstream.name].add(own)
-        for name, uris in wanted.items():
-            link = self.upstreams[name].link
-            if uris != link.watched:
-                await link.watch(uris)
+    async def roots_changed(self, who: Who) -> None:
+        """A caller of the handshake era works in other folders now."""
+        for upstream in self.upstreams.values():
+            await upstream.roots_changed(who)
 
     # --- what the links hear
 
     def changed(self, link: Link, event: ServerEvent) -> None:
-        """A list or a resource of a server changed. It says so on each of its links: one is listened to."""
-        if link is not self.upstreams[link.name].link:
-            return
-        self.upstreams[link.name].outdated()
-        self._tell(event)
+        """A list or a resource of a server changed. Who has a session there hears it from that one."""
+        upstream = self.upstreams[link.name]
+        upstream.outdated(link)
+        self.news.tell(event, link, lambda who: link in upstream.links_of(who))
 
     def moved(self, link: Link) -> None:
-        """A server came or went, and its lists with it."""
+        """A server came or went, and its lists with it; or a caller's session there did."""
         upstream = self.upstreams[link.name]
+        upstream.moved(link)
         if link is not upstream.link:
             return
         self._metrics.mcp_server(link.name, up=link.state == "up")
-        upstream.outdated()
+        upstream.outdated(link)
         for event in EVERY_LIST:
-            self._tell(event)
+            self.news.tell(event)
         if link.state == "up":
-            self._spawn(self._again(upstream))
+            self.news.soon(self._learn(upstream))
 
-    async def _again(self, upstream: Upstream) -> None:
-        """A server is back: learn its tools (their annotations are recorded), and watch what was watched."""
+    async def _learn(self, upstream: Upstream) -> None:
+        """A server is back: its tools are to be known, for their annotations are recorded."""
         await upstream.listing("tools")
-        upstream.link.watched.clear()
-        if self.news.watched:
-            await self._rewatch()
 
-    def _tell(self, event: ServerEvent) -> None:
-        self._spawn(self.news.tell(event))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(_quietly(work))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+    def _left(self, who: Who) -> None:
+        for upstream in self.upstreams.values():
+            upstream.left(who)
 
 
-async def _quietly(work: Coroutine[Any, Any, None]) -> None:
-    try:
-        await work
-    except (MCPError, UpstreamDown, TimeoutError) as e:  # the next change of that server's state brings it up again
-        log.warning("changes of MCP servers are not passed on: %s", e or type(e).__name__)
+def _listed(upstream: Upstream, uri: str, who: Who) -> bool:
+    return uri in upstream.known("resources", who) or any(
+        template_matches(template, uri) for template in upstream.known("templates", who)
+    )
 
 
 def _has_resources(upstream: Upstream) -> bool:
     speaks = upstream.link.speaks
     return upstream.link.state == "up" and speaks is not None and "resources" in speaks.capabilities
-
-
-def not_found(uri: str, *, modern: bool) -> MCPError:
-    """What a caller of either era is told of a resource that nobody has."""
-    code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
-    return MCPError(code, f"Resource not found: {uri[:200]}", {"uri": uri})

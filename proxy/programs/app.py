@@ -3,7 +3,7 @@
 Owns: which route is whose, and the order in which the parts start and stop. Refuses: what any of them does.
 
 The model routes are raw ASGI mounted in Litestar, so that they see a client hang up without streaming too; Hone's own
-routes are Litestar handlers with an OpenAPI schema at /schema.
+routes are Litestar handlers with an OpenAPI schema at /schema: JSON alone, no page that loads anything.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from litestar import Litestar, Request, Response, asgi
 from litestar.di import Provide
 from litestar.handlers import ASGIRouteHandler
 from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import Receive as LitestarReceive
 from litestar.types import Scope as LitestarScope
 from litestar.types import Send as LitestarSend
 
 from proxy import metrics
-from proxy.admission.admission import Gate
+from proxy.admission.admission import Admission
 from proxy.admission.auth import Guard, is_loopback
-from proxy.admission.replies import MCP_PATH, advice, error_of, rendered, say, send_json
+from proxy.admission.replies import MCP_PATH, advice, error_of, rendered, say
 from proxy.api.mcp_mount import McpMount
 from proxy.api.routes import HANDLERS, methods_at, tell_options
 from proxy.api.steering import Hone
-from proxy.attribution.traces import Traces
 from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect
 from proxy.dialects.responses.dialect import ResponsesDialect
@@ -36,12 +36,15 @@ from proxy.engine.client import Client
 from proxy.engine.providers import Providers
 from proxy.errors import ConfigError, Missing
 from proxy.http.asgi import App, Receive, Scope, Send, respond
+from proxy.http.stopping import Stop
 from proxy.metrics import Metrics
+from proxy.programs.health import Health
 from proxy.responses import routes
 from proxy.responses.background import Background
 from proxy.responses.calls import ResponseCalls
 from proxy.responses.history import History
 from proxy.responses.routes import ResponseRoutes
+from proxy.serving.asking import Asking
 from proxy.serving.call import Parts
 from proxy.serving.calls import Calls
 from proxy.serving.continuity import Continuity
@@ -72,10 +75,11 @@ class Deps:
     background: Sequence[Callable[[], AbstractAsyncContextManager[Any]]] = ()  # runs while the app does
     mcp: Mapping[str, McpServerSettings] = field(default_factory=dict)
     fallbacks: Mapping[str, str] = field(default_factory=dict)  # alias → the model of [[proxy.models]] in its place
+    overrides: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # alias → sampling values for a client's
     reasoning_parser: str | None = None  # the engine's
 
 
-class HoneApp(Gate):
+class HoneApp(Admission):
     """The whole app as one ASGI callable. `async with app.running():` around serving it."""
 
     def __init__(self, deps: Deps) -> None:
@@ -86,6 +90,7 @@ class HoneApp(Gate):
         self._providers = Providers(deps.settings.models, deps.fallbacks)
         self.metrics = Metrics(deps.recorder)
         self._background = Background()
+        self.stop = Stop()
         parts = Parts(
             project_id=deps.project_id,
             settings=deps.settings,
@@ -95,14 +100,15 @@ class HoneApp(Gate):
             client=self._client,
             providers=self._providers,
             metrics=self.metrics,
+            stop=self.stop,
             continuity=_continuity(deps, self._client),
-            traces=Traces(),
+            overrides=deps.overrides,
         )
         self._gateway = _gateway(deps, parts) if deps.mcp else None
         hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
         self._steering = McpMount(hone)
         routed = _routed(deps, parts, hone, self._background, self._gateway or _no_gateway, self._steering)
-        super().__init__(routed, Guard(deps.store, deps.project_id))
+        super().__init__(routed, Guard(deps.store, deps.project_id, own_groups=deps.settings.key_groups == "own"))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -136,7 +142,8 @@ def create_app(deps: Deps) -> HoneApp:
 
 
 def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gateway: App, steering: App) -> App:
-    models = ModelRoutes(deps.settings, deps.versions, parts.client)
+    health = Health(deps.versions, deps.recorder)
+    models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop)
     litestar = Litestar(
         [
             *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != routes.PATH),
@@ -145,14 +152,15 @@ def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gatewa
             _mounted("/v1/models", models.models, whole_tree=True),
             _mounted(MCP_PATH, gateway),
             _mounted("/metrics", _metrics_route(parts.metrics)),
-            _mounted("/healthz", _health_route(deps.versions)),
+            *(_mounted(path, health.alive) for path in ("/healthz", "/health")),
+            _mounted("/readyz", health.ready),
             _mounted("/hone/mcp", steering),
             *HANDLERS,
         ],
         dependencies={"hone": Provide(lambda: hone, sync_to_thread=False)},
         before_request=tell_options,
         exception_handlers={Exception: _told},
-        openapi_config=OpenAPIConfig(title="Hone", version="1"),
+        openapi_config=OpenAPIConfig(title="Hone", version="1", render_plugins=[JsonRenderPlugin()]),
         logging_config=None,
         request_max_body_size=deps.settings.max_body_bytes,
     )
@@ -165,7 +173,8 @@ def _continuity(deps: Deps, client: Client) -> Continuity | None:
 
 
 def _calls(path: str, parts: Parts) -> App:
-    calls = Calls(DIALECTS[path], parts)
+    dialect = DIALECTS[path]
+    calls = Calls(dialect, parts, Asking(dialect.engine_path, parts))
     return SeveralPrompts(calls, path, parts.settings.max_body_bytes) if path == CompletionsDialect.path else calls
 
 
@@ -183,9 +192,10 @@ def _gateway(deps: Deps, parts: Parts) -> Gateway:
     return Gateway(
         deps.mcp,
         prefix=deps.settings.mcp_prefix == "server",
-        calling=Calling(deps.project_id, deps.recorder, parts.traces, parts.metrics, limit_s),
+        calling=Calling(deps.project_id, deps.recorder, parts.metrics, limit_s),
         metrics=parts.metrics,
         max_body_bytes=deps.settings.max_body_bytes,
+        idle_s=deps.recorder_settings.idle_timeout_s,
     )
 
 
@@ -209,17 +219,6 @@ def _mounted(path: str, app: App, *, whole_tree: bool = False) -> ASGIRouteHandl
 def _metrics_route(figures: Metrics) -> App:
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 200, figures.text(), metrics.CONTENT_TYPE)
-
-    return route
-
-
-def _health_route(versions: InService) -> App:
-    """Whether this process serves; what it has to serve with is told beside it."""
-
-    async def route(scope: Scope, receive: Receive, send: Send) -> None:
-        snapshot = versions.snapshot
-        up = len(snapshot.up())
-        await send_json(send, {"status": "ok", "engines_up": up, "aliases": sorted(snapshot.aliases)})
 
     return route
 

@@ -6,16 +6,22 @@ Owns: which parts a serving process has and in which order they open and close. 
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from proxy.engine.command import engine_key
 from proxy.errors import ConfigError
 from proxy.programs.app import Deps, create_app
 from proxy.programs.server import listen, serve
-from proxy.settings.hone import HoneSettings, base_name
+from proxy.settings.hone import HoneSettings
+from proxy.settings.sections import base_name
 from proxy.versions.controller import Controller
 from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
+from recorder.store.folder import share_adapters
 from recorder.store.migrate import open_store
+from recorder.upkeep.sweeper import Sweeper
+from recorder.work.holders import holder_name
+from recorder.work.presence import PROXY, present
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +38,16 @@ async def run(settings: HoneSettings) -> None:
     host, port = sock.getsockname()[:2]
     store = await open_store(settings.data, settings.recorder, migrate=True, project=settings.project)
     try:
-        key = engine_key(settings.engine, settings.data)
-        versions = InService(store, settings.project, settings.proxy, proxy_url=f"http://{host}:{port}", engine_key=key)
+        share_adapters(settings.data, settings.engine.adapter_group)
+        key, owner = engine_key(settings.engine, settings.data), holder_name()
+        versions = InService(
+            store,
+            settings.project,
+            settings.proxy,
+            proxy_url=f"http://{host}:{port}",
+            engine_key=key,
+            proxy_id=owner,  # so that what a killed one held is seen to be free
+        )
         controller = Controller(
             store,
             settings.project,
@@ -50,10 +64,15 @@ async def run(settings: HoneSettings) -> None:
                 settings=settings.proxy,
                 recorder_settings=settings.recorder,
                 store=store,
-                recorder=Recorder(store, settings.recorder),
+                recorder=Recorder(store, settings.recorder, process=owner),
                 versions=versions,
-                background=(controller.running,) if aliases else (),  # without an alias there is no engine
+                background=(
+                    partial(present, store, settings.project, PROXY, owner, settings.recorder.lease_s),
+                    Sweeper(store, settings.project, settings.recorder, owner).running,
+                    *((controller.running,) if aliases else ()),  # without an alias there is no engine
+                ),
                 fallbacks=settings.fallbacks(),
+                overrides=settings.overrides(),
                 reasoning_parser=settings.engine.reasoning_parser,
                 mcp=settings.mcp,
             )

@@ -15,15 +15,17 @@ import gc
 import signal
 import socket
 from collections.abc import Iterator
+from types import FrameType
 
 import uvicorn
 
 from proxy.errors import ConfigError, PortInUse
 from proxy.programs.app import HoneApp
+from proxy.programs.draining import Draining
 
 BACKLOG = 2048
-ENDING_S = 5.0  # how long cancelled requests may take to be recorded and answered
 KEEP_ALIVE_S = 75  # longer than agents' clients keep an idle connection, so that it is they who close it
+LINGER_S = 0.05  # for connections that were made already to be accepted, and requests on their way to be answered
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -49,9 +51,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def serve(app: HoneApp, sock: socket.socket, *, stop_timeout_s: float = 30.0) -> None:
-    """Serve on `sock` until SIGINT or SIGTERM, or until cancelled; running requests may go on for `stop_timeout_s`."""
+    """Serve on `sock` until SIGINT or SIGTERM, or until cancelled; running requests may go on for `stop_timeout_s`.
+
+    What runs for longer is ended in words. Until the last has ended, new requests are answered with 503.
+    """
+    draining = Draining(app, app.stop)
     config = uvicorn.Config(
-        app,
+        draining,
         http="httptools",
         ws="none",
         lifespan="off",  # entered here, so that what fails while starting reaches our caller
@@ -60,35 +66,63 @@ async def serve(app: HoneApp, sock: socket.socket, *, stop_timeout_s: float = 30
         server_header=False,
         proxy_headers=False,  # who the peer is decides what it may do: no header may say so
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
+        timeout_graceful_shutdown=1,  # nothing runs by then: `Draining` has ended it
     )
     async with app.running():
         gc.collect()
         gc.freeze()  # what was imported is not walked again by every full collection
-        await _until_stopped(_Server(config), sock)
+        await _until_stopped(_Server(config, draining, stop_timeout_s), sock)
 
 
-async def _until_stopped(server: uvicorn.Server, sock: socket.socket) -> None:
+async def _until_stopped(server: _Server, sock: socket.socket) -> None:
     serving = asyncio.ensure_future(server.serve(sockets=[sock]))
     try:
         await asyncio.shield(serving)
     except asyncio.CancelledError:
-        server.should_exit = True
+        server.end()
         await serving
         raise
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, which ends on a signal and then leaves it at that, instead of raising it again.
+    """uvicorn's, which listens until the last request has ended, and leaves it at a signal instead of raising it."""
 
-    Requests that it cancels, since they took longer than it waits, are recorded and answered before it ends.
-    """
+    def __init__(self, config: uvicorn.Config, draining: Draining, stop_timeout_s: float) -> None:
+        super().__init__(config)
+        self._draining = draining
+        self._stop_timeout_s = stop_timeout_s
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Stop serving."""
+        self.should_exit = True
+        self._ending.set()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """As uvicorn's, and end at once."""
+        super().handle_exit(sig, frame)
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        """As uvicorn's, which looks ten times a second whether it is to end: here the end wakes it.
+
+        What it does every tenth time, the date of answers, it does every time here: once a second.
+        """
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._ending.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop to take requests, and end those that run."""
+        """End what runs while the socket still listens, then close it without a reset for who just came."""
+        await self._draining.drain(self._stop_timeout_s, lambda: self.force_exit)
+        for sock in sockets or ():
+            sock.listen(0)  # the kernel queues no more of them, and what it has queued is accepted now
+        await asyncio.sleep(LINGER_S)
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(LINGER_S)
         await super().shutdown(sockets)
-        if self.server_state.tasks and not self.force_exit:
-            await asyncio.wait(set(self.server_state.tasks), timeout=ENDING_S)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -22,6 +22,7 @@ import psutil
 
 from proxy.errors import StartError
 from proxy.programs import watch
+from recorder import private
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 CALM_S = 60.0  # up for this long: the next restart begins at the first backoff again
 SETTLE_S = 4.0  # longer than a worker takes to find that its settings or its store are wrong
 POLL_S = 0.1
+KILLED_STARTS = 3  # so often is a program started anew that a signal ended before it was up; its own end is final
 TAIL_LINES = 15
 LOG_BYTES = 20 * 1024 * 1024  # a log longer than this is set aside at the next start
 
@@ -117,8 +119,9 @@ class Supervisor:
                     self._started.set_result(None)
                 trouble = await self._until_gone()
                 failures = 0 if time.monotonic() - since > CALM_S else failures
+            killed = _was_killed(self._process)
             await self._end()
-            if not self._started.done():
+            if not self._started.done() and not (killed and failures < KILLED_STARTS):
                 self._fail(trouble)
                 return
             self.restarts += 1
@@ -145,11 +148,11 @@ class Supervisor:
 
     async def _launch(self) -> None:
         path = self.program.log
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.make_folder(path.parent)
         if path.exists() and path.stat().st_size > LOG_BYTES:
             path.replace(path.with_suffix(path.suffix + ".1"))
         env = {name: value for name, value in os.environ.items() if name not in self.program.unset}
-        with path.open("ab") as out:
+        with private.appending(path) as out:
             self._log_start = out.tell()
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -179,19 +182,19 @@ class Supervisor:
     async def _until_gone(self) -> str:
         """Wait until the program has ended or does not answer any more, and say which."""
         assert self._process is not None
-        answered = time.monotonic()
+        answered, ready, limit = time.monotonic(), self.program.ready, self.program.unresponsive_s
         while True:
-            await self._pause(self.program.check_every_s)
+            checked = ready is not None and limit is not None
+            await self._pause(self.program.check_every_s if checked else None)
             if self._process.returncode is not None:
                 return f"ended ({_how(self._process.returncode)})"
-            limit = self.program.unresponsive_s
-            if self.program.ready is None or limit is None or await self.program.ready():
+            if ready is None or limit is None or await ready():
                 answered = time.monotonic()
             elif time.monotonic() - answered > limit:
                 return f"did not answer its health check for {limit:.0f} s"
 
-    async def _pause(self, seconds: float) -> None:
-        """Sleep, but wake when the program ends."""
+    async def _pause(self, seconds: float | None) -> None:
+        """Sleep, but wake when the program ends. None: until then."""
         assert self._process is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -230,5 +233,13 @@ def tail(path: Path, start: int, count: int) -> str:
     return "\n".join(lines[-count:])
 
 
+def _was_killed(process: asyncio.subprocess.Process | None) -> bool:
+    """Whether a signal ended it, or its watcher: the kernel's for want of memory, or somebody's."""
+    status = process.returncode if process is not None else None
+    return status is not None and (status < 0 or status > 128)
+
+
 def _how(status: int) -> str:
+    if status < 0:
+        return f"signal {-status}"
     return f"signal {status - 128}" if status > 128 else f"exit status {status}"

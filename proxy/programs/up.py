@@ -1,19 +1,16 @@
 """`hone up`: engine, proxy, judge and learner as child processes, kept running and ended together.
 
-Owns: which programs there are, the order in which they start and stop, run.json for others to find them, and the lines
-on the terminal. Refuses: their work.
+Owns: which programs there are, the order in which they start and stop, and the lines on the terminal. Refuses: their
+work, and what run.json says of them (`proxy.programs.run_file`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,12 +19,14 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from proxy.engine.command import engine_command, engine_key, engine_program, engine_urls, health_check, require_free
+from proxy.engine.command import engine_command, engine_key, engine_urls, health_check, require_free
+from proxy.programs.engine import engine_program
+from proxy.programs.run_file import remove_run_file, write_run_file
 from proxy.programs.supervise import Program, ProgramState, Supervisor
-from proxy.settings.hone import HoneSettings, as_environment
+from proxy.settings.hone import HoneSettings
+from proxy.settings.showing import as_environment
 from recorder.store.migrate import open_store
 
-RUN_FILE = "run.json"
 PROXY_START_TIMEOUT_S = 60.0
 _COLOURS = {
     ProgramState.STARTING: "yellow",
@@ -114,7 +113,7 @@ class Up:
 
     async def _end(self) -> None:
         """Workers first, then the proxy, which finishes its requests, then the engine."""
-        (self._settings.data / RUN_FILE).unlink(missing_ok=True)
+        remove_run_file(self._settings.data)
         for name in ("learn", "judge", "proxy", "engine"):
             if name in self.supervisors:
                 await self.supervisors[name].stop()
@@ -148,7 +147,7 @@ class Up:
             name="proxy",
             env=env,
             ready=health_check(self.proxy_url, "/healthz"),
-            grace_s=proxy.stop_timeout_s + 5,
+            grace_s=proxy.stop_timeout_s + 10,  # calls that it cuts then are still recorded and told (`draining`)
         )
 
     def _hone(
@@ -178,7 +177,6 @@ class Up:
             log=self._log(name or command),
             ready=ready,
             start_timeout_s=PROXY_START_TIMEOUT_S,
-            check_every_s=1.0,
             grace_s=grace_s,
         )
 
@@ -195,7 +193,7 @@ class Up:
 
     def _changed(self, supervisor: Supervisor) -> None:
         if self._live is not None:
-            self._live.update(self._table())
+            self._live.update(self._table(), refresh=True)
         elif supervisor.state is not ProgramState.STARTING:
             self._console.print(f"{supervisor.program.name:<8} {supervisor.state.value} {supervisor.detail}".rstrip())
         if self._started():
@@ -217,24 +215,19 @@ class Up:
 
     def _write_run_file(self) -> None:
         pids = {name: s.pid for name, s in self.supervisors.items() if s.pid is not None}
-        found = {
-            "proxy_url": self.proxy_url,
-            "engine_url": engine_urls(self._settings.engine)[0],
-            "engine_urls": engine_urls(self._settings.engine),
-            "pids": {"up": os.getpid(), **pids},
-            "written_at": time.time(),
-        }
-        path = self._settings.data / RUN_FILE
-        draft = path.with_suffix(".new")
-        draft.write_text(json.dumps(found, indent=1))
-        draft.replace(path)
+        write_run_file(
+            self._settings.data,
+            proxy_url=self.proxy_url,
+            engine_urls=engine_urls(self._settings.engine),
+            pids=pids,
+        )
 
     @contextlib.contextmanager
     def _shown(self) -> Iterator[None]:
         if not self._console.is_terminal:
             yield
             return
-        with Live(self._table(), console=self._console, refresh_per_second=4) as live:
+        with Live(self._table(), console=self._console, auto_refresh=False) as live:  # drawn when something changed
             self._live = live
             try:
                 yield
@@ -263,13 +256,3 @@ def _free_port(host: str) -> int:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def read_run_file(data: Path) -> dict[str, object] | None:
-    """What `hone up` of this data folder wrote while it runs; None where none runs."""
-    try:
-        found = json.loads((data / RUN_FILE).read_text())
-        os.kill(int(found["pids"]["up"]), 0)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return dict(found)

@@ -1,7 +1,7 @@
 """Answers that were given before, by their ids: what a conversation goes on from, and what `GET` shows.
 
-Owns: the response object and the conversation of a recorded call. They are the recorder's, so any proxy has them,
-whichever engine sampled them. Refuses: routes, and the wire format itself.
+Owns: the response object and the conversation of a recorded call, for callers whose it is. They are the recorder's, so
+any proxy has them, whichever engine sampled them. Refuses: routes, and the wire format itself.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.dialects.responses import fields, items
+from proxy.dialects.responses import fields, items, tools
 from proxy.dialects.responses.dialect import Earlier
 from proxy.dialects.responses.object import META, Head, Status, response_object, status_of
 from proxy.errors import BadRequest, Missing
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Message
+from recorder.content.turns import Message, Whose
 from recorder.reading import answered
 from recorder.reading.answered import Answered
 from recorder.reading.views import CallView
@@ -40,20 +40,21 @@ class History:
     project_id: str
     began_at: float = field(default_factory=time.time)  # an open call that is older was another process's
 
-    async def earlier(self, ids: Iterable[str], previous: str | None) -> dict[str, Earlier]:
+    async def earlier(self, ids: Iterable[str], previous: str | None, whose: Whose) -> dict[str, Earlier]:
         """The answers that a request refers to: `previous` with its conversation, the others for their items.
 
-        Others that are not known are left out. Raises Missing, and BadRequest for a `previous` without an answer.
+        Others that are not known, or not `whose`, are left out. Raises Missing, and BadRequest for a `previous` without
+        an answer.
         """
         others = [id_ for id_ in ids if id_ != previous]
-        said = await answered.said(self.store, self.project_id, others) if others else {}
+        said = await answered.said(self.store, self.project_id, others, whose) if others else {}
         found = {
             id_: Earlier((), _items(one.meta[META], one.message, streamed=one.streamed)) for id_, one in said.items()
         }
-        return found if previous is None else found | {previous: await self._previous(previous)}
+        return found if previous is None else found | {previous: await self._previous(previous, whose)}
 
-    async def _previous(self, response_id: str) -> Earlier:
-        found = await self._find(response_id, "previous_response_id")
+    async def _previous(self, response_id: str, whose: Whose) -> Earlier:
+        found = await self._find(response_id, "previous_response_id", whose)
         if found.call.state is not CallState.COMPLETE or found.choice is None:
             raise BadRequest(
                 f"the response {response_id!r} is {status(found, self.began_at)}: it has no answer to go on from.",
@@ -61,17 +62,18 @@ class History:
             )
         messages = await answered.with_reasoning(self.store, found.call)
         last = [found.choice.message] if found.choice.message is not None else []
-        return Earlier([*_without_instructions(found.call, messages), *last], _output(found))
+        loaded = tools.declared(_meta(found.call).get("loaded", ()), found.call.tools or ())
+        return Earlier([*_without_instructions(found.call, messages), *last], _output(found), loaded)
 
-    async def response(self, response_id: str) -> Body:
+    async def response(self, response_id: str, whose: Whose) -> Body:
         """The response object as the client was given it. Raises Missing."""
-        return shown(await self._find(response_id, "response_id"), self.began_at)
+        return shown(await self._find(response_id, "response_id", whose), self.began_at)
 
-    async def input_items(self, response_id: str) -> list[Body]:
+    async def input_items(self, response_id: str, whose: Whose) -> list[Body]:
         """What the model read for an answer, but for the instructions, as items in order. Raises Missing."""
-        found = await self._find(response_id, "response_id")
+        found = await self._find(response_id, "response_id", whose)
         messages = await answered.with_reasoning(self.store, found.call)
-        return items.input_items(_without_instructions(found.call, messages), response_id)
+        return items.input_items(_without_instructions(found.call, messages), response_id, _origins(_meta(found.call)))
 
     async def delete(self, response_id: str) -> None:
         """Forget an answer's id: it is not shown, and not gone on from; what was recorded stays. Raises Missing."""
@@ -79,8 +81,8 @@ class History:
         if not await answered.forget(self.store, self.project_id, response_id):
             raise not_found(response_id)
 
-    async def _find(self, response_id: str, param: str) -> Answered:
-        found = await answered.find(self.store, self.project_id, response_id)
+    async def _find(self, response_id: str, param: str, whose: Whose) -> Answered:
+        found = await answered.find(self.store, self.project_id, response_id, whose)
         if found is None:
             raise not_found(response_id, param)
         return found
@@ -116,7 +118,7 @@ def _meta(call: CallView) -> Body:
 def _fields(call: CallView) -> Body:
     says = _meta(call).get("instructions")
     instructions = None if says is None else _text(call.messages[0].get("content")) if says else ""
-    return fields.fields_of(call.rest, call.tools, call.response_format, instructions)
+    return fields.fields_of(call.rest, call.tools, call.response_format, instructions, _meta(call).get("tools"))
 
 
 def _text(content: object) -> str:
@@ -144,4 +146,9 @@ def _items(meta: Body, message: Message | None, *, streamed: bool) -> list[Body]
         return list(meta["items"])
     if message is not None and meta.get("reasoning_hidden"):
         message = {name: value for name, value in message.items() if name != "reasoning"}
-    return items.output_items(message, meta["id"], meta.get("logprobs"), streamed=streamed)
+    return items.output_items(message, meta["id"], meta.get("logprobs"), streamed=streamed, origins=_origins(meta))
+
+
+def _origins(meta: Body) -> dict[str, tools.Origin]:
+    """Which tool of the client each function was that the model had."""
+    return tools.origins_of([*meta.get("tools", ()), *meta.get("loaded", ())])

@@ -16,6 +16,7 @@ from proxy.errors import BadRequest, CallerError, Conflicting, Missing, Unavaila
 from proxy.http.asgi import App, Receive, Scope, Send
 from proxy.responses.background import Background
 from proxy.responses.history import History
+from recorder.content.turns import Whose
 from recorder.errors import StoreError
 
 Body = dict[str, Any]
@@ -40,13 +41,13 @@ class ResponseRoutes:
             await self.calls(scope, receive, send)
             return
         try:
-            await send_json(send, await self._about(scope["method"], path, _query(scope)))
+            await send_json(send, await self._about(scope["method"], path, _query(scope), scope["hone.caller"].whose))
         except CallerError as e:
             await say(send, path, e)
         except StoreError as e:
             await say(send, path, Unavailable(f"the store does not answer now: {e}"))
 
-    async def _about(self, method: str, path: str, query: dict[str, str]) -> Body:
+    async def _about(self, method: str, path: str, query: dict[str, str], whose: Whose) -> Body:
         if not path.startswith(PATH + "/"):
             raise no_route(method, path)
         response_id, _, what = unquote(path.removeprefix(PATH + "/").rstrip("/")).partition("/")
@@ -58,33 +59,35 @@ class ResponseRoutes:
         }
         serve = served.get((method, what))
         if serve is not None:
-            return await serve(response_id, query)
+            return await serve(response_id, query, whose)
         if what in ("", "cancel", "input_items"):
             allowed = " or ".join(m for m, w in served if w == what)
             raise WrongMethod(f"{method} {path[:200]} is not served: use {allowed}.")
         raise no_route(method, path)
 
-    async def _show(self, response_id: str, query: dict[str, str]) -> Body:
+    async def _show(self, response_id: str, query: dict[str, str], whose: Whose) -> Body:
         if query.get("stream", "false").lower() not in ("false", "0"):
             raise BadRequest("a response that was given is not streamed again: leave 'stream' out.", param="stream")
-        return await self.history.response(response_id)
+        return await self.history.response(response_id, whose)
 
-    async def _delete(self, response_id: str, query: dict[str, str]) -> Body:
+    async def _delete(self, response_id: str, query: dict[str, str], whose: Whose) -> Body:
+        await self.history.response(response_id, whose)
         await self.background.cancel(response_id)
         await self.history.delete(response_id)
         return {"id": response_id, "object": "response", "deleted": True}
 
-    async def _cancel(self, response_id: str, query: dict[str, str]) -> Body:
-        await self.background.cancel(response_id)
-        response = await self.history.response(response_id)
+    async def _cancel(self, response_id: str, query: dict[str, str], whose: Whose) -> Body:
+        response = await self.history.response(response_id, whose)
+        if await self.background.cancel(response_id):
+            response = await self.history.response(response_id, whose)
         if not response["background"]:
             raise BadRequest("Cannot cancel a synchronous response.", param="response_id")
         if response["status"] == "in_progress":
             raise Conflicting(f"the response {response_id[:120]!r} runs in another process of Hone: cancel it there.")
         return response
 
-    async def _input_items(self, response_id: str, query: dict[str, str]) -> Body:
-        items = await self.history.input_items(response_id)
+    async def _input_items(self, response_id: str, query: dict[str, str], whose: Whose) -> Body:
+        items = await self.history.input_items(response_id, whose)
         return _page(items, query)
 
 

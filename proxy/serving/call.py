@@ -9,26 +9,30 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from proxy.admission.address import Stated
 from proxy.admission.auth import Caller
 from proxy.attribution.hints import Hints
-from proxy.attribution.traces import Traces
 from proxy.dialects.base import Answer, Reading, Sampled
 from proxy.engine.client import Client
 from proxy.engine.providers import Provider, Providers
 from proxy.errors import CallerError
 from proxy.http.asgi import RawHeaders
+from proxy.http.stopping import Stop
 from proxy.metrics import Metrics
 from proxy.serving.continuity import Continued, Continuity
 from proxy.settings.sections import ProxySettings
 from proxy.versions.in_service import InService, Route, Target
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Attribution, Turn
+from recorder.content.extras import CLIENT, LEFT_OUT_ITEMS, LEFT_OUT_TOOLS
+from recorder.content.turns import Attribution, Request, Turn
 from recorder.ids import new_id
 from recorder.settings import RecorderSettings
 from recorder.states import CallState
+
+PLAINLY: Final = "offered_plainly"  # in a call's `response_meta`: what the engine was not held to
+REPLACED: Final = "sampling_override"  # … and the sampling values that it was given in place of the client's
 
 
 @dataclass(slots=True)
@@ -42,7 +46,7 @@ class Call:
     answer: Answer
     hints: Hints
     provider: Provider | None = None  # who is asked instead of an engine
-    traceparent: bytes | None = None
+    client: str | None = None  # the product that its User-Agent names
     id: str = field(default_factory=lambda: new_id("call"))
     started_at: float = field(default_factory=time.time)
     attribution: Attribution | None = None  # None: it cannot be recorded
@@ -66,6 +70,13 @@ class Call:
             raw.append((b"x-hone-version", self.route.version.name.encode()))
         if self.provider is not None and self.fell_back is not None:
             raw.append((b"x-hone-fallback", self.provider.name.encode()))
+        if left_out := self.reading.request.left_out_tools:
+            raw.append((b"x-hone-left-out-tools", ", ".join(dict.fromkeys(left_out)).encode()))
+        if self.reading.plainly:
+            raw.append((b"x-hone-plainly", ", ".join(self.reading.plainly).encode()))
+        if self.reading.replaced:
+            told = ", ".join(f"{name}={value:g}" for name, value in self.reading.replaced.items())
+            raw.append((b"x-hone-sampling", told.encode()))
         return raw
 
     def served_by(self) -> str:
@@ -102,11 +113,26 @@ class Call:
 
     def _meta(self, sampled: Sampled) -> Mapping[str, Any] | None:
         """What is recorded of an answer beside its choices; of a provider's, who it was and whether it stood in."""
+        said = {**(sampled.response_meta or {}), **left_out(self.reading.request)}
+        if self.client is not None:
+            said[CLIENT] = self.client
         if self.provider is None:
             continued = self.continued.meta(sampled.prompt_token_ids) if self.continued is not None else {}
-            return {**(sampled.response_meta or {}), **continued} or None
+            return {**said, **continued, **self._freed()} or None
         stood_in = {"fallback": True, "fallback_reason": self.fell_back} if self.fell_back is not None else {}
-        return {**(sampled.response_meta or {}), **self.provided, **stood_in}
+        return {**said, **self.provided, **stood_in}
+
+    def _freed(self) -> dict[str, Any]:
+        """Where the engine was asked something else than the client did, so that the turn can be learned from."""
+        plainly, replaced = self.reading.plainly, self.reading.replaced
+        told: dict[str, Any] = {PLAINLY: list(plainly)} if plainly else {}
+        return told | ({REPLACED: dict(replaced)} if replaced else {})
+
+
+def left_out(request: Request) -> dict[str, list[str]]:
+    """What is recorded of what the model did not get: the types of tools, and of what told of their work."""
+    named = {LEFT_OUT_TOOLS: request.left_out_tools, LEFT_OUT_ITEMS: request.left_out_items}
+    return {name: list(dict.fromkeys(types)) for name, types in named.items() if types}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,5 +147,6 @@ class Parts:
     client: Client
     providers: Providers
     metrics: Metrics
-    traces: Traces
+    stop: Stop
     continuity: Continuity | None = None
+    overrides: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # alias → sampling values

@@ -24,7 +24,7 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects import chat_fields
+from proxy.dialects import forcing
 from proxy.dialects.base import Rules
 from proxy.engine.client import Client
 from proxy.errors import EngineError
@@ -127,7 +127,7 @@ class Continuity:
         past, place = found
         at = require_same(past, place, chat, made.seen or "", route.base_fingerprint)
         thought = bool(past.meta.get(META, {}).get("thought")) or thinking(past.extras) is not None
-        if thought and not self._turn_bound and (chat.get("stream") or chat_fields.forced(dict(chat), Rules())):
+        if thought and not self._turn_bound and (chat.get("stream") or forcing.forced(dict(chat), Rules())):
             raise Fallback("parsed_reasoning")
         ids, renderer = past.ids(), _EngineRenderer(self._client, chat, route, self._blank)
         new = await new_part(renderer, messages, at, ids[-1])

@@ -18,6 +18,7 @@ from proxy.admission.auth import Caller
 from proxy.admission.replies import no_route, say, send_json
 from proxy.dialects import engine_fields, format_of
 from proxy.dialects.base import Rules
+from proxy.dialects.messages.fields import countable
 from proxy.engine.client import Client, Reply
 from proxy.errors import (
     BadGateway,
@@ -32,14 +33,16 @@ from proxy.errors import (
     WrongMethod,
 )
 from proxy.http.asgi import App, Connected, Receive, Scope, Send, begin_stream, read_body
-from proxy.serving.refusals import engine_said, stopping, unknown_model
+from proxy.http.stopping import Stop, Stopping
+from proxy.serving.refusals import engine_said, unknown_model
 from proxy.settings.sections import ProxySettings
 from proxy.versions.in_service import InService, Route, Target
 
+_COUNTED: Final = "/v1/messages/count_tokens"
 # Route → its method. These generate nothing that could be trained on.
 PASSED: Final[Mapping[str, str]] = {
     "/v1/embeddings": "POST",
-    "/v1/messages/count_tokens": "POST",
+    _COUNTED: "POST",
     "/tokenize": "POST",
     "/detokenize": "POST",
     "/version": "GET",
@@ -55,6 +58,7 @@ class ModelRoutes:
     settings: ProxySettings
     versions: InService
     client: Client
+    stop: Stop
 
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /v1/models` and `/v1/models/<id>`."""
@@ -92,8 +96,6 @@ class ModelRoutes:
             await say(send, path, BadGateway(str(e)))
         except ClientGone:
             return
-        except asyncio.CancelledError:
-            await say(send, path, stopping())
 
     def _allow(self, method: str, path: str) -> None:
         if path in GENERATING and not self.settings.unrecorded:
@@ -105,12 +107,12 @@ class ModelRoutes:
             raise WrongMethod(f"{method} {path} is not served: use {PASSED.get(path, 'POST')}.")
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
-        fields = await self._read(scope, receive)
+        fields = await self._read(scope, receive, path)
         target = self._target(fields, scope["hone.caller"])
         route = self.versions.route(target.alias, None, target.version)
         body = engine_fields.dump(fields | {"model": route.engine_model}) if scope["method"] == "POST" else None
         with self.versions.hold(route):
-            async with Connected(receive):
+            async with Connected(receive, self.stop):
                 reply = await self.client.send(
                     route.replica_url, path, body, key=route.engine_key, method=scope["method"]
                 )
@@ -119,7 +121,7 @@ class ModelRoutes:
         if answer is not None:
             await send_json(send, answer)
 
-    async def _read(self, scope: Scope, receive: Receive) -> dict[str, Any]:
+    async def _read(self, scope: Scope, receive: Receive, path: str) -> dict[str, Any]:
         if scope["method"] != "POST":
             return {}
         fields = engine_fields.load(await read_body(scope["hone.headers"], receive, self.settings.max_body_bytes))
@@ -131,7 +133,7 @@ class ModelRoutes:
                 engine_fields.check_media(fields.get(name), rules, name)
         except RecursionError as e:
             raise engine_fields.too_deep() from e
-        return fields
+        return countable(fields) if path == _COUNTED else fields
 
     def _target(self, fields: dict[str, Any], caller: Caller) -> Target:
         """The model that is asked for; with one alias alone it may be left out."""
@@ -175,7 +177,11 @@ class ModelRoutes:
         except EngineBroke as e:
             end = format_of(path).error_events(BadGateway(str(e)))
         except asyncio.CancelledError:
-            end = format_of(path).error_events(stopping())
+            if not self.stop.over:
+                raise
+            cut = format_of(path).error_events(Stopping("this proxy is stopping, and the stream was cut: ask again."))
+            await send({"type": "http.response.body", "body": cut})
+            raise ClientGone("the client was told already that its stream was cut") from None
         else:
             end = b""
         await send({"type": "http.response.body", "body": end})

@@ -1,4 +1,4 @@
-"""What a caller is told when a model is not known, when the engine said no, or when Hone stops.
+"""What a caller is told when a model is not known, when no engine can serve it, or when the engine said no.
 
 Owns: turning an engine's refusal into ours: its status and words, with the model's name as the client knows it.
 Refuses: formats, and trying again.
@@ -10,8 +10,7 @@ from typing import Final
 
 import orjson
 
-from proxy.errors import BadGateway, CallerError, EngineSaid, Missing, Unavailable
-from proxy.http.asgi import take_back_cancellation
+from proxy.errors import BadGateway, CallerError, EngineSaid, Missing, NoReplica, Unavailable
 from proxy.versions.in_service import InService, Route
 
 MAX_MESSAGE_CHARS: Final = 2000  # of what an engine says is wrong
@@ -28,15 +27,9 @@ def unknown_model(model: str, versions: InService) -> Missing:
     )
 
 
-def stopping() -> Unavailable:
-    """What a caller is told whose call is cancelled: the server stops, and waited for it as long as it may.
-
-    Takes the cancellation back, so that the call can be recorded and its caller told.
-    """
-    take_back_cancellation()
-    return Unavailable(
-        "Hone is stopping, and the call took longer than it waits. Try again in a moment.", code="stopping"
-    )
+def no_engine(why: NoReplica) -> Unavailable:
+    """What a client is told whose model no engine can serve now."""
+    return Unavailable(str(why), code="engine_unavailable")
 
 
 def engine_said(status: int, body: bytes, route: Route, asked: str) -> CallerError:

@@ -30,7 +30,6 @@ from proxy.http.asgi import (
     begin_stream,
     read_body,
     respond,
-    take_back_cancellation,
 )
 
 MAX_PROMPTS: Final = 1024  # the engine's own bound (VLLM_MAX_COMPLETION_PROMPTS)
@@ -70,8 +69,6 @@ class SeveralPrompts:
             async with asyncio.TaskGroup() as tasks:
                 for at, body in enumerate(bodies):
                     tasks.create_task(self._one(scope, _Again(orjson.dumps(body), left), together.sender(at)))
-        except asyncio.CancelledError:  # the server stops, and each call has said so
-            take_back_cancellation()
         finally:
             left.stop()
         await together.end()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -20,15 +21,23 @@ class McpServerSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     url: str | None = None
-    """Where it listens, for example `http://127.0.0.1:9000/mcp`."""
+    """Where it listens, for example `http://127.0.0.1:9000/mcp`. Without a login: that is for `token` or `headers`."""
     command: str | None = None
-    """A program to start instead, once for all callers."""
+    """A program to start instead, on this machine."""
     args: list[str] = []
     """Arguments of the command."""
     env: dict[str, SecretStr] = {}
     """Environment variables of the command, beside PATH, HOME and the like."""
     cwd: Path | None = None
     """Folder that the command runs in."""
+    per: Literal["session", "shared"] = "session"
+    """Whether each caller gets a process of its own (`session`), so that no two runs meet in one browser or shell, or
+    all share one (`shared`): for a program that keeps nothing between calls, or is too large to be started often. A
+    caller is a session of the protocol; where the protocol has none (2026-07-28), the run that the address states, else
+    the key, and callers with neither share. One more process tells what there is, and serves nobody."""
+    max_sessions: int | None = Field(None, gt=0)
+    """How many sessions callers may have at this server at once; one more is refused. Default: 1024 with a `url`; 32
+    with a `command`, which is a process each."""
     headers: dict[str, SecretStr] = {}
     """HTTP headers for every request to the server."""
     token: SecretStr | None = None
@@ -48,21 +57,36 @@ class McpServerSettings(BaseModel):
         """The connect timeout in force."""
         return self.connect_timeout_s or (5.0 if self.url is not None else 20.0)
 
+    @property
+    def shared(self) -> bool:
+        """Whether all callers share one process."""
+        return self.command is not None and self.per == "shared"
+
+    @property
+    def most_sessions(self) -> int:
+        """The bound of sessions in force."""
+        return self.max_sessions or (1024 if self.url is not None else 32)
+
     @model_validator(mode="after")
     def _one_of_both(self) -> McpServerSettings:
         if (self.url is None) == (self.command is None):
             raise ValueError("give either `url` or `command`")
         if self.url is None and (self.headers or self.token):
             raise ValueError("`headers` and `token` are for a server with a `url`; give a command its secrets in `env`")
-        if self.command is None and (self.args or self.env or self.cwd):
-            raise ValueError("`args`, `env` and `cwd` are for a server with a `command`")
+        if self.command is None and (self.args or self.env or self.cwd or "per" in self.model_fields_set):
+            raise ValueError("`args`, `env`, `cwd` and `per` are for a server with a `command`")
         return self
 
     @field_validator("url")
     @classmethod
     def _is_url(cls, url: str | None) -> str | None:
         if url is not None and not url.startswith(("http://", "https://")):
-            raise ValueError(f"{url!r} is no URL: write it as http://host:port/mcp")
+            raise ValueError("it is no URL: write it as http://host:port/mcp")
+        if url is not None and "@" in urlsplit(url).netloc:
+            raise ValueError(
+                "it has a login in it, which logs and errors of others would show: give the server's token as `token`, "
+                "or a user and a password as `headers = { authorization = 'Basic …' }`"
+            )
         return url
 
 

@@ -1,6 +1,6 @@
 """The sections of hone.toml that the proxy owns: `[proxy]`, `[[proxy.models]]`, `[engine]` and `[aliases.<name>]`.
 
-Owns: their fields, defaults and units. Refuses: reading files or the environment (`proxy.settings.hone` does), and
+Owns: their fields, defaults and units. Refuses: reading files or the environment (`proxy.settings.loading` does), and
 importing anything but pydantic.
 """
 
@@ -16,6 +16,17 @@ MODEL_NAME = r"^[A-Za-z0-9._:~/-]{1,128}$"  # as aliases are named: @ would mean
 OWN_PARAMS = frozenset(
     {"model", "messages", "stream", "stream_options", "tools", "api_key", "api_base", "base_url", "timeout"}
 )
+
+
+MIN_TEMPERATURE = 0.1  # of a call that is trained on, as `recorder.content.trainable` has it
+_NEUTRAL = {
+    "top_p": 1,
+    "top_k": 0,
+    "min_p": 0,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "repetition_penalty": 1,
+}
 
 
 class ModelSettings(BaseModel):
@@ -72,6 +83,11 @@ class ProxySettings(BaseModel):
     """What `strict: true` of a tool becomes. `engine`: the engine's grammar holds the model to the tool's schema, and
     the turn is not trained on, since its logprobs are not those of free sampling. `plain`: the tool is offered without
     it, so that agents whose SDK marks every tool strict (OpenAI's Agents SDK does) are learned from."""
+    forced_tools: Literal["engine", "plain"] = "engine"
+    """What a tool choice that demands a tool (`required`, or one by its name) becomes. `engine`: the grammar forces a
+    call, and the turn is not trained on. `plain`: the engine is offered the tools with tool choice `auto`, so that
+    agents which always demand one (smolagents does) are learned from; a turn may then answer in words. The call and the
+    header `x-hone-plainly` tell it."""
     unrecorded: bool = False
     """Whether a generating route that is not recorded yet is passed through instead of answered with 501."""
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
@@ -82,8 +98,9 @@ class ProxySettings(BaseModel):
     """How long a connection to the engine may take."""
     first_byte_timeout_s: float = Field(600.0, gt=0)
     """How long the engine may take until the first byte of its answer."""
-    poll_s: float = Field(0.1, gt=0, le=5)
-    """How often aliases, versions and replicas are read from the store, and new versions looked for."""
+    key_groups: Literal["own", "project"] = "own"
+    """Whose a group is that a call names (`/g/<group>/…`, `x-hone-group`), where there are keys. `own`: the key's, and
+    the same name under another key is another group. `project`: all keys name the same ones."""
     mcp_prefix: Literal["server", "none"] = "server"
     """How tools and prompts behind `/mcp` are called. `server`: `<server>__<tool>`. `none`: as the one server there is
     calls them."""
@@ -152,6 +169,8 @@ class EngineSettings(BaseModel):
     """How often a running engine is asked whether it is healthy."""
     health_timeout_s: float = Field(60.0, gt=0)
     """How long a running engine may leave its health check unanswered before it is restarted."""
+    adapter_group: str | None = None
+    """Group, by name or number, that may read the adapters: an engine's that runs as another user. Default: none."""
 
     @field_validator("max_lora_rank", mode="before")
     @classmethod
@@ -173,6 +192,65 @@ class EngineSettings(BaseModel):
         return None if value == "" else value
 
 
+def base_name(engine: EngineSettings) -> str | None:
+    """The name under which the engine serves the base model, or None when nothing says it."""
+    if engine.name or engine.base is None:
+        return engine.name
+    return Path(engine.base).name
+
+
+class SamplingOverride(BaseModel):
+    """Sampling values that the engine is given in place of a client's. What is not named stays the client's."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    temperature: float | None = Field(None, le=2)
+    """0.1 or more: below it a call is not trained on."""
+    top_p: float | None = None
+    """Only 1."""
+    top_k: int | None = None
+    """Only 0."""
+    min_p: float | None = None
+    """Only 0."""
+    presence_penalty: float | None = None
+    """Only 0."""
+    frequency_penalty: float | None = None
+    """Only 0."""
+    repetition_penalty: float | None = None
+    """Only 1."""
+
+    def values(self) -> dict[str, float]:
+        """What is replaced, by the field's name."""
+        return self.model_dump(exclude_none=True)
+
+    @model_validator(mode="after")
+    def _trainable(self) -> SamplingOverride:
+        if self.temperature is not None and self.temperature < MIN_TEMPERATURE:
+            raise ValueError(
+                f"temperature {self.temperature:g} is below {MIN_TEMPERATURE:g}: sampling is then nearly greedy, its "
+                "logprobs say nothing of the choice that was made, and no such call is trained on. Give 0.1 or more"
+            )
+        for name, neutral in _NEUTRAL.items():
+            value = getattr(self, name)
+            if value is not None and value != neutral:
+                raise ValueError(
+                    f"{name} {value:g} bends what is sampled away from what the logprobs say, and no such call is "
+                    f"trained on. Give {neutral}, or leave it out"
+                )
+        return self
+
+
+class SamplingSettings(BaseModel):
+    """How calls of an alias are sampled: `[aliases.<name>.sampling]`."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    override: SamplingOverride = SamplingOverride()
+    """Sampling values for calls with purpose `train`, in place of the client's: `{temperature = 0.7, top_p = 1}` lets
+    an agent be learned from that samples greedily. The record keeps what the client asked; the call and the header
+    `x-hone-sampling` tell what was sent instead."""
+
+
 class AliasSettings(BaseModel):
     """A name that agents ask for, and how its new versions come into service."""
 
@@ -187,5 +265,7 @@ class AliasSettings(BaseModel):
     `hone promote`."""
     fallback: str | None = None
     """A model of `[[proxy.models]]` that answers while no engine can. Such calls are recorded as text, and marked."""
+    sampling: SamplingSettings = SamplingSettings()
+    """How its calls are sampled."""
     recipe: dict[str, Any] = {}
     """Free-form notes kept with the alias and shown with its versions."""

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 from proxy.engine.command import base_folder, dtype_of, engine_urls
@@ -27,16 +27,22 @@ from recorder.registry import replicas
 from recorder.registry.aliases import AliasView, ensure_alias, set_canary, set_live
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.registry.versions import VersionView, get_versions, mark, pinned
+from recorder.seldom import Seldom
 from recorder.states import VersionState
+from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.work import leases
+from recorder.store.watch import News
+from recorder.work import holders, leases
 from recorder.work.leases import Lease
 
 log = logging.getLogger(__name__)
 
-LEASE_S = 6.0
-RENEW_EVERY_S = 2.0
-PINS_EVERY_S = 1.0
+LEASE_S = 15.0
+RENEW_EVERY_S = 5.0
+PINS_EVERY_S = 1.0  # runs end all the time, and what they held may stay a moment longer
+BREATH_S = 0.1  # between two rounds
+RETRY_S = 0.5  # after what the store or an engine refused, and while the base's files are not there yet
+DRAIN_S = 0.25  # while requests hold what is to be unloaded: they tell nobody when they end
 PROXY_GONE_S = 30.0  # a proxy not heard of for so long holds nothing any more
 STOP_S = 5.0  # how long the round that runs may take to end; an engine that hangs is not waited for
 DEATHS = 2  # an engine that dies this often while a version is loaded dies of the version
@@ -66,24 +72,38 @@ class Controller:
         self._aliases = aliases
         self._default_base = default_base
         members = [Member(Replica(url, engine_key), engine.health_timeout_s) for url in engine_urls(engine)]
-        self._fleet = Fleet(store, project_id, members)
+        self._fleet = Fleet(store, project_id, members, self.wake)
+        versions.on_failure = self._fleet.suspect
         self._lease: Lease | None = None
+        self._failing, self._broken = Seldom(log), Seldom(log)
         self._pinned: set[str] = set()
-        self._pinned_at = float("-inf")
         self._deaths: dict[str, int] = {}
         self._base_shapes: Mapping[str, tuple[int, ...]] | None = None
         self._stopping = asyncio.Event()
+        self._news = News()
+        self._sleepers: set[News] = set()
+        self._again_s: float | None = None  # how soon the next round is due, though nothing changes
+
+    def wake(self) -> None:
+        """Begin a round: something changed that lies outside the store."""
+        self._news.tell()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Declare the aliases, then control for as long as the block runs and the lease can be had."""
         await self._declare(None)
         self._fleet.start()
-        tasks = {asyncio.create_task(self._run(), name="controller"), asyncio.create_task(self._hold_lease())}
+        tasks = {
+            asyncio.create_task(self._run(), name="controller"),
+            asyncio.create_task(self._hold_lease(), name="the controller's lease"),
+            asyncio.create_task(self._follow_pins(), name="pins"),
+        }
         try:
             yield
         finally:
             self._stopping.set()
+            for sleeper in self._sleepers:
+                sleeper.tell()
             _, slow = await asyncio.wait(tasks, timeout=STOP_S)
             for task in slow:
                 task.cancel()
@@ -93,41 +113,85 @@ class Controller:
                 await leases.release(self._store, self._lease)
 
     async def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                if self._lease is not None:
-                    await self.tick()
-            except (StoreError, Conflict) as e:  # the next round sees the store as it is then
-                log.warning("the controller could not finish its round: %s", e)
-            except Exception:  # a bug in one round must not end swaps for good while requests are served
-                log.exception("the controller's round failed")
-            await passes(self._stopping, self._proxy.poll_s)
+        """A round whenever something changed, and when the last one asked for another."""
+        with self._waiting(Topic.SERVICE, Topic.PROXIES) as self._news:
+            while not self._stopping.is_set():
+                await self._news.wait(self._again_s)
+                if self._lease is not None and not self._stopping.is_set():
+                    await self._round()
+                    await passes(self._stopping, BREATH_S)
+
+    async def _round(self) -> None:
+        self._again_s = None
+        try:
+            await self.tick()
+        except (StoreError, Conflict) as e:  # the next round sees the store as it is then
+            self._failing(logging.WARNING, "the controller could not finish its round: %s", e)
+            self._again(RETRY_S)
+        except Exception as e:  # noqa: BLE001 - a bug in one round must not end swaps while requests are served
+            self._broken(logging.ERROR, "the controller's round failed", error=e)
+            self._again(RETRY_S)
+
+    def _again(self, within_s: float) -> None:
+        """Ask for a round by then, whether or not anything changes."""
+        self._again_s = within_s if self._again_s is None else min(within_s, self._again_s)
+
+    async def _follow_pins(self) -> None:
+        """A round when runs and groups end: they may have held the last request for a version."""
+        with self._waiting(Topic.RUNS, Topic.GROUPS) as ended:
+            while not self._stopping.is_set():
+                await ended.wait()
+                self.wake()
+                await passes(self._stopping, PINS_EVERY_S)
+
+    @contextlib.contextmanager
+    def _waiting(self, *topics: Topic) -> Iterator[News]:
+        """Wait for topics, and for the end."""
+        with self._store.watch.on(*topics) as news:
+            self._sleepers.add(news)
+            yield news
+            self._sleepers.discard(news)
 
     async def _hold_lease(self) -> None:
         """Take the lease when it is free and renew it, also while a round waits for an engine."""
-        while not self._stopping.is_set():
-            try:
+        with self._waiting(Topic.LEASES) as news:
+            while not self._stopping.is_set():
+                due_s = RETRY_S
+                try:
+                    due_s = await self._keep_lease()
+                except LeaseLost as e:
+                    log.warning("%s", e)
+                    self._lease = None
+                except StoreError as e:
+                    self._failing(logging.WARNING, "the controller's lease could not be renewed: %s", e)
                 if self._lease is None:
-                    self._lease = await self._take_lease()
+                    await news.wait(due_s)
                 else:
-                    self._lease = await leases.renew(self._store, self._lease, LEASE_S)
-            except LeaseLost as e:
-                log.warning("%s", e)
-                self._lease = None
-            except StoreError as e:
-                log.warning("the controller's lease could not be renewed: %s", e)
-            await passes(self._stopping, RENEW_EVERY_S if self._lease else LEASE_S / 10)
+                    await passes(self._stopping, due_s)
+
+    async def _keep_lease(self) -> float:
+        """Renew the lease, or take it if it is free; in how many seconds to do so again."""
+        if self._lease is not None:
+            self._lease = await leases.renew(self._store, self._lease, LEASE_S)
+            await self._fleet.report()
+            return RENEW_EVERY_S
+        self._lease = await self._take_lease()
+        if self._lease is not None:
+            return RENEW_EVERY_S
+        await holders.release_dead(self._store, self._project_id, leases.CONTROLLER)
+        return await leases.free_in(self._store, self._project_id, leases.CONTROLLER)
 
     async def _take_lease(self) -> Lease | None:
         lease = await leases.acquire(self._store, self._project_id, leases.CONTROLLER, self._versions.proxy_id, LEASE_S)
         if lease is not None:
             await self._fleet.take_over()
+            self.wake()
         return lease
 
     async def tick(self) -> None:
         """One round: engines, then new versions, then what may go."""
         await self._identify()
-        await self._versions.refresh(anew=False)
+        await self._versions.refresh()
         await self._serve_what_is_kept()
         await self._promote_gated()
         for version in await get_versions(self._store, self._project_id, [VersionState.WRITTEN]):
@@ -147,15 +211,32 @@ class Controller:
             if member.served is None or (member.state == "up" and member.fingerprint is not None):
                 continue
             try:
+                self._require_bases(member)
                 member.fingerprint = await self._local_fingerprint() or await member.replica.fingerprint()
                 await self._declare(member.fingerprint)
             except (EngineError, Conflict) as e:
                 member.went_down(str(e))
 
+    def _require_bases(self, member: Member) -> None:
+        """Refuse aliases whose base is an adapter: their versions would be trained on what another LoRA makes of it."""
+        assert member.served is not None
+        for name in self._aliases:
+            base_model = self._base_model(name)
+            if base_model in member.served.adapters and base_model not in member.served.bases:
+                raise EngineError(
+                    f"{base_model!r} is an adapter of the engine {member.url}, and no base for the alias {name!r}: set "
+                    f"base_model in [aliases.{name}] to one of {', '.join(sorted(member.served.bases)) or 'its bases'}."
+                )
+
+    def _base_model(self, alias: str) -> str:
+        return self._aliases[alias].base_model or self._default_base or alias
+
     async def _read_local_base(self) -> Mapping[str, tuple[int, ...]] | None:
         """Shapes of a local base's weights, once it is there; aliases are told their base before an engine is up."""
         folder = base_folder(self._engine)
         if folder is None:
+            if self._engine.base is not None:  # it is being fetched
+                self._again(RETRY_S)
             return None
         await self._declare(await self._local_fingerprint())
         return await asyncio.to_thread(adapter_files.base_shapes, folder)
@@ -167,7 +248,7 @@ class Controller:
     async def _declare(self, fingerprint: str | None) -> None:
         """Make the declared aliases, or tell them their base. Raises Conflict where they were trained on another."""
         for name, settings in self._aliases.items():
-            base_model = settings.base_model or self._default_base or name
+            base_model = self._base_model(name)
             await ensure_alias(self._store, self._project_id, name, base_model, fingerprint, recipe=settings.recipe)
 
     def _kept(self) -> list[VersionView]:
@@ -181,11 +262,11 @@ class Controller:
         )
 
     async def _serve_what_is_kept(self) -> None:
-        if time.monotonic() - self._pinned_at > PINS_EVERY_S:
-            self._pinned = await pinned(self._store, self._project_id)
-            self._pinned_at = time.monotonic()
+        self._pinned = await pinned(self._store, self._project_id)
         await self._fleet.reconcile(self._kept())
         await self._fleet.report()
+        if any(member.lacks for member in self._fleet.members):
+            self._again(RETRY_S)
 
     # --- a new version
 
@@ -263,13 +344,14 @@ class Controller:
             await self._reject(
                 version, "engine_died", f"the engine went away {deaths} times while it was loaded: {error}"
             )
+        self._again(RETRY_S)
         for member in self._fleet.members:
             await member.look()
 
     async def _reject(self, version: VersionView, code: str, why: str) -> None:
         log.error("%s is rejected (%s): %s", version.name, code, why)
         for member in self._fleet.members:
-            if version.engine_name in member.adapters:
+            if version.path is not None and member.adapters.get(version.engine_name) == version.path:
                 with contextlib.suppress(EngineError):  # the drain tries again
                     await member.unload(version.engine_name)
         await mark(self._store, version.id, VersionState.REJECTED, f"{code}: {why}")
@@ -317,11 +399,16 @@ class Controller:
         await self._serve_what_is_kept()
         await self._versions.refresh()
         held = await self._held()
-        ours = {v.engine_name: v for v in await self._all_versions()}
+        ours = {(v.engine_name, v.path): v for v in await self._all_versions()}
         for member in idle:
             for name in member.adapters.keys() - kept:
-                # an adapter that is none of ours was loaded by somebody else: it stays
-                if name in ours and ours[name].id not in held:
+                # what is none of ours, or has our name and another folder, was loaded by somebody else: it stays
+                version = ours.get((name, member.adapters[name]))
+                if version is None:
+                    continue
+                if version.id in held:
+                    self._again(DRAIN_S)
+                else:
                     await self._unload(member, name)
 
     async def _held(self) -> set[str]:
@@ -341,4 +428,5 @@ class Controller:
             await member.unload(name)
             log.info("%s is unloaded from %s", name, member.url)
         except EngineError as e:  # the next round tries again
+            self._again(RETRY_S)
             log.warning("%s", e)

@@ -10,9 +10,10 @@ unloaded when no proxy holds it any more.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal
 
 from proxy.engine.replica import Replica, Served
@@ -23,10 +24,10 @@ from recorder.store.database import Store
 
 log = logging.getLogger(__name__)
 
-WATCH_UP_S = 1.0
+WATCH_UP_S = 5.0  # a request that meets an engine's death tells of it at once
 WATCH_DOWN_S = 0.3
 WATCH_TIMEOUT_S = 10.0
-REPORT_EVERY_S = 5.0
+REPORT_EVERY_S = 10.0
 
 State = Literal["up", "down", "starting"]
 
@@ -40,9 +41,11 @@ class Member:
         self.detail: str | None = None
         self.served: Served | None = None
         self.fingerprint: str | None = None
+        self.lacks: frozenset[str] = frozenset()  # what it was to load and refused
         self.offered: frozenset[str] = frozenset()
         self._patience_s = patience_s
         self._looking = asyncio.Lock()
+        self.doubt = asyncio.Event()  # set: somebody could not reach it
         self._answered_at = float("-inf")
         self._reported: object = None
         self._reported_at = float("-inf")
@@ -102,8 +105,12 @@ class Member:
         base = next(iter(self.served.bases), None) if self.served else None
         content = (self.state, self.detail, self.offered, base, self.fingerprint)
         now = time.monotonic()
-        if content == self._reported and now - self._reported_at < REPORT_EVERY_S:
-            return
+        if content == self._reported:
+            if now - self._reported_at < REPORT_EVERY_S:
+                return
+            if await replicas.replica_seen(store, project_id, self.url):
+                self._reported_at = now
+                return
         await replicas.report_replica(
             store,
             project_id,
@@ -118,17 +125,20 @@ class Member:
 
 
 class Fleet:
-    """All replicas. `start()` watches them until `stop()`."""
+    """All replicas. `start()` watches them until `stop()`; `changed` is called when one is not as it was."""
 
-    def __init__(self, store: Store, project_id: str, members: Iterable[Member]) -> None:
+    def __init__(
+        self, store: Store, project_id: str, members: Iterable[Member], changed: Callable[[], None] = lambda: None
+    ) -> None:
         self._store = store
         self._project_id = project_id
+        self._changed = changed
         self.members: Sequence[Member] = tuple(members)
         self._watchers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Watch every replica from now on."""
-        self._watchers = [asyncio.create_task(_watch(m), name=f"watch {m.url}") for m in self.members]
+        self._watchers = [asyncio.create_task(self._watch(m), name=f"watch {m.url}") for m in self.members]
 
     async def stop(self) -> None:
         """Stop watching and close connections."""
@@ -137,6 +147,12 @@ class Fleet:
         await asyncio.gather(*self._watchers, return_exceptions=True)
         for member in self.members:
             await member.replica.close()
+
+    def suspect(self, url: str) -> None:
+        """Look at a replica at once: a request could not reach it."""
+        for member in self.members:
+            if member.url == url:
+                member.doubt.set()
 
     def up(self) -> list[Member]:
         """Replicas that take requests."""
@@ -168,6 +184,7 @@ class Fleet:
                 refused.append(version.engine_name)
                 member.detail = str(e)
                 log.error("%s cannot be served: %s", version.name, e)
+        member.lacks = frozenset(refused)
         if not refused:
             member.detail = None
         if member.served is not None:
@@ -178,8 +195,16 @@ class Fleet:
         for member in self.members:
             await member.report(self._store, self._project_id)
 
-
-async def _watch(member: Member) -> None:
-    while True:
-        await member.look()
-        await asyncio.sleep(WATCH_DOWN_S if member.served is None else WATCH_UP_S)
+    async def _watch(self, member: Member) -> None:
+        while True:
+            before = member.state, member.served
+            await member.look()
+            if (member.state, member.served) != before:
+                self._changed()
+            if member.served is None:
+                await asyncio.sleep(WATCH_DOWN_S)
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WATCH_UP_S):
+                    await member.doubt.wait()
+            member.doubt.clear()

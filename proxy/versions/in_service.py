@@ -1,7 +1,7 @@
 """Versions in service: which version and which engine serve a request, from a snapshot that follows the store.
 
-Owns: the snapshot of aliases, versions and replicas (polled), names (`helpdesk`, `helpdesk@3`), routing, and the count
-of requests in flight that the controller waits for. Refuses: moving aliases and loading adapters (the controller does),
+Owns: the snapshot of aliases, versions and replicas, names (`helpdesk`, `helpdesk@3`), routing, and the count of
+requests in flight that the controller waits for. Refuses: moving aliases and loading adapters (the controller does),
 and any I/O while a request is routed.
 """
 
@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,12 +25,15 @@ from recorder.registry import replicas
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.replicas import ReplicaView
 from recorder.registry.versions import VersionView, get_versions, repin
+from recorder.seldom import Seldom
+from recorder.store.changes import Topic
 from recorder.store.database import Store
+from recorder.store.watch import News
 
 log = logging.getLogger(__name__)
 
-REPORT_EVERY_S = 2.0  # a proxy's row is rewritten at least this often, so that a dead one is told from a quiet one
-VERSIONS_EVERY_S = 1.0  # how soon a version that no alias points at is known to proxies that do not load it
+REPORT_EVERY_S = 10.0  # a proxy shows at least this often that it lives, so that a dead one is told from a quiet one
+RETRY_S = 0.25  # after the store refused something
 AVOID_S = 1.0  # how long another replica is preferred after a connection failed
 
 
@@ -89,8 +92,10 @@ class InService:
         *,
         proxy_url: str = "",
         engine_key: str | None = None,
+        proxy_id: str | None = None,
     ) -> None:
-        self.proxy_id = new_id("proxy")
+        self.proxy_id = proxy_id or new_id("proxy")
+        self.on_failure: Callable[[str], None] = lambda url: None  # told which engine could not be reached
         self._store = store
         self._project_id = project_id
         self._settings = settings
@@ -100,23 +105,25 @@ class InService:
         self._in_flight: Counter[str] = Counter()  # by version id
         self._busy: Counter[str] = Counter()  # by replica URL
         self._avoid_until: dict[str, float] = {}
-        self._read_at = self._versions_at = float("-inf")
         self._reported: object = None
         self._reported_at = float("-inf")
         self._refreshing = asyncio.Lock()
         self._stopping = asyncio.Event()
-        self._poller: asyncio.Task[None] | None = None
+        self._news = News()
+        self._follower: asyncio.Task[None] | None = None
+        self._broken = Seldom(log)
 
     async def start(self) -> None:
         """Read the store once, then follow it until `stop()`."""
         await self.refresh()
-        self._poller = asyncio.create_task(self._follow(), name="versions in service")
+        self._follower = asyncio.create_task(self._follow(), name="versions in service")
 
     async def stop(self) -> None:
         """Stop following, and take this proxy off the store's list."""
         self._stopping.set()
-        if self._poller is not None:
-            await self._poller  # not cancelled: a statement that is cut off leaves its connection's thread behind
+        self._news.tell()
+        if self._follower is not None:
+            await self._follower  # not cancelled: a statement that is cut off leaves its connection's thread behind
         await replicas.forget_proxy(self._store, self.proxy_id)
 
     @property
@@ -220,6 +227,7 @@ class InService:
     def failed(self, route: Route) -> None:
         """Tell that the route's engine could not be reached: for a moment other replicas are preferred."""
         self._avoid_until[route.replica_url] = time.monotonic() + AVOID_S
+        self.on_failure(route.replica_url)
 
     @contextlib.contextmanager
     def hold(self, route: Route) -> Iterator[None]:
@@ -231,6 +239,8 @@ class InService:
         finally:
             self._in_flight[route.version.id] -= 1
             self._busy[route.replica_url] -= 1
+            if not self._in_flight[route.version.id] and not self._snapshot.has(route.version):
+                self._news.tell()  # whoever waits to unload it need not wait for the next report
 
     async def moved_away(self, trajectory_id: str, version_id: str) -> None:
         """Record that a run left its pin for `version_id`: it is mixed from now on."""
@@ -238,25 +248,14 @@ class InService:
 
     # --- following the store
 
-    async def refresh(self, *, anew: bool = True) -> None:
-        """Read aliases and replicas, then report what this proxy may still send to.
-
-        Versions, the longest of the three lists, are read too if `anew`, when an alias moved, or when it is time.
-        """
+    async def refresh(self) -> None:
+        """Read aliases, versions and replicas, then report what this proxy may still send to."""
         async with self._refreshing:
-            await self._read(anew)
-
-    async def _read(self, anew: bool) -> None:
-        aliases = {a.name: a for a in await get_aliases(self._store, self._project_id)}
-        versions = self._snapshot.versions
-        if anew or aliases != self._snapshot.aliases or time.monotonic() - self._versions_at > VERSIONS_EVERY_S:
-            found = await get_versions(self._store, self._project_id, pins.SERVABLE)
-            versions = {v.id: v for v in found}
-            self._versions_at = time.monotonic()
-        known = await replicas.list_replicas(self._store, self._project_id)
-        self._snapshot = Snapshot(aliases, versions, tuple(known))
-        self._read_at = time.monotonic()
-        await self._report()
+            aliases = {a.name: a for a in await get_aliases(self._store, self._project_id)}
+            versions = {v.id: v for v in await get_versions(self._store, self._project_id, pins.SERVABLE)}
+            known = await replicas.list_replicas(self._store, self._project_id)
+            self._snapshot = Snapshot(aliases, versions, tuple(known))
+            await self._report()
 
     def holding(self) -> dict[str, int]:
         """Version id → requests in flight, 0 for one that a request may still be sent to.
@@ -271,8 +270,12 @@ class InService:
         generations = {a.id: a.generation for a in self._snapshot.aliases.values()}
         content = (generations, frozenset(holding))
         now = time.monotonic()
-        if content == self._reported and now - self._reported_at < REPORT_EVERY_S:
-            return
+        if content == self._reported:
+            if now < self._reported_at + REPORT_EVERY_S:
+                return
+            if await replicas.proxy_seen(self._store, self.proxy_id):
+                self._reported_at = now
+                return
         await replicas.report_proxy(
             self._store, self.proxy_id, self._project_id, self._proxy_url, generations=generations, in_flight=holding
         )
@@ -280,17 +283,28 @@ class InService:
 
     async def _follow(self) -> None:
         failing = False
-        while not await passes(self._stopping, self._settings.poll_s):
-            try:
-                if time.monotonic() - self._read_at >= self._settings.poll_s:  # else the controller has just done so
-                    await self.refresh(anew=False)
-                failing = False
-            except StoreError as e:  # requests go on by the last snapshot
-                if not failing:
-                    log.warning("the versions in service can't be read, the last known ones stay: %s", e)
-                failing = True
-            except Exception:  # a bug in one look must not leave this proxy blind for good
-                log.exception("the versions in service can't be read")
+        with self._store.watch.on(Topic.SERVICE, Topic.ENGINES) as self._news:
+            while not self._stopping.is_set():
+                due_s = self._reported_at + REPORT_EVERY_S - time.monotonic()
+                changed = await self._news.wait(RETRY_S if failing else due_s)
+                try:
+                    await self._keep_up(changed or failing)
+                    failing = False
+                except StoreError as e:  # requests go on by the last snapshot
+                    if not failing:
+                        log.warning("the versions in service can't be read, the last known ones stay: %s", e)
+                    failing = True
+                except Exception as e:  # noqa: BLE001 - a bug in one look must not leave this proxy blind for good
+                    self._broken(logging.ERROR, "the versions in service can't be read", error=e)
+                    failing = True
+
+    async def _keep_up(self, changed: bool) -> None:
+        """Read what changed; where nothing did, show that this proxy lives."""
+        if changed:
+            await self.refresh()
+            return
+        async with self._refreshing:
+            await self._report()
 
 
 async def passes(event: asyncio.Event, within_s: float) -> bool:

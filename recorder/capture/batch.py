@@ -10,12 +10,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from recorder.capture import statements as sql
-from recorder.capture.placing import Place, continue_sealed, place
+from recorder.capture.place import Place
+from recorder.capture.placing import continue_sealed, place
 from recorder.capture.rows import Prepared, call_row, json_text
 from recorder.content.turns import TrajectoryRef
 from recorder.errors import Stale
 from recorder.ids import new_id
-from recorder.lineage.match import Attempt, settle
+from recorder.lineage.tree import Attempt, settle
 from recorder.states import CallState, TrajectoryState
 from recorder.store.lanes import Executor, Row
 
@@ -112,6 +113,9 @@ def place_of(prepared: Prepared, implicit_key: str | None, continues: str | None
         started_at=prepared.started_at,
         continues=continues,
         session=ref.session,
+        whose=address.whose,
+        made_by=ref.made_by,
+        groups_of=address.whose.groups_of,
     )
 
 
@@ -127,7 +131,7 @@ def _touch(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
         return  # the driver cannot count, and all is well
     deleted = {row[0] for row in ex.all(sql.DELETED, ids=sealed)} if any(id_ not in states for id_ in sealed) else set()
 
-    def unknown(id_: str) -> Place:
+    def place_asked(id_: str) -> Place:
         made = place_of(asked[id_].prepared, None)
         return replace(made, trajectory_id=new_id("traj")) if id_ in deleted else made
 
@@ -135,7 +139,7 @@ def _touch(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
         ex,
         outcome.at,
         sealed,
-        unknown=unknown,
+        asked=place_asked,
         version_of=lambda id_: asked[id_].prepared.version_id,
     )
     ex.many(

@@ -1,53 +1,19 @@
 """What a proxy process remembers of what it wrote, bounded, so that a known trajectory costs no look-up.
 
 Owns: the caches. They only ever say what is: a thing that is not remembered may still exist (no negative caching),
-and nothing is remembered before its transaction is committed. Refuses: queries.
+and nothing is remembered before its transaction is committed. What another key made is told with whose it is, or lies
+under another name. Refuses: queries, and deciding who may see what.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Generic, TypeVar
 
 from recorder.content import canonical
 from recorder.content.turns import Message, Parent, TrajectoryRef
+from recorder.lru import Lru
 from recorder.states import Confidence
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class Lru(Generic[K, V]):
-    """A dict of at most `size` entries that forgets what was not used for longest."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._entries: dict[K, V] = {}
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._entries
-
-    def get(self, key: K) -> V | None:
-        """The value, which is now the newest; None where it is not remembered."""
-        value = self._entries.pop(key, None)
-        if value is not None:
-            self._entries[key] = value
-        return value
-
-    def put(self, key: K, value: V) -> None:
-        """Remember `value`; the oldest goes where there is no room."""
-        self._entries.pop(key, None)
-        self._entries[key] = value
-        if len(self._entries) > self._size:
-            del self._entries[next(iter(self._entries))]
-
-    def drop(self, key: K) -> None:
-        """Forget `key`, if it is remembered."""
-        self._entries.pop(key, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +39,7 @@ Address = tuple[str, str, str]  # project, group part, trajectory part
 
 # Sizes: at the stated bytes an entry, all caches together stay under 120 MB.
 _NODES, _BLOBS, _TRAJECTORIES, _LEAVES, _ISSUED, _ATTEMPTS = 200_000, 10_000, 50_000, 50_000, 50_000, 20_000
+_TRACES = 40_000  # a call brings a span and a trace
 
 
 _NOT_OF_THE_STORE = frozenset({"fresh", "_chains", "deletions"})
@@ -80,8 +47,9 @@ _NOT_OF_THE_STORE = frozenset({"fresh", "_chains", "deletions"})
 
 @dataclass(slots=True)
 class Memory:
-    """The caches of one process."""
+    """The caches of one process; `process` is its name."""
 
+    process: str | None = None
     nodes: Lru[bytes, bool] = field(default_factory=lambda: Lru(_NODES))  # written, and so are all above them
     blobs: Lru[bytes, bool] = field(default_factory=lambda: Lru(_BLOBS))  # written
     addresses: Lru[Address, TrajectoryRef] = field(default_factory=lambda: Lru(_TRAJECTORIES))
@@ -90,13 +58,12 @@ class Memory:
     moved: Lru[str, TrajectoryRef] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # sealed → its continuation
     leaves: Lru[tuple[str, bytes], Parent] = field(default_factory=lambda: Lru(_LEAVES))  # (trajectory, node)
     hashes: Lru[Parent, bytes] = field(default_factory=lambda: Lru(_LEAVES))  # blocks of prompt + sampled ids
-    issued: Lru[tuple[str, str], tuple[Parent, str]] = field(default_factory=lambda: Lru(_ISSUED))
-    # (project, trace) → the trajectory of its calls; "" where they are of several
-    traces: Lru[tuple[str, str], str] = field(default_factory=lambda: Lru(_ATTEMPTS))
-    # (project, hash of the body) → requests with it
-    attempts: Lru[tuple[str, bytes], tuple[Earlier, ...]] = field(
-        default_factory=lambda: Lru(_ATTEMPTS)
-    )  # (project, body)
+    # (project, id) → choice, its trajectory, and whose that is
+    issued: Lru[tuple[str, str], tuple[Parent, str, str]] = field(default_factory=lambda: Lru(_ISSUED))
+    # (project, key family, trace or span) → the trajectory of its calls; "" where they are of several
+    traces: Lru[tuple[str, str, str], str] = field(default_factory=lambda: Lru(_TRACES))
+    # (project, key family, hash of the body) → requests with it: another key's never crowd out one's own
+    attempts: Lru[tuple[str, str, bytes], tuple[Earlier, ...]] = field(default_factory=lambda: Lru(_ATTEMPTS))
     retried: Lru[tuple[str, bytes], bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # (trajectory, body)
     superseded: Lru[str, tuple[str, bytes]] = field(default_factory=lambda: Lru(_ATTEMPTS))  # call → its attempt
     claimed: Lru[Parent, bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # went to a call that still runs

@@ -1,6 +1,6 @@
 """What the process knows once a batch is committed: the only place that fills the recorder's memory from turns.
 
-Owns: which facts are worth remembering. Refuses: remembering what is not committed.
+Owns: which facts are worth remembering, the exact pasts among them. Refuses: remembering what is not committed.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from recorder.capture.batch import Outcome, Written
 from recorder.capture.memory import Earlier, Memory
 from recorder.capture.rows import Prepared
 from recorder.content.turns import Parent, TrajectoryRef
+from recorder.lineage.past import RecentPasts, meta_of, past_of
 from recorder.states import CallState, Confidence
 
 KEPT_ATTEMPTS = 32  # equal requests that are told apart when a retry of one comes; of more, none is
+_BASE, _META = 4, -1  # places in `Prepared.row_middle`
 
 
 def remember(memory: Memory, written: Sequence[Written], outcome: Outcome) -> None:
@@ -37,9 +39,22 @@ def remember_ref(memory: Memory, project_id: str, ref: TrajectoryRef) -> None:
 
 def remember_attempt(memory: Memory, project_id: str, body_hash: bytes, attempt: Earlier) -> None:
     """A request with this body was made: its retry belongs where it belongs."""
-    known = memory.attempts.get((project_id, body_hash))
+    key = (project_id, attempt.trajectory.made_by, body_hash)
+    known = memory.attempts.get(key)
     others = [e for e in known if e.call_id != attempt.call_id] if known else ()
-    memory.attempts.put((project_id, body_hash), (*others, attempt)[-KEPT_ATTEMPTS:])
+    memory.attempts.put(key, (*others, attempt)[-KEPT_ATTEMPTS:])
+
+
+def keep_past(recent: RecentPasts, prepared: Prepared) -> None:
+    """Keep what a committed turn sampled."""
+    if not recent.max_bytes or prepared.prompt is None or prepared.leaf_choice is None:
+        return
+    nodes = [row[2] for row in prepared.choices]
+    meta = meta_of(prepared.row_middle[_META])
+    for row in prepared.choices:
+        _, index, node, ids, _, _, finish, *_ = row
+        past = past_of(prepared.prompt, ids, node, finish, prepared.row_middle[_BASE], meta, index, nodes)
+        recent.put(Parent(prepared.call_id, index), past)
 
 
 def _remember_turn(memory: Memory, prepared: Prepared, outcome: Outcome) -> None:
@@ -54,7 +69,8 @@ def _remember_turn(memory: Memory, prepared: Prepared, outcome: Outcome) -> None
         if prepared.prompt is not None:
             memory.hashes.put(leaf.parent, prepared.prompt_hashes + leaf.hashes)
     for issued_id, _, choice in prepared.issued_ids if prepared.confidence is not Confidence.HINT else ():
-        _remember_issued(memory, prepared.project_id, issued_id, (Parent(prepared.call_id, choice), ref.id))
+        what = (Parent(prepared.call_id, choice), ref.id, ref.made_by)
+        _remember_issued(memory, prepared.project_id, issued_id, what)
     memory.fresh.drop(prepared.trajectory.id)
     if ref.id not in memory.refs:  # a known one may have been pinned anew since this call began
         remember_ref(memory, prepared.project_id, ref)
@@ -65,7 +81,7 @@ def _remember_turn(memory: Memory, prepared: Prepared, outcome: Outcome) -> None
         memory.retried.put((ref.id, prepared.body_hash), True)
 
 
-def _remember_issued(memory: Memory, project_id: str, issued_id: str, what: tuple[Parent, str]) -> None:
+def _remember_issued(memory: Memory, project_id: str, issued_id: str, what: tuple[Parent, str, str]) -> None:
     key = (project_id, issued_id)
     known = memory.issued.get(key)
     if known is None:

@@ -15,6 +15,7 @@ import orjson
 
 from recorder.capture.memory import Memory
 from recorder.content import canonical, media, tokens
+from recorder.content.extras import CHOICE_EXTRAS, STATED_KIND
 from recorder.content.tool_requests import requests_in
 from recorder.content.trainable import untrainable_reason
 from recorder.content.turns import Address, Message, Parent, SampledChoice, TrajectoryRef, Turn
@@ -23,8 +24,6 @@ from recorder.states import CallState, Confidence, TurnKind
 
 Row = tuple[Any, ...]
 ROW_BYTES = 2048  # of a prepared turn's ids, numbers and objects, roughly
-CHOICE_EXTRAS = "choice_extras"  # in response_meta: what each choice said beside its message (reasoning …)
-STATED_KIND = "stated_kind"  # in response_meta: the client said what kind of turn it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +105,7 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         choices.append(row)
         leaves.append(leaf)
     middle = _row_middle(turn, prompt_node, writing)
+    process = memory.process if turn.state is CallState.OPEN else None
     return Prepared(
         call_id=turn.call_id,
         project_id=turn.project_id,
@@ -130,7 +130,7 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         prompt=prompt,
         prompt_hashes=hashes,
         row_middle=middle,
-        row_end=(turn.http_status, turn.error, turn.started_at, turn.first_token_at, turn.finished_at),
+        row_end=(turn.http_status, turn.error, turn.started_at, turn.first_token_at, turn.finished_at, process),
         size_bytes=writing.size_bytes + 2 * len(prompt or b"") + sum(_size(row) for row in choices) + ROW_BYTES,
         deletions=memory.deletions.get(turn.project_id, 0),
     )

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from recorder.capture import rows
-from recorder.capture import statements as sql
 from recorder.capture.memory import Memory
-from recorder.capture.placing import Place
+from recorder.capture.place import Existing, Place, owned
 from recorder.capture.writer import PlaceJob, ToolJob, Writer
 from recorder.content.redaction import Redaction
 from recorder.content.tool_requests import match
-from recorder.content.turns import Address, TrajectoryRef
+from recorder.content.turns import ANYBODY, Address, TrajectoryRef, Whose
 from recorder.ids import first_id_at, new_id
-from recorder.states import Confidence, ToolOutcome
+from recorder.lineage.statements import AT_ADDRESSES, TOOL_REQUESTS
+from recorder.states import Confidence, ToolOutcome, TrajectoryState
 from recorder.store.lanes import Executor, Lane
 
 WINDOW_S: Final = 900.0  # how long a model's request waits for its call: as long as a run may idle by default
@@ -103,12 +103,13 @@ class ToolCalls:
         stated: str | None = None,
         source: str = "none",
         confidence: Confidence = Confidence.STATED,
+        whose: Whose = ANYBODY,
     ) -> Joined:
-        """Find the request that a call answers: in the run `stated` (a trajectory's id), else in any, if it is sure.
+        """Find the request that a call answers: in the run `stated` (a trajectory's id), else in any own, where sure.
 
         The request is taken: no other call of this process gets it, unless `release` gives it back.
         """
-        waiting = await self._waiting(project_id, name, arguments, stated)
+        waiting = await self._waiting(project_id, name, arguments, stated, whose)
         found, asked = choose(waiting)
         if asked is not None:
             self._memory.tools.put((asked.call_id, asked.choice, asked.position), True)
@@ -124,19 +125,30 @@ class ToolCalls:
             self._memory.tools.drop((joined.asked.call_id, joined.asked.choice, joined.asked.position))
 
     async def run_at(self, project_id: str, address: Address) -> str:
-        """The id of the newest trajectory at an address, ended or not; where there is none, one is opened."""
+        """The id of the newest trajectory at an address, ended or not; where there is none, one is opened.
+
+        Raises NotOwn where another key made it.
+        """
         assert address.trajectory is not None
         known = self._memory.addresses.get((project_id, address.group or "", address.trajectory))
         if known is not None:
-            return known.id
+            return owned(known, address).id
         place = _place(project_id, address)
         found = await self._lane.read(lambda ex: _newest(ex, place))
         if found is not None:
-            return found
+            return owned(_ref(found), address).id
         done: asyncio.Future[TrajectoryRef] = asyncio.get_running_loop().create_future()
         # Not remembered: the first model call is to give it its alias, its version and its group.
         self._writer.submit(PlaceJob(place, done, remembered=False))
-        return (await done).id
+        return owned(await done, address).id
+
+    async def ended(self, project_id: str, addresses: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Those of these addresses (group or "", trajectory) whose newest trajectory has ended."""
+        groups, ids = {group for group, _ in addresses}, {trajectory for _, trajectory in addresses}
+        values = {"project": project_id, "groups": sorted(groups), "ids": sorted(ids)}
+        found = await self._lane.read(lambda ex: ex.all(AT_ADDRESSES, **values))
+        states = {(row[2], row[3]): row[5] for row in sorted(found, key=lambda row: row[4])}  # by sequence
+        return {a for a in addresses if states.get(a, TrajectoryState.OPEN) != TrajectoryState.OPEN}
 
     async def commit(self, call: ToolCall) -> None:
         """Write a tool call; returns when it is durable, raises StoreUnavailable where it is not."""
@@ -158,19 +170,24 @@ class ToolCalls:
             error=seen.text(call.error) if call.error is not None else None,
         )
 
-    async def _waiting(self, project_id: str, name: str, arguments: Any, home: str | None) -> list[Asked]:
+    async def _waiting(self, project_id: str, name: str, arguments: Any, home: str | None, whose: Whose) -> list[Asked]:
         # requests are kept as they were redacted, so a call is looked for in the same words
         wanted = match(await self._key_of(project_id), name, self._redaction.value(arguments))
         since = first_id_at("call", time.time() - WINDOW_S)
-        found = await self._lane.read(lambda ex: ex.all(sql.TOOL_REQUESTS, match=wanted, since=since))
+        found = await self._lane.read(
+            lambda ex: ex.all(TOOL_REQUESTS, match=wanted, since=since, whose=whose.key if home is None else "")
+        )
         waiting = [Asked(*row) for row in found if row[4] == home or home is None]
         return [a for a in waiting if (a.call_id, a.choice, a.position) not in self._memory.tools]
 
 
-def _newest(ex: Executor, place: Place) -> str | None:
+def _newest(ex: Executor, place: Place) -> Existing | None:
     values = {"project": place.project_id, "groups": [place.address_group], "ids": [place.external_id]}
-    found = sorted(ex.all(sql.AT_ADDRESSES, **values), key=lambda row: row[4])  # by sequence
-    return found[-1][0] if found else None
+    return max(map(Existing._make, ex.all(AT_ADDRESSES, **values)), key=lambda row: row.sequence, default=None)
+
+
+def _ref(row: Existing) -> TrajectoryRef:
+    return TrajectoryRef(row.id, row.group_id, row.external_id, row.address_group or None, made_by=row.made_by)
 
 
 def _place(project_id: str, address: Address) -> Place:
@@ -187,6 +204,9 @@ def _place(project_id: str, address: Address) -> Place:
         tags=rows.json_text(dict(address.tags)),
         offered_version=None,
         started_at=0.0,  # the store's clock
+        whose=address.whose,
+        made_by=address.whose.key,
+        groups_of=address.whose.groups_of,
     )
 
 

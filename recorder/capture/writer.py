@@ -18,16 +18,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.capture import batch as batches
 from recorder.capture.batch import Batch, Outcome, Written
 from recorder.capture.memory import Memory
-from recorder.capture.placing import Place
+from recorder.capture.place import Place
 from recorder.capture.remember import remember, remember_ref
 from recorder.capture.rows import Prepared
 from recorder.content.turns import Parent, TrajectoryRef
 from recorder.errors import Stale, StoreUnavailable
 from recorder.groups.closing import Closing, close_trajectories
 from recorder.lineage.lookup import hashes_of
+from recorder.seldom import Seldom
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, TrajectoryState
 from recorder.store.lanes import Executor, Lane, Row
+from recorder.store.standing import Standing
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +98,9 @@ class Counts:
 class Writer:
     """The queue and the task that empties it."""
 
-    def __init__(self, lane: Lane, settings: RecorderSettings, memory: Memory) -> None:
+    def __init__(self, lane: Lane, standing: Standing, settings: RecorderSettings, memory: Memory) -> None:
         self._lane = lane
+        self._standing = standing
         self._settings = settings
         self._memory = memory
         self._queue: deque[Job] = deque()
@@ -106,6 +109,7 @@ class Writer:
         self._stopping = False
         self._shown: set[str] = set()  # calls whose row as an open call is written
         self._ended: set[str] = set()  # calls that wait in the queue with their end
+        self._failing, self._lost = Seldom(log), Seldom(log)
         self.counts = Counts()
 
     def start(self) -> None:
@@ -159,7 +163,8 @@ class Writer:
         jobs = self._still_true(jobs)
         transaction = _Transaction(jobs)
         try:
-            await self._commit(transaction)
+            async with self._standing.writing():
+                await self._commit(transaction)
         except Stale as e:
             self._memory.forget(e.deletions)
             await self._write(jobs)
@@ -170,7 +175,7 @@ class Writer:
                 for job in jobs:
                     self._fail(job, e)
                 return
-            log.warning("a commit of %d jobs failed (%s); trying each alone", len(jobs), e)
+            self._failing(logging.WARNING, "a commit of %d jobs failed (%s); trying each alone", len(jobs), e)
             for job in jobs:
                 await self._write([job])
 
@@ -195,7 +200,8 @@ class Writer:
             turn = job.prepared
             self._ended.discard(turn.call_id)
             self.counts.unrecorded_turns += turn.state is not CallState.OPEN
-            log.error("call %s of project %s is not recorded: %s", turn.call_id, turn.project_id, error)
+            message = "call %s of project %s is not recorded: %s"
+            self._lost(logging.ERROR, message, turn.call_id, turn.project_id, error)
         if job.done is None or job.done.done():
             return
         if not isinstance(error, StoreUnavailable):
@@ -300,7 +306,8 @@ class Writer:
         self.counts.commits += 1
         self.counts.committed_turns += sum(j.prepared.state is not CallState.OPEN for j in turns)
         for place, ref in zip(places, outcome.placed, strict=True):
-            if place.remembered:
+            # one that was refused may be sealed: whoever may use it is to have it continued
+            if place.remembered and place.place.whose.may_name(ref.made_by):
                 remember_ref(self._memory, place.place.project_id, ref)
             if not place.done.done():
                 place.done.set_result(ref)

@@ -1,6 +1,7 @@
 """`hone trajectories`, `groups`, `show`, `export`, `ledger` and `delete`: what was recorded, on a terminal.
 
-Owns: reading arguments and printing. Refuses: queries, and the look of things (`recorder.commands.terminal`).
+Owns: reading arguments and printing. Refuses: queries, and the look of things (`recorder.commands.transcript`,
+`recorder.commands.terminal`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from recorder.commands.store import db, keys
 from recorder.commands.support import Context, When, echo_json, run, show_table, to_json
 from recorder.commands.support import show as print_shown
 from recorder.errors import NotFound
@@ -20,10 +20,9 @@ from recorder.states import GroupState, Purpose, TrajectoryState
 if TYPE_CHECKING:
     from recorder.reading.views import CallView, GroupView, TrajectoryView
     from recorder.store.database import Store
+    from recorder.store.ledger import Entry
     from recorder.upkeep.deletion import Deleted
     from recorder.work.scores import StoredScore
-
-__all__ = ["db", "delete", "export", "groups", "keys", "ledger", "show", "trajectories"]
 
 _limit = click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest first.")
 _alias = click.option("--alias", help="Of this alias only.")
@@ -104,18 +103,18 @@ def groups(context: Context, states: tuple[str, ...], campaign: str | None, alia
 def show(context: Context, object_id: str, group: str | None, full: bool) -> None:
     """Show one run, call or group: by Hone's id, or by the one its caller gave."""
     found = run(context, lambda store, project: _find(store, project, object_id, group))
-    from recorder.commands import terminal
+    from recorder.commands import transcript
     from recorder.reading.views import CallView, TrajectoryView
 
     kind = {TrajectoryView: "trajectory", CallView: "call"}.get(type(found.view), "group")
     if context.json:
         echo_json({"kind": kind, kind: found.view, "score": found.score})
     elif isinstance(found.view, TrajectoryView):
-        print_shown(terminal.trajectory(found.view, found.score, found.versions, full=full))
+        print_shown(transcript.trajectory(found.view, found.score, found.versions, full=full))
     elif isinstance(found.view, CallView):
-        print_shown(terminal.call(found.view, found.versions, full=full))
+        print_shown(transcript.call(found.view, found.versions, full=full))
     else:
-        print_shown(terminal.group(found.view, found.score, found.versions))
+        print_shown(transcript.group(found.view, found.score, found.versions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ async def _run_of(store: Store, trajectory_id: str) -> tuple[TrajectoryView, Sto
 
 
 async def _group_id(store: Store, project: str, object_id: str) -> str:
-    from recorder.groups.closing import find_group
+    from recorder.groups.lookup import find_group
 
     try:
         return await find_group(store, project, object_id)
@@ -234,7 +233,9 @@ async def _delete(store: Store, project: str, ids: list[str]) -> tuple[list[Dele
 
 @click.command()
 @click.argument("object_id", metavar="[ID]", required=False)
-@click.option("--kind", help="Of this kind of object only: trajectory, group, call, version, step, attempt, alias.")
+@click.option(
+    "--kind", help="Of this kind of object only: trajectory, group, call, version, step, attempt, alias, client."
+)
 @click.option("--code", help="With this reason only.")
 @click.option("--counts", is_flag=True, help="How many of each reason, by kind.")
 @click.option("--since", type=When(), help="Counted since: 24h, 7d, 2026-11-20 …")
@@ -257,7 +258,10 @@ def ledger(
     async def read(store: Store, project: str) -> list[Any]:
         from recorder.store.ledger import latest
 
-        return await latest(store, project, object_kind=kind, object_id=object_id, code=code, since=since, limit=limit)
+        rows = await latest(store, project, object_kind=kind, object_id=object_id, code=code, since=since, limit=limit)
+        clients = await _clients(store, project, since) if kind in (None, "client") else []
+        wanted = [c for c in clients if object_id in (None, c.object_id) and code in (None, c.code)]
+        return [*wanted, *rows][:limit]
 
     found = run(context, read)
     if context.json:
@@ -267,6 +271,26 @@ def ledger(
 
     rows = [(when(e.at), e.object_kind, e.object_id, e.code, json.dumps(e.detail) if e.detail else "") for e in found]
     show_table(("at", "kind", "object", "reason", "detail"), rows)
+
+
+async def _clients(store: Store, project: str, since: float | None) -> list[Entry]:
+    """Clients of which nothing can be trained on, as the ledger's rows: of those, there is none to write one about."""
+    from recorder.reading.never_trained import never_trained
+    from recorder.store.ledger import Entry
+
+    found = [one for one in await never_trained(store, project) if since is None or one.at >= since]
+    return [
+        Entry(
+            id=0,
+            project_id=project,
+            object_kind="client",
+            object_id=one.client,
+            code="never_trained",
+            detail={"alias": one.alias, "calls": one.calls, "why": one.why(), "advice": one.advice()},
+            at=one.at,
+        )
+        for one in found
+    ]
 
 
 def _print_counts(context: Context, kind: str | None, since: float | None) -> None:

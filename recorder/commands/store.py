@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def keys() -> None:
-    """Create, list and revoke keys."""
+    """Create, list, rotate and revoke keys."""
 
 
 @keys.command()
@@ -65,6 +65,26 @@ def list_(context: Context) -> None:
         for k in found
     ]  # fmt: skip
     show_table(("id", "name", "key", "scopes", "run", "made", "until"), rows)
+
+
+@keys.command()
+@click.argument("key")
+@click.option("--grace", "grace_h", type=click.FloatRange(min=0), default=0.0, help="Hours the old one goes on [0].")
+@click.pass_obj
+def rotate(context: Context, key: str, grace_h: float) -> None:
+    """Replace KEY (its id, or its name) with a new secret, and print that: it is shown this once.
+
+    The new key has the same scopes and runs. The old one ends at once, or after --grace hours.
+    """
+    from recorder.registry.keys import rotate as rotate_key
+
+    made, secret = run(context, lambda store, project: rotate_key(store, project, key, grace_h * 3600))
+    if context.json:
+        echo_json({**_key(made), "key": secret})
+        return
+    click.echo(secret)
+    until = f"goes on for {grace_h:g} h" if grace_h else "has ended"
+    click.echo(f"Key {made.id} replaces {made.replaces}, which {until}. Keep it now: it is not shown again.", err=True)
 
 
 @keys.command()

@@ -95,7 +95,7 @@ def _plain(value: object) -> object:
 
 
 def show(*shown: RenderableType) -> None:
-    """Print what `recorder.commands.terminal` made."""
+    """Print what `recorder.commands.terminal` or `transcript` made."""
     from recorder.commands.terminal import console
 
     screen = console()

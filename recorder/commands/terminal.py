@@ -1,6 +1,7 @@
-"""Transcripts and lists on a terminal.
+"""What everything is printed with: harmless text, times, numbers, tables.
 
-Owns: making hostile text harmless, the look of a conversation. Refuses: reading the store.
+Owns: making hostile text harmless, the look of lists. Refuses: the look of a conversation
+(`recorder.commands.transcript`), reading the store.
 
 What models, tools and users wrote is data from outside: an escape sequence in it could rewrite the screen, the title or
 the clipboard, and a bidirectional mark could show a text that is not there. Every string that is printed goes through
@@ -9,32 +10,17 @@ the clipboard, and a bidirectional mark could show a text that is not there. Eve
 
 from __future__ import annotations
 
-import json
 import time
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from recorder.content.turns import Message
-    from recorder.reading.views import CallView, ChoiceView, GroupView, ToolCallView, TrajectoryView
-    from recorder.work.scores import StoredScore
-
-SHOWN_CHARS: Final = 4000  # of one message, unless everything is asked for
 _UNWRAPPED: Final = 1_000_000
 _KEPT: Final = frozenset("\n\t")
-_ROLE_STYLES: Final = {
-    "system": "magenta",
-    "developer": "magenta",
-    "user": "green",
-    "assistant": "bold cyan",
-    "tool": "yellow",
-}
 _STATE_STYLES: Final = {
     "completed": "green", "scored": "green", "trained": "green", "complete": "green",
     "errored": "red", "left_out": "red", "aborted": "red", "unscored": "yellow", "sealed-late": "yellow",
@@ -66,6 +52,11 @@ def line(text: object, style: str = "") -> Text:
     return Text(clean(text).replace("\n", "⏎").replace("\t", " "), style=style)
 
 
+def coloured(text: object) -> Text:
+    """One line of harmless text, in its colour where it is the name of a state."""
+    return line(text, _STATE_STYLES.get(str(text), ""))
+
+
 def console() -> Console:
     """The terminal. What goes to a file or a pipe is plain, and no line of it is broken."""
     wide = Console(highlight=False, markup=False, emoji=False)
@@ -88,208 +79,5 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: It
     for column in columns:
         made.add_column(line(column), justify="right" if column in set(right) else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(line("" if cell is None else cell, _STATE_STYLES.get(str(cell), "")) for cell in row))
+        made.add_row(*(coloured("" if cell is None else cell) for cell in row))
     return made
-
-
-def trajectory(
-    view: TrajectoryView, score: StoredScore | None, versions: Mapping[str, str], *, full: bool = False
-) -> RenderableType:
-    """A run: who and when, what it was given for it, and the conversation to its last main leaf.
-
-    `versions`: version id → name.
-    """
-    shown: list[RenderableType] = [_trajectory_head(view, versions), _rewards(view, score), _feedback(view), Text()]
-    by_id = {call.id: call for call in view.calls}
-    sampled = {len(by_id[id_].messages): (by_id[id_], choice) for id_, choice in view.main_path if id_ in by_id}
-    for index, message in enumerate(view.messages):
-        shown.append(_message(message, _sampled_note(sampled.get(index), versions), full))
-        if index in sampled:
-            shown += _tools_at_work(view, *sampled[index])
-    on_path = {id_ for id_, _ in view.main_path}
-    shown.append(_other_calls([c for c in view.calls if c.id not in on_path]))
-    shown.append(_other_tools([t for t in view.tool_calls if (t.call_id, t.choice) not in set(view.main_path)]))
-    return Group(*shown)
-
-
-def group(view: GroupView, score: StoredScore | None, versions: Mapping[str, str]) -> RenderableType:
-    """A group: its members by reward, and what the judge said of each."""
-    about = [view.external_id and f"id {view.external_id}", view.version_id and versions.get(view.version_id)]
-    about += [f"scenario {view.scenario.id}" if view.scenario else None, f"{len(view.members)} members"]
-    rewards = {p.trajectory_id: p for p in score.parts if p.part == "reward"} if score else {}
-    reasons = {p.trajectory_id: p.explanation for p in score.parts if p.explanation} if score else {}
-    ordered = sorted(view.members, key=lambda m: -(_value(rewards.get(m.id)) or 0.0))
-    rows = [
-        (m.id, m.state, m.selection or m.end_reason, number(_value(rewards.get(m.id))), len(m.calls), reasons.get(m.id))
-        for m in ordered
-    ]
-    members = table(
-        ("trajectory", "state", "why", "reward", "calls", "the judge says"), rows, right=("reward", "calls")
-    )
-    return Group(
-        _title(view.id, view.state, view.reason),
-        line(" · ".join(a for a in about if a), "dim"),
-        _judge(score),
-        Text(),
-        members,
-    )
-
-
-def call(view: CallView, versions: Mapping[str, str], *, full: bool = False) -> RenderableType:
-    """One call: its prompt, its choices, and how it was sampled."""
-    about = _call_facts(view, versions)
-    shown: list[RenderableType] = [_title(view.id, view.state, view.superseded_by), line(" · ".join(about), "dim")]
-    if view.error:
-        shown.append(line(view.error, "red"))
-    shown += [Text(), *(_message(message, None, full) for message in view.messages)]
-    for choice in view.choices:
-        if choice.message is not None:
-            shown.append(_message(choice.message, _choice_note(choice), full))
-    return Group(*shown)
-
-
-def _title(object_id: str, state: str, why: str | None) -> Text:
-    title = line(object_id, "bold").append("  ").append_text(line(state, _STATE_STYLES.get(state, "")))
-    return title.append_text(line(f" ({why})")) if why else title
-
-
-def _trajectory_head(view: TrajectoryView, versions: Mapping[str, str]) -> RenderableType:
-    title = _title(view.id, view.state, view.end_reason)
-    about = [
-        view.external_id and f"id {view.external_id}",
-        view.session and f"session {view.session}",
-        view.group_id and f"group {view.group_id}",
-        view.version_id and versions.get(view.version_id, view.version_id),
-        "mixed" if view.mixed else None,
-        view.purpose,
-        view.origin,
-        view.selection,
-        f"{len(view.calls)} calls",
-        when(view.started_at),
-        None if view.ended_at is None else f"{view.ended_at - view.started_at:.1f} s",
-    ]
-    shown = [title, line(" · ".join(str(a) for a in about if a), "dim")]
-    if view.continues:
-        shown.append(line(f"goes on from {view.continues}", "dim"))
-    if view.tags:
-        shown.append(line("tags " + " ".join(f"{k}={v}" for k, v in view.tags.items()), "dim"))
-    return Group(*shown)
-
-
-def _rewards(view: TrajectoryView, score: StoredScore | None) -> RenderableType:
-    own = [p for p in score.parts if p.trajectory_id == view.id] if score else []
-    if not own:
-        return Text("no reward yet", style="dim")
-    own.sort(key=lambda p: (p.part != "reward", p.part))
-    rows = [(p.part, number(p.value), "" if p.weight is None else f"× {p.weight:g}", p.explanation) for p in own]
-    return Group(table(("part", "value", "weight", "explanation"), rows, right=("value",)), _judge(score))
-
-
-def _judge(score: StoredScore | None) -> RenderableType:
-    if score is None:
-        return Text("not judged yet", style="dim")
-    model = score.judge_version or score.judge_model or "checks alone"
-    return line(f"judged by {model} at {when(score.created_at)}, {score.tokens_in}+{score.tokens_out} tokens", "dim")
-
-
-def _feedback(view: TrajectoryView) -> RenderableType:
-    rows = [("feedback", f.name, json.dumps(f.value), f.comment) for f in view.feedback]
-    return table(("", "name", "value", "comment"), rows) if rows else Text()
-
-
-def _message(message: Message, note: Text | None, full: bool) -> RenderableType:
-    role = str(message.get("role", "?"))
-    title = Text.assemble(line(role, _ROLE_STYLES.get(role, "bold")))
-    if message.get("name") or message.get("tool_call_id"):
-        title.append_text(line(f"  {message.get('name') or message.get('tool_call_id')}", "dim"))
-    if note is not None:
-        title.append_text(note)
-    thought = message.get("reasoning_content") or message.get("reasoning")
-    body = [Text(_cut(clean(thought), full), style="dim italic")] if isinstance(thought, str) else []
-    body += [Text(_cut(clean(text), full)) for text in _texts(message.get("content"))]
-    body += [_tool_call(one, full) for one in message.get("tool_calls") or () if isinstance(one, Mapping)]
-    return Group(title, Padding(Group(*body), (0, 0, 1, 2), expand=False))
-
-
-def _texts(content: Any) -> Iterable[str]:
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, Sequence):
-        for part in content:
-            text = part.get("text") if isinstance(part, Mapping) else None
-            yield text if isinstance(text, str) else f"[{part.get('type', '?') if isinstance(part, Mapping) else part}]"
-    elif content is not None:
-        yield json.dumps(content)
-
-
-def _tool_call(one: Mapping[str, Any], full: bool) -> Text:
-    function = one.get("function")
-    told = function if isinstance(function, Mapping) else {}
-    name, arguments = clean(told.get("name", "?")), told.get("arguments", "")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return Text.assemble("→ ", (name, "bold"), "(", _cut(clean(text), full), ")")
-
-
-def _cut(text: str, full: bool) -> str:
-    more = len(text) - SHOWN_CHARS
-    return text if full or more <= 0 else f"{text[:SHOWN_CHARS]}… [{more:,} more characters: --full]"
-
-
-def _sampled_note(sampled: tuple[CallView, int] | None, versions: Mapping[str, str]) -> Text | None:
-    if sampled is None:
-        return None
-    view, index = sampled
-    note = line("  " + " · ".join(_call_facts(view, versions)), "dim")
-    chosen = next((c for c in view.choices if c.index == index), None)
-    return note.append_text(_choice_note(chosen)) if chosen else note
-
-
-def _call_facts(view: CallView, versions: Mapping[str, str]) -> list[str]:
-    version = versions.get(view.version_id or "", view.version_id or view.model)
-    took = None if view.finished_at is None else f"{view.finished_at - view.started_at:.2f} s"
-    side = None if view.turn_kind == "main" else str(view.turn_kind)
-    known = f"{view.attribution_source}/{view.attribution_confidence}"
-    return [fact for fact in (view.id, version, known, took, side, f"T={view.sampling.temperature:g}") if fact]
-
-
-def _choice_note(choice: ChoiceView) -> Text:
-    count = "" if choice.token_ids is None else f" · {len(choice.token_ids)} tokens"
-    why = "trainable" if choice.trainable else f"context: {choice.untrainable_reason}"
-    return line(f" · choice {choice.index} · {choice.finish_reason}{count} · {why}", "dim")
-
-
-def _other_calls(calls: Sequence[CallView]) -> RenderableType:
-    rows = [
-        (c.id, c.state, c.turn_kind, f"{c.attribution_source}/{c.attribution_confidence}",
-         f"after {c.parent_call_id}" if c.parent_call_id else "first",
-         f"superseded by {c.superseded_by}" if c.superseded_by else c.error)
-        for c in calls
-    ]  # fmt: skip
-    return Group(Text("calls beside the main path", style="dim"), table(("",) * 6, rows)) if rows else Text()
-
-
-def _tools_at_work(view: TrajectoryView, asked: CallView, choice: int) -> Iterable[RenderableType]:
-    """The tool calls that a sampled message led to, below it: who did the work, how long, with what outcome."""
-    for one in view.tool_calls:
-        if (one.call_id, one.choice) == (asked.id, choice):
-            style = "red" if one.error is not None else "dim"
-            yield Padding(line("⚒ " + " · ".join(_tool_facts(one)), style), (0, 0, 1, 2), expand=False)
-
-
-def _tool_facts(one: ToolCallView) -> list[str]:
-    declared = one.annotations or {}
-    kind = "read-only" if declared.get("readOnlyHint") else "destructive" if declared.get("destructiveHint") else None
-    took = f"{one.finished_at - one.started_at:.2f} s"
-    known = f"{one.join_source}/{one.join_confidence}"
-    facts = (one.name, one.server and f"by {one.server}", one.outcome, took, kind, known, one.error)
-    return [fact for fact in facts if fact]
-
-
-def _other_tools(calls: Sequence[ToolCallView]) -> RenderableType:
-    rows = [(when(t.started_at), t.outcome, t.name, json.dumps(t.arguments)[:200], t.error) for t in calls]
-    title = Text("tool calls beside the main path", style="dim")
-    return Group(title, table(("", "", "", "", ""), rows)) if rows else Text()
-
-
-def _value(part: Any) -> float | None:
-    return None if part is None else part.value

@@ -27,9 +27,9 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final
 
-from recorder.capture.memory import Lru
 from recorder.content import canonical
 from recorder.content.turns import Message, Redacted, Request, SampledChoice, Turn
+from recorder.lru import Lru
 from recorder.patterns import Pattern, read
 
 # Keys that carry the form of a message. A pattern that happens to match one must not take the message apart.

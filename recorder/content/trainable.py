@@ -78,20 +78,23 @@ def _of_call(turn: Turn) -> LeftOut | None:
     return None
 
 
+def sampling_reasons(sampling: Sampling) -> list[LeftOut]:
+    """Every reason that the sampling parameters give, the one first that a choice is marked with."""
+    holds = {
+        LeftOut.TEMPERATURE: sampling.temperature < MIN_TEMPERATURE,
+        LeftOut.TOP_P: sampling.top_p != 1.0,
+        LeftOut.TOP_K: sampling.top_k is not None and sampling.top_k > 0,
+        LeftOut.MIN_P: sampling.min_p > 0.0,
+        LeftOut.DISTORTED: bool(sampling.distorting),
+    }
+    return [reason for reason, holding in holds.items() if holding]
+
+
 def _of_sampling(turn: Turn) -> LeftOut | None:
-    sampling: Sampling = turn.request.sampling
-    if sampling.temperature < MIN_TEMPERATURE:
-        return LeftOut.TEMPERATURE
-    if sampling.top_p != 1.0:
-        return LeftOut.TOP_P
-    if sampling.top_k is not None and sampling.top_k > 0:
-        return LeftOut.TOP_K
-    if sampling.min_p > 0.0:
-        return LeftOut.MIN_P
+    reason = next(iter(sampling_reasons(turn.request.sampling)), None)
     form = turn.request.response_format
-    if form is not None and form.get("type") != "text":
-        return LeftOut.STRUCTURED_OUTPUT
-    return LeftOut.DISTORTED if sampling.distorting else None
+    structured = form is not None and form.get("type") != "text"
+    return LeftOut.STRUCTURED_OUTPUT if structured and reason in (None, LeftOut.DISTORTED) else reason
 
 
 def _of_choice(choice: SampledChoice) -> LeftOut | None:

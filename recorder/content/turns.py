@@ -43,6 +43,39 @@ class SampledChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class Whose:
+    """For whom a call acts: which runs are its own. `key` names a family of keys: one, its successors, what it minted.
+
+    What was made without a key is anybody's; who shows none on a proxy without keys owns everything.
+    """
+
+    key: str = ""  # "": no key was asked for
+    everywhere: bool = True  # may name anybody's run: admin, or a proxy without keys
+    own_groups: bool = True  # a group that it names is its own, else the project's
+    run: tuple[str, str] | None = None  # group part and id of the one run that its key was minted for
+
+    def owns(self, made_by: str) -> bool:
+        """Whether what a family of keys made is this caller's own: all that evidence may lead to."""
+        return not self.key or made_by in ("", self.key)
+
+    def may_name(self, made_by: str) -> bool:
+        """Whether it may go on with that run by its address."""
+        return self.everywhere or self.owns(made_by)
+
+    def may_read(self, made_by: str, address_group: str, external_id: str | None) -> bool:
+        """Whether it may be shown the answers of the run at an address, and go on from them."""
+        return self.may_name(made_by) and self.run in (None, (address_group, external_id))
+
+    @property
+    def groups_of(self) -> str:
+        """Whose groups it joins by name; "": the project's."""
+        return self.key if self.own_groups else ""
+
+
+ANYBODY = Whose()
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     """How the caller named its run: the parts it gave, checked, and nothing guessed."""
 
@@ -54,6 +87,7 @@ class Address:
     turn_kind: TurnKind | None = None  # None: it said nothing, and the shape of the run tells
     done: bool = False  # this call ends the trajectory
     tags: Mapping[str, str] = field(default_factory=dict)
+    whose: Whose = ANYBODY  # who says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +101,7 @@ class TrajectoryRef:
     version_id: str | None = None  # its pin (the group's, where the group is declared)
     purpose: Purpose = Purpose.TRAIN
     session: str | None = None  # what a client called the conversation, where it named no run
+    made_by: str = ""  # the family of keys whose run it is; "": anybody's
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +139,8 @@ class Request:
     sampling: Sampling
     retry_count: int = 0
     previous_response_id: str | None = None  # the answer of ours that it says it goes on from
+    left_out_tools: tuple[str, ...] = ()  # types of tools that it declared and the model did not get
+    left_out_items: tuple[str, ...] = ()  # types of what its conversation tells and the model was not shown
 
 
 @dataclass(frozen=True, slots=True)

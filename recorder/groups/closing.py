@@ -1,7 +1,8 @@
 """Groups and the end of trajectories: what closes, and what that makes of a group.
 
 Owns: ending trajectories, readying groups or leaving them out, for many at once. Refuses: the rule
-(`recorder.groups.readiness`), which group a call joins (`recorder.capture.placing`), judging.
+(`recorder.groups.readiness`), finding a group (`recorder.groups.lookup`), which one a call joins
+(`recorder.capture.joining`), judging.
 """
 
 from __future__ import annotations
@@ -9,16 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
-from sqlalchemy import exists, func, or_, select, update
+from sqlalchemy import exists, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.content.trainable import LeftOut
-from recorder.errors import Conflict, NotFound
 from recorder.groups import siblings
+from recorder.groups.lookup import group_row
 from recorder.groups.readiness import (
-    MEASURED,
     WAIT,
     GroupCode,
     GroupFacts,
@@ -36,28 +36,8 @@ from recorder.states import CallState, GroupState, Origin, Purpose, TrajectorySt
 from recorder.store import ledger, sql
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import aliases, calls, choices, groups, trajectories
+from recorder.store.schema import calls, choices, groups, trajectories
 from recorder.store.transitions import guarded, try_move
-
-__all__ = [
-    "MEASURED",
-    "ON_THE_WAY",
-    "Closing",
-    "GroupCode",
-    "GroupOutcome",
-    "close_group",
-    "close_trajectories",
-    "close_trajectory",
-    "counts",
-    "declare",
-    "find_group",
-    "lock_groups_of",
-    "settle",
-    "usable",
-    "write_left_out",
-]
-
-ON_THE_WAY: Final = tuple(state for state in GroupState if state not in (GroupState.TRAINED, GroupState.LEFT_OUT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,48 +68,14 @@ class GroupOutcome:
     reason: str | None
 
 
-async def declare(conn: AsyncConnection, group_id: str, size: int) -> None:
-    """Set a group's size. Raises Conflict where another size was declared, ValueError below 1."""
-    if size < 1:
-        raise ValueError(f"a group's size must be at least 1, not {size}")
-    same = or_(groups.c.declared_size.is_(None), groups.c.declared_size == size)
-    statement = update(groups).where(groups.c.id == group_id, same).values(declared_size=size)
-    if (await conn.execute(statement)).rowcount == 0:
-        query = select(groups.c.declared_size).where(groups.c.id == group_id)
-        declared = (await conn.execute(query)).scalar_one_or_none()
-        if declared is None:
-            raise NotFound(f"no group {group_id}")
-        raise Conflict(f"group {group_id} was declared with size {declared}, not {size}: keep to one size")
-
-
-async def find_group(store: Store, project_id: str, group: str) -> str:
-    """The internal id of a group, given that or its external id (the newest of that name). Raises NotFound."""
-    async with store.read() as conn:
-        return str((await _find(conn, project_id, group)).id)
-
-
-async def counts(store: Store, alias_id: str, campaign_id: str | None = None) -> dict[GroupState, int]:
-    """How many groups an alias has in each state on the way to training; of a campaign, or of none. Fit for polling.
-
-    Groups that are done with (trained, left out) and those that are not for training do not count.
-    """
-    foreign = exists().where(trajectories.c.group_id == groups.c.id, trajectories.c.purpose != Purpose.TRAIN)
-    mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
-    project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()
-    on_the_way = (groups.c.project_id == project, groups.c.state.in_(ON_THE_WAY), groups.c.alias_id == alias_id)
-    query = select(groups.c.state, func.count()).where(*on_the_way, mine, ~foreign)
-    async with store.read() as conn:
-        return {GroupState(state): int(n) for state, n in await conn.execute(query.group_by(groups.c.state))}
-
-
-async def close_group(store: Store, project_id: str, group: str) -> GroupOutcome:
+async def close_group(store: Store, project_id: str, group: str, own: str = "") -> GroupOutcome:
     """Close a group by its internal or external id: it becomes ready, or left out. Closing twice changes nothing.
 
     Its caller says that the group is over, so live members without a call in flight are completed; the others are
-    sealed late. Raises NotFound.
+    sealed late. `own`: the key family whose group of that name is meant, where it has one. Raises NotFound.
     """
     async with store.write() as conn:
-        row = await _find(conn, project_id, group, lock=True)
+        row = await group_row(conn, project_id, group, own, lock=True)
         if row.state == GroupState.OPEN:
             quiet = await _quiet_members(conn, row.id)
             await _end(conn, [Closing(id_, TrajectoryState.COMPLETED, "group_closed") for id_ in quiet])
@@ -137,16 +83,6 @@ async def close_group(store: Store, project_id: str, group: str) -> GroupOutcome
             await _close(conn, row.id, outcome([seat.member for seat in seats]), seats)
         closed = (await conn.execute(select(groups).where(groups.c.id == row.id))).one()
         return GroupOutcome(closed.id, GroupState(closed.state), closed.reason)
-
-
-async def _find(conn: AsyncConnection, project_id: str, group: str, *, lock: bool = False) -> Any:
-    named = or_(groups.c.id == group, groups.c.external_id == group)
-    query = select(groups.c.id, groups.c.state).where(groups.c.project_id == project_id, named)
-    query = query.order_by(groups.c.sequence.desc()).limit(1)
-    row = (await conn.execute(query.with_for_update() if lock else query)).first()
-    if row is None:
-        raise NotFound(f"no group {group!r} in project {project_id!r}: `hone groups` lists them")
-    return row
 
 
 async def _quiet_members(conn: AsyncConnection, group_id: str) -> list[str]:

@@ -13,12 +13,12 @@ from typing import Any
 from sqlalchemy import and_, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.capture.rows import STATED_KIND
+from recorder.content.extras import STATED_KIND
 from recorder.content.trainable import LeftOut
 from recorder.content.turns import Message, Parent
 from recorder.groups.turn_kinds import CallFacts, Words, kinds_of
 from recorder.lineage import likeness
-from recorder.lineage.match import CallNode, main_leaf
+from recorder.lineage.tree import CallNode, main_leaf
 from recorder.states import CallState, Confidence, TurnKind
 from recorder.store.schema import calls, choices, nodes, trajectories
 

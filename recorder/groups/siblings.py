@@ -1,6 +1,6 @@
 """A first call with n>1 that the agent never went on with: each choice becomes a trajectory of the same group.
 
-Owns: the rows of the siblings. Refuses: the rule (`recorder.lineage.match.split_choices`), ending trajectories
+Owns: the rows of the siblings. Refuses: the rule (`recorder.lineage.tree.split_choices`), ending trajectories
 (`recorder.groups.closing`).
 """
 
@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.content.turns import Parent
 from recorder.ids import new_id
-from recorder.lineage import match
-from recorder.lineage.match import CallNode
+from recorder.lineage import tree
+from recorder.lineage.tree import CallNode
 from recorder.states import CallState, TurnKind
 from recorder.store.schema import calls, choices, trajectories
 
@@ -34,6 +34,7 @@ _SHARED: Final = (
     "started_at",
     "last_call_at",
     "ended_at",
+    "made_by",
 )
 
 
@@ -63,10 +64,10 @@ async def split(conn: AsyncConnection, trajectory_ids: Collection[str]) -> list[
 
 async def _split(conn: AsyncConnection, trajectory_id: str) -> list[str]:
     nodes = await _nodes(conn, trajectory_id)
-    others = match.split_choices(nodes)
+    others = tree.split_choices(nodes)
     if not others:
         return []
-    first = match.main_leaf(nodes)
+    first = tree.main_leaf(nodes)
     assert first is not None
     row = (await conn.execute(select(trajectories).where(trajectories.c.id == trajectory_id))).one()
     if row.group_id is None:

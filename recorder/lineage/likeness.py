@@ -17,6 +17,7 @@ from recorder.content.canonical import canonical_message, dumps
 from recorder.content.turns import Message
 
 MIN_QUOTED_CHARS: Final = 32  # a shorter text may stand in two conversations by chance
+_BLOCK_ENDS: Final = "<`"  # what closing tags and fences of code begin with
 MOST_LOOKED_AT: Final = 16  # turns of a history, from its end
 
 
@@ -65,6 +66,44 @@ def _without_id(call: Any) -> Any:
     return {name: value for name, value in call.items() if name != "id"} if isinstance(call, Mapping) else call
 
 
+def same_but_space(said: Message, told: Message) -> bool:
+    """Whether a message is another with the white space at the ends of its text trimmed, or left."""
+    text = text_of(said)
+    return text_of(told) in (text, *_trimmed(text)) and _rest(said) == _rest(told)
+
+
+def grown(said: Message, told: Message, stops: Sequence[str] = ()) -> int:
+    """How much of a told message is what was said, where it begins with all of that; 0 where it does not.
+
+    Agents append their stop string, and notes. Behind what was said there is a new line, one of the call's stop strings
+    or the end of a block of code: a text that goes on in another way is another text.
+    """
+    text, whole = text_of(told), text_of(said)
+    if not whole.strip():
+        return 0
+    fits = [len(start) for start in (whole, *_trimmed(whole)) if text.startswith(start)]
+    length = max((length for length in fits if _ends_there(text, length, stops)), default=0)
+    return length if length and _rest(said) == _rest(told) else 0
+
+
+def _trimmed(text: str) -> tuple[str, str, str]:
+    return text.rstrip(), text.lstrip(), text.strip()
+
+
+def _ends_there(text: str, length: int, stops: Sequence[str]) -> bool:
+    seam = text[length - 1 : length + 1]
+    if len(seam) < 2 or "\n" in seam or seam[1] in _BLOCK_ENDS:
+        return True
+    return any(text.startswith(end, length) for stop in stops if (end := stop.strip()))
+
+
+def _rest(message: Message) -> bytes:
+    """A message without its text."""
+    form = canonical_message(message)
+    form.pop("content", None)
+    return dumps(form)
+
+
 def quoted(text: str, messages: Iterable[Message]) -> bool:
     """Whether a text, long enough to be no chance, stands in some message."""
     wanted = text.strip()
@@ -91,6 +130,21 @@ def text_of(message: Message) -> str:
 def first_user_text(messages: Iterable[Message]) -> str:
     """What a conversation begins with, after its system messages; "" where nobody asks anything."""
     return next((text_of(m).strip() for m in messages if m.get("role") == "user"), "")
+
+
+def about(words: str, messages: Iterable[Message]) -> bool:
+    """Whether some user message says these words, and not as a part of longer ones: what an errand is about."""
+    return bool(words) and any(
+        _stands_in(words, text) for m in messages if m.get("role") == "user" for text in texts(m)
+    )
+
+
+def _stands_in(words: str, text: str) -> bool:
+    at = text.find(words)
+    if at < 0:
+        return False
+    before, behind = text[:at][-1:], text[at + len(words) :][:1]
+    return not (before.isalnum() and words[0].isalnum()) and not (behind.isalnum() and words[-1].isalnum())
 
 
 def head(messages: Iterable[Message]) -> bytes:

@@ -7,13 +7,14 @@ Owns: what these rows mean. Runs on an `Executor`. Refuses: deciding (`recorder.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from recorder.capture import statements as sql
 from recorder.content.tokens import BLOCK, HASH_BYTES
-from recorder.content.turns import Message, Parent, TrajectoryRef
-from recorder.lineage.match import Match, decide
+from recorder.content.turns import Message, Parent, TrajectoryRef, Whose
+from recorder.lineage import likeness
+from recorder.lineage import statements as sql
+from recorder.lineage.match import Match, Told, decide
 from recorder.states import Confidence, Purpose, TrajectoryState
 from recorder.store.lanes import Executor, Row
 
@@ -33,6 +34,7 @@ class Issued:
 
     choice: Parent
     trajectory_id: str
+    made_by: str  # whose run that is
     hinted: bool = False  # its call was placed by a hint alone
 
 
@@ -61,7 +63,8 @@ def trajectory(ex: Executor, trajectory_id: str) -> Known | None:
     """A trajectory by its id."""
     for row in ex.all(sql.BY_IDS, ids=[trajectory_id]):
         group_pin = row[16] if row[14] is not None or row[15] is not None else None
-        ref = TrajectoryRef(row[0], row[11], row[3], row[2] or None, row[10] or group_pin, Purpose(row[6]), row[17])
+        version = row[10] or group_pin
+        ref = TrajectoryRef(row[0], row[11], row[3], row[2] or None, version, Purpose(row[6]), row[17], row[18])
         return Known(ref, TrajectoryState(row[5]), row[1])
     return None
 
@@ -70,21 +73,69 @@ def issued(ex: Executor, project_id: str, ids: Sequence[str]) -> dict[str, Issue
     """For each id that we gave out, once only: what it stands for."""
     rows = ex.all(sql.ISSUED, project=project_id, ids=list(ids)) if ids else ()
     return {
-        row[0]: Issued(Parent(row[2], row[3]), row[4], row[5] == Confidence.HINT)
+        row[0]: Issued(Parent(row[2], row[3]), row[4], row[6] or "", row[5] == Confidence.HINT)
         for row in rows
         if row[1] != sql.AMBIGUOUS_ISSUED
     }
 
 
-def deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes]) -> list[Match]:
-    """The sampled choices at the first of `ends` that has any, the newest first, at most `MOST_EQUAL` of them."""
+def deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes], whose: Whose) -> list[Match]:
+    """The sampled choices of own runs at the first of `ends` that has any, the newest first, at most `MOST_EQUAL`."""
     present = {bytes(row[0]) for row in ex.all(sql.SAMPLED_NODES, nodes=list(ends))} if ends else set()
     for end in ends:
-        rows = ex.all(sql.SAMPLED_LEAVES, node=end) if end in present else ()
+        rows = ex.all(sql.SAMPLED_LEAVES, node=end, whose=whose.key) if end in present else ()
         matches = [_match(row[:8]) for row in rows if row[8] == project_id]
         if matches:
             return matches
     return []
+
+
+def sampled_before(ex: Executor, project_id: str, turns: Sequence[Told], whose: Whose) -> list[Match]:
+    """The sampled choices of own runs at the first of some turns that has any, word by word or as a client retold it.
+
+    A text that equals one choice's may be another's with its white space trimmed: both are told.
+    """
+    for turn in turns:
+        found = deepest_sampled(ex, project_id, [turn.node], whose)
+        known = {(m.call_id, m.choice) for m in found}
+        alike = [m for m in _retold(ex, project_id, turn, whose, grown=not found) if (m.call_id, m.choice) not in known]
+        if found or alike:
+            return [*found, *alike]
+    return []
+
+
+def retold_in(
+    ex: Executor, project_id: str, turns: Sequence[Told], trajectory_ids: Collection[str], whose: Whose
+) -> list[Match]:
+    """As `sampled_before`, of some trajectories, without what is there word by word."""
+    for turn in turns:
+        found = _retold(ex, project_id, turn, whose, among=trajectory_ids)
+        if found:
+            return found
+    return []
+
+
+def _retold(
+    ex: Executor, project_id: str, turn: Told, whose: Whose, *, grown: bool = True, among: Collection[str] | None = None
+) -> list[Match]:
+    """The choices sampled for the very conversation in front of a turn that tells them with other white space at their
+    ends, or, where there are none, the longest that it begins with (`grown`)."""
+    if turn.before is None:
+        return []
+    rows = ex.all(sql.ANSWERS_TO, prompt=turn.before, whose=whose.key)
+    own = [r for r in rows if r[8] == project_id and (among is None or r[2] in among)]
+    said = [(_match(r[:8]), json.loads(r[9]), r[10]) for r in own]
+    same = [m for m, message, _ in said if likeness.same_but_space(message, turn.message)]
+    if same or not grown:
+        return same
+    lengths = [(likeness.grown(message, turn.message, _stops(sampling)), m) for m, message, sampling in said]
+    longest = max((length for length, _ in lengths), default=0)
+    return [m for length, m in lengths if length == longest > 0]
+
+
+def _stops(sampling: str) -> Sequence[str]:
+    stops: Sequence[str] = json.loads(sampling).get("stop") or ()
+    return stops
 
 
 def _match(row: Row) -> Match:
@@ -108,9 +159,11 @@ def leaf_in(ex: Executor, trajectory_id: str, ends: Sequence[bytes]) -> Parent |
     return None
 
 
-def session_runs(ex: Executor, project_id: str, session: str, group: str, ends: Sequence[bytes]) -> SessionRuns:
-    """The runs of a session, at most `MOST_RUNS + 1`, and where among them a conversation goes on from."""
-    runs = ex.all(sql.SESSION_RUNS, project=project_id, session=session, address_group=group)
+def session_runs(
+    ex: Executor, project_id: str, session: str, group: str, ends: Sequence[bytes], whose: Whose
+) -> SessionRuns:
+    """The own runs of a session, at most `MOST_RUNS + 1`, and where among them a conversation goes on from."""
+    runs = ex.all(sql.SESSION_RUNS, project=project_id, session=session, address_group=group, whose=whose.key)
     ids = [row[0] for row in runs]
     open_ids = [row[0] for row in runs if row[1] == TrajectoryState.OPEN]
     found: dict[bytes, list[Match]] = {}

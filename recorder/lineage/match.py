@@ -1,25 +1,43 @@
-"""Which sampled turn a call goes on from, and what shape a trajectory's calls have: the tree, its main leaf, retries.
+"""Which sampled turn a call goes on from: its ends, the ids that we issued, and the decision.
 
-Owns: the decisions, as pure functions over plain facts. Refuses: look-ups and storage (`recorder.lineage.lookup`, the
-writer).
+Owns: that, as pure functions over plain facts. Refuses: look-ups and storage (`recorder.lineage.lookup`, the writer),
+and what shape the calls of a trajectory have (`recorder.lineage.tree`).
 
 The rules are those of the recorder's contract: a chain of messages that ends in a turn we sampled belongs to that
-turn's trajectory, for certain where only one open trajectory holds such a turn; identical runs stay separate samples;
-a branch is a branch; an SDK's retry is the same turn.
+turn's trajectory, for certain where only one open trajectory holds such a turn; identical runs stay separate samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from recorder.content.turns import Message, Parent
-from recorder.states import CallState, Confidence, TurnKind
+from recorder.content.turns import Message
+from recorder.lineage import likeness
+from recorder.states import Confidence
+
+MOST_READ_CHARS: Final = 16_384  # of an assistant's text, from its end, in which ids are looked for
+MOST_WRITTEN: Final = 64  # ids in one text
+# Random ids as vLLM's parsers of tool calls make them. Names and numbers that a client or a model may count up are not.
+_WRITTEN_ID: Final = re.compile(
+    r"(?<![\w-])(?:chatcmpl-tool-|call_(?:\d{1,4}_)?)[0-9a-f]{16}(?:[0-9a-f]{16})?(?![\w-])", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An assistant turn as a conversation tells it. `node` stands for all up to it, `before` for all in front of it."""
+
+    node: bytes
+    before: bytes | None  # None: the conversation begins with it
+    message: Message
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A sampled choice whose whole conversation equals the beginning of a new call's."""
+    """A sampled choice that a new call's conversation goes on from, as far as it can be seen."""
 
     call_id: str
     choice: int
@@ -39,36 +57,34 @@ class Decision:
     match: Match | None
 
 
-@dataclass(frozen=True, slots=True)
-class CallNode:
-    """A call as the tree knows it."""
-
-    id: str
-    parent: Parent | None
-    choices: int
-    state: CallState
-    turn_kind: TurnKind
-    superseded: bool
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A call of one trajectory, among those with the same body, as the retry rule knows it."""
-
-    call_id: str
-    retry_count: int
-    state: CallState
-    started_at: float
-    continued: bool
-
-
 def issued_in(messages: Sequence[Message]) -> list[str]:
-    """The tool-call ids that the last assistant turn with tool calls shows, in order; empty where there is none."""
+    """The tool-call ids that the last assistant turn with tool calls shows, in order; empty where there is none.
+
+    Where no turn has tool calls, those that the last of its texts spells (`written_in`).
+    """
     for message in reversed(messages):
         calls = message.get("tool_calls") if message.get("role") == "assistant" else None
         if calls:
             return [c["id"] for c in calls if isinstance(c, Mapping) and isinstance(c.get("id"), str)]
+    return written_in(messages)
+
+
+def has_tool_calls(messages: Sequence[Message]) -> bool:
+    """Whether an assistant turn of a conversation has tool calls, not only a text about them."""
+    return any(m.get("tool_calls") for m in messages if m.get("role") == "assistant")
+
+
+def written_in(messages: Sequence[Message]) -> list[str]:
+    """The random ids in the last assistant text that has any: agents that write their tool calls as text (smolagents).
+
+    One that stood in front of it, in what users, tools or the system said, may have been copied, and says nothing.
+    """
+    turns = [at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "assistant"]
+    for at in turns[: likeness.MOST_LOOKED_AT]:
+        found = dict.fromkeys(_WRITTEN_ID.findall(likeness.text_of(messages[at])[-MOST_READ_CHARS:]))
+        if found:
+            heard = [text for m in messages[:at] if m.get("role") != "assistant" for text in likeness.texts(m)]
+            return [id_ for id_ in list(found)[:MOST_WRITTEN] if not any(id_ in text for text in heard)]
     return []
 
 
@@ -83,12 +99,14 @@ def assistant_ends(messages: Sequence[Message], chain: Sequence[bytes], limit: i
     return list(nodes)[::-1][:limit]
 
 
-def last_answers(messages: Sequence[Message], ends: Sequence[bytes]) -> Sequence[bytes]:
-    """Of the ends of a conversation, the one that it goes on from; two where it closes with the beginning of an answer.
+def last_told(messages: Sequence[Message], chain: Sequence[bytes]) -> list[Told]:
+    """The assistant turn that a conversation goes on from; two where it closes with the beginning of an answer.
 
     An earlier turn that we sampled proves nothing where a later one is not ours: the history was edited or made up.
     """
-    return ends[: 2 if messages[-1].get("role") == "assistant" else 1]
+    turns = [at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "assistant"]
+    kept = turns[: 2 if messages[-1].get("role") == "assistant" else 1]
+    return [Told(chain[at], chain[at - 1] if at else None, messages[at]) for at in kept]
 
 
 def decide(matches: Iterable[Match]) -> Decision:
@@ -104,81 +122,3 @@ def decide(matches: Iterable[Match]) -> Decision:
     best = min(candidates, key=lambda m: (m.continued, -m.at, m.call_id, m.choice))
     one = len({m.trajectory_id for m in candidates}) == 1
     return Decision(Confidence.EXACT if one else Confidence.AMBIGUOUS, best)
-
-
-def settle(attempts: Iterable[Attempt]) -> dict[str, str]:
-    """Which attempts are superseded, and by which call: an SDK's retry and what it retries are one turn.
-
-    The turn is the attempt that was gone on with (each, where several were), else the last one, a complete one first.
-    Equal requests that no retry answers for stay separate samples.
-    """
-    superseded: dict[str, str] = {}
-    for turn in _turns(attempts):
-        continued = [a for a in turn if a.continued]
-        last = max(continued or turn, key=lambda a: (a.state is CallState.COMPLETE, *_age(a)))
-        superseded |= {a.call_id: last.call_id for a in turn if a is not last and not a.continued}
-    return superseded
-
-
-def _age(attempt: Attempt) -> tuple[int, float, str]:
-    return attempt.retry_count, attempt.started_at, attempt.call_id
-
-
-def _turns(attempts: Iterable[Attempt]) -> list[list[Attempt]]:
-    """Attempts, put together where a retry answers for an earlier one.
-
-    A retry answers for the attempt with the highest lower count that no other retry answers for; among equals for one
-    that did not complete, then for the newest.
-    """
-    turns: list[list[Attempt]] = []
-    for attempt in sorted(attempts, key=_age):
-        before = [turn for turn in turns if turn[-1].retry_count < attempt.retry_count]
-        if not before:
-            turns.append([attempt])
-            continue
-        last = max(before, key=lambda t: (t[-1].retry_count, t[-1].state is not CallState.COMPLETE, *_age(t[-1])))
-        last.append(attempt)
-    return turns
-
-
-def continued_choices(calls: Iterable[CallNode]) -> set[Parent]:
-    """The choices that some call goes on from."""
-    return {c.parent for c in calls if c.parent is not None}
-
-
-def main_leaf(calls: Sequence[CallNode]) -> Parent | None:
-    """The last sampled choice of the main path: the judge sees the path to it. None where no call is complete."""
-    main = [
-        c
-        for c in calls
-        if c.turn_kind is TurnKind.MAIN and c.state is CallState.COMPLETE and not c.superseded and c.choices
-    ]
-    return Parent(max(main, key=lambda c: (c.at, c.id)).id, 0) if main else None
-
-
-def path_to(calls: Mapping[str, CallNode], leaf: Parent | None) -> list[Parent]:
-    """The choices from the root to `leaf`, as far as the calls are known."""
-    path: list[Parent] = []
-    while leaf is not None and leaf.call_id in calls:
-        path.append(leaf)
-        leaf = calls[leaf.call_id].parent
-    return path[::-1]
-
-
-def not_selected(calls: Iterable[CallNode], path: Collection[Parent]) -> set[Parent]:
-    """The choices of n>1 calls that nobody went on with and that do not end the main path."""
-    nodes = list(calls)
-    chosen = continued_choices(nodes) | set(path)
-    every = (Parent(c.id, index) for c in nodes if c.choices > 1 for index in range(c.choices))
-    return {choice for choice in every if choice not in chosen}
-
-
-def split_choices(calls: Sequence[CallNode]) -> list[int]:
-    """The choices of a first call with n>1 that was never continued: each is a trajectory of one group.
-
-    Returns the choices beyond the first, which stays with the trajectory; empty where the rule does not apply.
-    """
-    kept = [c for c in calls if not c.superseded and c.turn_kind is TurnKind.MAIN]
-    if len(kept) != 1 or kept[0].parent is not None or kept[0].state is not CallState.COMPLETE:
-        return []
-    return list(range(1, kept[0].choices))

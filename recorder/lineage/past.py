@@ -12,13 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recorder.capture import statements as sql
-from recorder.capture.rows import CHOICE_EXTRAS, Prepared
 from recorder.content import tokens
+from recorder.content.extras import beside
 from recorder.content.turns import Parent
+from recorder.lineage import statements as sql
 from recorder.store.lanes import Executor, Row
-
-_BASE, _META = 4, -1  # places in `Prepared.row_middle`
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +82,6 @@ class RecentPasts:
         self._held -= past.size_bytes if past is not None else 0
 
 
-def keep(recent: RecentPasts, prepared: Prepared) -> None:
-    """Keep what a committed turn sampled."""
-    if not recent.max_bytes or prepared.prompt is None or prepared.leaf_choice is None:
-        return
-    nodes = [row[2] for row in prepared.choices]
-    meta = _meta(prepared.row_middle[_META])
-    for row in prepared.choices:
-        _, index, node, ids, _, _, finish, *_ = row
-        past = _past(prepared.prompt, ids, node, finish, prepared.row_middle[_BASE], meta, index, nodes)
-        recent.put(Parent(prepared.call_id, index), past)
-
-
 def read(ex: Executor, choice: Parent) -> Past | None:
     """The past of a choice from the store; None where there is no such choice. Raises CorruptRecord."""
     chain = ex.all(sql.PROMPTS_UP, call=choice.call_id)
@@ -109,10 +95,10 @@ def read(ex: Executor, choice: Parent) -> Past | None:
     base, meta = ex.all(sql.CALL_META, call=choice.call_id)[0]
     nodes = [row[2] for (call_id, _), row in sampled.items() if call_id == choice.call_id]
     prompt = _prompt(chain, {at: row[3] for at, row in sampled.items()})
-    return _past(prompt, ids, node, finish, base, _meta(meta), choice.choice, nodes)
+    return past_of(prompt, ids, node, finish, base, meta_of(meta), choice.choice, nodes)
 
 
-def _past(
+def past_of(
     prompt: bytes | None,
     ids: bytes | None,
     node: bytes | None,
@@ -122,12 +108,14 @@ def _past(
     index: int,
     nodes: Sequence[bytes | None],
 ) -> Past:
-    beside = meta.get(CHOICE_EXTRAS, {}).get(str(index), {})
+    """The past of choice `index` of a call, from columns of its row and of the choice's; `nodes` are all choices'."""
     stopped = meta.get("stop_reasons", {}).get(str(index))
-    return Past(prompt, ids, node, finish, base, meta, beside, stopped, alone=nodes.count(node) == 1)
+    extras = beside(meta, index)
+    return Past(prompt, ids, node, finish, base, meta, extras, stopped, alone=nodes.count(node) == 1)
 
 
-def _meta(stored: str | None) -> Mapping[str, Any]:
+def meta_of(stored: str | None) -> Mapping[str, Any]:
+    """A call's `response_meta`, from the text that is stored."""
     return dict(json.loads(stored)) if stored else {}
 
 

@@ -1,6 +1,7 @@
 """Where in a session a call belongs: a client named the conversation, and the run is to be found in it.
 
-Owns: that decision, over what the store holds of the session. Refuses: other sessions' runs, and making new ones.
+Owns: that decision, over what the store holds of the session. Refuses: other sessions' runs, other keys' under the same
+name, and making new ones.
 
 A session holds runs, one after the other or side by side. A call belongs to the run that it goes on from: by ids that
 we issued, by its whole history, else by an exchange of the run that comes back behind an edited or shortened one. A
@@ -8,7 +9,8 @@ conversation that goes on from none begins a new run of the session, unless it c
 
 - a sub-agent's, where its client says so, or where the run waits for a tool that was given this very text;
 - what remains of a compacted history, where it quotes an answer of the run and has its system messages and tools;
-- an errand beside a call that runs now and begins with the same words, where one of the two has tools.
+- an errand beside a call that runs now and is about the same words, where one of the two has tools;
+- what follows an errand with which the session began: a title, asked for first (opencode does).
 
 For the judge sees the path to a run's last main leaf: a second task in the same run would hide the first one. What a
 run's errands are is settled when it ends (`recorder.groups.turn_kinds`).
@@ -16,17 +18,20 @@ run's errands are is settled when it ends (`recorder.groups.turn_kinds`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from recorder.capture import statements as sql
-from recorder.capture.memory import Lru
-from recorder.content.turns import Message, Parent, Request, TrajectoryRef, Turn
+from recorder.content.turns import ANYBODY, Message, Parent, Request, TrajectoryRef, Turn, Whose
 from recorder.lineage import likeness, lookup, match
+from recorder.lineage import statements as sql
 from recorder.lineage.lookup import Said
+from recorder.lineage.match import Told
+from recorder.lru import Lru
 from recorder.states import Confidence
 from recorder.store.lanes import Executor
 
+MOST_TITLE_CHARS = 200  # of an errand's answer: more is work that somebody may go on with
 LOOKED_AT = 4  # open runs of a session, the newest, that a conversation without a known past may be part of
 
 
@@ -39,8 +44,10 @@ class Asked:
     group: str  # the group part of its address, or ""
     messages: Sequence[Message]
     ends: Sequence[bytes]  # the nodes of its assistant turns, the last first
+    told: Sequence[Told]  # the turn that it goes on from
     tools: bytes | None
     sub_agent: bool
+    whose: Whose = ANYBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +64,14 @@ NEW_RUN = Seat()
 
 def seat(ex: Executor, asked: Asked, claimed: Lru[Parent, bool]) -> Seat | None:
     """Where a call belongs. None: so many runs share the name that it tells nothing."""
-    runs = lookup.session_runs(ex, asked.project_id, asked.session, asked.group, asked.ends)
+    runs = lookup.session_runs(ex, asked.project_id, asked.session, asked.group, asked.ends, asked.whose)
     if len(runs.ids) > sql.MOST_RUNS:
         return None
     if not runs.ids:
         return NEW_RUN
     matches = [replace(m, continued=m.continued or Parent(m.call_id, m.choice) in claimed) for m in runs.matches]
+    if not matches:
+        matches = lookup.retold_in(ex, asked.project_id, asked.told, runs.ids, asked.whose)
     decision = match.decide(matches)
     issued = lookup.issued(ex, asked.project_id, match.issued_in(asked.messages)).values()
     homes = {i.trajectory_id: i.choice for i in issued if i.trajectory_id in runs.ids}
@@ -91,7 +100,7 @@ def _without_a_past(ex: Executor, asked: Asked, open_ids: Sequence[str]) -> Seat
         return Seat(trajectory_id=open_ids[0])
     if asked.ends:
         return NEW_RUN
-    return _given_to_a_tool(asked, said) or _compacted(ex, asked, said) or NEW_RUN
+    return _given_to_a_tool(asked, said) or _compacted(ex, asked, said) or _after_an_errand(ex, asked, said) or NEW_RUN
 
 
 def _given_to_a_tool(asked: Asked, said: Iterable[Said]) -> Seat | None:
@@ -119,6 +128,26 @@ def _compacted(ex: Executor, asked: Asked, said: Iterable[Said]) -> Seat | None:
     return None
 
 
+def _after_an_errand(ex: Executor, asked: Asked, said: Sequence[Said]) -> Seat | None:
+    """The run that holds one short answer without tools, to another head, about the words that this one begins with.
+
+    What is used further on was no errand: a plan comes back in the work.
+    """
+    words = likeness.first_user_text(asked.messages)
+    if asked.tools is None or not words or len(said) >= sql.MOST_ANSWERS:
+        return None
+    answers = Counter(one.trajectory_id for one in said)
+    for one in said:
+        title = likeness.text_of(one.answer).strip()
+        if one.tools is not None or answers[one.trajectory_id] > 1 or not 0 < len(title) <= MOST_TITLE_CHARS:
+            continue
+        prompt = lookup.beginning(ex, one.choice.call_id)
+        used = any(title in text for m in asked.messages for text in likeness.texts(m))
+        if likeness.about(words, prompt) and not used and likeness.head(prompt) != likeness.head(asked.messages):
+            return Seat(trajectory_id=one.trajectory_id)
+    return None
+
+
 def beside(running: Iterable[Turn], asked: Asked, request: Request) -> TrajectoryRef | None:
     """The run of a call that runs now and that this one is an errand of, or is the main thread to."""
     words = likeness.first_user_text(asked.messages)
@@ -126,10 +155,14 @@ def beside(running: Iterable[Turn], asked: Asked, request: Request) -> Trajector
         ref = turn.attribution.trajectory
         if turn.project_id != asked.project_id or ref.session != asked.session:
             continue
-        if (ref.group_external_id or "") != asked.group:
+        if (ref.group_external_id or "") != asked.group or not asked.whose.owns(ref.made_by):
             continue
         other = likeness.first_user_text(turn.request.messages)
         same_words = bool(words and other) and (words in other or other in words)
+        if not same_words:  # the errand says what it wants before the words that it is about
+            has_tools = bool(request.tools)
+            work, errand = (words, turn.request.messages) if has_tools else (other, asked.messages)
+            same_words = likeness.about(work, errand)
         if asked.sub_agent or (same_words and bool(turn.request.tools) != bool(request.tools)):
             return ref
     return None

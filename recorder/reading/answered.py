@@ -1,6 +1,7 @@
 """Calls by the ids that their answers were given out under, and the conversations up to them.
 
-Owns: the queries. Refuses: wire formats, and deciding whose call goes on from whose (`recorder.capture.recorder`).
+Owns: the queries, and that another key's answers are as unknown as none. Refuses: wire formats, and deciding whose call
+goes on from whose (`recorder.capture.finder`).
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from typing import Any, Final
 
 from sqlalchemy import and_, delete, literal, select
 
-from recorder.capture.rows import CHOICE_EXTRAS
 from recorder.content import canonical
-from recorder.content.turns import Message
+from recorder.content.extras import CHOICE_EXTRAS, beside
+from recorder.content.turns import ANYBODY, Message, Whose
 from recorder.reading.transcripts import PAGE, load_call
 from recorder.reading.views import CallView, ChoiceView
 from recorder.store.database import Store
-from recorder.store.schema import calls, choices, issued, nodes
+from recorder.store.schema import calls, choices, issued, nodes, trajectories
 
 _KIND: Final = "response"
+_OF: Final = trajectories.c.id == issued.c.trajectory_id
+_AT: Final = (trajectories.c.made_by, trajectories.c.address_group, trajectories.c.external_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,10 @@ class Answered:
 
     call: CallView
     choice: ChoiceView | None
+
+
+def _may_read(whose: Whose, row: Any) -> bool:
+    return whose.may_read(row.made_by, row.address_group, row.external_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +47,27 @@ class Said:
     message: Message | None
 
 
-async def find(store: Store, project_id: str, response_id: str) -> Answered | None:
-    """The call whose answer was given out under this id. None: there is none, or it was forgotten."""
-    query = select(issued.c.call_id, issued.c.choice).where(
+async def find(store: Store, project_id: str, response_id: str, whose: Whose = ANYBODY) -> Answered | None:
+    """The call whose answer was given out under this id. None: there is none, it was forgotten, or it is another's."""
+    query = select(issued.c.call_id, issued.c.choice, *_AT).where(
         issued.c.project_id == project_id, issued.c.issued_id == response_id, issued.c.kind == _KIND
     )
     async with store.read() as conn:
-        row = (await conn.execute(query)).one_or_none()
+        row = (await conn.execute(query.join(trajectories, _OF))).one_or_none()
+    if row is not None and not _may_read(whose, row):
+        return None
     call = await load_call(store, row.call_id) if row is not None else None
     if row is None or call is None:
         return None
     return Answered(call, next((choice for choice in call.choices if choice.index == row.choice), None))
 
 
-async def said(store: Store, project_id: str, response_ids: Collection[str]) -> dict[str, Said]:
+async def said(store: Store, project_id: str, response_ids: Collection[str], whose: Whose = ANYBODY) -> dict[str, Said]:
     """What the answers with these ids said, as far as they are known: without the conversations before them."""
     at_choice = and_(choices.c.call_id == issued.c.call_id, choices.c["index"] == issued.c.choice)
     query = (
-        select(issued.c.issued_id, issued.c.choice, calls.c.stream, calls.c.response_meta, nodes.c.message)
+        select(issued.c.issued_id, issued.c.choice, calls.c.stream, calls.c.response_meta, nodes.c.message, *_AT)
+        .join(trajectories, _OF)
         .join(calls, calls.c.id == issued.c.call_id)
         .outerjoin(choices, at_choice)
         .outerjoin(nodes, nodes.c.id == choices.c.node_id)
@@ -68,13 +78,14 @@ async def said(store: Store, project_id: str, response_ids: Collection[str]) -> 
     while page := list(islice(ids, PAGE)):
         async with store.read() as conn:
             rows = (await conn.execute(query.where(issued.c.issued_id.in_(page)))).all()
-        found |= {row.issued_id: _said(row) for row in rows}
+        found |= {row.issued_id: _said(row) for row in rows if _may_read(whose, row)}
     return found
 
 
 def _said(row: Any) -> Said:
     meta = dict(row.response_meta or {})
-    extras = meta.pop(CHOICE_EXTRAS, {}).get(str(row.choice), {})
+    extras = beside(meta, row.choice)
+    meta.pop(CHOICE_EXTRAS, None)
     return Said(bool(row.stream), meta, None if row.message is None else {**row.message, **extras})
 
 
@@ -120,5 +131,4 @@ async def _thoughts(store: Store, call_id: str) -> list[tuple[Message, Mapping[s
     )
     async with store.read() as conn:
         rows = (await conn.execute(query)).all()
-    beside = ((row.message, (row.response_meta or {}).get(CHOICE_EXTRAS, {}).get(str(row.index))) for row in rows)
-    return [(message, extras) for message, extras in beside if extras]
+    return [(message, extras) for meta, index, message in rows if (extras := beside(meta, index))]

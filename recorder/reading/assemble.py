@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from recorder.capture.rows import CHOICE_EXTRAS, STATED_KIND
 from recorder.content import canonical, media, tokens
+from recorder.content.extras import CHOICE_EXTRAS, STATED_KIND, beside
 from recorder.content.trainable import LeftOut
 from recorder.content.turns import Message, Parent, Sampling
 from recorder.errors import CorruptRecord
-from recorder.lineage.match import CallNode, not_selected, path_to
+from recorder.lineage.tree import CallNode, not_selected, path_to
 from recorder.reading.views import CallView, ChoiceView, FeedbackView, ScenarioView, ToolCallView, TrajectoryView
 from recorder.states import CallState, Confidence, Origin, Purpose, ToolOutcome, TrajectoryState, TurnKind
+from recorder.store import sql
 
 Row = Any  # a SQLAlchemy row: its attributes are the table's columns
 
@@ -94,26 +95,12 @@ def trajectory_view(row: Row, material: Material) -> TrajectoryView:
     unselected = not_selected(nodes.values(), path)
     calls = [_call_view(call, material, row.id, leaf, unselected) for call in rows]
     tools, messages = _conversation(rows, material, leaf)
-    return TrajectoryView(
-        id=row.id,
-        project_id=row.project_id,
-        external_id=row.external_id,
-        session=row.session,
-        group_id=row.group_id,
-        alias_id=row.alias_id,
+    return sql.view(
+        TrajectoryView,
+        row,
         state=TrajectoryState(row.state),
-        end_reason=row.end_reason,
         purpose=Purpose(row.purpose),
         origin=Origin(row.origin),
-        selection=row.selection,
-        continues=row.continues,
-        forked_from_call=row.forked_from_call,
-        version_id=row.version_id,
-        mixed=bool(row.mixed),
-        tags=row.tags,
-        started_at=row.started_at,
-        last_call_at=row.last_call_at,
-        ended_at=row.ended_at,
         tools=tools,
         messages=messages,
         calls=calls,
@@ -182,33 +169,21 @@ def call_view(call: Row, material: Material) -> CallView:
 
 def _call_view(call: Row, material: Material, home: str, leaf: Parent | None, unselected: Iterable[Parent]) -> CallView:
     meta = dict(call.response_meta or {})
-    extras = meta.pop(CHOICE_EXTRAS, {})
+    meta.pop(CHOICE_EXTRAS, None)
     meta.pop(STATED_KIND, None)
     shared = call.trajectory_id != home
     choices = []
     for choice in material.choices.get(call.id, ()):
         at = Parent(call.id, choice.index)
         reason = _left_out(call, choice, at in unselected or (shared and at != leaf))
-        choices.append(_choice_view(choice, material, extras.get(str(choice.index), {}), reason))
-    return CallView(
-        id=call.id,
-        trajectory_id=call.trajectory_id,
-        parent_call_id=call.parent_call_id,
-        parent_choice=call.parent_choice,
+        choices.append(_choice_view(choice, material, beside(call.response_meta, choice.index), reason))
+    return sql.view(
+        CallView,
+        call,
         state=CallState(call.state),
-        superseded_by=call.superseded_by,
         turn_kind=TurnKind(call.turn_kind),
-        attribution_source=call.attribution_source,
         attribution_confidence=Confidence(call.attribution_confidence),
-        alias_id=call.alias_id,
-        version_id=call.version_id,
-        base_fingerprint=call.base_fingerprint,
-        model=call.model,
-        dialect=call.dialect,
-        endpoint=call.endpoint,
-        stream=bool(call.stream),
         sampling=sampling_of(call.sampling),
-        usage=call.usage,
         response_meta=meta or None,
         messages=material.conversation(call.prompt_node_id),
         tools=_tools(call, material),
@@ -216,12 +191,6 @@ def _call_view(call: Row, material: Material, home: str, leaf: Parent | None, un
         rest=material.json_blob(call.request_blob_id) or {},
         prompt_token_ids=material.prompt_ids(call.id) if material.with_tokens else None,
         choices=choices,
-        http_status=call.http_status,
-        error=call.error,
-        retry_count=call.retry_count,
-        started_at=call.started_at,
-        first_token_at=call.first_token_at,
-        finished_at=call.finished_at,
     )
 
 
@@ -237,25 +206,8 @@ def _left_out(call: Row, choice: Row, unselected: bool) -> str | None:
 
 def tool_call_view(row: Row) -> ToolCallView:
     """A tool call as it was written."""
-    return ToolCallView(
-        id=row.id,
-        trajectory_id=row.trajectory_id,
-        call_id=row.call_id,
-        choice=row.choice,
-        tool_call_id=row.tool_call_id,
-        join_source=row.join_source,
-        join_confidence=Confidence(row.join_confidence),
-        server=row.server,
-        name=row.name,
-        tool=row.tool,
-        arguments=row.arguments,
-        outcome=ToolOutcome(row.outcome),
-        result=row.result,
-        error=row.error,
-        annotations=row.annotations,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-    )
+    typed = {"join_confidence": Confidence(row.join_confidence), "outcome": ToolOutcome(row.outcome)}
+    return sql.view(ToolCallView, row, **typed)
 
 
 def _choice_view(choice: Row, material: Material, extras: Mapping[str, Any], reason: str | None) -> ChoiceView:

@@ -15,35 +15,11 @@ from sqlalchemy import Select, select
 from recorder.content import media
 from recorder.errors import NotFound
 from recorder.reading.assemble import Material, Row, call_view, message_of, tool_call_view, trajectory_view
-from recorder.reading.views import (
-    CallView,
-    ChoiceView,
-    FeedbackView,
-    GroupView,
-    ScenarioView,
-    ToolCallView,
-    TrajectoryView,
-)
+from recorder.reading.views import CallView, FeedbackView, GroupView, ScenarioView, TrajectoryView
 from recorder.states import GroupState
+from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import blobs, calls, choices, feedback, groups, nodes, scenarios, tool_calls, trajectories
-
-__all__ = [
-    "CallView",
-    "ChoiceView",
-    "FeedbackView",
-    "GroupView",
-    "ScenarioView",
-    "ToolCallView",
-    "TrajectoryView",
-    "find_trajectory",
-    "load_call",
-    "load_group",
-    "load_groups",
-    "load_trajectories",
-    "load_trajectory",
-    "trajectory_of_call",
-]
 
 PAGE = 200  # keys a SELECT: a long read would keep SQLite's log from being reused
 _TOKEN_COLUMNS = {"prompt_delta", "prompt_hashes", "token_ids", "logprobs", "hashes"}
@@ -73,8 +49,7 @@ async def load_call(store: Store, call_id: str) -> CallView | None:
     if row is None:
         return None
     await _add_choices(store, material)
-    marks = {b for b in (row.tools_blob_id, row.format_blob_id, row.request_blob_id) if b is not None}
-    await _add_blobs(store, material, marks)
+    await _add_blobs(store, material, _blobs_of([row]))
     await _add_nodes(store, material, [row])
     return call_view(row, material)
 
@@ -103,20 +78,7 @@ async def load_groups(store: Store, group_ids: Sequence[str], *, with_tokens: bo
 
 
 def _group_view(row: Row, members: Sequence[TrajectoryView], scenario: ScenarioView | None) -> GroupView:
-    return GroupView(
-        id=row.id,
-        project_id=row.project_id,
-        external_id=row.external_id,
-        alias_id=row.alias_id,
-        state=GroupState(row.state),
-        reason=row.reason,
-        version_id=row.version_id,
-        campaign_id=row.campaign_id,
-        declared_size=row.declared_size,
-        current_score_id=row.current_score_id,
-        scenario=scenario,
-        members=members,
-    )
+    return sql.view(GroupView, row, state=GroupState(row.state), scenario=scenario, members=members)
 
 
 async def find_trajectory(store: Store, project_id: str, id_or_external: str, group: str | None = None) -> str:
@@ -139,6 +101,13 @@ async def find_trajectory(store: Store, project_id: str, id_or_external: str, gr
         where = f" in group {group!r}" if group is not None else ""
         raise NotFound(f"no trajectory {id_or_external!r}{where} in project {project_id!r}")
     return str(id_)
+
+
+async def made_by_whom(store: Store, trajectory_id: str) -> str:
+    """The family of keys that made a trajectory; "" where none did."""
+    async with store.read() as conn:
+        query = select(trajectories.c.made_by).where(trajectories.c.id == trajectory_id)
+        return str((await conn.execute(query)).scalar_one())
 
 
 async def trajectory_of_call(store: Store, project_id: str, call_id: str) -> str | None:
@@ -171,16 +140,11 @@ async def _material(store: Store, rows: Sequence[Row], with_tokens: bool, group_
     if with_tokens:
         await _add_ancestors(store, material)
     await _add_choices(store, material)
-    await _add_blobs(
-        store,
-        material,
-        {b for c in shown for b in (c.tools_blob_id, c.format_blob_id, c.request_blob_id) if b is not None},
-    )
+    await _add_blobs(store, material, _blobs_of(shown))
     await _add_nodes(store, material, shown)
     said = await _rows(store, ids, lambda keys: select(feedback).where(feedback.c.trajectory_id.in_(keys)))
     for row in sorted(said, key=lambda r: (r.created_at, r.id)):
-        view = FeedbackView(row.name, row.value, row.call_id, row.comment, row.tags, row.created_at)
-        material.feedback.setdefault(row.trajectory_id, []).append(view)
+        material.feedback.setdefault(row.trajectory_id, []).append(sql.view(FeedbackView, row))
     by_tools = await _rows(store, ids, lambda keys: select(tool_calls).where(tool_calls.c.trajectory_id.in_(keys)))
     for row in sorted(by_tools, key=lambda r: (r.started_at, r.id)):
         material.tool_calls.setdefault(row.trajectory_id, []).append(tool_call_view(row))
@@ -219,6 +183,10 @@ async def _add_choices(store: Store, material: Material) -> None:
         material.choices.setdefault(row.call_id, []).append(row)
 
 
+def _blobs_of(of_calls: Iterable[Row]) -> set[bytes]:
+    return {b for c in of_calls for b in (c.tools_blob_id, c.format_blob_id, c.request_blob_id) if b is not None}
+
+
 async def _add_blobs(store: Store, material: Material, ids: Iterable[bytes]) -> None:
     wanted = select(blobs.c.id, blobs.c.content)
     for row in await _rows(store, ids, lambda keys: wanted.where(blobs.c.id.in_(keys))):
@@ -250,6 +218,4 @@ async def _scenarios(store: Store, group_ids: Collection[str]) -> dict[str, Scen
     """The scenarios of those groups that have one, by group."""
     joined = select(groups.c.id.label("group_id"), scenarios).join(scenarios, scenarios.c.id == groups.c.scenario_id)
     rows = await _rows(store, sorted(group_ids), lambda keys: joined.where(groups.c.id.in_(keys)))
-    return {
-        row.group_id: ScenarioView(row.external_id, row.split, row.input, row.reference, row.rubric) for row in rows
-    }
+    return {row.group_id: sql.view(ScenarioView, row, id=row.external_id) for row in rows}

@@ -33,7 +33,7 @@ _SPOILT: Final = (VersionState.REJECTED, VersionState.ABANDONED)
 
 @dataclass(frozen=True, slots=True)
 class AliasView:
-    """One alias. `generation` counts every move, so that a poll sees a change; `canary_share` is in 0..1."""
+    """One alias. `generation` counts every move, so that who compares sees a change; `canary_share` is in 0..1."""
 
     id: str
     project_id: str
@@ -162,7 +162,7 @@ def _shown(base_model: str, fingerprint: str | None) -> str:
 
 
 async def get_aliases(store: Store, project_id: str) -> list[AliasView]:
-    """Every alias of the project, by name: one cheap SELECT, fit for polling."""
+    """Every alias of the project, by name: one cheap SELECT."""
     query = select(*_COLUMNS).where(aliases.c.project_id == project_id).order_by(aliases.c.name)
     async with store.read() as conn:
         return sql.views(AliasView, await conn.execute(query))

@@ -1,6 +1,8 @@
 """API keys: minted once, kept as a hash, checked by what they may do.
 
-Owns: keys and scopes. Refuses: HTTP, and what is allowed where no key exists (`proxy.admission.auth`).
+Keys of one family share their runs: a key, those that replaced it, and those that it minted for a run.
+
+Owns: keys, scopes and families. Refuses: HTTP, and what is allowed where no key exists (`proxy.admission.auth`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from sqlalchemy import insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
 from recorder.ids import new_id
@@ -36,7 +39,10 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyView:
-    """A key without its secret. `trajectory_id`: it was minted for one run. Times are unix seconds."""
+    """A key without its secret. `trajectory_id`: it was minted for one run; `replaces`: it was rotated from that key.
+
+    Times are unix seconds.
+    """
 
     id: str
     project_id: str
@@ -47,6 +53,8 @@ class KeyView:
     created_at: float
     expires_at: float | None
     revoked_at: float | None
+    family: str
+    replaces: str | None
 
     def may(self, scope: Scope) -> bool:
         """Whether the key carries a scope; admin carries all."""
@@ -60,26 +68,41 @@ async def mint(
     scopes: Collection[str],
     trajectory_id: str | None = None,
     expires_at: float | None = None,
+    family: str | None = None,
 ) -> tuple[KeyView, str]:
-    """Make a key. Returns it and its secret, which is shown this once. Raises ValueError for an unknown scope."""
-    granted = _scopes(scopes)
+    """Make a key, of a family of its own unless it is to be of one that is there.
+
+    Returns it and its secret, which is shown this once. Raises ValueError for an unknown scope.
+    """
+    fields = {"name": name, "scopes": sorted(_scopes(scopes)), "trajectory_id": trajectory_id}
+    async with store.write() as conn:
+        return await _insert(conn, project_id, **fields, expires_at=expires_at, family=family)
+
+
+async def rotate(store: Store, project_id: str, key: str, grace_s: float = 0.0) -> tuple[KeyView, str]:
+    """Replace a key, by its id or its name, with a new one that has its scopes, its runs and its end.
+
+    The old one ends at once, or after `grace_s` seconds. Raises NotFound, and Conflict where a name is ambiguous.
+    """
+    async with store.write() as conn:
+        old = await _in_force(conn, project_id, key)
+        until = now() + grace_s
+        sooner = or_(keys.c.expires_at.is_(None), keys.c.expires_at > until)
+        of_old = update(keys).where(keys.c.id == old.id)
+        await conn.execute(
+            of_old.where(sooner).values(expires_at=until) if grace_s else of_old.values(revoked_at=now())
+        )
+        kept = {name: getattr(old, name) for name in ("name", "scopes", "trajectory_id", "expires_at", "family")}
+        return await _insert(conn, project_id, **kept, replaces=old.id)
+
+
+async def _insert(conn: AsyncConnection, project_id: str, **fields: Any) -> tuple[KeyView, str]:
     secret = PREFIX + secrets.token_urlsafe(32)  # 256 random bits: a fast hash is enough
     key_id = new_id("key")
-    statement = insert(keys).values(
-        id=key_id,
-        project_id=project_id,
-        name=name,
-        hash=_hash(secret),
-        hint=secret[:_HINT_CHARS],
-        scopes=sorted(granted),
-        trajectory_id=trajectory_id,
-        created_at=now(),
-        expires_at=expires_at,
-    )
-    async with store.write() as conn:
-        await conn.execute(statement)
-        row = (await conn.execute(select(keys).where(keys.c.id == key_id))).one()
-    return _view(row), secret
+    own = {"id": key_id, "project_id": project_id, "hash": _hash(secret), "hint": secret[:_HINT_CHARS]}
+    family = fields.pop("family") or key_id
+    made = insert(keys).values(**own, **fields, family=family, created_at=now()).returning(keys)
+    return _view((await conn.execute(made)).one()), secret
 
 
 def _scopes(scopes: Collection[str]) -> frozenset[Scope]:
@@ -107,16 +130,22 @@ async def list_keys(store: Store, project_id: str) -> list[KeyView]:
 
 async def revoke(store: Store, project_id: str, key: str) -> KeyView:
     """Revoke a key by its id or its name, for good. Raises NotFound, and Conflict where a name is ambiguous."""
-    named = or_(keys.c.id == key, keys.c.name == key)
-    of_project = (keys.c.project_id == project_id, named, keys.c.revoked_at.is_(None))
     async with store.write() as conn:
-        rows = list(await conn.execute(select(keys.c.id).where(*of_project)))
-        if not rows:
-            raise NotFound(f"no key {key!r} in force in project {project_id!r}: `hone keys list` shows them")
-        if len(rows) > 1:
-            raise Conflict(f"{len(rows)} keys are called {key!r}: revoke by id (`hone keys list`)")
-        revoked = update(keys).where(keys.c.id == rows[0].id).values(revoked_at=now()).returning(keys)
+        found = await _in_force(conn, project_id, key)
+        revoked = update(keys).where(keys.c.id == found.id).values(revoked_at=now()).returning(keys)
         return _view((await conn.execute(revoked)).one())
+
+
+async def _in_force(conn: AsyncConnection, project_id: str, key: str) -> Any:
+    """The row of a key that was not revoked, by its id or its name."""
+    named = or_(keys.c.id == key, keys.c.name == key)
+    query = select(keys).where(keys.c.project_id == project_id, named, keys.c.revoked_at.is_(None))
+    rows = list(await conn.execute(query))
+    if not rows:
+        raise NotFound(f"no key {key!r} in force in project {project_id!r}: `hone keys list` shows them")
+    if len(rows) > 1:
+        raise Conflict(f"{len(rows)} keys are called {key!r}: name it by its id (`hone keys list`)")
+    return rows[0]
 
 
 async def any_keys(store: Store, project_id: str) -> bool:

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import delete, select
+from sqlalchemy import Update, delete, select, update
 
 from recorder.ids import new_id
 from recorder.store import sql
+from recorder.store.changes import quietly
 from recorder.store.database import Store, now
 from recorder.store.schema import proxies, replicas
 
@@ -73,6 +74,12 @@ async def report_replica(
         await conn.execute(sql.upsert(conn, replicas, ("project_id", "url"), values, keep=("id",)))
 
 
+async def replica_seen(store: Store, project_id: str, url: str) -> bool:
+    """Say that nothing changed with the replica at `url`: a heartbeat, which wakes nobody. False: it has no row."""
+    statement = update(replicas).where(replicas.c.project_id == project_id, replicas.c.url == url)
+    return await _seen(store, statement)
+
+
 async def forget_replica(store: Store, project_id: str, url: str) -> None:
     """Forget a replica that is no longer configured."""
     async with store.write() as conn:
@@ -108,6 +115,16 @@ async def report_proxy(
     }
     async with store.write() as conn:
         await conn.execute(sql.upsert(conn, proxies, ("id",), values))
+
+
+async def proxy_seen(store: Store, proxy_id: str) -> bool:
+    """Say that nothing changed with a proxy: a heartbeat, which wakes nobody. False: it has no row."""
+    return await _seen(store, update(proxies).where(proxies.c.id == proxy_id))
+
+
+async def _seen(store: Store, rows: Update) -> bool:
+    async with store.write() as conn:
+        return (await conn.execute(quietly(rows.values(seen_at=now())))).rowcount > 0
 
 
 async def forget_proxy(store: Store, proxy_id: str) -> None:

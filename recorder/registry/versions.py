@@ -127,7 +127,7 @@ async def list_versions(store: Store, alias_id: str) -> list[VersionView]:
 async def get_versions(
     store: Store, project_id: str, states: Collection[VersionState] | None = None
 ) -> list[VersionView]:
-    """The project's versions (in these states), by alias and number: one SELECT, fit for polling."""
+    """The project's versions (in these states), by alias and number."""
     query = _query().where(versions.c.project_id == project_id)
     if states is not None:
         query = query.where(versions.c.state.in_(sorted(states)))

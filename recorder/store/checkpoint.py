@@ -15,16 +15,22 @@ import sqlite3
 import time
 from pathlib import Path
 
+from recorder.seldom import Seldom
+from recorder.store.database import existing, identity
+
 log = logging.getLogger(__name__)
 
 EVERY_S = 0.5  # at 3,000 calls/s the log grows by 75 MB a second
+CALM_LOOK_S = 1.0
+CALM_EVERY_S = 10.0  # while the log is short: heartbeats alone would have it checkpointed every time
+SHORT_BYTES = 4 * 1024 * 1024
 RESTART_PAGES = 8_192  # 32 MiB
 RETRY_S = 0.02
 RESTART_WAIT_MS = 50  # at most this long may readers keep a restart, and with it the writers, waiting
 
 
 class Checkpointer:
-    """A task that checkpoints one SQLite file every `EVERY_S`."""
+    """A task that checkpoints one SQLite file every `EVERY_S`, and a log that is short every `CALM_EVERY_S`."""
 
     def __init__(self, path: str, every_s: float = EVERY_S) -> None:
         self._path = path
@@ -32,6 +38,10 @@ class Checkpointer:
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._seen_ns = 0
+        self._at = float("-inf")  # of the last checkpoint
+        self._file = identity(path)
+        self._failing = Seldom(log)
+        self._calm = False
 
     def start(self) -> None:
         """Start the task."""
@@ -46,24 +56,33 @@ class Checkpointer:
     async def _run(self) -> None:
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._every_s):
+                async with asyncio.timeout(CALM_LOOK_S if self._calm else self._every_s):
                     await self._stop.wait()
             try:
-                await asyncio.to_thread(self._if_written)
+                if self._due():
+                    await asyncio.to_thread(checkpoint, self._path)
             except (sqlite3.Error, OSError) as e:
-                log.warning("a checkpoint of %s failed (%s); trying again in %s s", self._path, e, self._every_s)
+                self._seen_ns = 0  # it is still to be done
+                self._failing(logging.WARNING, "a checkpoint of %s failed (%s); it is tried again", self._path, e)
 
-    def _if_written(self) -> None:
-        log_file = Path(self._path + "-wal")
-        written_ns = log_file.stat().st_mtime_ns if log_file.exists() else 0
-        if written_ns != self._seen_ns:
-            checkpoint(self._path)
-            self._seen_ns = written_ns
+    def _due(self) -> bool:
+        """Whether the log was written since the last checkpoint; a short one has time."""
+        try:
+            found = Path(self._path + "-wal").stat()
+        except FileNotFoundError:
+            return False
+        self._calm = found.st_size < SHORT_BYTES and not self._stop.is_set()
+        if (self._calm and time.monotonic() - self._at < CALM_EVERY_S) or found.st_mtime_ns == self._seen_ns:
+            return False
+        if identity(self._path) != self._file:  # the log's pages belong in the file that it was written for
+            raise FileNotFoundError("the file was deleted or replaced")
+        self._seen_ns, self._at = found.st_mtime_ns, time.monotonic()
+        return True
 
 
 def checkpoint(path: str) -> int:
     """Checkpoint the log; returns its pages. A connection of its own, opened here: closing it costs nothing."""
-    with contextlib.closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+    with contextlib.closing(sqlite3.connect(existing(path), uri=True, timeout=0, isolation_level=None)) as connection:
         _, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         if pages >= RESTART_PAGES:
             connection.execute(f"PRAGMA busy_timeout={RESTART_WAIT_MS}")
@@ -77,7 +96,9 @@ def truncate(path: str, wait_s: float) -> bool:
     SQLite waits for readers by itself, but not for another checkpoint: the proxy's own comes twice a second.
     """
     deadline = time.monotonic() + wait_s
-    with contextlib.closing(sqlite3.connect(path, timeout=wait_s, isolation_level=None)) as connection:
+    with contextlib.closing(
+        sqlite3.connect(existing(path), uri=True, timeout=wait_s, isolation_level=None)
+    ) as connection:
         while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
             if time.monotonic() > deadline:
                 return False

@@ -1,16 +1,19 @@
 """The store: one database, opened once a process, with short writing and reading transactions.
 
-Owns: engines, pragmas, BEGIN IMMEDIATE, the database's clock. Refuses: knowing any table's meaning.
+Owns: engines, pragmas, BEGIN IMMEDIATE, the database's clock; that every commit counts up what it changed
+(`recorder.store.changes`), and the watch that waits for it. Refuses: knowing any table's meaning.
 
 Inside `Store.write()` nothing may be awaited but SQL: the transaction holds SQLite's only write lock.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from sqlalchemy import Double, event, exc
 from sqlalchemy.engine import make_url
@@ -18,7 +21,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from recorder.errors import StoreError, StoreUnavailable
+from recorder.errors import StoreUnavailable
+from recorder.store import changes
+from recorder.store.changes import Counts
+from recorder.store.watch import SqliteLook, Watch
 
 BUSY_TIMEOUT_S = 30.0
 
@@ -45,13 +51,18 @@ def sqlite_url(data: Path) -> str:
     return f"sqlite+aiosqlite:///{data / 'hone.db'}"
 
 
-def make_data_folder(data: Path) -> Path:
-    """Create the data folder, readable by its owner alone, and return its absolute path."""
+def existing(path: str) -> str:
+    """SQLite's URI of a file that must be there: one that was deleted under us must not be made anew, empty."""
+    return f"file:{quote(path)}?mode=rw"
+
+
+def identity(path: str) -> tuple[int, int] | None:
+    """Which file lies at a path: another one may lie there later."""
     try:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as e:
-        raise StoreError(f"cannot make the data folder {data}: {e}. Choose another with --data.") from e
-    return data.resolve()
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class Store:
@@ -61,9 +72,18 @@ class Store:
         self.url = make_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._durability = durability
+        self._file: tuple[int, int] | None = None  # the one that was opened first
         # One writer: SQLite has one write lock, and two connections of a process would only wait for each other.
         self._writer = self._engine(begin="BEGIN IMMEDIATE", pool_size=1 if self.is_sqlite else 4)
         self._reader = self._engine(begin="BEGIN", pool_size=4)
+        changes.note_on(self._writer.sync_engine)
+        look = SqliteLook(self.file) if self.file is not None else None
+        self.watch = Watch(self._counts) if look is None else Watch(look, look.close)
+
+    @property
+    def file(self) -> str | None:
+        """SQLite's file. None: another database, or one in memory."""
+        return None if not self.is_sqlite or self.url.database in ("", ":memory:") else self.url.database
 
     def _engine(self, *, begin: str, pool_size: int) -> AsyncEngine:
         if not self.is_sqlite:
@@ -76,6 +96,12 @@ class Store:
             connect_args={"timeout": BUSY_TIMEOUT_S},
         )
         synchronous = "FULL" if self._durability == "power" else "NORMAL"
+
+        @event.listens_for(engine.sync_engine, "do_connect")
+        def _open(dialect: Any, record: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+            if self.url.database not in (None, "", ":memory:"):
+                self._require_same(args[0])
+                args[0], kwargs["uri"] = existing(args[0]), True
 
         @event.listens_for(engine.sync_engine, "connect")
         def _connect(connection: Any, record: Any) -> None:
@@ -96,9 +122,13 @@ class Store:
         """A writing transaction: committed at the end, rolled back on an exception. Await only SQL inside."""
         try:
             async with self._writer.begin() as connection:
+                changes.forget(connection)
                 yield connection
+                counts = await changes.count_up(connection)
         except exc.OperationalError as e:
             raise StoreUnavailable(f"the store {self._shown()} refused a write: {e.orig}") from e
+        if counts:
+            self.watch.told(counts)
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
@@ -111,8 +141,25 @@ class Store:
 
     async def close(self) -> None:
         """Close every connection."""
+        await self.watch.close()
         await self._writer.dispose()
         await self._reader.dispose()
+
+    async def _counts(self) -> Counts:
+        async with self.read() as conn:
+            return await changes.read(conn)
+
+    def _require_same(self, path: str) -> None:
+        """Connections of one store are to one file, also where another took its place.
+
+        What cannot be a database is refused before the driver starts a thread for it, which would outlive the refusal.
+        """
+        if Path(path).is_dir():
+            raise sqlite3.OperationalError("unable to open database file: it is a folder")
+        found = identity(path)
+        self._file = self._file or found
+        if found != self._file:
+            raise sqlite3.OperationalError("the file was deleted or replaced while this program had it open")
 
     def _shown(self) -> str:
         return self.url.render_as_string(hide_password=True)

@@ -1,7 +1,7 @@
 """How the writer's statements reach the database: a lane runs a function inside one writing transaction.
 
-Owns: statements compiled once, the direct lane for SQLite, the lane through SQLAlchemy for any database, checkpoints
-kept off the commit path. Refuses: what is written (`recorder.capture.batch`).
+Owns: the direct lane for SQLite, the lane through SQLAlchemy for any database, checkpoints kept off the commit path.
+Refuses: what is written (`recorder.capture.batch`), and how a statement is spelled (`recorder.store.statement`).
 
 Why a direct lane: SQLAlchemy's async layer hands every statement to a thread three times. Measured on 2 cores, a batch
 of 32 calls costs 83 µs a call through it and 39 µs on the connection itself, one call alone 1,280 µs and 90 µs. The
@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
-from sqlalchemy import Executable
-from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from recorder.errors import StoreError, StoreUnavailable
-from recorder.store.database import BUSY_TIMEOUT_S, Store
+from recorder.store.database import BUSY_TIMEOUT_S, Store, existing, identity
+from recorder.store.statement import Statement
 
 R = TypeVar("R")
 Row = Sequence[Any]
@@ -34,39 +33,7 @@ Row = Sequence[Any]
 SLOW_S = 0.05  # a commit that takes longer makes the next ones run in a thread: the event loop must not stand still
 SLOW_FOR_S = 10.0
 _RETRY_S = 0.001
-_DIALECT = sqlite.dialect(paramstyle="qmark")
-
-
-class Statement:
-    """A Core statement compiled once. `names` is the order in which a row gives its parameters.
-
-    `elsewhere` is the same statement for PostgreSQL, where Core has no common construct (ON CONFLICT).
-    """
-
-    __slots__ = ("_cores", "_lists", "names", "text")
-
-    def __init__(self, core: Executable, elsewhere: Executable | None = None) -> None:
-        compiled = core.compile(dialect=_DIALECT)  # type: ignore[attr-defined]  # every statement we make has it
-        assert isinstance(compiled, SQLCompiler)
-        self._cores = (core, elsewhere if elsewhere is not None else core)
-        self.text = str(compiled)
-        self.names: tuple[str, ...] = tuple(compiled.positiontup or ())
-        self._lists = frozenset(name for name in self.names if f"__[POSTCOMPILE_{name}]" in self.text)
-
-    def core(self, dialect_name: str) -> Executable:
-        """The construct that this dialect can compile."""
-        return self._cores[dialect_name != "sqlite"]
-
-    def spelled(self, values: dict[str, Any]) -> tuple[str, list[Any]]:
-        """The text and its flat parameters, with lists (`IN`) written out."""
-        text, flat = self.text, []
-        for name in self.names:
-            if name in self._lists:
-                text = text.replace(f"__[POSTCOMPILE_{name}]", ",".join("?" * len(values[name])))
-                flat.extend(values[name])
-            else:
-                flat.append(values[name])
-        return text, flat
+FULL_BYTES = 1024 * 1024  # less room than this on a disk is none
 
 
 class Executor(Protocol):
@@ -95,6 +62,9 @@ class Lane(Protocol):
 
     async def read(self, work: Callable[[Executor], R]) -> R:
         """Run `work` on committed data."""
+
+    def trouble(self) -> str | None:
+        """Why a write would fail, as far as can be told without one."""
 
 
 class _Direct:
@@ -157,6 +127,10 @@ class StoreLane:
         async with self._store.read() as conn:
             return await conn.run_sync(lambda c: work(_ThroughCore(c)))
 
+    def trouble(self) -> str | None:
+        """Nothing: only the database can tell."""
+        return None
+
 
 class SqliteLane:
     """A SQLite file, on two connections of its own: one that writes and one that reads."""
@@ -169,6 +143,7 @@ class SqliteLane:
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._slow_until = 0.0
+        self._file: tuple[int, int] | None = None
 
     async def start(self) -> None:
         """Open both connections."""
@@ -179,6 +154,7 @@ class SqliteLane:
                 f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON", "wal_autocheckpoint=0"
             )
             self._reader = self._connect("query_only=ON")
+            self._file = identity(self._path)
         except sqlite3.Error as e:
             raise StoreError(f"cannot open the store {self._path}: {e}") from e
 
@@ -194,9 +170,15 @@ class SqliteLane:
     ) -> R:
         """Run `work` in one transaction; with `then`, which needs SQLAlchemy, through the store."""
         if then is not None:
+            self._require_there()
             return await self._through_store.write(work, then)
         assert self._writer is not None
         await self._begin(self._writer)
+        try:
+            self._require_there()
+        except StoreUnavailable:
+            self._roll_back(self._writer)
+            raise
         if self._durability == "power" or time.monotonic() < self._slow_until:
             # Shielded: a cancelled wait must not leave the connection to two threads.
             return await _finished(asyncio.to_thread(self._transact, self._writer, work))
@@ -210,9 +192,36 @@ class SqliteLane:
         except sqlite3.OperationalError as e:
             raise StoreUnavailable(f"the store {self._path} refused a read: {e}") from e
 
+    def trouble(self) -> str | None:
+        """Whether the file is still the one that was opened, and its disk has room."""
+        if self._gone():
+            return self._lost()
+        disk = os.statvfs(self._path)
+        if disk.f_bavail * disk.f_frsize < FULL_BYTES:
+            return f"the disk of {self._path} is full"
+        return None
+
+    def _require_there(self) -> None:
+        if self._gone():
+            raise StoreUnavailable(self._lost())
+
+    def _gone(self) -> bool:
+        return self._file is not None and identity(self._path) != self._file
+
+    def _lost(self) -> str:
+        return (
+            f"the store {self._path} was deleted or replaced while this program had it open: put it back, or start "
+            "this program again"
+        )
+
     def _connect(self, *pragmas: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=512
+            existing(self._path),
+            uri=True,
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=512,
         )
         for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}")
@@ -264,6 +273,6 @@ async def _finished(awaitable: Awaitable[R]) -> R:
 
 def lane_for(store: Store, durability: Literal["process", "power"]) -> Lane:
     """The fastest lane that the store's database allows."""
-    if store.is_sqlite and store.url.database not in (None, "", ":memory:"):
+    if store.file is not None:
         return SqliteLane(store, durability)
     return StoreLane(store)

@@ -16,19 +16,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import inspect, select, text
+from sqlalchemy import exc, inspect, select, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.errors import SchemaMismatch, StoreError
+from recorder import private
+from recorder.errors import SchemaMismatch, StoreError, StoreUnavailable
 from recorder.settings import RecorderSettings
 from recorder.store import sql
-from recorder.store.database import Store, make_data_folder, now, sqlite_url
+from recorder.store.database import Store, now, sqlite_url
+from recorder.store.folder import make_data_folder
 from recorder.store.schema import projects
 
 DEFAULT_PROJECT: Final = "default"
 # Oldest first; a test holds them to the files in recorder/store/migrations/versions.
-REVISIONS: Final = ("0001", "0002", "0003", "0004")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
 HEAD: Final = REVISIONS[-1]
 LOCK_TIMEOUT_S: Final = 120.0
 _LOCK_POLL_S: Final = 0.05
@@ -46,10 +48,25 @@ async def open_store(data: Path, settings: RecorderSettings, *, migrate: bool, p
     try:
         await (upgrade(store) if migrate else check(store))
         await ensure_project(store, project)
-    except BaseException:
+    except BaseException as e:
         await store.close()
+        if (why := _fault(e)) is not None:
+            raise StoreError(f"the store {_shown(store)} cannot be opened: {why}") from e
         raise
     return store
+
+
+def _fault(error: BaseException) -> str | None:
+    """What is wrong with the disk or the file, in one line; None for what says so itself, and for bugs."""
+    if isinstance(error, exc.DBAPIError):
+        said = str(error.orig)
+        damaged = "not a database" in said or "malformed" in said
+        return f"{said}. Put a copy of it back, or choose another folder with --data." if damaged else said
+    if isinstance(error, StoreUnavailable):
+        return _fault(error.__cause__) if error.__cause__ is not None else None
+    if isinstance(error, OSError):
+        return f"{error}. Mend the folder or its disk, or choose another with --data."
+    return None
 
 
 def _refuse_absent(folder: Path, settings: RecorderSettings, migrate: bool) -> None:
@@ -72,6 +89,7 @@ async def ensure_project(store: Store, project: str) -> None:
 
 async def upgrade(store: Store) -> None:
     """Bring the schema to this program's revision, one process at a time."""
+    _make_file(store)
     async with _exclusively(store):
         found = await revision(store)
         if found == HEAD:
@@ -124,6 +142,12 @@ def _run_alembic(connection: Connection) -> None:
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+def _make_file(store: Store) -> None:
+    """Make SQLite's file the owner's alone before SQLite does: its log and index take their modes from it."""
+    if store.is_sqlite and store.url.database:
+        private.appending(Path(store.url.database)).close()
 
 
 @asynccontextmanager

@@ -70,7 +70,7 @@ projects = Table(
         "node_key", LargeBinary, nullable=False
     ),  # keys the content hashes: equal text in two projects is unlinkable
     Column("created_at", Double, nullable=False),
-    # Counts every deletion: what a process remembers of the store holds as long as this stays (`recorder.deletion`).
+    # Counts every deletion (`recorder.upkeep.deletion`): what a process remembers of the store holds while this stays.
     Column("deletions", Integer, nullable=False, default=0, server_default="0"),
 )
 
@@ -87,6 +87,8 @@ keys = Table(
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),
     Column("revoked_at", Double),
+    Column("family", Text, nullable=False, default="", server_default=""),  # the first key of those that share runs
+    Column("replaces", Text),  # the key that it was rotated from
 )
 
 aliases = Table(
@@ -170,6 +172,7 @@ groups = Table(
     Column("tries", Integer, nullable=False, default=0, server_default="0"),
     Column("try_after", Double),
     *_lease(),
+    Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": the project's
     UniqueConstraint("project_id", "external_id", "sequence"),
     Index(None, "project_id", "state", "try_after"),
     Index(None, "project_id", "implicit_key", "state"),
@@ -204,6 +207,7 @@ trajectories = Table(
     Column("last_call_at", Double, nullable=False),
     Column("ended_at", Double),
     Column("session", Text),  # what a client called the conversation that the run is of; several may share it
+    Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": none, it takes any
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
     Index(None, "group_id"),
     Index(None, "project_id", "state", "last_call_at"),
@@ -248,6 +252,7 @@ calls = Table(
     Column("started_at", Double, nullable=False),
     Column("first_token_at", Double),
     Column("finished_at", Double),
+    Column("process", Text),  # which process runs it, while it is open: its lease says whether it is there
     Index(None, "trajectory_id"),
     Index(None, "parent_call_id"),
     Index(None, "project_id", "state"),
@@ -505,6 +510,13 @@ step_groups = Table(
     Column("group_id", Text, ForeignKey("groups.id"), nullable=False),
     Column("score_id", Text, nullable=False),  # the score this step used
     PrimaryKeyConstraint("step_id", "group_id"),
+)
+
+changes = Table(
+    "changes",
+    metadata,
+    Column("topic", Text, primary_key=True),  # of recorder.store.changes
+    Column("count", Integer, nullable=False),
 )
 
 ledger = Table(

@@ -3,9 +3,8 @@
 Owns: what belongs to a trajectory, and what others keep of it. Refuses: what nobody needs any more
 (`recorder.upkeep.collect`), asking whether it should be deleted.
 
-One trajectory goes in one transaction. What could make that long is done before, in short ones of their own: calls of
-others that store their prompt as a difference to a deleted one get their own ids first, which changes nothing that is
-read, so a deletion may be killed at any moment and started again.
+One trajectory goes in one transaction. What could make that long is done before, in short ones of their own
+(`recorder.upkeep.detaching`), so a deletion may be killed at any moment and started again.
 
 Processes remember what they wrote and do not write it again: nodes, blobs, prompts to store differences to. A deletion
 that removes such a thing would leave their next call with a hole. So every deletion counts up `projects.deletions` in
@@ -22,16 +21,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, delete, exists, literal, or_, select, union, update
+from sqlalchemy import ColumnElement, and_, delete, exists, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.capture.rows import CHOICE_EXTRAS
-from recorder.content import tokens
+from recorder.content.extras import CHOICE_EXTRAS, beside
 from recorder.content.trainable import LeftOut
 from recorder.errors import Conflict, NotFound
 from recorder.groups.closing import write_left_out
@@ -60,6 +57,7 @@ from recorder.store.schema import (
 from recorder.store.schema import ledger as ledger_rows
 from recorder.store.transitions import try_move
 from recorder.upkeep.collect import collect_blobs, collect_nodes, pages
+from recorder.upkeep.detaching import detach, is_leant_on
 
 DELETED: Final = "deleted"  # the ledger's code
 HELD: Final = (GroupState.JUDGING, GroupState.TRAINING)  # a worker has the group in hand
@@ -98,13 +96,15 @@ async def delete_trajectory(store: Store, project_id: str, trajectory_id: str, w
     `why` goes into the ledger. The bytes are overwritten in the database file at once, in SQLite's log by `erase`.
     """
     while True:
-        await _detach(store, project_id, trajectory_id)
+        async with store.read() as conn:
+            row = await _row(conn, project_id, trajectory_id)
+        await detach(store, row)
         with contextlib.suppress(_LeantOn):  # meanwhile: once more
             async with store.write() as conn:
                 counted = update(projects).where(projects.c.id == project_id)
                 await conn.execute(counted.values(deletions=projects.c.deletions + 1))
                 own = await _own(conn, project_id, trajectory_id)
-                if await _first(conn, _leaning(own.row)):
+                if await is_leant_on(conn, own.row):
                     raise _LeantOn
                 return await _delete(conn, own, why)
 
@@ -115,52 +115,6 @@ async def erase(store: Store) -> bool:
     if not store.is_sqlite or path in (None, "", ":memory:"):
         return True
     return await asyncio.to_thread(truncate, str(path), _TRUNCATE_WAIT_S)
-
-
-# --- before: nothing leans on it
-
-
-def _leaning(row: Any) -> Select[Any]:
-    """The calls of other trajectories whose prompts are stored as differences to one of this trajectory."""
-    # a sibling's leaf is a call of another
-    own = union(select(calls.c.id).where(calls.c.trajectory_id == row.id), select(literal(row.leaf_call_id or "")))
-    on_own = calls.c.parent_call_id.in_(own)
-    return select(calls.c.id).where(on_own, calls.c.trajectory_id != row.id, calls.c.prompt_shared > 0)
-
-
-async def _detach(store: Store, project_id: str, trajectory_id: str) -> None:
-    async with store.read() as conn:
-        row = await _row(conn, project_id, trajectory_id)
-        leaning = list((await conn.execute(_leaning(row))).scalars())
-        key = (await conn.execute(select(projects.c.node_key).where(projects.c.id == project_id))).scalar_one()
-    for call_id in leaning:
-        async with store.read() as conn:
-            packed = tokens.pack_ids(await _whole_prompt(conn, call_id))
-        hashes = tokens.block_hashes(packed, tokens.chain_seed(key))
-        own = {"prompt_shared": 0, "prompt_delta": packed, "prompt_hashes": hashes}
-        async with store.write() as conn:
-            await conn.execute(update(calls).where(calls.c.id == call_id).values(**own))
-
-
-async def _whole_prompt(conn: AsyncConnection, call_id: str) -> array[int]:
-    rows: list[Any] = []
-    above: str | None = call_id
-    while above is not None:
-        rows.append((await conn.execute(select(calls).where(calls.c.id == above))).one())
-        above = rows[-1].parent_call_id if rows[-1].prompt_shared else None
-    ids = array("i")
-    for row in reversed(rows):
-        parent = ids + await _sampled(conn, row.parent_call_id, row.parent_choice) if row.prompt_shared else None
-        ids = tokens.join(parent, row.prompt_shared, row.prompt_delta, row.prompt_len)
-    return ids
-
-
-async def _sampled(conn: AsyncConnection, call_id: str, index: int) -> array[int]:
-    query = select(choices.c.token_ids).where(choices.c.call_id == call_id, choices.c.index == index)
-    return tokens.unpack_ids((await conn.execute(query)).scalar_one_or_none() or b"")
-
-
-# --- what goes
 
 
 async def _row(conn: AsyncConnection, project_id: str, trajectory_id: str) -> Any:
@@ -269,7 +223,7 @@ async def _pass_on(conn: AsyncConnection, own: _Own, call_id: str, kept: dict[in
     await conn.execute(delete(tool_requests).where(*of_lost))
     meta = {**(call.response_meta or {})}
     if CHOICE_EXTRAS in meta:
-        meta[CHOICE_EXTRAS] = {k: v for k, v in meta[CHOICE_EXTRAS].items() if int(k) in kept}
+        meta[CHOICE_EXTRAS] = {str(index): extras for index in kept if (extras := beside(meta, index))}
     values: dict[str, Any] = {"response_meta": meta or None}
     if call.trajectory_id == own.row.id:
         values["trajectory_id"] = next(iter(kept.values()))

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, Select, Table, and_, case, exists, func, literal, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
@@ -27,16 +28,17 @@ from recorder.states import CallState, GroupState, Origin, TrajectoryState
 from recorder.store import ledger
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import attempts, calls, groups, trajectories
+from recorder.store.schema import attempts, calls, groups, leases, trajectories
 from recorder.store.transitions import guarded
 from recorder.upkeep.deletion import deletable, delete_trajectory, erase
 from recorder.work import attempts as attempt_rows
+from recorder.work.presence import PROXY
 
 log = logging.getLogger(__name__)
 
 BATCH: Final = 32  # objects a transaction
 DAY_S: Final = 86400.0
-STALE_CALL_S: Final = 3600.0  # no answer takes an hour: the proxy that should have ended the call is dead
+STALE_CALL_S: Final = 3600.0  # no answer takes an hour: who should have ended the call, and is not named, is dead
 _EXPIRES: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
 
 
@@ -58,16 +60,58 @@ class SweepReport:
         return self != SweepReport()
 
 
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What time changes of one kind: the objects that it will, and when (unix seconds)."""
+
+    table: Table
+    these: Sequence[ColumnElement[bool]]
+    at: ColumnElement[float]
+
+    @property
+    def is_due(self) -> ColumnElement[bool]:
+        return and_(*self.these, self.at <= now())
+
+    def due(self) -> Select[Any]:
+        return select(self.table.c.id).where(self.is_due)
+
+    def first(self) -> Select[Any]:
+        return select(func.min(self.at)).where(*self.these)
+
+
+def first_due(project_id: str, settings: RecorderSettings) -> Select[Any]:
+    """The question when a sweep will next have something to do, for `due_in`.
+
+    Retention is not asked about: the oldest of all runs is not found quickly.
+    """
+    rules = (
+        _lost_calls(project_id),
+        _idle(project_id, settings),
+        *(_claims(project_id, state) for state in _EXPIRES),
+        _groups(project_id, settings),
+        _Rule(attempts, attempt_rows.leased(project_id), attempts.c.lease_expires_at),
+        _Rule(attempts, attempt_rows.groupless(project_id), literal(0.0)),
+    )
+    return select(now(), *(rule.first().scalar_subquery() for rule in rules))
+
+
+async def due_in(store: Store, question: Select[Any]) -> float:
+    """In how many seconds something is due; 0 and less: now. Infinite where nothing waits for time."""
+    async with store.read() as conn:
+        at, *times = (await conn.execute(question)).one()
+    return min((float(time) - float(at) for time in times if time is not None), default=math.inf)
+
+
 async def sweep(store: Store, project_id: str, settings: RecorderSettings) -> SweepReport:
     """Do all that is due in a project now."""
-    errored = await _error_stale_calls(store, project_id)
-    idle = _idle(project_id, settings)
+    errored = await _error_lost_calls(store, _lost_calls(project_id))
+    idle = _idle(project_id, settings).due()
 
     async def end(conn: AsyncConnection, trajectory_ids: Sequence[str]) -> int:
         return await _end_idle(conn, idle, trajectory_ids)
 
     ended = await _in_batches(store, idle, end, lock=False)
-    expired = [await _expire_claims(store, project_id, state) for state in _EXPIRES]
+    expired = [await _expire_claims(store, project_id, state, _claims(project_id, state)) for state in _EXPIRES]
     verdicts: list[Verdict] = []
 
     async def decide(conn: AsyncConnection, group_ids: Sequence[str]) -> int:
@@ -75,7 +119,7 @@ async def sweep(store: Store, project_id: str, settings: RecorderSettings) -> Sw
         verdicts.extend(one.verdict for one in due)
         return len(due)
 
-    await _in_batches(store, _due_groups(project_id, settings), decide)
+    await _in_batches(store, _groups(project_id, settings).due(), decide)
     return SweepReport(
         calls_errored=errored,
         trajectories_ended=ended,
@@ -115,15 +159,15 @@ async def _any(store: Store, query: Select[Any]) -> bool:
         return (await conn.execute(query.limit(1))).first() is not None
 
 
-def _idle(project_id: str, settings: RecorderSettings) -> Select[Any]:
+def _idle(project_id: str, settings: RecorderSettings) -> _Rule:
     answering = exists().where(calls.c.trajectory_id == trajectories.c.id, calls.c.state == CallState.OPEN)
-    return select(trajectories.c.id).where(
+    these = (
         trajectories.c.project_id == project_id,
         trajectories.c.state == TrajectoryState.OPEN,
         trajectories.c.origin == Origin.LIVE,
-        trajectories.c.last_call_at <= now() - settings.idle_timeout_s,
         ~answering,
     )
+    return _Rule(trajectories, these, trajectories.c.last_call_at + settings.idle_timeout_s)
 
 
 async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Sequence[str]) -> int:
@@ -133,8 +177,8 @@ async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Se
     return len(await close_trajectories(conn, closings))
 
 
-def _due_groups(project_id: str, settings: RecorderSettings) -> Select[Any]:
-    """Open groups that `groups.readiness` would not let wait, as far as SQL can tell cheaply."""
+def _groups(project_id: str, settings: RecorderSettings) -> _Rule:
+    """Open groups, and when `groups.readiness` would not let each wait any more, as far as SQL can tell cheaply."""
     member = trajectories.c.group_id == groups.c.id
     running = exists().where(member, trajectories.c.state == TrajectoryState.OPEN)
     counted = (
@@ -143,23 +187,38 @@ def _due_groups(project_id: str, settings: RecorderSettings) -> Select[Any]:
         .scalar_subquery()
     )
     full = and_(~running, counted >= groups.c.declared_size)
-    timed_out = and_(groups.c.declared_size.is_not(None), groups.c.last_call_at <= now() - settings.group_timeout_s)
-    quiet = and_(groups.c.declared_size.is_(None), groups.c.joined_at <= now() - settings.group_window_s, ~running)
-    return select(groups.c.id).where(
-        groups.c.project_id == project_id, groups.c.state == GroupState.OPEN, or_(full, timed_out, quiet)
+    declared = groups.c.declared_size.is_not(None)
+    these = (groups.c.project_id == project_id, groups.c.state == GroupState.OPEN, or_(declared, ~running))
+    at = case(
+        (full, groups.c.joined_at),
+        (declared, groups.c.last_call_at + settings.group_timeout_s),
+        else_=groups.c.joined_at + settings.group_window_s,
     )
+    return _Rule(groups, these, at)
 
 
-async def _error_stale_calls(store: Store, project_id: str) -> int:
-    stale = (
-        calls.c.project_id == project_id,
-        calls.c.state == CallState.OPEN,
-        calls.c.started_at <= now() - STALE_CALL_S,
+def _claims(project_id: str, state: GroupState) -> _Rule:
+    these = (groups.c.project_id == project_id, groups.c.state == state)
+    return _Rule(groups, these, groups.c.lease_expires_at)
+
+
+def _lost_calls(project_id: str) -> _Rule:
+    """Running calls: lost when their process is, which is when its lease is gone."""
+    held_until = select(leases.c.lease_expires_at).where(
+        leases.c.project_id == calls.c.project_id,
+        leases.c.name == literal(PROXY) + calls.c.process,
+        leases.c.lease_owner.is_not(None),
     )
-    if not await _any(store, select(calls.c.id).where(*stale)):
+    known = (calls.c.process.is_not(None), func.coalesce(held_until.scalar_subquery(), literal(0.0)))
+    these = (calls.c.project_id == project_id, calls.c.state == CallState.OPEN)
+    return _Rule(calls, these, case(known, else_=calls.c.started_at + STALE_CALL_S))
+
+
+async def _error_lost_calls(store: Store, lost: _Rule) -> int:
+    if not await _any(store, lost.due()):
         return 0
     why = "the proxy that served this call died before it ended"
-    statement = guarded(calls, CallState.ERRORED, error=why, finished_at=now()).where(*stale)
+    statement = guarded(calls, CallState.ERRORED, error=why, finished_at=now()).where(lost.is_due)
     async with store.write() as conn:
         return (await conn.execute(statement)).rowcount
 
@@ -182,13 +241,12 @@ async def _delete_old(store: Store, project_id: str, retention_days: float | Non
     return deleted
 
 
-async def _expire_claims(store: Store, project_id: str, state: GroupState) -> int:
-    ran_out = (groups.c.project_id == project_id, groups.c.state == state, groups.c.lease_expires_at <= now())
-    if not await _any(store, select(groups.c.id).where(*ran_out)):
+async def _expire_claims(store: Store, project_id: str, state: GroupState, held: _Rule) -> int:
+    if not await _any(store, held.due()):
         return 0
     statement = guarded(groups, _EXPIRES[state], expect=state, lease_owner=None, lease_expires_at=None)
     async with store.write() as conn:
-        back = list((await conn.execute(statement.where(*ran_out).returning(groups.c.id))).scalars())
+        back = list((await conn.execute(statement.where(held.is_due).returning(groups.c.id))).scalars())
         rows = [LedgerRow(project_id, "group", group_id, "lease_expired", {"was": state}) for group_id in back]
         await ledger.write(conn, rows)
     return len(back)

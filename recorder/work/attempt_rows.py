@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.ids import new_id
 from recorder.states import AttemptState, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import sql
+from recorder.store.changes import quietly
 from recorder.store.database import now
 from recorder.store.schema import attempts, groups, scenarios, trajectories
 from recorder.store.transitions import guarded
@@ -65,7 +66,9 @@ async def open_trajectories(conn: AsyncConnection, rows: Sequence[Row[Any]]) -> 
     joined = await _join_groups(conn, rows)
     made = [(row, joined[row.group_external_id], new_id("traj")) for row in rows if row.group_external_id in joined]
     if made:
-        await conn.execute(insert(trajectories), [_trajectory_row(row, group, id_) for row, group, id_ in made])
+        await conn.execute(
+            quietly(insert(trajectories)), [_trajectory_row(row, group, id_) for row, group, id_ in made]
+        )
     late = [row.id for row in rows if row.group_external_id not in joined]
     if late:  # their group closed between the claim and now (PostgreSQL)
         await conn.execute(guarded(attempts, AttemptState.ABANDONED, **GROUP_CLOSED).where(attempts.c.id.in_(late)))
@@ -81,7 +84,7 @@ async def _join_groups(conn: AsyncConnection, rows: Sequence[Row[Any]]) -> dict[
     """Note that the attempts' groups were joined now; returns those that are open, by external id."""
     if not rows:
         return {}
-    join = (
+    join = quietly(
         update(groups)
         .where(
             groups.c.project_id == rows[0].project_id,
@@ -109,6 +112,7 @@ def _trajectory_row(row: Row[Any], group: Row[Any], trajectory_id: str) -> dict[
         "tags": {},
         "started_at": group.joined_at,
         "last_call_at": group.joined_at,
+        "made_by": row.campaign_id,  # its agents' key is of the campaign's family
     }
 
 

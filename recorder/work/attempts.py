@@ -155,7 +155,7 @@ async def claim_attempts(store: Store, campaign_id: str, owner: str, lease_s: fl
         .order_by(attempts.c.step_number, attempts.c.group_external_id, attempts.c.number)
         .limit(limit)
     )
-    async with store.read() as conn:  # runners poll: nothing to claim must not cost SQLite's only write lock
+    async with store.read() as conn:  # nothing to claim must not cost SQLite's only write lock
         if (await conn.execute(runnable.limit(1))).first() is None:
             return []
     picked = runnable.with_for_update(skip_locked=True, of=attempts).cte("picked")
@@ -280,7 +280,12 @@ def groupless(project_id: str) -> tuple[ColumnElement[bool], ...]:
 
 def expired(project_id: str) -> tuple[ColumnElement[bool], ...]:
     """Attempts of running campaigns whose lease ran out."""
-    return _of_running(project_id), attempts.c.state == AttemptState.RUNNING, attempts.c.lease_expires_at <= now()
+    return *leased(project_id), attempts.c.lease_expires_at <= now()
+
+
+def leased(project_id: str) -> tuple[ColumnElement[bool], ...]:
+    """Attempts of running campaigns that run."""
+    return _of_running(project_id), attempts.c.state == AttemptState.RUNNING
 
 
 def _of_running(project_id: str) -> ColumnElement[bool]:

@@ -208,6 +208,7 @@ def _group_row(project_id: str, campaign_id: str, alias_id: str, binding: Bindin
         "state": GroupState.OPEN,
         "campaign_id": campaign_id,
         "scenario_id": binding.scenario_id,
+        "made_by": campaign_id,
     }
 
 
@@ -229,7 +230,7 @@ async def _bound(conn: AsyncConnection, project_id: str, campaign_id: str, bindi
 
 
 async def group_states(store: Store, campaign_id: str, step_number: int, purpose: Purpose) -> list[GroupStatus]:
-    """The groups of a step's attempts, by external id: one SELECT, fit for polling."""
+    """The groups of a step's attempts, by external id."""
     of_step = select(attempts.c.group_external_id).where(
         attempts.c.campaign_id == campaign_id, attempts.c.step_number == step_number, attempts.c.purpose == purpose
     )

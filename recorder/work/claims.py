@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, exists, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import LeaseLost
 from recorder.states import GroupState, Purpose, TrajectoryState
+from recorder.store.changes import quietly
 from recorder.store.database import Store, now
 from recorder.store.schema import aliases, groups, trajectories
 from recorder.store.transitions import guarded
@@ -49,6 +50,14 @@ async def claim_for_judging(store: Store, project_id: str, owner: str, lease_s: 
     return took[0] if took else None
 
 
+async def next_try_in(store: Store, project_id: str) -> float | None:
+    """In how many seconds the next unscored group may be tried again. None: none will be."""
+    unscored = (groups.c.project_id == project_id, groups.c.state == GroupState.UNSCORED)
+    async with store.read() as conn:
+        in_s = (await conn.execute(select(func.min(groups.c.try_after) - now()).where(*unscored))).scalar_one()
+    return None if in_s is None else max(0.0, float(in_s))
+
+
 async def claim_one_for_judging(store: Store, group_id: str, owner: str, lease_s: float) -> GroupClaim | None:
     """Take a named group for judging, a scored one too (a new recipe judges it again). None: it is not free."""
     free = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED)
@@ -71,13 +80,23 @@ async def claim_for_training(
 
     Without `campaign_id` only groups that belong to no campaign; `group_ids` narrows to named groups.
     """
+    wanted = _trainable(alias_id, campaign_id)
+    if group_ids is not None:
+        wanted = and_(wanted, groups.c.id.in_(list(group_ids)))
+    return await _take(store, wanted, limit, GroupState.TRAINING, (GroupState.SCORED,), owner, lease_s)
+
+
+async def count_for_training(store: Store, alias_id: str) -> int:
+    """How many groups of no campaign `claim_for_training` would find."""
+    async with store.read() as conn:
+        return int((await conn.execute(select(func.count()).where(_trainable(alias_id, None)))).scalar_one())
+
+
+def _trainable(alias_id: str, campaign_id: str | None) -> ColumnElement[bool]:
     mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
     project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()  # for the index
-    scored = (groups.c.project_id == project, groups.c.state == GroupState.SCORED)
-    wanted = [*scored, groups.c.alias_id == alias_id, mine, for_training()]
-    if group_ids is not None:
-        wanted.append(groups.c.id.in_(list(group_ids)))
-    return await _take(store, and_(*wanted), limit, GroupState.TRAINING, (GroupState.SCORED,), owner, lease_s)
+    scored = and_(groups.c.project_id == project, groups.c.state == GroupState.SCORED)
+    return and_(scored, groups.c.alias_id == alias_id, mine, for_training())
 
 
 def for_training() -> ColumnElement[bool]:
@@ -105,7 +124,7 @@ async def _take(
     lease_s: float,
 ) -> list[GroupClaim]:
     oldest = select(groups.c.id).where(wanted).order_by(groups.c.ready_at, groups.c.id).limit(limit)
-    if not await _any(store, oldest):  # workers poll: nothing to claim must not cost SQLite's only write lock
+    if not await _any(store, oldest):  # nothing to claim must not cost SQLite's only write lock
         return []
     # A CTE, because PostgreSQL may run a locking sub-select with a limit more than once. SQLite ignores FOR UPDATE:
     # there BEGIN IMMEDIATE already excludes every other writer.
@@ -143,9 +162,8 @@ async def _any(store: Store, query: Select[Any]) -> bool:
 
 async def renew(store: Store, claim: GroupClaim, lease_s: float) -> GroupClaim:
     """Hold a group for longer. Raises LeaseLost where it was taken over."""
-    statement = (
-        update(groups).where(_held(claim)).values(lease_expires_at=now() + lease_s).returning(groups.c.lease_expires_at)
-    )
+    renewed = update(groups).where(_held(claim)).values(lease_expires_at=now() + lease_s)
+    statement = quietly(renewed.returning(groups.c.lease_expires_at))
     async with store.write() as conn:
         expires_at = (await conn.execute(statement)).scalar_one_or_none()
     if expires_at is None:

@@ -1,6 +1,7 @@
 """Who holds a lease, and whether that process is dead: what a killed program left behind is taken over at once.
 
-Owns: the form of a holder's name (`host:pid:random`) and releasing leases of dead processes of this machine.
+Owns: the form of a holder's name (`host:pid:random`), releasing leases of dead processes of this machine, and waiting
+until a lease is free.
 Refuses: judging other machines: their leases run out by themselves.
 """
 
@@ -10,6 +11,7 @@ import os
 import secrets
 import socket
 
+from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.work import leases
 
@@ -37,4 +39,21 @@ async def release_dead(store: Store, project_id: str, name: str) -> None:
     """Release the lease `name` if a dead process of this machine holds it."""
     for lease in await leases.holders(store, project_id, name):
         if lease.name == name and is_dead(lease.owner):
+            await leases.release(store, lease)
+
+
+async def until_free(store: Store, project_id: str, name: str) -> None:
+    """Wait until a lease may be taken: let go, run out, or left behind by a dead process of this machine."""
+    with store.watch.on(Topic.LEASES) as news:
+        left_s: float | None = None
+        while left_s is None or left_s > 0:
+            await news.wait(left_s)
+            await release_dead(store, project_id, name)
+            left_s = await leases.free_in(store, project_id, name)
+
+
+async def release_all_dead(store: Store, project_id: str, prefix: str) -> None:
+    """The same for all leases whose name begins with `prefix`."""
+    for lease in await leases.holders(store, project_id, prefix):
+        if is_dead(lease.owner):
             await leases.release(store, lease)

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import LeaseLost
 from recorder.store import sql
+from recorder.store.changes import quietly
 from recorder.store.database import Store, now
 from recorder.store.schema import leases
 
@@ -39,7 +40,7 @@ async def acquire(store: Store, project_id: str, name: str, owner: str, lease_s:
     """Take a lease that is free, ran out, or is the owner's own already (a new epoch all the same). None: held."""
     free = or_(leases.c.lease_owner.is_(None), leases.c.lease_expires_at <= now(), leases.c.lease_owner == owner)
     others = (leases.c.project_id == project_id, leases.c.name == name, ~free)
-    async with store.read() as conn:  # who waits for a lease polls: that must not cost the write lock
+    async with store.read() as conn:  # asking for one that is held must not cost the write lock
         if (await conn.execute(select(leases.c.name).where(*others))).first():
             return None
     async with store.write() as conn:
@@ -57,6 +58,14 @@ async def acquire(store: Store, project_id: str, name: str, owner: str, lease_s:
         ).returning(leases.c.lease_epoch, leases.c.lease_expires_at)
         row = (await conn.execute(taken)).first()
     return Lease(project_id, name, owner, *row) if row else None
+
+
+async def free_in(store: Store, project_id: str, name: str) -> float:
+    """In how many seconds a lease runs out, if its holder does not renew it; 0 where it is free."""
+    held = (leases.c.project_id == project_id, leases.c.name == name, leases.c.lease_owner.is_not(None))
+    async with store.read() as conn:
+        left_s = (await conn.execute(select(leases.c.lease_expires_at - now()).where(*held))).scalar_one_or_none()
+    return max(0.0, float(left_s or 0.0))
 
 
 async def renew(store: Store, lease: Lease, lease_s: float) -> Lease:
@@ -106,6 +115,7 @@ def _held(lease: Lease) -> ColumnElement[bool]:
 
 async def _touch(conn: AsyncConnection, lease: Lease, **values: Any) -> float:
     statement = update(leases).where(_held(lease)).values(**values).returning(leases.c.lease_expires_at)
+    statement = quietly(statement)
     expires_at = (await conn.execute(statement)).scalar_one_or_none()
     if expires_at is None:
         raise LeaseLost(

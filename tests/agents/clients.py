@@ -5,15 +5,22 @@ Owns: the list, one row a client, format and way of streaming. Refuses: expectat
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import orjson
 
-from tests.agents.environments import NODE_FILES, PINS
+from tests.agents.environments import PINS, can_make, has_npm
 
 Format = Literal["chat", "responses", "messages"]
+Engine = Literal["vLLM", "scripted"]
+Asking = Literal["tools", "commands", "text"]
+
+# Rows that take long are left to `make agents-table`.
+ALL = bool(os.environ.get("HONE_ALL_AGENTS"))
+RUNS = 6
 
 ENDPOINTS: dict[Format, str] = {
     "chat": "/v1/chat/completions",
@@ -24,7 +31,14 @@ ENDPOINTS: dict[Format, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One row of the table. `package` is the one whose version is shown; `tools` is where its tools are."""
+    """One row of the table.
+
+    `package` is the one whose version is shown; `tools` is where its tools are. The engine is a real vLLM, or for
+    agents whose own prompts are more than the test model can read, one that acts (`tests.agents.acting`). `asks` is how
+    its tool calls look to the engine: calls of the desk's tools, commands for a shell, or text; `results` how what they
+    found comes back. `turns` are the calls of a run, `errands` those beside it that offer no tools, `addressed` the
+    runs with a base URL of their own.
+    """
 
     name: str
     package: str
@@ -34,6 +48,18 @@ class Client:
     modes: tuple[str, ...] = ()
     stream: bool = False
     tools: Literal["local", "mcp"] = "local"
+    engine: Engine = "vLLM"
+    asks: Asking = "tools"
+    results: Literal["messages", "text"] = "messages"
+    turns: int = 3
+    errands: int = 0
+    addressed: int = 2
+    slow: bool = False
+
+    @property
+    def memory(self) -> bool:
+        """Whether a call brings what was said before; without it every run has an address."""
+        return self.addressed < RUNS
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -48,12 +74,27 @@ class Client:
     @property
     def version(self) -> str:
         """The package's version, as pinned."""
-        if self.environment == NODE_FILES.name:
-            return str(orjson.loads((NODE_FILES / "package.json").read_bytes())["dependencies"][self.package])
+        if has_npm(self.environment):
+            wanted = orjson.loads((PINS / self.environment / "package.json").read_bytes())
+            by_npm = wanted["dependencies"] | wanted.get("optionalDependencies", {})
+            if self.package in by_npm:
+                return str(by_npm[self.package])
         pins = (PINS / f"{self.environment}.txt").read_text()
         found = re.search(rf"^{re.escape(self.package)}==(\S+)", pins, re.MULTILINE)
         assert found is not None, f"{self.package} is not pinned in {self.environment}.txt"
         return found[1]
+
+
+class More(TypedDict, total=False):
+    """What a row may say beside its format."""
+
+    stream: bool
+    asks: Asking
+    results: Literal["messages", "text"]
+    turns: int
+    errands: int
+    addressed: int
+    slow: bool
 
 
 def _both(
@@ -64,9 +105,19 @@ def _both(
     format_: Format,
     *modes: str,
     tools: Literal["local", "mcp"] = "local",
+    engine: Engine = "vLLM",
 ) -> list[Client]:
     """The row without streaming and the row with it."""
-    return [Client(name, package, environment, program, format_, modes, stream, tools) for stream in (False, True)]
+    return [
+        Client(name, package, environment, program, format_, modes, stream, tools, engine) for stream in (False, True)
+    ]
+
+
+def _acted(
+    name: str, package: str, environment: str, program: str, format_: Format, *modes: str, **more: Unpack[More]
+) -> Client:
+    """A row before the engine that acts."""
+    return Client(name, package, environment, program, format_, modes, engine="scripted", **more)
 
 
 CLIENTS: tuple[Client, ...] = (
@@ -109,4 +160,56 @@ CLIENTS: tuple[Client, ...] = (
     *_both("Haystack", "haystack-ai", "openai3", "haystack_agent.py", "responses", "responses"),
     *_both("LlamaIndex", "llama-index-core", "openai2", "llama_index_agent.py", "chat"),
     Client("Strands Agents", "strands-agents", "openai2", "strands_agent.py", "chat", stream=True),
+    *_both("LangGraph.js", "@langchain/langgraph", "node_agents", "langgraph_js.mjs", "chat", "chat"),
+    *_both("LangGraph.js", "@langchain/langgraph", "node_agents", "langgraph_js.mjs", "responses", "responses"),
+    *_both("Mastra", "@mastra/core", "node_agents", "mastra_agent.mjs", "chat"),
+    _acted("Qwen-Agent", "qwen-agent", "frameworks3", "qwen_assistant.py", "chat", stream=True, asks="text"),
+    *_both("Google ADK, LiteLLM", "google-adk", "litellm2", "google_adk_agent.py", "chat", engine="scripted"),
+    *_both("Semantic Kernel", "semantic-kernel", "frameworks3", "semantic_kernel_agent.py", "chat", engine="scripted"),
+    *_both("CrewAI", "crewai", "crewai", "crewai_agent.py", "chat", engine="scripted"),
+    *_both("deepagents", "deepagents", "langgraph", "deepagents_agent.py", "chat", "chat", engine="scripted"),
+    *_both("deepagents", "deepagents", "langgraph", "deepagents_agent.py", "responses", "responses", engine="scripted"),
+    _acted(
+        "smolagents, ToolCallingAgent",
+        "smolagents",
+        "frameworks3",
+        "smolagents_agent.py",
+        "chat",
+        "tools",
+        results="text",
+    ),
+    _acted("smolagents, CodeAgent", "smolagents", "frameworks3", "smolagents_agent.py", "chat", "code", asks="text"),
+    _acted("DSPy, ReAct", "dspy", "litellm2", "dspy_agent.py", "chat", asks="text", turns=4, addressed=RUNS),
+    _acted("mini-swe-agent", "mini-swe-agent", "litellm2", "mini_swe_agent.py", "chat", asks="commands"),
+    _acted("Claude Agent SDK", "claude-agent-sdk", "frameworks3", "claude_sdk_agent.py", "messages", stream=True),
+    _acted(
+        "Claude Code", "@anthropic-ai/claude-code", "cli", "claude_code.py", "messages", stream=True, asks="commands"
+    ),
+    _acted("Codex CLI", "@openai/codex", "cli", "codex_cli.py", "responses", stream=True, asks="commands"),
+    _acted("Copilot CLI", "@github/copilot", "cli", "copilot_cli.py", "chat", "chat", stream=True, asks="commands"),
+    _acted(
+        "Copilot CLI",
+        "@github/copilot",
+        "cli",
+        "copilot_cli.py",
+        "responses",
+        "responses",
+        stream=True,
+        asks="commands",
+    ),
+    _acted("opencode", "opencode-linux-x64", "cli", "opencode_cli.py", "chat", stream=True, asks="commands", errands=1),
+    _acted("aider", "aider-chat", "aider", "aider_chat.py", "chat", stream=True, asks="text", addressed=RUNS),
+    _acted(
+        "browser-use",
+        "browser-use",
+        "browser_use",
+        "browser_use_agent.py",
+        "chat",
+        asks="text",
+        addressed=RUNS,
+        slow=True,
+    ),
+    _acted("OpenHands SDK", "openhands-sdk", "openhands", "openhands_agent.py", "chat", asks="commands", slow=True),
 )
+
+RUN = tuple(client for client in CLIENTS if not client.slow or (ALL and can_make(client.environment)))

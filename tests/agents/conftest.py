@@ -1,18 +1,24 @@
-"""Hone before a real vLLM with a model that can do its job, tools over MCP behind it, and what each client did."""
+"""Hone before a real vLLM with a model that can do its job, tools over MCP behind it; Hone before an engine that acts;
+and what each client did.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
 
+import httpx
 import pytest
+from tokenizers import Tokenizer
 
 from examples.helpdesk.scenarios import write_demo
 from examples.helpdesk.surroundings import free_ports, program
+from tests.agents.acting.engine import MODEL
 from tests.agents.clients import Client
-from tests.agents.model import write_trained
+from tests.agents.luck import Luck
+from tests.agents.model import BASE, write_trained
 from tests.agents.runs import Outcome, run_client
-from tests.e2e.conftest import Stack, started
+from tests.e2e.conftest import Stack, started, wait_for
 
 CONFIG = """
 [aliases.helpdesk]
@@ -29,6 +35,19 @@ strict_tools = "plain" # the Agents SDK and pydantic-ai mark every tool strict
 
 [mcp.helpdesk]
 url = "{tools}"
+"""
+
+ACTING = """
+[aliases.helpdesk]
+
+[engine]
+urls = ["{engine}"]
+name = "{name}"
+
+[proxy]
+port = {port}
+strict_tools = "plain"
+forced_tools = "plain" # smolagents sends tool_choice required
 """
 
 
@@ -51,8 +70,48 @@ def stack(tmp_path_factory: pytest.TempPathFactory, tools_url: str) -> Iterator[
 
 
 @pytest.fixture(scope="session")
-def outcome_of(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Client], Outcome]:
+def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """`hone serve` before an engine that plays the game with whatever tools it is offered."""
+    folder = tmp_path_factory.mktemp("acting")
+    engine_port, port = free_ports(2)
+    engine, url = f"http://127.0.0.1:{engine_port}", f"http://127.0.0.1:{port}"
+    running = Stack(folder / "data", folder / "hone.toml", url, engine, "")
+    running.config.write_text(ACTING.format(engine=engine, name=MODEL, port=port))
+    serve = ["-m", "proxy.cli", "serve", "--config", str(running.config), "--data", str(running.data)]
+    with (
+        program(["-m", "tests.agents.acting.engine", "--port", str(engine_port)], engine_port, folder),
+        program(serve, port, folder),
+    ):
+        wait_for("the proxy", lambda: _answers(url))
+        yield running
+
+
+def _answers(url: str) -> bool:
+    body = {"model": "helpdesk", "messages": [{"role": "user", "content": "hi"}]}
+    return httpx.post(f"{url}/v1/chat/completions", json=body, headers={"x-hone-purpose": "none"}).is_success
+
+
+@pytest.fixture(scope="session")
+def luck() -> Luck:
+    """Counts the runs in which the model erred."""
+    tokenizer = Tokenizer.from_file(str(BASE / "tokenizer.json"))
+    return Luck(lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False)))
+
+
+@pytest.fixture(scope="session")
+def outcome_of(
+    request: pytest.FixtureRequest, luck: Luck, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Client], Outcome]:
     """Runs a client the first time it is asked for, and says what came of it."""
     folder = tmp_path_factory.mktemp("programs")
-    known = {call["call_id"] for call in stack.export()}
-    return functools.cache(lambda client: run_client(client, stack, folder, known))
+
+    @functools.cache
+    def before(client_engine: str) -> tuple[Stack, set[str]]:
+        stack: Stack = request.getfixturevalue("stack" if client_engine == "vLLM" else "acting")
+        return stack, {call["call_id"] for call in stack.export()}
+
+    def run(client: Client) -> Outcome:
+        stack, known = before(client.engine)
+        return run_client(client, stack, folder, known, luck)
+
+    return functools.cache(run)

@@ -2,9 +2,10 @@
 
     python -m tests.agents.environments [NAME …]
 
-Owns: which environments there are (a file `environments/<name>.txt` each, every version exact; `node` has a
-package.json and its lock beside it) and when one is made again: when its files changed. Refuses to run anything in
-them. `environments/<name>.in` says what is wanted; to move the pins, in `tests/agents/environments`:
+Owns: which environments there are (a file `environments/<name>.txt` each, every version exact; one with packages of
+npm has a folder `environments/<name>` with package.json and lock) and when one is made again: when its files changed.
+Refuses to run anything in them. `environments/<name>.in` says what is wanted; to move the pins, in
+`tests/agents/environments`:
 
     uv pip compile --universal --python-version 3.11 --no-header --no-annotate --upgrade NAME.in -o NAME.txt
 """
@@ -25,7 +26,7 @@ ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / ".venv-agents"
 PINS = Path(__file__).parent / "environments"
 PROGRAMS = Path(__file__).parent / "programs"
-NODE_FILES = PINS / "node"
+PYTHONS = {"openhands": "3.12"}  # what asks for another Python than the project's least
 
 
 class CannotMake(Exception):
@@ -37,6 +38,19 @@ def names() -> list[str]:
     return sorted(path.stem for path in PINS.glob("*.txt"))
 
 
+def can_make(name: str) -> bool:
+    """Whether the Python that an environment asks for is on this machine."""
+    if name not in PYTHONS:
+        return True
+    looking = [find_uv_bin(), "python", "find", "--no-python-downloads", PYTHONS[name]]
+    return subprocess.run(looking, capture_output=True, check=False).returncode == 0
+
+
+def has_npm(name: str) -> bool:
+    """Whether an environment has packages of npm too."""
+    return (PINS / name).is_dir()
+
+
 def make(name: str) -> Path:
     """Make an environment unless it is there as its files say; returns its folder. Raises CannotMake."""
     folder = FOLDER / name
@@ -45,9 +59,9 @@ def make(name: str) -> Path:
     if stamp.is_file() and stamp.read_text() == wanted:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
-    _install(folder, PINS / f"{name}.txt")
-    if name == NODE_FILES.name:
-        _npm(folder)
+    _install(folder, PINS / f"{name}.txt", PYTHONS.get(name, sys.executable))
+    if has_npm(name):
+        _npm(PINS / name, folder)
     stamp.write_text(wanted)
     return folder
 
@@ -69,19 +83,19 @@ def _other_than_mjs(found: list[str]) -> list[str]:
 
 def _wanted(name: str) -> str:
     files = [Path(__file__), PINS / f"{name}.txt"]
-    if name == NODE_FILES.name:
-        files += sorted(NODE_FILES.iterdir())
+    if has_npm(name):
+        files += sorted((PINS / name).iterdir())
     digest = sha256(sys.version.encode())
     for file in files:
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
-def _install(folder: Path, pins: Path) -> None:
+def _install(folder: Path, pins: Path, interpreter: str) -> None:
     """Install by uv, ten times faster than pip here; by pip where uv fails, as uv reads none of pip's settings."""
     uv = find_uv_bin()
     python = str(folder / "bin" / "python")
-    _run([uv, "venv", "--quiet", "--seed", "--python", sys.executable, str(folder)])
+    _run([uv, "venv", "--quiet", "--seed", "--no-python-downloads", "--python", interpreter, str(folder)])
     try:
         _run([uv, "pip", "install", "--quiet", "--python", python, "--requirements", str(pins)])
     except CannotMake as by_uv:
@@ -89,8 +103,8 @@ def _install(folder: Path, pins: Path) -> None:
         _run([python, "-m", "pip", "install", "--quiet", "--no-deps", "--prefer-binary", "--requirement", str(pins)])
 
 
-def _npm(folder: Path) -> None:
-    for file in NODE_FILES.iterdir():
+def _npm(files: Path, folder: Path) -> None:
+    for file in files.iterdir():
         shutil.copy(file, folder)
     node = _node(folder)
     npm = [str(node / "bin" / "node"), str(node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]

@@ -1,6 +1,7 @@
 """Runs a client's program against Hone: several orders at once, one of them twice, two at an address of their own.
 
-Owns: which runs a client makes, what its program printed, and what Hone recorded meanwhile. Refuses: judging either.
+Owns: which runs a client makes, what its program printed, what Hone recorded meanwhile, and that a client runs again
+where the model erred (`luck`). Refuses: judging anything else.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from examples.helpdesk.orders import Order, demo_orders
-from tests.agents.clients import CLIENTS, Client
+from tests.agents.clients import CLIENTS, RUNS, Client
 from tests.agents.environments import command, make
+from tests.agents.luck import Luck
 from tests.e2e.conftest import Stack
 
 Json = dict[str, Any]
 
-ORDERS = 5
-ADDRESSED = 2  # of these, so many say in their base URL which run they are
 PROGRAM_TIMEOUT_S = 300
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class Run:
 
     order: Order
     address: str | None  # the run's id in the base URL
+
+    @property
+    def question(self) -> str:
+        """What is asked."""
+        return f"Where is my order {self.order.order_id}?"
 
     @property
     def answer(self) -> str:
@@ -56,6 +62,7 @@ class Outcome:
     printed: list[Json]
     trajectories: dict[str, list[Json]]  # oldest call first
     tools: list[Json]  # tool calls that went through the gateway
+    errands: list[Json]  # calls without tools, by a client that makes such
 
     @property
     def calls(self) -> list[Json]:
@@ -63,25 +70,35 @@ class Outcome:
         return [call for calls in self.trajectories.values() for call in calls]
 
 
-def runs_of(client: Client) -> list[Run]:
-    """The client's runs: orders that no other client asks for, the first one twice, as parallel samples are."""
-    at = CLIENTS.index(client) * ORDERS
-    orders = demo_orders().train[at : at + ORDERS]
-    row = f"{zlib.crc32(client.id.encode()):x}"
-    first_addressed = len(orders) + 1 - ADDRESSED
-    return [
-        Run(order, f"{row}-{number}" if number >= first_addressed else None)
-        for number, order in enumerate([orders[0], *orders])
-    ]
+def runs_of(client: Client, attempt: int = 0) -> list[Run]:
+    """The client's runs: orders that no other client asks for, the first one twice, as parallel samples are.
 
-
-def run_client(client: Client, stack: Stack, folder: Path, known: set[str]) -> Outcome:
-    """Run the client's program, and read what was recorded. `known` are the ids of calls before it, then with its own.
-
-    Raises AssertionError, with what the program said, when it fails as a whole.
+    Each once where tool calls are text: equal runs that carry no ids cannot be told apart without an address.
     """
-    runs = runs_of(client)
+    at = CLIENTS.index(client) * RUNS
+    orders = list(demo_orders().train[at : at + RUNS])
+    if client.asks != "text":
+        orders[1] = orders[0]
+    row = f"{zlib.crc32(client.id.encode()):x}-{attempt}"
+    first_addressed = RUNS - client.addressed
+    return [Run(order, f"{row}-{number}" if number >= first_addressed else None) for number, order in enumerate(orders)]
+
+
+def run_client(client: Client, stack: Stack, folder: Path, known: set[str], luck: Luck) -> Outcome:
+    """Run the client's program, and read what was recorded; again where the model erred, which `luck` counts.
+
+    `known` are the ids of what was recorded before, then with its own. Raises AssertionError, with what the program
+    said, when it fails as a whole.
+    """
     make(client.environment)
+    for attempt in range(ATTEMPTS):
+        outcome = _run(client, stack, folder, known, runs_of(client, attempt))
+        if client.engine != "vLLM" or not luck.model_erred(outcome):
+            break
+    return outcome
+
+
+def _run(client: Client, stack: Stack, folder: Path, known: set[str], runs: list[Run]) -> Outcome:
     tasks = folder / f"{client.id}.json"
     tasks.write_text(json.dumps(_tasks(runs, stack)))
     done = subprocess.run(
@@ -94,12 +111,26 @@ def run_client(client: Client, stack: Stack, folder: Path, known: set[str]) -> O
     )
     assert done.returncode == 0, done.stderr
     printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    trajectories, errands = _by_trajectory(client, _new(stack.export(), known))
+    return Outcome(runs, printed, trajectories, _tools(stack, client, runs, known), errands)
+
+
+def _new(lines: list[Json], known: set[str], key: str = "call_id") -> list[Json]:
+    """Those that were not known, which they are from now on."""
+    found = [line for line in lines if str(line[key]) not in known]
+    known.update(str(line[key]) for line in found)
+    return found
+
+
+def _by_trajectory(client: Client, calls: list[Json]) -> tuple[dict[str, list[Json]], list[Json]]:
     trajectories: dict[str, list[Json]] = defaultdict(list)
-    for call in sorted(stack.export(), key=lambda call: float(call["started_at"])):
-        if call["call_id"] not in known:
+    errands = []
+    for call in sorted(calls, key=lambda call: float(call["started_at"])):
+        if client.errands and not call["request"].get("tools"):
+            errands.append(call)
+        else:
             trajectories[call["trajectory_id"]].append(call)
-    known.update(call["call_id"] for calls in trajectories.values() for call in calls)
-    return Outcome(runs, printed, dict(trajectories), _tools(stack, client, runs))
+    return dict(trajectories), errands
 
 
 def _tasks(runs: list[Run], stack: Stack) -> Json:
@@ -113,7 +144,7 @@ def _tasks(runs: list[Run], stack: Stack) -> Json:
         "runs": [
             {
                 "order_id": run.order.order_id,
-                "question": f"Where is my order {run.order.order_id}?",
+                "question": run.question,
                 "base_url": base_url(run),
             }
             for run in runs
@@ -121,9 +152,10 @@ def _tasks(runs: list[Run], stack: Stack) -> Json:
     }
 
 
-def _tools(stack: Stack, client: Client, runs: list[Run]) -> list[Json]:
+def _tools(stack: Stack, client: Client, runs: list[Run], known: set[str]) -> list[Json]:
     """The tool calls about the orders of these runs that went through the gateway."""
     if client.tools != "mcp":
         return []
     lines = [json.loads(line) for line in stack.hone("export", "--format", "tools").splitlines()]
-    return [line for line in lines if any(line["arguments"] == call["arguments"] for run in runs for call in run.calls)]
+    mine = [line for line in lines if any(line["arguments"] == call["arguments"] for run in runs for call in run.calls)]
+    return _new(mine, known, "started_at")

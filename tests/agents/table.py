@@ -5,11 +5,12 @@ Owns: its columns and how they are counted. Refuses: running anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.agents.clients import Client
+from tests.agents.clients import CLIENTS, Client
+from tests.agents.notes import MISSING, TODAY, WAYS
 from tests.agents.runs import Outcome
 
 ROOT = Path(__file__).parent.parent.parent
@@ -20,26 +21,45 @@ _BEGIN, _END = "<!-- agents: made by `make agents-table` -->\n", "<!-- /agents -
 _HEAD = """\
 # Agents that were tried
 
-Made by `make agents-table`; `make test` fails where it no longer is what the tests find. Each client is a program in
-`tests/agents/programs` that runs in an environment of its own against a real vLLM, with nothing of Hone but the base
-URL. It answers six questions at once, two of them the same, with two tool calls each; two of the runs have a base URL
-of their own.
+Made by `make agents-table`; `make test` fails where it no longer is what the tests find (it leaves out rows marked †,
+which take long). Each client is a program in `tests/agents/programs` that runs in an environment of its own, with
+nothing of Hone but the base URL. It answers six questions at once with two tool calls each, two of them the same (all
+different where tool calls are text without ids: equal ones need an address); two of the runs have a base URL of their
+own.
 
-- *attributed by*: how the second and third calls of a run without an address were known to belong to it; with an
-  address it is `path` for all. First calls open a run of their own.
+- *engine*: a real vLLM with the helpdesk's tiny model; or *scripted*, for agents whose own prompts are more than that
+  model can read: an engine that plays the same game with whatever tools, commands or format the agent's request
+  offers, in vLLM's shapes (`tests/agents/acting`). Hone and the agent are real in both.
+- *attributed by*: how the later calls of a run without an address were known to belong to it; with an address it is
+  `path` for all. First calls open a run of their own.
 - *exact*: calls recorded with the engine's prompt ids, its sampled ids and as many logprobs, of all calls.
 - *one row*: runs in which every prompt begins with the ids of the turn before, so that the run trains as one row.
-- *trainable*: calls whose sampling leaves nothing out of the logprobs. Tools that an SDK marks strict are
-  offered plainly (`proxy.strict_tools = "plain"`): through the engine's grammar they could not be trained on.
+- *trainable*: calls whose sampling leaves nothing out of the logprobs. Tools that an SDK marks strict, or forces, are
+  offered plainly (`proxy.strict_tools`, `proxy.forced_tools` = "plain"): through the engine's grammar they could not be
+  trained on.
 
-| client | version | format | streaming | attributed by | exact | one row | trainable |
-|---|---|---|---|---|---|---|---|
+| client | version | engine | format | streaming | attributed by | exact | one row | trainable |
+|---|---|---|---|---|---|---|---|---|
 """
 
 
-def render(outcomes: Iterable[tuple[Client, Outcome]]) -> str:
-    """The whole file."""
-    return _HEAD + "".join(_row(client, outcome) for client, outcome in outcomes)
+def render(outcomes: Mapping[Client, Outcome], before: str) -> str:
+    """The whole file; rows of clients that did not run are as they were before."""
+    kept = {key(line): line for line in before.splitlines(keepends=True) if line.startswith("| ")}
+    rows = [
+        _row(client, outcomes[client]) if client in outcomes else kept.get(key(start(client)), "") for client in CLIENTS
+    ]
+    return _HEAD + "".join(rows) + _notes()
+
+
+def _notes() -> str:
+    failing = {name: " ".join(dict.fromkeys(reasons.values())) for name, reasons in TODAY.items()}
+    parts = (("Ways of their own", WAYS), ("What fails today", failing), ("What cannot be had", MISSING))
+    return "".join(f"\n## {title}\n\n{_lines(said)}" for title, said in parts if said)
+
+
+def _lines(said: Mapping[str, str]) -> str:
+    return "".join(f"- {name}: {words}\n" for name, words in said.items())
 
 
 def with_short_table(readme: str, table: str) -> str:
@@ -54,7 +74,7 @@ def _short(table: str) -> str:
     for line in table.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("| ") and cells[0] != "client":
-            client, version, form, streaming, attributed, exact, *_ = cells
+            client, version, _, form, streaming, attributed, exact, *_ = cells
             rows.setdefault((f"{client} {version}", form, attributed, exact), []).append(streaming)
     head = "| client | format | streaming | attributed by | exact |\n|---|---|---|---|---|\n"
     return head + "".join(
@@ -67,21 +87,29 @@ def _row(client: Client, outcome: Outcome) -> str:
     calls = outcome.calls
     runs = list(outcome.trajectories.values())
     cells = (
-        client.name,
-        client.version,
-        client.format,
-        "yes" if client.stream else "no",
         _attributed(runs),
         f"{sum(map(_exact, calls))}/{len(calls)}",
         f"{sum(map(_one_row, runs))}/{len(runs)}",
         f"{sum(_trainable(call) for call in calls)}/{len(calls)}",
     )
-    return f"| {' | '.join(cells)} |\n"
+    return f"{start(client)} | {' | '.join(cells)} |\n"
+
+
+def start(client: Client) -> str:
+    """The cells of a row that are known before its client runs."""
+    name = f"{client.name} †" if client.slow else client.name
+    return f"| {name} | {client.version} | {client.engine} | {client.format} | {'yes' if client.stream else 'no'}"
+
+
+def key(line: str) -> tuple[str, ...]:
+    """What tells a row from others."""
+    return tuple(cell.strip() for cell in line.split("|")[1:6])
 
 
 def _attributed(runs: list[list[dict[str, Any]]]) -> str:
-    """The sources of the later calls of runs without an address, with how sure they are."""
-    later = [call["attribution"] for calls in runs if calls[0]["trajectory_external_id"] is None for call in calls[1:]]
+    """The sources of the later calls of runs without an address (of all where each has one), with how sure they are."""
+    without = [calls for calls in runs if calls[0]["trajectory_external_id"] is None]
+    later = [call["attribution"] for calls in without or runs for call in calls[1:]]
     return ", ".join(sorted({f"{how['source'].replace('_', ' ')} ({how['confidence']})" for how in later}))
 
 

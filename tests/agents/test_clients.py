@@ -6,11 +6,12 @@ import re
 
 import pytest
 
-from tests.agents import table
+from tests.agents import table, test_real_agents
 from tests.agents.clients import CLIENTS, Client
 from tests.agents.environments import PINS, PROGRAMS, names
+from tests.agents.notes import MISSING, TODAY, WAYS
 
-SHARED = {"desk.py", "desk.mjs"}
+SHARED = {"desk.py", "desk.mjs", "workplace.py"}
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.id)
@@ -28,6 +29,18 @@ def test_every_program_and_every_environment_is_used() -> None:
 
 def test_rows_are_told_apart() -> None:
     assert len({client.id for client in CLIENTS}) == len(CLIENTS)
+    assert len({(c.name, c.version, c.engine, c.format, c.stream) for c in CLIENTS}) == len(CLIENTS)
+
+
+def test_what_is_said_of_a_client_is_of_one_that_is_there() -> None:
+    known = {client.name for client in CLIENTS}
+    assert TODAY.keys() | WAYS.keys() <= known
+    assert known.isdisjoint(MISSING)
+
+
+def test_what_fails_today_is_named_by_a_test() -> None:
+    tests = {name for name in vars(test_real_agents) if name.startswith("test_")}
+    assert {name for reasons in TODAY.values() for name in reasons} <= tests
 
 
 @pytest.mark.parametrize("name", names())
@@ -35,6 +48,11 @@ def test_every_version_of_an_environment_is_exact(name: str) -> None:
     lines = (PINS / f"{name}.txt").read_text().splitlines()
     assert lines
     assert [line for line in lines if not re.match(r"[A-Za-z0-9._-]+(\[[a-z,]+\])?==[\w.+!]+( ;|$)", line)] == []
+
+
+def test_every_client_has_a_row() -> None:
+    rows = {table.key(line) for line in table.FILE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")}
+    assert [client.id for client in CLIENTS if table.key(table.start(client)) not in rows] == []
 
 
 def test_the_readme_shows_the_table() -> None:

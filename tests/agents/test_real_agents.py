@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 
 from tests.agents import table
-from tests.agents.clients import CLIENTS, ENDPOINTS, Client
+from tests.agents.clients import ENDPOINTS, RUN, Client
+from tests.agents.luck import MOST, Luck
+from tests.agents.notes import TODAY
 from tests.agents.runs import Outcome
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(600)]
@@ -20,10 +23,19 @@ pytestmark = [pytest.mark.agents, pytest.mark.timeout(600)]
 OutcomeOf = Callable[[Client], Outcome]
 
 
-@pytest.fixture(scope="session", params=CLIENTS, ids=lambda client: client.id)
+@pytest.fixture(scope="session", params=RUN, ids=lambda client: client.id)
 def client(request: pytest.FixtureRequest) -> Client:
     found: Client = request.param
     return found
+
+
+@pytest.fixture(autouse=True)
+def _today(request: pytest.FixtureRequest) -> None:
+    """A test that a client is known to fail must fail: once it passes, the client's row says so no longer."""
+    if "client" in request.fixturenames:
+        client: Client = request.getfixturevalue("client")
+        if reason := TODAY.get(client.name, {}).get(request.function.__name__):
+            request.applymarker(pytest.mark.xfail(reason=reason, strict=True, raises=AssertionError))
 
 
 @pytest.fixture(scope="session")
@@ -38,8 +50,9 @@ def test_every_run_ends_with_the_right_answer_after_both_tools(outcome: Outcome)
 
 
 def test_every_call_is_recorded_with_ids_and_logprobs(client: Client, outcome: Outcome) -> None:
-    assert len(outcome.calls) == 3 * len(outcome.runs)
-    for call in outcome.calls:
+    assert len(outcome.calls) == client.turns * len(outcome.runs)
+    assert len(outcome.errands) == client.errands * len(outcome.runs)
+    for call in (*outcome.calls, *outcome.errands):
         [choice] = call["choices"]
         assert call["status"] == "complete"
         assert call["endpoint"] == ENDPOINTS[client.format]
@@ -55,15 +68,16 @@ def test_a_run_is_one_trajectory_and_holds_its_own_order_alone(outcome: Outcome)
     found: Counter[tuple[str, str | None]] = Counter()
     for calls in outcome.trajectories.values():
         said = "\n".join(_text(message) for call in calls for message in (*call["request"]["messages"], _said(call)))
-        here = [order for order in orders if order.order_id in said or order.tracking in said]
+        here = [order for order in orders if f"my order {order.order_id}" in said or order.tracking in said]
         assert len(here) == 1, here
         found[here[0].order_id, calls[0]["trajectory_external_id"]] += 1
     assert found == expected
 
 
-def test_each_call_goes_on_from_the_one_before(outcome: Outcome) -> None:
+def test_each_call_goes_on_from_the_one_before(client: Client, outcome: Outcome) -> None:
     for calls in outcome.trajectories.values():
-        assert [call["parent_call_id"] for call in calls] == [None, *(call["call_id"] for call in calls[:-1])]
+        before = [call["call_id"] if client.memory else None for call in calls[:-1]]
+        assert [call["parent_call_id"] for call in calls] == [None, *before]
         assert {call["turn_kind"] for call in calls} == {"main"}
 
 
@@ -73,19 +87,24 @@ def test_no_call_is_placed_by_a_guess(outcome: Outcome) -> None:
         if calls[0]["trajectory_external_id"] is not None:
             assert how == [("path", "stated")] * len(calls)
         else:
-            assert how[0] == ("new", "new")
-            assert {confidence for _, confidence in how[1:]} == {"exact"}
+            named = ("session_header", "stated")
+            assert how[0] in {("new", "new"), named}
+            assert all(
+                confidence == "exact" or evidence == named for evidence in how[1:] for _, confidence in [evidence]
+            )
 
 
-def test_the_tool_calls_that_were_recorded_are_those_that_the_client_made(outcome: Outcome) -> None:
-    made = Counter(json.dumps([call["name"], call["arguments"]]) for line in outcome.printed for call in line["calls"])
-    recorded: Counter[str] = Counter()
-    for calls in outcome.trajectories.values():
-        asked = [call for each in calls for call in _said(each).get("tool_calls") or ()]
-        recorded.update(json.dumps([c["function"]["name"], json.loads(c["function"]["arguments"])]) for c in asked)
-        answered = [m["tool_call_id"] for m in calls[-1]["request"]["messages"] if m["role"] == "tool"]
-        assert answered == [call["id"] for call in asked]
+def test_the_tool_calls_that_were_recorded_are_those_that_the_client_made(client: Client, outcome: Outcome) -> None:
+    made = Counter((call["name"], *call["arguments"].values()) for line in outcome.printed for call in line["calls"])
+    recorded = Counter(asked for call in outcome.calls for asked in _asked(client, _said(call)))
     assert recorded == made
+
+
+def test_every_tool_call_is_answered_in_its_run(client: Client, outcome: Outcome) -> None:
+    for calls in outcome.trajectories.values():
+        issued = [call["id"] for each in calls[:-1] for call in _said(each).get("tool_calls") or ()]
+        answered = [m["tool_call_id"] for m in calls[-1]["request"]["messages"] if m["role"] == "tool"]
+        assert answered == (issued if client.results == "messages" else [])
 
 
 def test_tools_behind_the_gateway_are_joined_to_the_turn_that_asked(client: Client, outcome: Outcome) -> None:
@@ -112,12 +131,31 @@ def test_tools_behind_the_gateway_are_joined_to_the_turn_that_asked(client: Clie
 
 
 def test_the_committed_table_is_what_was_found(outcome_of: OutcomeOf) -> None:
-    found = table.render([(client, outcome_of(client)) for client in CLIENTS])
+    committed = table.FILE.read_text(encoding="utf-8")
+    found = table.render({client: outcome_of(client) for client in RUN}, committed)
     if os.environ.get("HONE_WRITE_TABLE"):
         table.FILE.write_text(found, encoding="utf-8")
         readme = table.README.read_text(encoding="utf-8")
         table.README.write_text(table.with_short_table(readme, found), encoding="utf-8")
     assert table.FILE.read_text(encoding="utf-8") == found, "run `make agents-table` and look at what changed"
+
+
+def test_the_model_erred_in_no_more_than_one_run_of_ten(outcome_of: OutcomeOf, luck: Luck) -> None:
+    for client in RUN:
+        outcome_of(client)
+    print(f"the model erred in {luck.erred} of {luck.runs} runs")
+    assert luck.erred <= MOST * luck.runs
+
+
+def _asked(client: Client, said: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a turn asks of the desk's tools, as (tool, argument), in the form in which the client lets a model ask."""
+    calls = [call["function"] for call in said.get("tool_calls") or ()]
+    if client.asks == "tools":
+        named = [(re.search(r"(find_order|track_parcel)$", call["name"]), call) for call in calls]
+        return [(name[0], *json.loads(call["arguments"]).values()) for name, call in named if name]
+    asked = said.get("content") or "" if client.asks == "text" else json.dumps([call["arguments"] for call in calls])
+    asked = asked.replace("orders/", "find_order ").replace("parcels/", "track_parcel ")  # aider names files
+    return re.findall(r"(find_order|track_parcel)\b.*?\b(P?\d{4,5})\b", asked, re.DOTALL)
 
 
 def _named(tools: list[dict[str, Any]]) -> Counter[str]:
@@ -127,6 +165,8 @@ def _named(tools: list[dict[str, Any]]) -> Counter[str]:
 
 def _text(message: dict[str, Any]) -> str:
     """What a message says, without ids, in which any number could occur."""
+    if message["role"] == "system":
+        return ""
     return json.dumps([message.get("content"), [call["function"] for call in message.get("tool_calls") or ()]])
 
 

@@ -22,9 +22,10 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from proxy.engine.command import engine_command, engine_key, engine_program
+from proxy.engine.command import engine_command, engine_key
 from proxy.engine.replica import Replica
 from proxy.errors import AdapterError
+from proxy.programs.engine import engine_program
 from proxy.programs.supervise import Supervisor
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions.controller import Controller

@@ -1,8 +1,9 @@
-"""A real store for every test: a migrated SQLite file of its own."""
+"""A real store for every test that wants one, a world around it, and a bare place for tests of settings."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,6 +19,15 @@ from recorder.store.migrate import open_store
 from tests.proxy.controlled import World, controlled, hurry, up
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings but a test's own: no `HONE_…` variable from outside, and an empty working directory."""
+    for name in list(os.environ):
+        if name.upper().startswith("HONE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from tests.proxy.adapters import Made, make_adapter
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
 
-POLL = ProxySettings(poll_s=0.02)
+PROXY = ProxySettings()
 
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,6 +32,9 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.versions.fleet.WATCH_UP_S", 0.05)
     monkeypatch.setattr("proxy.versions.fleet.WATCH_DOWN_S", 0.02)
     monkeypatch.setattr("proxy.versions.controller.PINS_EVERY_S", 0.05)
+    monkeypatch.setattr("proxy.versions.controller.BREATH_S", 0.01)
+    monkeypatch.setattr("proxy.versions.controller.RETRY_S", 0.05)
+    monkeypatch.setattr("proxy.versions.controller.DRAIN_S", 0.02)
     monkeypatch.setattr("proxy.versions.controller.RENEW_EVERY_S", 0.1)
 
 
@@ -45,6 +48,12 @@ class World:
     versions: InService
     controller: Controller
     made: list[VersionView] = field(default_factory=list)
+
+    async def rounds(self, count: int = 3) -> None:
+        """So many rounds of the controller, begun and ended from now on."""
+        for done in range(self.controller.rounds, self.controller.rounds + count + 1):
+            self.controller.wake()
+            await until(lambda done=done: self.controller.rounds > done)  # type: ignore[misc]  # bound in the loop
 
     async def alias(self) -> AliasView:
         return await get_alias(self.store, "default", "helpdesk")
@@ -102,13 +111,13 @@ async def controlled(
     store: Store, folder: Path, *engines: ScriptedEngine, policy: AliasSettings | None = None, **engine_fields: Any
 ) -> AsyncIterator[World]:
     """A proxy's two parts, the one that follows the store and the one that leads, running."""
-    versions = InService(store, "default", POLL)
+    versions = InService(store, "default", PROXY)
     controller = Controller(
         store,
         "default",
         versions,
         engine=EngineSettings(urls=[e.url for e in engines], dtype="float32", **engine_fields),
-        proxy=POLL,
+        proxy=PROXY,
         aliases={"helpdesk": policy or AliasSettings(base_model="base")},
         default_base=None,
         engine_key=engines[0].key,

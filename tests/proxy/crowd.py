@@ -1,9 +1,11 @@
 """A crowd of simulated agents before the real attribution: random interleaved conversations, and who is right.
 
-Each agent keeps its own history and sends it back in one of five echo styles; it branches, edits, trims, compacts, is
+Each agent keeps its own history and sends it back in one of eight echo styles, three of which retell what was sampled
+(white space trimmed, a stop string and notes appended, tool calls as text); it branches, edits, trims, compacts, is
 cut off and sends again, or runs as one of several that are equal. What it names varies: nothing, a path, a session, a
-cache key of its own or everybody's, a trace. Calls overlap, on several proxies over one store. The truth is which agent
-made a call; it is never shown to the code under test.
+cache key of its own or everybody's, a trace. Calls overlap, on several proxies over one store. Where there are keys,
+impostors with another key name what somebody else named, and send his history as theirs. The truth is which agent made
+a call; it is never shown to the code under test.
 """
 
 from __future__ import annotations
@@ -12,18 +14,19 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import count
 from random import Random
 from typing import Any
 
-from proxy.admission.address import NOWHERE, Source, Stated
+from proxy.admission.address import Source, Stated
 from proxy.attribution.attributor import Attributor
 from proxy.attribution.hints import read_hints
+from proxy.errors import Forbidden
 from proxy.versions.in_service import Target
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
+from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn, Whose
 from recorder.ids import new_id
 from recorder.states import CallState, Confidence
 
@@ -35,7 +38,11 @@ NAMES = (
     "session of several", "trace", "shared trace", "litellm trace a request",
 )  # fmt: skip
 TASKS = ("Where is my order 4821?", "Cancel order 17.", "Hello")
-ANSWERS = ("OK", "It arrives on Monday.", "Let me look at that for you, one moment please.")
+ANSWERS = (
+    "OK", "OK\n", "OK\nIt arrives on Monday.", "It arrives on Monday.", "\n\nIt arrives on Monday. ",
+    "Let me look at that for you, one moment please.",
+)  # fmt: skip
+TRIMS, APPENDS, WRITES = 5, 6, 7  # echo styles that retell
 FOLLOW_UPS = ("And now?", "Thanks", "go on")
 
 Message = dict[str, Any]
@@ -53,6 +60,9 @@ class Agent:
     task: str
     moving_head: bool  # its system message changes with every call
     tools: list[Any] | None
+    key: str = ""  # the family of its key; "": the proxy has none
+    model: Agent | None = None  # whose names, and sometimes history, it takes for its own
+    stole: bool = False
     history: list[Message] = field(default_factory=list)  # of sampled turns as they were sampled
     past: list[list[Message]] = field(default_factory=list)  # histories that end in an answer
     homes: set[str] = field(default_factory=set)  # trajectories of its calls so far
@@ -86,12 +96,19 @@ class Tally:
     missed: list[str] = field(default_factory=list)
     undecidable: int = 0
     split: int = 0  # calls that went on with a run and opened a trajectory of their own
+    crossed: list[str] = field(default_factory=list)  # calls in a run that another key made
+    refused: int = 0  # calls that stated the address of one
+    stolen: int = 0  # calls with another key's history
 
 
 class Crowd:
     """Plays conversations through attributors and recorders that share a store."""
 
-    def __init__(self, seed: int, doors: Sequence[tuple[Attributor, Recorder]], target: Target) -> None:
+    def __init__(
+        self, seed: int, doors: Sequence[tuple[Attributor, Recorder]], target: Target, keys: Sequence[str] = ("",)
+    ) -> None:
+        self._keys = keys
+        self._owners: dict[str, str] = {}  # trajectory → the key whose call came first
         self._rng = Random(seed)
         self._seed = seed
         self._doors = doors
@@ -100,6 +117,7 @@ class Crowd:
         self._pending: list[Pending] = []
         self._agents: list[Agent] = []
         self._sampled: dict[str, set[str]] = {}  # a conversation up to a sampled turn → trajectories that hold it
+        self._asked: dict[str, set[str]] = {}  # a conversation that was answered → trajectories that answered it
         self._closed: set[str] = set()
         self.tally = Tally()
 
@@ -130,23 +148,37 @@ class Crowd:
             task = f"{task} ({next(self._numbers)})"
         moving = naming in ("path", "session", "metadata") and rng.random() < 0.3
         tools = FIND if rng.random() < 0.5 else None
-        return [
+        key = rng.choice(self._keys)
+        made = [
             Agent(
                 number := next(self._numbers),
                 naming,
                 f"s{number}",
                 sorted(rng.sample(range(len(self._doors)), rng.randint(1, len(self._doors)))),
-                rng.randrange(5),
+                rng.randrange(5 if moving else 8),  # nobody could follow a turn retold behind a head that moves
                 task,
                 moving,
                 tools,
+                key,
             )
             for _ in range(several if naming != "session of several" else 1)
         ]
+        return made + [self._impostor_of(one) for one in made if len(self._keys) > 1 and rng.random() < 0.5]
+
+    def _impostor_of(self, agent: Agent) -> Agent:
+        other = self._rng.choice([key for key in self._keys if key != agent.key])
+        return replace(
+            agent, number=next(self._numbers), key=other, model=agent, proxies=list(range(len(self._doors))),
+            history=[], past=[], homes=set(), answered=set(),
+        )  # fmt: skip
 
     async def _act(self, agent: Agent) -> None:
         rng = self._rng
-        if not agent.history:
+        if agent.model is not None and agent.model.past and rng.random() < 0.5:
+            agent.history, agent.stole = list(rng.choice(agent.model.past)), True
+            self.tally.stolen += 1
+            self._say_more(agent)
+        elif not agent.history:
             agent.history = [{"role": "user", "content": agent.task}]
         elif agent.turns >= 2 and rng.random() < 0.2:
             await self._end_agent(agent)
@@ -208,7 +240,14 @@ class Crowd:
             head = f"You help. It is {agent.turns}:{agent.number} o'clock."
         body = [{"role": "system", "content": head}, *(self._echoed(agent, m) for m in agent.history)]
         request, stated, hints = self._request(agent, body, retry)
-        placed = await attributor.place(self._target, stated, request, hints)
+        try:
+            placed = await attributor.place(self._target, stated, request, hints)
+        except Forbidden:
+            assert agent.naming == "path"
+            assert not agent.homes
+            self.tally.refused += 1
+            agent.ended = True
+            return
         self._check(agent, body, placed.attribution, retry)
         agent.homes.add(placed.attribution.trajectory.id)
         turn = self._turn(stated, request, placed.attribution)
@@ -218,10 +257,11 @@ class Crowd:
     def _request(self, agent: Agent, body: list[Message], retry: int) -> tuple[Request, Stated, Any]:
         headers: dict[bytes, bytes] = {}
         rest: dict[str, Any] = {"temperature": 1.0}
-        stated = NOWHERE
+        whose = Whose(agent.key, everywhere=not agent.key)
+        stated = Stated(Address(whose=whose), None)
         match agent.naming:
             case "path":
-                stated = Stated(Address(trajectory=agent.session), Source.PATH)
+                stated = Stated(Address(trajectory=agent.session, whose=whose), Source.PATH)
             case "session" | "session of several":
                 headers[b"x-session-id"] = agent.session.encode()
             case "metadata":
@@ -231,7 +271,7 @@ class Crowd:
             case "shared key":
                 rest["prompt_cache_key"] = "my application"
             case "trace":
-                headers[b"traceparent"] = f"00-{agent.number:032x}-00f067aa0ba902b7-01".encode()
+                headers[b"traceparent"] = f"00-{agent.session.removeprefix('s'):0>32}-00f067aa0ba902b7-01".encode()
             case "shared trace":
                 headers[b"traceparent"] = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
             case "litellm trace a request":
@@ -286,6 +326,7 @@ class Crowd:
         message = self._answer(agent)
         home = await self._commit(pending, CallState.COMPLETE, message)
         self._sampled.setdefault(_spelled([*pending.body, message]), set()).add(home)
+        self._asked.setdefault(_spelled(pending.body), set()).add(home)
         agent.answered.add(home)
         if rng.random() < 0.03 and agent.retries < 3:  # the answer was lost on its way
             agent.retries += 1
@@ -313,7 +354,7 @@ class Crowd:
         if agent.tools and rng.random() < 0.4:
             calls = [
                 {
-                    "id": f"chatcmpl-tool-{next(self._numbers):08d}",
+                    "id": f"chatcmpl-tool-{next(self._numbers):016x}",
                     "type": "function",
                     "function": {"name": "find", "arguments": '{"id": 4821, "all": true}'},
                 }
@@ -344,6 +385,14 @@ class Crowd:
             case 3:
                 extra: Message = {"refusal": None, "annotations": [], "audio": None, "function_call": None}
                 return bare | {"content": bare.get("content")} | extra | {"tool_calls": bare.get("tool_calls")}
+            case 5:
+                return bare | {"content": str(bare.get("content") or "").strip()}
+            case 6:
+                return bare | ({} if "tool_calls" in bare else {"content": f"{bare['content']}</code>\nNoted."})
+            case 7 if "tool_calls" in bare:
+                return {"role": "assistant", "content": f"Calling tools:\n{bare['tool_calls']}"}
+            case 7:
+                return bare
         calls = [
             call | {"function": call["function"] | {"arguments": '{"all":true,"id":4821}'}, "index": at}
             for at, call in enumerate(bare.get("tool_calls", ()))
@@ -358,11 +407,14 @@ class Crowd:
         tally.ways[how.source, str(how.confidence)] += 1
         way = f"{how.source}/{how.confidence}"
         where = f"seed {self._seed}, call {tally.calls}, agent {agent.number} ({agent.naming}): {way}"
+        if self._owners.setdefault(home, agent.key) != agent.key:
+            tally.crossed.append(where)
         fresh = not self._known(home)
         # where others only broke off, nobody's work is mixed up
         others = any(home in a.answered for a in self._agents if a is not agent)
         right = home in agent.answered or not others
-        if not right and how.confidence in TRAINED:
+        # a history that was copied may be that of any run of its thief's key
+        if not right and how.confidence in TRAINED and not agent.stole:
             tally.wrong.append(where)
         expected = self._expected(agent, body, retry)
         if expected is None:
@@ -379,6 +431,8 @@ class Crowd:
 
     def _expected(self, agent: Agent, body: list[Message], retry: int) -> str | None:
         """What the evidence alone says: "same" (a run of this agent), "new", or None where nobody could tell."""
+        if agent.stole:
+            return None
         if agent.naming == "path":
             return "same" if agent.homes else "new"
         if retry:
@@ -393,7 +447,13 @@ class Crowd:
         tool_turns = [m for m in body if m.get("tool_calls")]
         if tool_turns:
             return "same"
-        holders = self._sampled.get(_spelled(body[: ends[-1] + 1]), set())
+        last = body[ends[-1]]["content"] or ""
+        if agent.echo == WRITES and "Calling tools" in last:
+            return "same"
+        retold = agent.echo in (TRIMS, APPENDS)
+        known = self._asked if retold else self._sampled
+        holders = known.get(_spelled(body[: ends[-1] + (not retold)]), set())
+        holders = {home for home in holders if self._owners[home] == agent.key}
         holders = holders - self._closed or holders
         if len(holders) == 1 and holders <= agent.homes:
             return "same"
@@ -401,7 +461,7 @@ class Crowd:
 
 
 def _spelled(messages: Sequence[Mapping[str, Any]]) -> str:
-    """A conversation's meaning, whatever its echo style."""
+    """A conversation's meaning, whatever its echo style, and whatever white space is at the ends of its answers."""
     told = []
     for m in messages:
         content = m.get("content") or ""
@@ -411,5 +471,6 @@ def _spelled(messages: Sequence[Mapping[str, Any]]) -> str:
             (c["id"], c["function"]["name"], sorted(json.loads(c["function"]["arguments"]).items()))
             for c in m.get("tool_calls") or ()
         ]
-        told.append([m["role"], content, calls, m.get("tool_call_id")])
+        said = content.strip() if m["role"] == "assistant" else content
+        told.append([m["role"], said, calls, m.get("tool_call_id")])
     return json.dumps(told)

@@ -35,9 +35,17 @@ def prompt_ids(messages: list[dict[str, Any]], ask: bool = True) -> list[int]:
         said = content if isinstance(content, str) else " ".join(part.get("text", "<media>") for part in content)
         if at < asked and message["role"] == "assistant":
             said = said.rpartition("</think>")[2]
-        calls = [json.dumps(call["function"]) for call in message.get("tool_calls") or ()]
+        calls = [_call_text(call["function"]) for call in message.get("tool_calls") or ()]
         ids += [*ids_of(message["role"]), *ids_of(" ".join([said, *calls])), END]
     return ids + ids_of("assistant") if ask else ids
+
+
+def _call_text(function: dict[str, Any]) -> str:
+    """A call as a template writes it: vLLM parses the arguments first, so the client's white space is lost."""
+    arguments = function["arguments"]
+    with contextlib.suppress(ValueError):
+        arguments = json.dumps(json.loads(arguments))
+    return json.dumps({"name": function["name"], "arguments": arguments})
 
 
 def prompt_of(body: dict[str, Any]) -> list[int]:
@@ -110,6 +118,7 @@ class Script:
     close: bool = False  # close the connection after the answer, without having said so
     hang_up: bool = False  # close the connection instead of answering
     body: bytes | None = None  # a body in place of the right one
+    chat_id: str = "chatcmpl-1"
 
 
 Scripted = Script | Callable[[dict[str, Any]], Script]
@@ -118,7 +127,8 @@ Scripted = Script | Callable[[dict[str, Any]], Script]
 class FakeEngine:
     """`async with FakeEngine() as engine:`; put scripts into `engine.next`, read `engine.requests` afterwards."""
 
-    def __init__(self) -> None:
+    def __init__(self, context_length: int = CONTEXT_LENGTH) -> None:
+        self.context_length = context_length
         self.default: Scripted = Script()
         self.next: list[Scripted] = []
         self.requests: list[dict[str, Any]] = []
@@ -189,7 +199,7 @@ class FakeEngine:
         length = next((int(line.split(":")[1]) for line in lines if line.startswith("content-length:")), 0)
         body = json.loads(await reader.readexactly(length)) if length else {}
         if head.startswith("GET /v1/models "):  # no call: it takes no script
-            card = {"id": "base-model", "object": "model", "max_model_len": CONTEXT_LENGTH, "parent": None}
+            card = {"id": "base-model", "object": "model", "max_model_len": self.context_length, "parent": None}
             await _whole(writer, 200, _bytes({"object": "list", "data": [card]}))
             return True
         if "add_generation_prompt" in body and " /tokenize " in head:
@@ -227,15 +237,16 @@ class FakeEngine:
         elif body.get("stream"):
             return await self._stream(body, script, writer)
         else:
-            await _whole(writer, 200, script.body if script.body is not None else _plain(head, body, script.choices))
+            await _whole(writer, 200, script.body if script.body is not None else _plain(head, body, script))
         return not script.close
 
     async def _stream(self, body: dict[str, Any], script: Script, writer: asyncio.StreamWriter) -> bool:
         writer.write(
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
         )
-        making = text_events_of if "prompt" in body else events_of
-        for at, event in enumerate(making(body, script.choices)):
+        text = "prompt" in body
+        events = text_events_of(body, script.choices) if text else events_of(body, script.choices, script.chat_id)
+        for at, event in enumerate(events):
             if at == script.after_events:
                 if script.then == "die":
                     await writer.drain()
@@ -257,12 +268,12 @@ class FakeEngine:
         return not script.close
 
 
-def _plain(head: str, body: dict[str, Any], choices: list[Said]) -> bytes:
+def _plain(head: str, body: dict[str, Any], script: Script) -> bytes:
     route = head.split(" ")[1]
     if route == "/v1/completions":
-        return _bytes(text_completion_of(body, choices))
+        return _bytes(text_completion_of(body, script.choices))
     if route == "/v1/chat/completions":
-        return _bytes(completion_of(body, choices))
+        return _bytes(completion_of(body, script.choices, script.chat_id))
     return _bytes({"object": "passed", "model": body.get("model"), "route": route})
 
 
@@ -304,7 +315,7 @@ def _usage(body: dict[str, Any], choices: list[Said]) -> dict[str, Any]:
     return {"prompt_tokens": prompt, "total_tokens": prompt + sampled, "completion_tokens": sampled}
 
 
-def completion_of(body: dict[str, Any], choices: list[Said]) -> dict[str, Any]:
+def completion_of(body: dict[str, Any], choices: list[Said], chat_id: str = "chatcmpl-1") -> dict[str, Any]:
     """A whole answer as `ChatCompletionResponse.model_dump()` writes it, nulls and all."""
     if "messages" not in body:
         return {}
@@ -322,7 +333,7 @@ def completion_of(body: dict[str, Any], choices: list[Said]) -> dict[str, Any]:
         for at, said in enumerate(choices)
     ]
     return {
-        "id": "chatcmpl-1",
+        "id": chat_id,
         "object": "chat.completion",
         "created": 1_700_000_000,
         "model": body["model"],
@@ -339,11 +350,11 @@ def completion_of(body: dict[str, Any], choices: list[Said]) -> dict[str, Any]:
     }
 
 
-def events_of(body: dict[str, Any], choices: list[Said]) -> Iterator[bytes]:
+def events_of(body: dict[str, Any], choices: list[Said], chat_id: str = "chatcmpl-1") -> Iterator[bytes]:
     """A streamed answer as `chat_completion_stream_generator` writes it; several choices take turns."""
 
     def event(**fields: Any) -> bytes:
-        head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": body["model"]}
+        head = {"id": chat_id, "object": "chat.completion.chunk", "created": 1_700_000_000, "model": body["model"]}
         return b"data: " + _bytes(head | fields) + b"\n\n"
 
     want_ids = bool(body.get("return_token_ids"))

@@ -10,16 +10,19 @@ import contextlib
 import hashlib
 import hmac
 import json
+import os
 import secrets
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 import mcp_types as types
 import uvicorn
+from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.server.transport_security import TransportSecuritySettings
@@ -66,6 +69,11 @@ class _Any(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+def session(ctx: Context) -> Connection:
+    """What lasts as long as a session of the handshake era, and as a request today."""
+    return ctx.session._connection
+
+
 def text(said: str, **more: Any) -> Result:
     return {"content": [{"type": "text", "text": said}], **more}
 
@@ -98,8 +106,25 @@ def _finished(handler: Callable[[Context, Any], Awaitable[Result]]) -> Callable[
 class Everything:
     """The server. What tests look at and turn: `seen`, `gate`, `tools`."""
 
-    def __init__(self, name: str = "everything", *, instructions: str | None = "Be kind.") -> None:
+    def __init__(
+        self,
+        name: str = "everything",
+        *,
+        instructions: str | None = "Be kind.",
+        listens: bool = True,
+        asks_today: bool = True,
+        without: Collection[str] = (),
+    ) -> None:
+        """Without `listens` and `asks_today`: as written for the handshake era, on an SDK that serves both.
+
+        `without`: the methods that it does not have.
+        """
         self.name = name
+        self.asks_today = asks_today
+        self.refused = 0  # requests of an era that is not spoken
+        self.asked = asyncio.Event()
+        self.answers = asyncio.Event()  # what every request over HTTP waits for
+        self.answers.set()
         self.seen: list[Mapping[str, Any]] = []  # params of tools/call as they came
         self.headers: list[Mapping[str, str]] = []
         self.cancelled: list[str] = []
@@ -110,7 +135,10 @@ class Everything:
         self.subscribed: list[str] = []
         self._key = secrets.token_bytes(16)
         self._bus = InMemorySubscriptionBus()
-        self._sessions: list[Any] = []
+        self.sessions: list[Any] = []  # of the handshake era
+        self.levels: list[str] = []  # that sessions wanted to have logged
+        self.moved = 0  # how often a client's roots were said to have changed
+        self.kept: dict[str, Any] = {}  # of callers without a session
         server: Any = Server(
             name,
             version="1",
@@ -122,13 +150,16 @@ class Everything:
             on_read_resource=_finished(self._read),  # type: ignore[arg-type]
             on_subscribe_resource=_finished(self._subscribe),  # type: ignore[arg-type]
             on_unsubscribe_resource=_finished(self._unsubscribe),  # type: ignore[arg-type]
-            on_subscriptions_listen=ListenHandler(self._bus),
+            on_subscriptions_listen=ListenHandler(self._bus) if listens else None,
             on_list_prompts=_finished(self._list_prompts),  # type: ignore[arg-type]
             on_get_prompt=_finished(self._get_prompt),  # type: ignore[arg-type]
             on_completion=_finished(self._complete),  # type: ignore[arg-type]
         )
         server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
+        for method in without:
+            del server._request_handlers[method]
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
+        server.add_notification_handler("notifications/roots/list_changed", types.NotificationParams, self._moved)
         plain = server.create_initialization_options
         server.create_initialization_options = lambda *_, **__: plain(NotificationOptions(True, True, True))
         self.server: Server[Any] = server
@@ -137,6 +168,8 @@ class Everything:
 
     async def _list_tools(self, ctx: Context, params: Any) -> Result:
         tools = [{"name": name, **shown} for name, (shown, _) in self.tools.items()]
+        if "unlocked" in self.state(ctx):
+            tools.append({"name": "unlocked", "inputSchema": NO_ARGUMENTS, "annotations": {"title": "Of one alone"}})
         return self._hinted(ctx, {"tools": tools})
 
     async def _list_prompts(self, ctx: Context, params: Any) -> Result:
@@ -174,9 +207,13 @@ class Everything:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
         return await found[1](self, ctx, sent)
 
+    def state(self, ctx: Context) -> dict[str, Any]:
+        """What is kept for a session; without one, for all."""
+        return self.kept if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else session(ctx).state
+
     async def ask(self, ctx: Context, sent: Mapping[str, Any], questions: dict[str, Result]) -> Result | None:
         """The answers by key; None where the caller has to come again with them."""
-        if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS or not self.asks_today:
             answers = {}
             for key, question in questions.items():
                 request: Any = methods.parse_server_request(
@@ -259,33 +296,50 @@ class Everything:
     # --- changes
 
     async def _initialized(self, ctx: Context, params: Any) -> None:
-        self._sessions.append(ctx.session)
+        self.sessions.append(ctx.session)
+        session(ctx).exit_stack.callback(self.sessions.remove, ctx.session)
+        able = ctx.session.client_capabilities
+        if ctx.request is None and able is not None and able.roots is not None:  # as servers of files do
+            told = await ctx.session.send_request(types.ListRootsRequest(), _Any)
+            self.state(ctx)["roots"] = told.model_dump()["roots"]
+
+    async def _moved(self, ctx: Context, params: Any) -> None:
+        self.moved += 1
+        data = types.LoggingMessageNotificationParams(level="info", data="moved")
+        await ctx.session.send_notification(types.LoggingMessageNotification(params=data))
+        told = await ctx.session.send_request(types.ListRootsRequest(), _Any)
+        self.state(ctx)["roots"] = told.model_dump()["roots"]
 
     async def _subscribe(self, ctx: Context, params: Any) -> Result:
         self.subscribed.append(str(params.uri))
+        session(ctx).exit_stack.callback(self._forget, str(params.uri))
         return {}
 
     async def _unsubscribe(self, ctx: Context, params: Any) -> Result:
-        with contextlib.suppress(ValueError):
-            self.subscribed.remove(str(params.uri))
+        self._forget(str(params.uri))
         return {}
 
+    def _forget(self, uri: str) -> None:
+        with contextlib.suppress(ValueError):
+            self.subscribed.remove(uri)
+
     async def _set_level(self, ctx: Context, params: Any) -> Result:
+        self.levels.append(params.level)
         return {}
 
     async def tools_changed(self) -> None:
         await self._bus.publish(ToolsListChanged())
-        for session in self._sessions:
+        for session in self.sessions:
             await session.send_tool_list_changed()
 
     async def prompts_changed(self) -> None:
         await self._bus.publish(PromptsListChanged())
-        for session in self._sessions:
+        for session in self.sessions:
             await session.send_prompt_list_changed()
 
     async def updated(self, uri: str) -> None:
         await self._bus.publish(ResourceUpdated(uri))
-        for session in self._sessions if uri in self.subscribed else ():
+        for session in self.sessions if uri in self.subscribed else ():
             await session.send_resource_updated(uri)
 
 
@@ -552,22 +606,74 @@ async def _slow(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
     return text("at last")
 
 
+@tool("test_reconnection")
+async def _reconnection(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    await self.log(ctx, "info", "before")
+    if ctx.close_sse_stream is not None:
+        await ctx.close_sse_stream()
+    await self.log(ctx, "info", "after")
+    return text("reconnected")
+
+
+@tool("note", {"type": "object", "properties": {"text": TEXT}})
+async def _note(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    notes = self.state(ctx).setdefault("notes", [])
+    notes.append(sent["arguments"]["text"])
+    return text("noted", structuredContent={"notes": notes, "pid": os.getpid(), "roots": self.state(ctx).get("roots")})
+
+
+@tool("unlock")
+async def _unlock(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    self.state(ctx)["unlocked"] = True
+    await ctx.session.send_tool_list_changed()
+    return text("unlocked")
+
+
+@tool("touch", {"type": "object", "properties": {"uri": TEXT}})
+async def _touch(self: Everything, ctx: Context, sent: dict[str, Any]) -> Result:
+    await ctx.session.send_resource_updated(sent["arguments"]["uri"])
+    return text("touched")
+
+
 # --- serving
 
 
-class App:
-    """The server over HTTP. `era`: both, or the handshake era alone."""
+class Kept(EventStore):
+    """What was sent, for those who come back. For one session: requests of several have the same numbers."""
 
-    def __init__(self, everything: Everything, era: str = "both") -> None:
+    def __init__(self) -> None:
+        self._events: list[tuple[str, types.JSONRPCMessage | None]] = []
+
+    async def store_event(self, stream_id: str, message: types.JSONRPCMessage | None) -> str:
+        self._events.append((stream_id, message))
+        return str(len(self._events))
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        stream = self._events[int(last_event_id) - 1][0]
+        for at, (of, message) in enumerate(self._events[int(last_event_id) :], int(last_event_id) + 1):
+            if of == stream and message is not None:
+                await send_callback(EventMessage(message, str(at)))
+        return stream
+
+
+class App:
+    """The server over HTTP. `era`: both, handshake, modern. `polls`: its streams can be closed and come back to."""
+
+    def __init__(self, everything: Everything, era: str = "both", *, polls: bool = False) -> None:
         security = TransportSecuritySettings(
             allowed_hosts=["127.0.0.1:*", "localhost:*"], allowed_origins=["http://127.0.0.1:*", "http://localhost:*"]
         )
-        self.manager = StreamableHTTPSessionManager(everything.server, security_settings=security)
+        polling: dict[str, Any] = {"event_store": Kept(), "retry_interval": 100} if polls else {}
+        self.manager = StreamableHTTPSessionManager(everything.server, security_settings=security, **polling)
+        self._everything = everything
         self._era = era
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self._everything.asked.set()
+        await self._everything.answers.wait()
         version = dict(scope["headers"]).get(b"mcp-protocol-version", b"").decode()
-        if self._era == "handshake" and version in MODERN_PROTOCOL_VERSIONS:
+        if self._era not in ("both", "modern" if version in MODERN_PROTOCOL_VERSIONS else "handshake"):
+            self._everything.refused += 1
             await send({"type": "http.response.start", "status": 400, "headers": []})
             await send({"type": "http.response.body", "body": b"Bad Request: Unsupported protocol version"})
             return
@@ -575,9 +681,11 @@ class App:
 
 
 @contextlib.asynccontextmanager
-async def served(everything: Everything, *, era: str = "both", port: int = 0) -> AsyncIterator[str]:
+async def served(
+    everything: Everything, *, era: str = "both", port: int = 0, polls: bool = False
+) -> AsyncIterator[str]:
     """The URL of the server while it runs."""
-    app = App(everything, era)
+    app = App(everything, era, polls=polls)
     config = uvicorn.Config(app, port=port, lifespan="off", log_level="warning", ws="none")
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext  # type: ignore[assignment,method-assign]

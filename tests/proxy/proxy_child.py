@@ -1,4 +1,7 @@
-"""The proxy as a process of its own, for tests that measure its memory: -m tests.proxy.proxy_child PORT URL DATA."""
+"""The proxy as a process of its own: -m tests.proxy.proxy_child PORT URL DATA [STOP_TIMEOUT_S].
+
+For tests that measure its memory, and for those that end it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from recorder.store.migrate import open_store
 from tests.proxy.running import ALIAS, BASE, PROJECT
 
 
-async def main(port: int, engine_url: str, data: str) -> None:
+async def main(port: int, engine_url: str, data: str, stop_timeout_s: float) -> None:
     settings, recording = ProxySettings(), RecorderSettings()
     store = await open_store(Path(data), recording, migrate=True)
     await ensure_alias(store, PROJECT, ALIAS, BASE, "fingerprint")
@@ -33,8 +36,11 @@ async def main(port: int, engine_url: str, data: str) -> None:
         loaded=[BASE],
     )
     recorder, versions = Recorder(store, recording), InService(store, PROJECT, settings)
-    await serve(create_app(Deps(PROJECT, settings, recording, store, recorder, versions)), listen("127.0.0.1", port))
+    app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions))
+    await serve(app, listen("127.0.0.1", port), stop_timeout_s=stop_timeout_s)
+    await store.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), sys.argv[2], sys.argv[3]))
+    port, engine_url, data, *more = sys.argv[1:]
+    asyncio.run(main(int(port), engine_url, data, float(more[0]) if more else 30.0))

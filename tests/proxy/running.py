@@ -91,6 +91,7 @@ async def serving(
     fallbacks: Mapping[str, str] | None = None,
     reasoning_parser: str | None = None,
     mcp: Mapping[str, McpServerSettings] | None = None,
+    overrides: Mapping[str, Mapping[str, float]] | None = None,
 ) -> AsyncIterator[Proxy]:
     """A proxy that serves the alias from `engine` until the block ends."""
     settings, recording = settings or ProxySettings(port=0), recording or RecorderSettings()
@@ -108,6 +109,7 @@ async def serving(
     recorder = Recorder(store, recording)
     versions = InService(store, PROJECT, settings)
     more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser, "mcp": mcp or {}}
+    more["overrides"] = overrides or {}
     app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions, **more))
     sock = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"

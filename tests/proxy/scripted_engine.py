@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ScriptedEngine:
@@ -30,7 +33,9 @@ class ScriptedEngine:
         self.load_gate = asyncio.Event()  # cleared: a load waits for it
         self.load_gate.set()
         self.runtime_lora = True
+        self.routed = False  # behind a router that knows /v1 alone
         self.base_root = "/base"
+        self.more: dict[str, Handler] = {}  # path → what answers a POST there
         self.port = 0
         self._runner: web.AppRunner | None = None
 
@@ -46,6 +51,8 @@ class ScriptedEngine:
         app.router.add_get("/version", self._version)
         app.router.add_get("/health", self._health)
         app.router.add_post("/v1/completions", self._completions)
+        for path, handler in self.more.items():
+            app.router.add_post(path, handler)
         if self.runtime_lora:
             app.router.add_post("/v1/load_lora_adapter", self._load)
             app.router.add_post("/v1/unload_lora_adapter", self._unload)
@@ -82,7 +89,7 @@ class ScriptedEngine:
         return web.json_response({"object": "list", "data": cards})
 
     async def _version(self, _request: web.Request) -> web.Response:
-        return web.json_response({"version": "0.32.0"})
+        return web.json_response({"version": "0.32.0"}) if not self.routed else web.Response(status=404, text="no")
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.Response()

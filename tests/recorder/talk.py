@@ -120,9 +120,9 @@ class Talk:
         asked = request(messages, **of_request)
         if address.trajectory is not None:
             ref = await self.recorder.trajectory_at(PROJECT, None, address, asked, changes.get("version_id"))
-            parent = await self.recorder.parent_in(ref, messages)
+            parent = await self.recorder.find.parent_in(ref, messages)
             return turn(ref, asked, answers, parent=parent, address=address, **changes)
-        found = await self.recorder.find_parent(PROJECT, None, messages, asked)
+        found = await self.recorder.find.run(PROJECT, messages, asked)
         if found.trajectory is not None:
             how: dict[str, Any] = {"source": found.source, "confidence": found.confidence, "parent": found.parent}
             return turn(found.trajectory, asked, answers, address=address, **how, **changes)

@@ -334,7 +334,6 @@ def write_user_folder(folder: Path, train: int = 4, val: int = 3) -> dict[str, A
         "scenarios_per_step": 2,
         "group_size": 4,
         "steps": 3,
-        "poll_s": 0.01,
         "attempt_timeout_s": 60.0,
     }
 

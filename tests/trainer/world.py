@@ -1,4 +1,4 @@
-"""A store with real recorded runs, whose engine is plain transformers: the trainer's worker is tested against these.
+"""A store with real recorded runs, whose engine is plain transformers: the alias trainer is tested against these.
 
 The engine here is independent of the trainer's code: whole-sequence forward passes of the base, with PEFT's own loading
 of a version's directory.

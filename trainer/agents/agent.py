@@ -21,6 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
+from recorder import private
 from trainer.agents import host
 from trainer.errors import AgentUnusable
 
@@ -217,10 +218,10 @@ def _outcome(message: Json) -> Outcome:
 
 
 def _spawn(spec: AgentSpec, fd: int, ours: socket.socket) -> subprocess.Popen[bytes]:
-    spec.log.parent.mkdir(parents=True, exist_ok=True)
+    private.make_folder(spec.log.parent)
     command = [str(spec.python), host.__file__, "--fd", str(fd), "--parent", str(os.getpid())]
     try:
-        with spec.log.open("ab") as log:
+        with private.appending(spec.log) as log:
             return subprocess.Popen(  # noqa: S603 - running the user's own program is what this is for
                 [*command, "--kind", spec.kind, "--", spec.target],
                 cwd=spec.cwd,

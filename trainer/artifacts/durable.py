@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from recorder import private
+
 _UNFINISHED = ".unfinished-"
 _RANDOM_BYTES = 8
 
@@ -20,9 +22,9 @@ _RANDOM_BYTES = 8
 @contextmanager
 def unfinished_folder(parent: Path, owner: str) -> Iterator[Path]:
     """A new folder to fill in `parent`; removed at the end unless `finish` gave it its name."""
-    parent.mkdir(parents=True, exist_ok=True)
+    private.make_folder(parent)
     folder = parent / f"{_UNFINISHED}{owner}-{secrets.token_hex(_RANDOM_BYTES)}"
-    folder.mkdir()
+    folder.mkdir(mode=private.FOLDER)
     try:
         yield folder
     finally:
@@ -30,9 +32,12 @@ def unfinished_folder(parent: Path, owner: str) -> Iterator[Path]:
 
 
 def finish(folder: Path, name: str) -> Path:
-    """Make a folder durable and give it its name, which must be free. Returns its path."""
+    """Make a folder durable, for those who may read its parent, and give it its name, which must be free."""
+    folder_mode, file_mode = private.modes_in(folder.parent)
     for path in sorted(folder.iterdir()):
+        path.chmod(file_mode)
         _fsync(path)
+    folder.chmod(folder_mode)
     _fsync(folder)
     final = folder.parent / name
     folder.rename(final)

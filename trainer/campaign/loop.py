@@ -1,7 +1,7 @@
 """A campaign: sample, judge, train, swap, and again, until a rule says stop.
 
 Owns: the order of a campaign's steps, validation, going on from a rejected version, what is written down so that a
-killed campaign goes on where it was. Refuses: how any of it is done (`sampling`, `measure`, `worker`, the proxy).
+killed campaign goes on where it was. Refuses: how any of it is done (`sampling`, `measure`, `trainer.step`, the proxy).
 
 A step is found again by what the store holds: attempts that are done are not run again, groups that are scored or
 trained are not touched, and a step is over when the campaign's ledger says so.
@@ -15,18 +15,18 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from recorder.registry import aliases, replicas, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.states import CampaignState, GroupState, Purpose, VersionState
 from recorder.store import ledger
+from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.work import campaigns, claims, steps
 from recorder.work.campaigns import CampaignView, GroupStatus, Scenario
-from recorder.work.claims import GroupClaim
 from trainer.campaign.measure import Measured, Measurer
 from trainer.campaign.sampling import Sampler, Tally
 from trainer.campaign.scenarios import draw
@@ -34,27 +34,17 @@ from trainer.campaign.stop import Measure, Rules, Stop, decide
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError, StepFailed
 from trainer.progress import PHASES, Ended, Progress, Said, Status, StepDone, Validated
-from trainer.step.report import StepReport
+from trainer.step.report import StepReport, StepTrainer
 
 STEP = "step"  # codes of the ledger's rows about a campaign; their detail is the event that was shown
 VALIDATION = "validation"
 # A proxy that has not seen the new version by then serves the old one a little longer: its samples are of age 1.
 _SEEN_TIMEOUT_S = 5.0
+_PROXY_GONE_S = 15.0  # a proxy shows every ten seconds that it lives
 
 _UNMEASURED: tuple[tuple[float | None, int], tuple[float | None, int]] = ((None, 0), (None, 0))
 
 E = TypeVar("E", StepDone, Validated)
-
-
-class StepTrainer(Protocol):
-    """What a campaign needs of the trainer."""
-
-    @property
-    def owner(self) -> str:
-        """Who holds the alias."""
-
-    async def train_once(self, claims: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
-        """Train one step and publish its version."""
 
 
 @dataclass(slots=True)
@@ -210,33 +200,38 @@ class Campaign:
         """Wait until a version is in service; why it will not be, if so."""
         deadline = time.monotonic() + self._settings.live_timeout_s
         self._progress.tell(Status(step, "swapping", detail=""))
-        while True:
-            version = await versions.get_version(self._store, version.id)
-            if version.state in (VersionState.LIVE, VersionState.RETIRED):  # retired: another is live already
-                await self._seen_by_proxies()
-                return None
-            if version.state in (VersionState.REJECTED, VersionState.ABANDONED):
-                live = await self._live()
-                text = f"{version.name} was {version.state}: {version.reason}"
-                self._progress.tell(Said(f"{text}; going on from {live.name}", warning=True))
-                return text
-            if time.monotonic() > deadline:
-                raise CampaignError(
-                    f"{version.name} is {version.state}, and not in service after {self._settings.live_timeout_s:g} s. "
-                    "Look whether the proxy runs (`hone status`), and whether versions are promoted by themselves "
-                    f"(aliases.{self._alias.name}.promote, .canary_share). Then go on with the same command."
-                )
-            await asyncio.sleep(self._settings.poll_s)
+        with self._store.watch.on(Topic.SERVICE) as news:
+            while True:
+                await news.wait(deadline - time.monotonic())
+                version = await versions.get_version(self._store, version.id)
+                if version.state in (VersionState.LIVE, VersionState.RETIRED):  # retired: another is live already
+                    await self._seen_by_proxies()
+                    return None
+                if version.state in (VersionState.REJECTED, VersionState.ABANDONED):
+                    live = await self._live()
+                    text = f"{version.name} was {version.state}: {version.reason}"
+                    self._progress.tell(Said(f"{text}; going on from {live.name}", warning=True))
+                    return text
+                if time.monotonic() >= deadline:
+                    raise self._not_in_service(version)
+
+    def _not_in_service(self, version: VersionView) -> CampaignError:
+        return CampaignError(
+            f"{version.name} is {version.state}, and not in service after {self._settings.live_timeout_s:g} s. "
+            "Look whether the proxy runs (`hone status`), and whether versions are promoted by themselves "
+            f"(aliases.{self._alias.name}.promote, .canary_share). Then go on with the same command."
+        )
 
     async def _seen_by_proxies(self) -> None:
         """Wait a moment until every proxy offers the live version: the next groups are then sampled from it."""
         deadline = time.monotonic() + _SEEN_TIMEOUT_S
         alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
-        while time.monotonic() < deadline:
-            proxies = await replicas.proxies_seen(self._store, self._alias.project_id, _SEEN_TIMEOUT_S)
-            if all(proxy.generations.get(alias.id, 0) >= alias.generation for proxy in proxies):
-                return
-            await asyncio.sleep(self._settings.poll_s)
+        with self._store.watch.on(Topic.PROXIES) as news:
+            while time.monotonic() < deadline:
+                await news.wait(deadline - time.monotonic())
+                proxies = await replicas.proxies_seen(self._store, self._alias.project_id, _PROXY_GONE_S)
+                if all(proxy.generations.get(alias.id, 0) >= alias.generation for proxy in proxies):
+                    return
 
     async def _done(
         self,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from recorder.groups.closing import usable
+from recorder.groups.readiness import usable
 from recorder.reading import transcripts
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.states import TrajectoryState

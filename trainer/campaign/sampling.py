@@ -6,7 +6,6 @@ the judge. Refuses: running an attempt (`trainer.agents.attempts`), scoring (the
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from recorder.groups import closing
 from recorder.states import AttemptState, GroupState, Purpose
 from recorder.store import ledger
+from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.work import attempts as store_attempts
 from recorder.work import campaigns
@@ -113,28 +113,33 @@ class Sampler:
         deadline = time.monotonic() + self._settings.judge_timeout_s
         told: set[tuple[str, int]] = set()
         look_for_judge = time.monotonic() + _JUDGE_CHECK_S
-        while True:
-            found = await self.groups(step, purpose)
-            waiting = [group for group in found if group.state not in SETTLED]
-            self._progress.tell(Status(step, "judging", len(found) - len(waiting), len(found)))
-            await self._tell_unscored(waiting, told)
-            if not waiting:
-                return found
-            if time.monotonic() > deadline:
-                self._warn(
-                    f"step {step} goes on without {len(waiting)} of {len(found)} groups: they had no score after "
-                    f"{self._settings.judge_timeout_s:g} s (campaign.judge_timeout_s)"
-                )
-                return found
-            if time.monotonic() > look_for_judge:
-                look_for_judge = time.monotonic() + _JUDGE_CHECK_S
-                if not await self._judge_runs():
-                    self._warn(f"{len(waiting)} groups wait for scores, but no judge runs: start one with `hone judge`")
-            await asyncio.sleep(self._settings.poll_s)
+        with self._store.watch.on(Topic.GROUPS) as news:
+            while True:
+                await news.wait(min(look_for_judge, deadline) - time.monotonic())
+                found = await self.groups(step, purpose)
+                waiting = [group for group in found if group.state not in SETTLED]
+                self._progress.tell(Status(step, "judging", len(found) - len(waiting), len(found)))
+                await self._tell_unscored(found, told)
+                if not waiting:
+                    return found
+                if time.monotonic() >= deadline:
+                    self._warn(
+                        f"step {step} goes on without {len(waiting)} of {len(found)} groups: they had no score after "
+                        f"{self._settings.judge_timeout_s:g} s (campaign.judge_timeout_s)"
+                    )
+                    return found
+                if time.monotonic() >= look_for_judge:
+                    look_for_judge = time.monotonic() + _JUDGE_CHECK_S
+                    await self._look_for_judge(len(waiting))
 
-    async def _tell_unscored(self, waiting: Sequence[GroupStatus], told: set[tuple[str, int]]) -> None:
-        for group in waiting:
-            if group.state is GroupState.UNSCORED and (group.group_id, group.tries) not in told:
+    async def _look_for_judge(self, waiting: int) -> None:
+        if not await self._judge_runs():
+            self._warn(f"{waiting} groups wait for scores, but no judge runs: start one with `hone judge`")
+
+    async def _tell_unscored(self, groups: Sequence[GroupStatus], told: set[tuple[str, int]]) -> None:
+        """Tell each failure once, also of a group that was scored before anybody looked again."""
+        for group in groups:
+            if group.tries and (group.group_id, group.tries) not in told:
                 told.add((group.group_id, group.tries))
                 why = await self._why(group)
                 self._warn(
@@ -146,7 +151,8 @@ class Sampler:
         detail = entries[-1].detail if entries else None
         inner = detail.get("detail") if detail else None
         message = inner.get("message") if isinstance(inner, dict) else inner
-        return f"{group.reason}: {message}"[:_REASON_CHARS] if message else str(group.reason)
+        reason = group.reason or (entries[-1].code if entries else None)
+        return f"{reason}: {message}"[:_REASON_CHARS] if message else str(reason)
 
     def _warn(self, text: str) -> None:
         self._progress.tell(Said(text, warning=True))

@@ -11,15 +11,14 @@ from collections.abc import Sequence
 
 from recorder.registry import aliases
 from recorder.registry.aliases import AliasView
+from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.work import holders, leases
 from trainer.errors import AliasBusy
 from trainer.programs.learner import Learner
 from trainer.programs.train import Settings, open_trainer, opening, trainer_settings
 from trainer.progress import Progress, Status
-
-POLL_S = 0.25
-BUSY_PAUSE_S = 5.0
 
 
 async def learn(everything: Settings, names: Sequence[str], progress: Progress) -> None:
@@ -41,16 +40,17 @@ async def learn(everything: Settings, names: Sequence[str], progress: Progress) 
 
 async def _aliases(store: Store, project: str, names: Sequence[str], progress: Progress) -> list[AliasView]:
     told = False
-    while True:
-        there = await aliases.get_aliases(store, project)
-        found = [alias for alias in there if not names or alias.name in names]
-        if found and len(found) >= len(names):
-            return found
-        if not told:
-            missing = ", ".join(sorted(set(names) - {alias.name for alias in there})) or "an alias"
-            progress.tell(Status(0, "waiting", detail=f"for the proxy to declare {missing}"))
-            told = True
-        await asyncio.sleep(POLL_S)
+    with store.watch.on(Topic.SERVICE) as news:
+        while True:
+            await news.wait()
+            there = await aliases.get_aliases(store, project)
+            found = [alias for alias in there if not names or alias.name in names]
+            if found and len(found) >= len(names):
+                return found
+            if not told:
+                missing = ", ".join(sorted(set(names) - {alias.name for alias in there})) or "an alias"
+                progress.tell(Status(0, "waiting", detail=f"for the proxy to declare {missing}"))
+                told = True
 
 
 async def _learn(store: Store, alias: AliasView, everything: Settings, progress: Progress) -> None:
@@ -65,4 +65,4 @@ async def _learn(store: Store, alias: AliasView, everything: Settings, progress:
             if not told:
                 progress.tell(Status(0, "waiting", detail=str(e)))
                 told = True
-            await asyncio.sleep(BUSY_PAUSE_S)
+            await holders.until_free(store, alias.project_id, leases.trainer(alias.name))

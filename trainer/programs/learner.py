@@ -10,20 +10,20 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from recorder.groups import closing
+from recorder.groups import lookup
 from recorder.registry.aliases import AliasView
 from recorder.states import GroupState
+from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.work import claims, leases
+from recorder.work import claims, leases, presence
 from recorder.work.claims import GroupClaim
-from trainer.campaign.loop import StepTrainer
 from trainer.errors import StepFailed
 from trainer.progress import Progress, Said, Status, StepDone
 from trainer.settings import TrainerSettings
+from trainer.step.report import StepTrainer
 
-POLL_S = 0.25
 FAILURE_PAUSE_S = 10.0
-_JUDGE_CHECK_S = 30.0
+_JUDGE_CHECK_S = 30.0  # a judge that was killed tells nobody
 
 _ON_THE_WAY = (
     (GroupState.SCORED, "scored"),
@@ -46,33 +46,29 @@ class Learner:
         self._trainer = trainer
         self._progress = progress
         self._said = ""
-        self._judge_asked_at = 0.0
-        self._judge_runs = True
         self._steps = 0
 
     async def run(self) -> None:
         """Learn until cancelled. Raises what makes the trainer useless (`AliasBusy`), not what fails one step."""
-        while True:
-            claimed = await self._claim()
-            if not claimed:
+        with self._store.watch.on(Topic.GROUPS, Topic.LEASES) as news:
+            while True:
+                await news.wait(_JUDGE_CHECK_S)
+                while claimed := await self._claim():
+                    try:
+                        await self._step(claimed)
+                    except StepFailed as e:
+                        self._progress.tell(Said(f"the step failed: {e}", warning=True))
+                        await asyncio.sleep(FAILURE_PAUSE_S)
                 await self._say_what_is_missing()
-                await asyncio.sleep(POLL_S)
-                continue
-            try:
-                await self._step(claimed)
-            except StepFailed as e:
-                self._progress.tell(Said(f"the step failed: {e}", warning=True))
-                await asyncio.sleep(FAILURE_PAUSE_S)
 
     async def _claim(self) -> list[GroupClaim]:
         """The groups of a step, or none while fewer than `min_groups` wait."""
-        waiting = (await closing.counts(self._store, self._alias.id)).get(GroupState.SCORED, 0)
-        if waiting < self._settings.min_groups:
+        if await claims.count_for_training(self._store, self._alias.id) < self._settings.min_groups:
             return []
         claimed = await claims.claim_for_training(
             self._store, self._alias.id, self._trainer.owner, self._settings.lease_s, limit=self._settings.max_groups
         )
-        if len(claimed) < self._settings.min_groups:  # some of those counted may not be trained on, or were taken
+        if len(claimed) < self._settings.min_groups:  # some of those counted were taken
             for claim in claimed:
                 await claims.give_back(self._store, claim)
             return []
@@ -106,7 +102,7 @@ class Learner:
         )
 
     async def _say_what_is_missing(self) -> None:
-        counts = await closing.counts(self._store, self._alias.id)
+        counts = await lookup.counts(self._store, self._alias.id)
         text = waits_for(counts, self._settings.min_groups)
         if not counts.get(GroupState.SCORED) and any(counts.get(s) for s in (GroupState.READY, GroupState.UNSCORED)):
             text += await self._without_judge()
@@ -115,10 +111,8 @@ class Learner:
             self._progress.tell(Status(0, "waiting", detail=text))
 
     async def _without_judge(self) -> str:
-        if time.monotonic() - self._judge_asked_at > _JUDGE_CHECK_S:
-            self._judge_asked_at = time.monotonic()
-            self._judge_runs = bool(await leases.holders(self._store, self._alias.project_id, "judge:"))
-        return "" if self._judge_runs else "; no judge runs: start one with `hone judge`"
+        judges = await leases.holders(self._store, self._alias.project_id, presence.JUDGE)
+        return "" if judges else "; no judge runs: start one with `hone judge`"
 
 
 def waits_for(counts: Mapping[GroupState, int], min_groups: int) -> str:

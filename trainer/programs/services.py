@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import os
+import ssl
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,21 +23,24 @@ from typing import Any
 
 import httpx
 
+from recorder import private
 from recorder.errors import SchemaMismatch, StoreError
 from recorder.registry import aliases, replicas
 from recorder.registry.aliases import AliasView
 from recorder.settings import RecorderSettings
+from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
-from recorder.work import leases
+from recorder.store.watch import News
+from recorder.work import leases, presence
 from trainer.errors import ServiceUnavailable
 
 RUN_FILE = "run.json"
-POLL_S = 0.05
+POLL_S = 0.2  # what tells nobody: files, and whether a proxy answers
 GRACE_S = 20.0
 HEALTH_TIMEOUT_S = 2.0
-# Proxies and engines report every few seconds; one not heard of for so long is gone.
-RECENT_S = 15.0
+# Proxies and engines report every ten seconds; one not heard of for so long is gone.
+RECENT_S = 20.0
 _LOG_LINES = 20
 
 Say = Callable[[str], None]
@@ -104,18 +108,19 @@ class Services:
     async def alias(self, name: str | None) -> AliasView:
         """The alias of that name, or the only one, as soon as the proxy has declared it."""
         store, deadline = await self.store(), self._deadline()
-        while True:
-            found = await aliases.get_aliases(store, self.wanted.project)
-            chosen = [a for a in found if a.name == name] if name else found
-            if len(chosen) == 1:
-                return chosen[0]
-            if len(chosen) > 1:
-                names = ", ".join(a.name for a in found)
-                raise ServiceUnavailable(f"there are several aliases ({names}): say which to train with --alias")
-            if time.monotonic() > deadline:
-                there = ", ".join(a.name for a in found) or "none"
-                raise ServiceUnavailable(f"the proxy serves no alias {name or ''!r}; there is: {there}")
-            await self._wait()
+        with store.watch.on(Topic.SERVICE) as news:
+            while True:
+                await self._wait(news)
+                found = await aliases.get_aliases(store, self.wanted.project)
+                chosen = [a for a in found if a.name == name] if name else found
+                if len(chosen) == 1:
+                    return chosen[0]
+                if len(chosen) > 1:
+                    names = ", ".join(a.name for a in found)
+                    raise ServiceUnavailable(f"there are several aliases ({names}): say which to train with --alias")
+                if time.monotonic() > deadline:
+                    there = ", ".join(a.name for a in found) or "none"
+                    raise ServiceUnavailable(f"the proxy serves no alias {name or ''!r}; there is: {there}")
 
     async def ready(self) -> str:
         """Wait until proxy, engine and judge are there; the proxy's URL."""
@@ -143,27 +148,29 @@ class Services:
         return next((r.url for r in found if r.state == "up"), None)
 
     async def _judge(self) -> str | None:
-        found = await leases.holders(await self.store(), self.wanted.project, "judge:")
+        found = await leases.holders(await self.store(), self.wanted.project, presence.JUDGE)
         return found[0].name if found else None
 
     async def _until(self, look: Callable[[], Any], what: str) -> Any:
         deadline = self._deadline()
-        while (found := await look()) is None:
-            if time.monotonic() > deadline:
-                raise ServiceUnavailable(
-                    f"{what} is not there; the store is in {self.wanted.data}, the project is "
-                    f"{self.wanted.project!r}. Look at `hone status` and {self.wanted.data / 'logs'}."
-                )
-            await self._wait()
+        with (await self.store()).watch.on(Topic.ENGINES, Topic.PROXIES, Topic.LEASES) as news:
+            while (found := await look()) is None:
+                if time.monotonic() > deadline:
+                    raise ServiceUnavailable(
+                        f"{what} is not there; the store is in {self.wanted.data}, the project is "
+                        f"{self.wanted.project!r}. Look at `hone status` and {self.wanted.data / 'logs'}."
+                    )
+                await self._wait(news)
         return found
 
     def _deadline(self) -> float:
         return time.monotonic() + (self.wanted.start_timeout_s if self._children else self.wanted.found_timeout_s)
 
-    async def _wait(self) -> None:
+    async def _wait(self, news: News | None = None) -> None:
+        """Wait for news of the store, but not for long: what was started may end, or begin to answer."""
         for child in self._children:
             child.check()
-        await asyncio.sleep(POLL_S)
+        await (news.wait(POLL_S) if news is not None else asyncio.sleep(POLL_S))
 
     async def _start(self, *command: str) -> None:
         log = self.wanted.data / "logs" / f"{command[0]}.log"
@@ -181,8 +188,8 @@ class _Child:
 
     @classmethod
     async def start(cls, argv: Sequence[str], log: Path) -> _Child:
-        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with log.open("ab") as out:
+        private.make_folder(log.parent)
+        with private.appending(log) as out:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "proxy.programs.watch", str(GRACE_S), *argv,
                 stdin=asyncio.subprocess.PIPE,
@@ -221,8 +228,10 @@ def running_proxy(data: Path) -> str | None:
 
 async def healthy(url: str) -> bool:
     """Whether a proxy answers its health check."""
+    # reading all certificates takes longer than any answer, so only where they are needed
+    tls = ssl.create_default_context() if url.startswith("https://") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # not through the environment's HTTP proxies: what Hone started is on this machine
-    async with httpx.AsyncClient(trust_env=False, timeout=HEALTH_TIMEOUT_S) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=HEALTH_TIMEOUT_S, verify=tls) as client:
         try:
             return (await client.get(f"{url}/healthz")).status_code == httpx.codes.OK
         except httpx.HTTPError:

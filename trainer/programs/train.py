@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from recorder import private
 from recorder.registry import keys
 from recorder.registry.aliases import AliasView
 from recorder.settings import RecorderSettings
@@ -25,7 +26,7 @@ from recorder.work.campaigns import CampaignView
 from trainer.agents.agent import Agent, AgentSpec, is_function
 from trainer.agents.attempts import AttemptRunner, Endpoint
 from trainer.campaign.begin import Plan, begin_or_find, hold, marked, still_ours
-from trainer.campaign.loop import Campaign, StepTrainer
+from trainer.campaign.loop import Campaign
 from trainer.campaign.measure import Measurer
 from trainer.campaign.sampling import Sampler
 from trainer.campaign_settings import CampaignSettings
@@ -33,6 +34,7 @@ from trainer.errors import AliasBusy
 from trainer.programs.services import Services, Wanted
 from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
 from trainer.settings import TrainerSettings
+from trainer.step.report import StepTrainer
 
 _KEY_LIFE_S = 7 * 86400.0
 
@@ -76,7 +78,7 @@ async def train(
         agent, *others = agents = await _start_agents(settings, everything.data, stack)
         progress.tell(Status(0, "starting"))
         if open_with is None:
-            warm = asyncio.create_task(asyncio.to_thread(_import_worker), name="import torch")
+            warm = asyncio.create_task(asyncio.to_thread(_import_trainer), name="import torch")
             stack.push_async_callback(asyncio.gather, warm, return_exceptions=True)
         store = await services.store()
         alias = await services.alias(settings.alias)
@@ -120,8 +122,8 @@ def _warn_of_blind_validation(plan: Plan, progress: Progress) -> None:
 def event_log(data: Path, name: str) -> Iterator[JsonLines]:
     """Where a campaign's events are kept; a campaign that is gone on with appends to them."""
     path = data / "campaigns" / name / "events.jsonl"
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
+    private.make_folder(path.parent)
+    with open(path, "a", encoding="utf-8", opener=private.opener) as file:
         yield JsonLines(file)
 
 
@@ -160,10 +162,10 @@ async def opening(
 
 async def open_trainer(store: Store, alias: AliasView, everything: Settings) -> Trainer:
     """Load the base that the engine serves, and hold the alias."""
-    worker = await asyncio.to_thread(_import_worker)
+    module = await asyncio.to_thread(_import_trainer)
     await holders.release_dead(store, alias.project_id, leases.trainer(alias.name))
     try:
-        opened: Trainer = await worker.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
+        opened: Trainer = await module.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
     except AliasBusy as e:
         raise AliasBusy(f"{e} It may be the learner of `hone up`: beside a campaign, run `hone up --no-learn`.") from e
     return opened
@@ -178,7 +180,7 @@ def trainer_settings(everything: Settings) -> TrainerSettings:
     return settings.model_copy(update=same)
 
 
-def _import_worker() -> Any:
+def _import_trainer() -> Any:
     # Threads that wait for work by spinning would take the cores that the engine on this machine needs.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     return importlib.import_module("trainer.step.alias_trainer")
@@ -193,7 +195,12 @@ async def _endpoint(
     async with store.read() as conn:
         expires_at = await sql.clock(conn) + _KEY_LIFE_S
     key, secret = await keys.mint(
-        store, alias.project_id, f"campaign {campaign.id}", [keys.Scope.INFER], expires_at=expires_at
+        store,
+        alias.project_id,
+        f"campaign {campaign.id}",
+        [keys.Scope.INFER],
+        expires_at=expires_at,
+        family=campaign.id,  # whose the attempts are, across a campaign's stops and starts
     )
     stack.push_async_callback(keys.revoke, store, alias.project_id, key.id)
     return Endpoint(url, secret, alias.name)

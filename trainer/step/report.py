@@ -1,6 +1,6 @@
-"""What one step did, for those who asked for it and for the store.
+"""What one step did, for those who asked for it and for the store, and what such a caller needs of a trainer.
 
-Owns: the report and its counting. Refuses: doing anything.
+Owns: the report and its counting. Refuses: doing anything, and importing torch: who waits for steps need not load it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from recorder.registry.versions import VersionView
+from recorder.work.claims import GroupClaim
 from recorder.work.steps import StepView
 from trainer.batch.weights import GroupRows, WeightedRow
 
@@ -35,6 +37,17 @@ class StepReport:
     left_out: Mapping[str, int] = field(default_factory=dict)  # trajectories by ledger code
     masked: Mapping[str, int] = field(default_factory=dict)  # choices of trained trajectories by ledger code
     seconds: Mapping[str, float] = field(default_factory=dict)  # read, rows, load, probe, train, publish, commit
+
+
+class StepTrainer(Protocol):
+    """What a campaign and the learner need of the trainer."""
+
+    @property
+    def owner(self) -> str:
+        """Who holds the alias."""
+
+    async def train_once(self, claims: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
+        """Train one step and publish its version."""
 
 
 def reward_metrics(groups: Sequence[GroupRows]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 Owns: the translation of `system` and `messages`, as pure functions. It renders to the very prompt that the engine's own
 `/v1/messages` renders, and blocks that a client sends back are the message that was recorded. What Anthropic has and
 no chat template can show (documents, search results, files) is refused by name instead of being left out silently.
-Refuses: the rest of a request (`messages_fields`) and streams (`messages_events`).
+Refuses: the rest of a request (`fields.py`) and streams (`events.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final
 import orjson
 
 from proxy.dialects.calls_said import require_new
+from proxy.dialects.tool_types import table
 from proxy.errors import BadRequest
 
 Body = dict[str, Any]
@@ -31,15 +32,32 @@ _CACHE_KEYS: Final[Mapping[str, str]] = {
 }
 
 
-def messages_of(system: object, messages: list[Any]) -> list[Body]:
-    """The chat form of a conversation. Raises BadRequest, naming the field, for what has none."""
+def messages_of(system: object, messages: list[Any], left_out: table.LeftOut | None = None) -> list[Body]:
+    """The chat form of a conversation. Raises BadRequest, naming the field, for what has none.
+
+    What it tells of tools that Anthropic's servers ran is noted in `left_out`.
+    """
+    left_out = left_out or table.LeftOut()
     form: list[Body] = []
     # the engine looks for the header in blocks alone
     if text := system if system is None or isinstance(system, str) else _system_text(system, "system"):
         form.append({"role": "system", "content": text})
     for at, message in enumerate(messages):
-        form += _messages(message, f"messages[{at}]")
+        form += _messages(message, f"messages[{at}]", left_out)
     return form
+
+
+def without_foreign(message: object) -> object:
+    """A message without the blocks that tell of tools that Anthropic's servers ran."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(content, list):
+        return message
+    return message | {"content": [block for block in content if not _is_foreign(block)]}
+
+
+def _is_foreign(block: object) -> bool:
+    kind = block.get("type") if isinstance(block, dict) else None
+    return isinstance(kind, str) and kind in table.FOREIGN["messages"]
 
 
 def blocks_of(message: Mapping[str, Any]) -> list[Body]:
@@ -99,7 +117,7 @@ def _no_constant(name: str) -> None:
 # --- requests
 
 
-def _messages(message: object, where: str) -> Iterator[Body]:
+def _messages(message: object, where: str, left_out: table.LeftOut) -> Iterator[Body]:
     """One message as chat messages: the tools' results first, as the engine has them, then what is said beside them."""
     if not isinstance(message, dict) or message.get("role") not in ("user", "assistant", "system"):
         raise BadRequest(f"{where} must be an object with the role 'user' or 'assistant'.", param=where)
@@ -111,17 +129,20 @@ def _messages(message: object, where: str) -> Iterator[Body]:
         yield {"role": role, "content": content}
     else:
         said: Body = {"role": role}
-        yield from _read_blocks(said, _blocks(content, f"{where}.content"), f"{where}.content")
+        blocks = list(enumerate(_blocks(content, f"{where}.content")))
+        shown = [(at, block) for at, block in blocks if not _is_foreign(block)]
+        left_out.items += [block["type"] for _, block in blocks if _is_foreign(block)]
+        yield from _read_blocks(said, shown, f"{where}.content")
         if role != "user" or "content" in said:
             yield said
 
 
-def _read_blocks(said: Body, blocks: list[Body], where: str) -> Iterator[Body]:
-    """Add the blocks to `said`; gives the messages that go before it."""
+def _read_blocks(said: Body, blocks: list[tuple[int, Body]], where: str) -> Iterator[Body]:
+    """Add the blocks, each with its place, to `said`; gives the messages that go before it."""
     parts: list[Body] = []
     thoughts: list[str] = []
     calls: list[Body] = []
-    for at, block in enumerate(blocks):
+    for at, block in blocks:
         here, kind = f"{where}[{at}]", block["type"]
         if kind == "text":
             parts += _text_part(block, here)

@@ -1,13 +1,13 @@
 """Anthropic's Messages API: `POST /v1/messages`, whole and streamed.
 
 Owns: this format's requests, answers and errors, in bytes. The engine is asked for a chat completion, since its own
-`/v1/messages` gives neither token ids nor logprobs. What is translated how: `messages_fields`, `messages_blocks`,
-`messages_events`. Refuses: attribution, versions, storage.
+`/v1/messages` gives neither token ids nor logprobs. What is translated how: `fields.py`, `blocks.py`, `events.py`.
+Refuses: attribution, versions, storage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -15,17 +15,20 @@ import orjson
 
 from proxy.dialects import chat_fields, engine_fields
 from proxy.dialects.base import Rules, Sampled
+from proxy.dialects.chat_fields import AskedAsChat
 from proxy.dialects.messages.blocks import blocks_of, stop_of, usage_of
 from proxy.dialects.messages.events import Events
 from proxy.dialects.messages.fields import to_chat
 from proxy.dialects.record import MALFORMED, ChatRecord, parse
+from proxy.dialects.tool_types.table import LeftOut
 from proxy.errors import CallerError
 from proxy.http import sse
-from recorder.content.turns import Request, SampledChoice
+from recorder.content.turns import SampledChoice
 
 Body = dict[str, Any]
 
-_TRANSLATED: Final = frozenset({"system", "messages", "tools"})  # recorded in the chat form, not in the rest
+# Recorded in the chat form, not in the rest; servers' addresses come with tokens, and are not used here.
+_APART: Final = frozenset({"system", "messages", "tools", "mcp_servers"})
 _ERRORS: Final[Mapping[int, str]] = {
     401: "authentication_error",
     403: "permission_error",
@@ -49,14 +52,16 @@ class MessagesDialect:
         fields = engine_fields.load(body)
         engine_fields.refuse(fields)
         engine_fields.check_bounds(fields)
+        left_out = LeftOut()
         try:
             _check_media(fields, rules)
-            chat = to_chat(fields)
+            chat = to_chat(fields, left_out)
             chat_fields.check(chat, rules)
         except RecursionError as e:
             raise engine_fields.too_deep() from e
-        rest = {name: value for name, value in fields.items() if name not in _TRANSLATED}
+        rest = {name: value for name, value in fields.items() if name not in _APART}
         request = chat_fields.request_of(chat, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
+        request = replace(request, left_out_tools=tuple(left_out.tools), left_out_items=tuple(left_out.items))
         return MessagesReading(request, chat, rules)
 
     def error_body(self, error: CallerError) -> bytes:
@@ -78,24 +83,10 @@ def _check_media(fields: Body, rules: Rules) -> None:
             engine_fields.check_media(message.get("content"), rules, f"messages[{at}].content")
 
 
-class MessagesReading:
+class MessagesReading(AskedAsChat):
     """One request as it was read."""
 
-    __slots__ = ("_chat", "_rules", "request")
-
-    def __init__(self, request: Request, chat: Body, rules: Rules) -> None:
-        self.request = request
-        self._chat = chat
-        self._rules = rules
-
-    @property
-    def chat(self) -> Body:
-        """The request in the fields of chat completions."""
-        return self._chat
-
-    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
-        """The body for the engine."""
-        return engine_fields.dump(chat_fields.for_engine(self._chat, engine_model, self._rules, prompt_ids))
+    __slots__ = ()
 
     def answer(self) -> MessagesAnswer:
         """An empty answer."""

@@ -2,11 +2,13 @@
 
 Owns: the state machine: which content block is open, when it ends, and the exact order of events that clients insist
 on (message_start, then start, deltas and stop of one block at a time, then message_delta, message_stop). Pure: no
-bytes are read, nothing is recorded. Refuses: whole answers (`messages_blocks`).
+bytes are read, nothing is recorded. Refuses: whole answers (`blocks.py`).
 """
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal
 
 import orjson
@@ -74,8 +76,8 @@ class Events:
     def texts(self) -> list[str]:
         """The text blocks of the message: those that ended, the open one, and what is still kept for one."""
         open_text = "".join(self._pieces) if self._kind == "text" else ""
-        late = "".join(piece for kind, piece in self._late if kind == "text")
-        return [text for text in (*self._texts, open_text, late) if text]
+        late = ["".join(text for _, text in run) for kind, run in groupby(self._late, itemgetter(0)) if kind == "text"]
+        return [text for text in (*self._texts, open_text, *late) if text]
 
     # --- blocks
 

@@ -1,15 +1,17 @@
 """A request of Anthropic's Messages API in the fields of chat completions.
 
-Owns: every field but `messages` and `system` (`messages_blocks`): tools, tool choice, thinking, output format,
+Owns: every field but `messages` and `system` (`blocks.py`): tools, tool choice, thinking, output format,
 sampling. The same fields that the engine's own `/v1/messages` would set. Refuses: what bounds them (`engine_fields`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from proxy.dialects import engine_fields
-from proxy.dialects.messages.blocks import TOOL_CHANGES, messages_of
+from proxy.dialects.messages.blocks import TOOL_CHANGES, messages_of, without_foreign
+from proxy.dialects.tool_types import schemas, table
 from proxy.errors import BadRequest
 
 Body = dict[str, Any]
@@ -33,23 +35,50 @@ _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 _EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
 
 
-def to_chat(fields: Body) -> Body:
-    """The request as chat completions would say it. Raises BadRequest, naming the field."""
+def to_chat(fields: Body, left_out: table.LeftOut | None = None) -> Body:
+    """The request as chat completions would say it. Raises BadRequest, naming the field.
+
+    What it has that the model cannot be shown, and that is no reason to refuse it, is noted in `left_out`.
+    """
+    left_out = left_out or table.LeftOut()
     messages, max_tokens = fields.get("messages"), fields.get("max_tokens")
     if not isinstance(messages, list):
         raise BadRequest("the field 'messages' must be a list.", param="messages")
     if not isinstance(max_tokens, int) or max_tokens < 1:
         raise BadRequest("the field 'max_tokens' must be a whole number above 0.", param="max_tokens")
     chat: Body = {name: fields[name] for name in _PASSED if fields.get(name) is not None}
-    chat |= {"model": fields.get("model"), "messages": messages_of(fields.get("system"), messages)}
+    chat |= {"model": fields.get("model"), "messages": messages_of(fields.get("system"), messages, left_out)}
     chat |= {"max_tokens": max_tokens} | _stop(fields) | _output(fields) | _thinking(fields, max_tokens)
     if fields.get("stream"):
         # usage on every event: message_start tells how long the prompt is
         chat |= {"stream": fields["stream"], "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-    tools = _tools(fields.get("tools"), messages)
+    tools = _tools(fields.get("tools"), messages, left_out)
+    table.require_some(tools, left_out.tools)
+    if fields.get("mcp_servers"):
+        left_out.tools.append("mcp_servers")
     if tools:
+        _check_demanded(fields, tools)
         chat |= {"tools": tools} | _tool_choice(fields.get("tool_choice"))
     return chat
+
+
+def countable(fields: Body) -> Body:
+    """A request to count tokens as the engine's own route reads it: tools with schemas, and nothing that is left out.
+
+    Raises BadRequest, as the request itself would.
+    """
+    tools, messages = fields.get("tools"), fields.get("messages")
+    if isinstance(tools, list) and not all(isinstance(t, dict) and "input_schema" in t for t in tools):
+        fields = fields | {"tools": [_with_schema(tool) for tool in _listed(tools, table.LeftOut())]}
+    if isinstance(messages, list):
+        fields = fields | {"messages": [without_foreign(message) for message in messages]}
+    return fields
+
+
+def _with_schema(tool: Body) -> Body:
+    function = tool["function"]
+    said = {name: value for name, value in function.items() if name != "parameters"}
+    return said | {"input_schema": function["parameters"]}
 
 
 def _stop(fields: Body) -> Body:
@@ -119,20 +148,36 @@ def _tool_choice(choice: object) -> Body:
     return {"tool_choice": {"type": "function", "function": {"name": choice["name"]}}} | parallel
 
 
-def _tools(tools: object, messages: list[Any]) -> list[Body]:
+def _check_demanded(fields: Body, tools: list[Body]) -> None:
+    """Raise BadRequest where tool_choice names a tool that was left out."""
+    choice = fields.get("tool_choice")
+    name = choice.get("name") if isinstance(choice, dict) and choice.get("type") == "tool" else None
+    if name is None or any(tool["function"]["name"] == name for tool in tools):
+        return
+    for tool in fields.get("tools") or ():
+        if tool.get("name") == name and (error := table.demanded("messages", tool.get("type"))):
+            raise error
+
+
+def _tools(tools: object, messages: list[Any], left_out: table.LeftOut) -> list[Body]:
     """The tools in force at the end of the conversation: those of the field, and what system messages changed."""
     if tools is not None and not isinstance(tools, list):
         raise BadRequest("the field 'tools' must be a list.", param="tools", code="invalid_type")
-    listed = [_tool(tool, f"tools[{at}]") for at, tool in enumerate(tools or ())]
+    listed = _listed(tools or (), left_out)
     changes = list(_changes(messages))
     if not changes:
         return listed
     in_force = {tool["function"]["name"]: tool for tool in listed}
     removed: set[str] = set()
     for kind, change, where in changes:
-        name = _changed(kind, change, in_force, where)
+        name = _changed(kind, change, in_force, where, left_out)
         (removed.add if kind == "tool_removal" else removed.discard)(name)
     return [tool for name, tool in in_force.items() if name not in removed]
+
+
+def _listed(tools: Sequence[object], left_out: table.LeftOut) -> list[Body]:
+    read = [_tool(tool, f"tools[{at}]", left_out) for at, tool in enumerate(tools)]
+    return [tool for tool in read if tool is not None]
 
 
 def _changes(messages: list[Any]) -> list[tuple[str, Body, str]]:
@@ -145,10 +190,12 @@ def _changes(messages: list[Any]) -> list[tuple[str, Body, str]]:
     ]
 
 
-def _changed(kind: str, change: Body, in_force: dict[str, Body], where: str) -> str:
-    """Apply one change; the name of the tool that it is about."""
+def _changed(kind: str, change: Body, in_force: dict[str, Body], where: str, left_out: table.LeftOut) -> str:
+    """Apply one change; the name of the tool that it is about (empty: of one that is left out)."""
     if change.get("type") == "tool_definition" and kind == "tool_addition":
-        tool = _tool(change.get("definition"), where)
+        tool = _tool(change.get("definition"), where, left_out)
+        if tool is None:
+            return ""
         name: str = tool["function"]["name"]
         in_force[name] = tool
         return name
@@ -160,17 +207,27 @@ def _changed(kind: str, change: Body, in_force: dict[str, Body], where: str) -> 
     return name
 
 
-def _tool(tool: object, where: str) -> Body:
+def _tool(tool: object, where: str, left_out: table.LeftOut) -> Body | None:
+    """A tool as a chat function; None: it is left out, and noted."""
+    fate = table.fate_of("messages", tool)
+    if isinstance(tool, dict) and fate is not None and fate.fate == "left out":
+        left_out.tools.append(tool["type"])
+        return None
     if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
         raise BadRequest(f"{where} must be an object with a 'name'.", param=where, code="invalid_type")
     schema = tool.get("input_schema")
-    if not isinstance(schema, dict):
-        raise BadRequest(
-            f"{where} ({tool['name']!r:.60}) has no input_schema: tools that Anthropic's servers run themselves are "
-            "not here. Declare a tool of your own.",
-            param=f"{where}.input_schema",
-            code="unsupported_tool",
-        )
     optional = {name: tool[name] for name in ("description", "strict", "defer_loading") if tool.get(name) is not None}
-    parameters = schema if "type" in schema else schema | {"type": "object"}
-    return {"type": "function", "function": {"name": tool["name"], **optional, "parameters": parameters}}
+    if fate is not None and fate.fate == "translated":
+        kind, version = table.split(tool["type"])
+        fixed = schemas.anthropic(kind, version, tool)
+        return {**fixed, "function": {**fixed["function"], **optional}}
+    if isinstance(schema, dict):
+        parameters = schema if "type" in schema else schema | {"type": "object"}
+        return {"type": "function", "function": {"name": tool["name"], **optional, "parameters": parameters}}
+    if tool.get("type") not in (None, "custom"):
+        raise table.refusal("messages", tool, where)
+    raise BadRequest(
+        f"{where} ({tool['name']!r:.60}) has no input_schema: give one, as every tool of your own needs.",
+        param=f"{where}.input_schema",
+        code="unsupported_tool",
+    )

@@ -23,12 +23,14 @@ from proxy.dialects import chat_fields, engine_fields
 from proxy.dialects.base import Rules, Sampled
 from proxy.dialects.calls_said import require_new
 from proxy.dialects.chat import ChatDialect
+from proxy.dialects.chat_fields import AskedAsChat
 from proxy.dialects.record import MALFORMED, ChatRecord, parse
 from proxy.dialects.responses import fields as responses_fields
 from proxy.dialects.responses import items as responses_input
+from proxy.dialects.responses import tools
 from proxy.dialects.responses.events import Event, Events
 from proxy.dialects.responses.object import META, Head, Status, response_object, status_of
-from proxy.errors import CallerError
+from proxy.errors import BadRequest, CallerError
 from proxy.http.sse import DONE
 from recorder.content.turns import Message, Request
 
@@ -37,10 +39,12 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """An answer that was given before: what the model read for it (without instructions), and its items."""
+    """An answer that was given before: what the model read for it (without instructions), its items, and the tools
+    that were found up to it."""
 
     messages: Sequence[Message]
     items: Sequence[Body]
+    loaded: Sequence[Body] = ()
 
 
 class ResponsesDialect:
@@ -66,7 +70,7 @@ class ResponsesDialect:
         return _bytes([event])
 
 
-class ResponsesReading:
+class ResponsesReading(AskedAsChat):
     """One request as it was read."""
 
     def __init__(self, fields: Body, body: bytes, headers: Mapping[bytes, bytes], rules: Rules) -> None:
@@ -74,7 +78,9 @@ class ResponsesReading:
         self._body = body
         self._headers = headers
         self._rules = rules
-        self._chat: Body = {}
+        self._asked: Body = {}
+        self.replaced: Mapping[str, float] = {}
+        self._tools = tools.Toolbox()
         self.request: Request
         self.previous: str | None = fields.get("previous_response_id") or None
         named = [responses_input.answer_of(id_) for id_ in responses_input.referenced(fields["input"])]
@@ -94,17 +100,26 @@ class ResponsesReading:
     def _resolve(self, earlier: Mapping[str, Earlier]) -> None:
         fields = self._fields
         items = responses_input.with_referenced(fields["input"], {id_: e.items for id_, e in earlier.items()})
-        before = earlier[self.previous].messages if self.previous else ()
+        before = earlier[self.previous] if self.previous else Earlier((), ())
+        beside = responses_input.Beside(tools=[(f"tools of {self.previous}", tool) for tool in before.loaded])
+        beside.note_calls(list(before.items))
         messages = [
             *responses_fields.system_message(fields),
-            *before,
-            *responses_input.messages_of(items, self._rules),
+            *before.messages,
+            *responses_input.messages_of(items, self._rules, beside),
         ]
-        self._chat = responses_fields.chat_fields(fields, messages)
-        chat_fields.check(self._chat, self._rules)
+        if not messages:
+            raise BadRequest(
+                f"the field 'input' has {', '.join(beside.left_out) or 'tools'} alone, which no model is shown: add a "
+                "message.",
+                param="input",
+            )
+        self._tools = tools.read(fields.get("tools") or (), beside.tools)
+        self._asked = responses_fields.chat_fields(fields, messages, self._tools)
+        chat_fields.check(self._asked, self._rules)
         rest = responses_fields.rest_of(fields)
         request = chat_fields.request_of(
-            self._chat,
+            self._asked,
             rest,
             self._body,
             self._headers,
@@ -112,36 +127,35 @@ class ResponsesReading:
             dialect=ResponsesDialect.name,
             endpoint=ResponsesDialect.path,
         )
-        self.request = replace(request, previous_response_id=self.previous)
-
-    @property
-    def chat(self) -> Body:
-        """The request in the fields of chat completions."""
-        return self._chat
-
-    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
-        """The body for the engine."""
-        return engine_fields.dump(chat_fields.for_engine(self._chat, engine_model, self._rules, prompt_ids))
+        self.request = replace(
+            request,
+            previous_response_id=self.previous,
+            left_out_tools=tuple(self._tools.left_out),
+            left_out_items=tuple(beside.left_out),
+        )
 
     def answer(self) -> ResponsesAnswer:
         """An empty answer."""
-        return ResponsesAnswer(self._fields, self.request, stored=self.stored)
+        return ResponsesAnswer(self._fields, self.request, self._tools, stored=self.stored)
 
 
 class ResponsesAnswer(ChatRecord):
     """One call's answer as it comes: what the client gets of it, and what is recorded."""
 
-    def __init__(self, fields: Body, request: Request, *, stored: bool) -> None:
+    def __init__(self, fields: Body, request: Request, box: tools.Toolbox, *, stored: bool) -> None:
         super().__init__(choices=1)
+        self._tools = box
         # The conversation is recorded as messages: an answer that lives on as its head must not hold the client's too.
         shown = {name: value for name, value in fields.items() if name != "input"}
+        if shown.get("tools"):
+            shown["tools"] = tools.declared(box.outline, box.functions)
         self.head = Head("resp_" + secrets.token_hex(16), int(time.time()), request.model, shown)
         self.cancelled = False  # somebody asked for its end
         self.context_length: int | None = None  # of the engine, in tokens, where that is known
         self._stored = stored
         self._show_reasoning = fields.get("include_reasoning") is not False
         self._show_logprobs = responses_fields.wants_logprobs(fields) and self._show_reasoning
-        self._events = Events(self.head.id)
+        self._events = Events(self.head.id, box.origins)
         self._begun_stream = False
         self._kept_back: list[Event] = []
         self._text_logprobs: list[Body] = []
@@ -170,7 +184,7 @@ class ResponsesAnswer(ChatRecord):
         choice = sampled.choices[0]
         message = self._shown(choice.message)
         logprobs = self._text_logprobs or None
-        items = responses_input.output_items(message, self.head.id, logprobs)
+        items = responses_input.output_items(message, self.head.id, logprobs, origins=self._tools.origins)
         return self._object(status_of(choice.finish_reason), items, sampled.usage)
 
     def _shown(self, message: Message | None) -> Message | None:
@@ -252,6 +266,8 @@ class ResponsesAnswer(ChatRecord):
         if self.context_length is None or self._prompt_ids is None:
             return asked
         left = self.context_length - len(self._prompt_ids)
+        if left < 1:  # the engine refuses such a prompt, and a number below one tells nobody anything
+            return asked
         return left if asked is None else min(asked, left)
 
     def sampled(self) -> Sampled:
@@ -268,6 +284,10 @@ class ResponsesAnswer(ChatRecord):
             said["instructions"] = bool(self.head.fields["instructions"])
         if (limit := self._limit()) != self.head.fields.get("max_output_tokens"):
             said["max_output_tokens"] = limit
+        if self._tools.loaded or not tools.plain(self._tools.outline):
+            said["tools"] = self._tools.outline
+        if self._tools.loaded:
+            said["loaded"] = self._tools.loaded
         if not self._show_reasoning:
             said["reasoning_hidden"] = True
         if self._stored and self._text_logprobs:
@@ -283,7 +303,9 @@ class ResponsesAnswer(ChatRecord):
         """A stream's items, as far as they can be made of the recorded message."""
         message = sampled.choices[0].message if sampled.choices else None
         logprobs = self._text_logprobs or None
-        return responses_input.output_items(self._shown(message), self.head.id, logprobs, streamed=True)
+        return responses_input.output_items(
+            self._shown(message), self.head.id, logprobs, streamed=True, origins=self._tools.origins
+        )
 
 
 def error_of(error: CallerError) -> tuple[str, str]:

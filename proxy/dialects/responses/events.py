@@ -1,26 +1,28 @@
 """The typed events of a streamed response: the deltas of a chat completion in, the events of the Responses API out.
 
 Owns: which item is open, what its events are, and their numbers. Pure: no bytes, no engine. Refuses: what an item looks
-like when it is whole (`responses_input`), the response object around the items.
+like when it is whole (`items.py`), the response object around the items.
 
 An item is opened by the first delta of its kind and closed by the first of another. In OpenAI's words:
 output_item.added, content_part.added, the deltas, output_text.done, content_part.done, output_item.done.
+A call that has an item of its own kind (`typed`) is told when it is whole: only then is it known whether it can be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from proxy.dialects.calls_said import require_more, require_new
 from proxy.dialects.responses.items import call_item, item_id, message_item, reasoning_item
+from proxy.dialects.responses.tools import Origin
 
 Body = dict[str, Any]
 Event = dict[str, Any]
-Kind = Literal["content", "reasoning", "call"]
+Kind = Literal["content", "reasoning", "call", "typed"]
 _Late = tuple[Literal["content", "reasoning"], str, Sequence[Body]]
 
-_PREFIX: Final = {"content": "msg", "reasoning": "rs", "call": "fc"}
+_PREFIX: Final = {"content": "msg", "reasoning": "rs", "call": "fc", "typed": "fc"}
 
 
 class _Open:
@@ -43,8 +45,9 @@ class _Open:
 class Events:
     """One response's events. Each method returns those that follow now, with their numbers."""
 
-    def __init__(self, response_id: str) -> None:
+    def __init__(self, response_id: str, origins: Mapping[str, Origin] | None = None) -> None:
         self.items: list[Body] = []  # that are whole
+        self._origins = origins or {}
         self._response_id = response_id
         self._number = 0
         self._open: _Open | None = None
@@ -80,7 +83,7 @@ class Events:
     # --- items
 
     def _text(self, kind: Literal["content", "reasoning"], delta: str, logprobs: Sequence[Body]) -> Iterator[Event]:
-        if self._open is not None and self._open.kind == "call":
+        if self._open is not None and self._open.kind in ("call", "typed"):
             self._late.append((kind, delta, logprobs))  # arguments may still follow, and items do not overlap
             return
         if self._open is None or self._open.kind != kind:
@@ -101,17 +104,25 @@ class Events:
             require_more(part, is_open=self._open is not None and self._open.index == index)
         else:
             call_id, name = require_new(part)
-            yield from self._begin("call", {"id": call_id, "function": {"name": name}}, index)
+            call = {"id": call_id, "function": {"name": name}}
+            yield from self._begin(self._call_kind(call), call, index)
             self._calls.add(index)
         open_ = self._open
         assert open_ is not None
         if function.get("arguments"):
             open_.texts.append(function["arguments"])
-            yield self._within("function_call_arguments.delta", delta=function["arguments"])
+            if open_.kind == "call":
+                yield self._within("function_call_arguments.delta", delta=function["arguments"])
+
+    def _call_kind(self, call: Body) -> Kind:
+        origin = self._origins.get(call["function"]["name"])
+        return "call" if origin is None or origin.type == "function" else "typed"
 
     def _begin(self, kind: Kind, call: Body | None = None, index: int | None = None) -> Iterator[Event]:
         yield from self._close()
         self._open = open_ = _Open(kind, item_id(_PREFIX[kind], self._response_id, len(self.items)), call, index)
+        if kind == "typed":
+            return
         yield self._item("added", self._whole(open_, "in_progress"))
         if kind == "content":
             part = {"annotations": [], "text": "", "type": "output_text", "logprobs": []}
@@ -138,11 +149,28 @@ class Events:
         elif open_.kind == "reasoning":
             yield self._within("reasoning_text.done", content_index=0, text=text)
             yield self._within("content_part.done", content_index=0, part=whole["content"][0])
-        else:
+        elif open_.kind == "call":
             yield self._within("function_call_arguments.done", arguments=text, name=whole["name"])
+        else:
+            yield from self._typed(whole, text)
         yield self._item("done", whole)
         self.items.append(whole)
         self._open = None
+
+    def _typed(self, whole: Body, arguments: str) -> Iterator[Event]:
+        """All of a call that is told when it is whole, up to its end."""
+        assert self._open is not None
+        self._open.id = whole["id"]
+        if whole["type"] == "custom_tool_call":
+            yield self._item("added", whole | {"input": "", "status": "in_progress"})
+            yield self._within("custom_tool_call_input.delta", delta=whole["input"])
+            yield self._within("custom_tool_call_input.done", input=whole["input"])
+        elif whole["type"] == "function_call":
+            yield self._item("added", whole | {"arguments": "", "status": "in_progress"})
+            yield self._within("function_call_arguments.delta", delta=arguments)
+            yield self._within("function_call_arguments.done", arguments=arguments, name=whole["name"])
+        else:
+            yield self._item("added", whole | {"status": "in_progress"})
 
     def _whole(self, open_: _Open, status: str) -> Body:
         text, at = open_.text(), len(self.items)
@@ -155,7 +183,7 @@ class Events:
         else:
             assert open_.call is not None
             function = open_.call["function"] | {"arguments": text}
-            item = call_item(open_.call | {"function": function}, self._response_id, at)
+            item = call_item(open_.call | {"function": function}, self._response_id, at, self._origins)
         return item | {"status": status}
 
     def _within(self, kind: str, **said: Any) -> Event:

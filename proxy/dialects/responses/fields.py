@@ -1,7 +1,7 @@
 """A request of the Responses API in the fields of chat completions, and back where an answer repeats them.
 
-Owns: which fields there are, what each is called in chat, what is refused and why. Refuses: items (`responses_input`),
-answers (`responses_object`, `responses_events`).
+Owns: which fields there are, what each is called in chat, what is refused and why. Refuses: items (`items.py`),
+answers (`object.py`, `events.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from proxy.dialects import engine_fields
 from proxy.dialects.responses.items import continues_last
+from proxy.dialects.responses.tools import Toolbox, choice_of, declared
 from proxy.errors import BadRequest
 from recorder.content.turns import Message
 
@@ -139,8 +140,8 @@ def wants_format(fields: Body) -> Body | None:
     return form
 
 
-def chat_fields(fields: Body, messages: Sequence[Message]) -> Body:
-    """The request in chat's fields. `messages` are all that the model reads. Raises BadRequest."""
+def chat_fields(fields: Body, messages: Sequence[Message], box: Toolbox) -> Body:
+    """The request in chat's fields. `messages` are all that the model reads, `box` its tools. Raises BadRequest."""
     chat: Body = {"model": fields["model"], "messages": list(messages), "stream": bool(fields.get("stream"))}
     chat |= {name: fields[name] for name in _SAME if fields.get(name) is not None}
     if fields.get("max_output_tokens") is not None:
@@ -153,10 +154,9 @@ def chat_fields(fields: Body, messages: Sequence[Message]) -> Body:
     form = wants_format(fields)
     if form is not None:
         chat["response_format"] = _chat_format(form)
-    tools = [_chat_tool(tool, f"tools[{at}]") for at, tool in enumerate(fields.get("tools") or ())]
-    choice = _chat_choice(fields.get("tool_choice"), tools)
-    if tools:
-        chat |= {"tools": tools, "tool_choice": choice}
+    choice = choice_of(fields.get("tool_choice"), box)
+    if box.functions:
+        chat |= {"tools": box.functions, "tool_choice": choice}
     if continues_last(fields.get("input")):
         chat |= {"add_generation_prompt": False, "continue_final_message": True}
     return chat
@@ -176,36 +176,6 @@ def _chat_format(form: Body) -> Body:
     if form["type"] != "json_schema":
         return {"type": form["type"]}
     return {"type": "json_schema", "json_schema": {name: value for name, value in form.items() if name != "type"}}
-
-
-def _chat_tool(tool: object, where: str) -> Body:
-    kind = tool.get("type") if isinstance(tool, dict) else None
-    if not isinstance(tool, dict) or kind != "function":
-        raise _unsupported(
-            where,
-            f"{where} is a tool of the type {kind!r:.60}: Hone serves function tools, which the agent runs itself.",
-        )
-    if not isinstance(tool.get("name"), str):
-        raise BadRequest(f"{where}.name must be a text.", param=f"{where}.name", code="invalid_type")
-    function = {name: value for name, value in tool.items() if name != "type" and value is not None}
-    return {"type": "function", "function": function}
-
-
-def _chat_choice(choice: object, tools: Sequence[Body]) -> object:
-    if choice is None or choice in ("auto", "none"):
-        return choice or "auto"
-    if choice == "required":
-        if not tools:
-            raise BadRequest("Tool choice 'required' must be specified with 'tools' parameter.", param="tool_choice")
-        return choice
-    if not isinstance(choice, dict) or choice.get("type") != "function":
-        raise _unsupported(
-            "tool_choice",
-            f"the field 'tool_choice' is {choice!r:.80}: give 'auto', 'none', 'required', or a function by its name.",
-        )
-    if choice.get("name") not in [tool["function"]["name"] for tool in tools]:
-        raise BadRequest("Tool choice 'function' not found in 'tools' parameter.", param="tool_choice")
-    return {"type": "function", "function": {"name": choice["name"]}}
 
 
 def _unsupported(param: str, message: str) -> BadRequest:
@@ -228,12 +198,18 @@ def fields_of(
     tools: Sequence[Mapping[str, Any]] | None,
     response_format: Mapping[str, Any] | None,
     instructions: str | None,
+    outline: Sequence[Body] | None = None,
 ) -> Body:
-    """The fields of a recorded request, but for its input: `rest_of` and what was recorded apart, together again."""
+    """The fields of a recorded request, but for its input: `rest_of` and what was recorded apart, together again.
+
+    `outline`: of tools that are not all plain functions.
+    """
     fields = dict(rest)
     if instructions is not None:
         fields["instructions"] = instructions
-    if tools:
+    if outline is not None:
+        fields["tools"] = declared(outline, tools or ())
+    elif tools:
         fields["tools"] = [{"type": "function", **tool["function"]} for tool in tools]
     if response_format is not None:
         form = {"type": response_format["type"], **response_format.get("json_schema", {})}
@@ -250,7 +226,7 @@ def repeated(fields: Body) -> Body:
         "parallel_tool_calls": fields.get("parallel_tool_calls") is not False,
         "temperature": _number(fields.get("temperature"), 1.0),
         "tool_choice": (fields.get("tool_choice") or "auto") if tools else "none",
-        "tools": [_TOOL_NULLS | tool for tool in tools],
+        "tools": [_repeated_tool(tool) for tool in tools],
         "top_p": _number(fields.get("top_p"), 1.0),
         "background": bool(fields.get("background")),
         "max_output_tokens": fields.get("max_output_tokens"),
@@ -266,6 +242,12 @@ def repeated(fields: Body) -> Body:
         "presence_penalty": _number(fields.get("presence_penalty"), 0.0),
         "frequency_penalty": _number(fields.get("frequency_penalty"), 0.0),
     }
+
+
+def _repeated_tool(tool: Body) -> Body:
+    if tool["type"] == "namespace":
+        return {**tool, "tools": [_repeated_tool(one) for one in tool["tools"]]}
+    return _TOOL_NULLS | tool if tool["type"] == "function" else tool
 
 
 def _number(value: float | None, otherwise: float) -> float:

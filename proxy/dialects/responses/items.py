@@ -1,7 +1,8 @@
 """Items of the Responses API ↔ messages of the chat form.
 
 Owns: what an item means as a message, and a sampled message as the items that a client gets; the ids of these items,
-which say of which answer they are. Refuses: the request around the items, and anything but pure functions.
+which say of which answer they are. Refuses: the request around the items, the kinds of tools' calls (`tool_items.py`),
+and anything but pure functions.
 
 One answer of the model may be several items (reasoning, message, function calls). Sent back, they are one assistant
 message again, exactly the one that was recorded: items with an id of ours are put together by it, others where they
@@ -12,10 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from proxy.dialects import engine_fields
 from proxy.dialects.base import Rules
+from proxy.dialects.responses import tool_items
+from proxy.dialects.responses.tools import Origin
 from proxy.errors import BadRequest, Missing
 from recorder.content.turns import Message
 
@@ -23,7 +27,7 @@ Item = dict[str, Any]
 Body = dict[str, Any]
 
 RESPONSE: Final = "resp_"
-_ITEM_ID: Final = re.compile(r"(?:msg|fc|rs)_([0-9a-z]{8,64})_(\d{1,6})")
+_ITEM_ID: Final = re.compile(rf"(?:msg|rs|{'|'.join(tool_items.item_prefixes())})_([0-9a-z]{{8,64}})_(\d{{1,6}})")
 _TEXT_PARTS: Final = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 _ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 _OPEN: Final = frozenset({"in_progress", "incomplete"})
@@ -74,18 +78,34 @@ def _itself(reference: Item, answers: Mapping[str, Sequence[Item]]) -> Item:
 # --- from a client's items
 
 
-def messages_of(items: object, rules: Rules) -> list[Message]:
+@dataclass(slots=True)
+class Beside:
+    """What items say beside messages: it is filled as they are read."""
+
+    call_ids: dict[str, str] = field(default_factory=dict)  # a call's item's id → the call's id
+    tools: list[tuple[str, object]] = field(default_factory=list)  # that were found, and where they stand
+    left_out: list[str] = field(default_factory=list)  # types of items that say nothing to the model
+
+    def note_calls(self, items: object) -> None:
+        """The ids of these items' calls."""
+        for item in items if isinstance(items, list) else ():
+            if isinstance(item, dict) and isinstance(item.get("id"), str) and isinstance(item.get("call_id"), str):
+                self.call_ids.setdefault(item["id"], item["call_id"])
+
+
+def messages_of(items: object, rules: Rules, beside: Beside | None = None) -> list[Message]:
     """The chat messages of a request's `input`. Raises BadRequest, naming the item, for what cannot be said in chat."""
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
     if not isinstance(items, list) or not items:
         raise BadRequest("the field 'input' must be a text or a list with at least one item.", param="input")
-    turns = _Turns()
+    turns, beside = _Turns(), beside or Beside()
+    beside.note_calls(items)
     for at, item in enumerate(items):
         where = f"input[{at}]"
         if not isinstance(item, dict):
             raise _wrong(where, item, "give an object")
-        _take(turns, item, where, rules)
+        _take(turns, item, where, rules, beside)
     return turns.whole()
 
 
@@ -147,23 +167,39 @@ class _Turns:
         return self._turn
 
 
-def _take(turns: _Turns, item: Item, where: str, rules: Rules) -> None:
+def _take(turns: _Turns, item: Item, where: str, rules: Rules, beside: Beside) -> None:
     kind = _type_of(item)
     if kind == "message":
         _take_message(turns, item, where, rules)
-    elif kind == "function_call":
-        turns.call(_call(item, where), item)
-    elif kind == "function_call_output":
-        turns.other(_tool_message(item, where, rules))
     elif kind == "reasoning":
         turns.text("reasoning", _reasoning(item, where), item)
+    elif not isinstance(kind, str):
+        raise _unknown(kind, where)
     else:
-        raise BadRequest(
-            f"{where} is an item of the type {kind!r:.60}: Hone serves message, function_call, function_call_output "
-            "and reasoning items, and references to those of an earlier answer.",
-            param=where,
-            code="unsupported_value",
-        )
+        beside.tools += tool_items.tools_of(item, where)
+        _take_tools_item(turns, item, where, rules, beside)
+
+
+def _take_tools_item(turns: _Turns, item: Item, where: str, rules: Rules, beside: Beside) -> None:
+    kind = item["type"]
+    if tool_items.is_foreign(item):
+        beside.left_out.append(str(kind))
+    elif tool_items.is_call(kind):
+        turns.call(tool_items.call_of(item, where), item)
+    elif output := tool_items.output_of(item, beside.call_ids, where):
+        content = _parts(output[1], f"{where}.output", rules)
+        turns.other({"role": "tool", "tool_call_id": output[0], "content": content})
+    elif kind != "additional_tools":
+        raise _unknown(kind, where)
+
+
+def _unknown(kind: object, where: str) -> BadRequest:
+    return BadRequest(
+        f"{where} is an item of the type {kind!r:.60}: Hone serves message and reasoning items, calls of tools with "
+        "their outputs, and references to those of an earlier answer.",
+        param=where,
+        code="unsupported_value",
+    )
 
 
 def _take_message(turns: _Turns, item: Item, where: str, rules: Rules) -> None:
@@ -177,20 +213,6 @@ def _take_message(turns: _Turns, item: Item, where: str, rules: Rules) -> None:
         turns.text("content", _plain(content, f"{where}.content"), item)
     else:
         turns.other({"role": role, "content": _parts(content, f"{where}.content", rules)})
-
-
-def _tool_message(item: Item, where: str, rules: Rules) -> Body:
-    content = _parts(item.get("output"), f"{where}.output", rules)
-    return {"role": "tool", "tool_call_id": _text_of(item, "call_id", where), "content": content}
-
-
-def _call(item: Item, where: str) -> Body:
-    if item.get("namespace"):
-        raise BadRequest(
-            f"{where}.namespace is set: Hone serves function tools without a namespace.", param=f"{where}.namespace"
-        )
-    function = {"name": _text_of(item, "name", where), "arguments": _text_of(item, "arguments", where)}
-    return {"id": _text_of(item, "call_id", where), "type": "function", "function": function}
 
 
 def _reasoning(item: Item, where: str) -> str:
@@ -275,11 +297,16 @@ def _wrong(where: str, value: object, advice: str) -> BadRequest:
 
 
 def output_items(
-    message: Message | None, response_id: str, logprobs: object = None, *, streamed: bool = False
+    message: Message | None,
+    response_id: str,
+    logprobs: object = None,
+    *,
+    streamed: bool = False,
+    origins: Mapping[str, Origin] | None = None,
 ) -> list[Item]:
     """The items of a sampled message: its reasoning, its text, its tool calls, as far as it has them.
 
-    `logprobs` are those of the text, where the client asked for them.
+    `logprobs` are those of the text, where the client asked for them. `origins`: which tool each function is.
     """
     items: list[Item] = []
     said = message or {}
@@ -288,7 +315,7 @@ def output_items(
     if said.get("content"):
         items.append(message_item(said["content"], response_id, len(items), logprobs))
     for call in said.get("tool_calls") or ():
-        items.append(call_item(call, response_id, len(items)))
+        items.append(call_item(call, response_id, len(items), origins))
     return items
 
 
@@ -317,35 +344,31 @@ def reasoning_item(text: str, response_id: str, at: int, status: str | None = No
     }
 
 
-def call_item(call: Mapping[str, Any], response_id: str, at: int) -> Item:
+def call_item(call: Mapping[str, Any], response_id: str, at: int, origins: Mapping[str, Origin] | None = None) -> Item:
     """A tool call as an item."""
-    return {
-        "arguments": call["function"]["arguments"],
-        "call_id": call["id"],
-        "name": call["function"]["name"],
-        "type": "function_call",
-        "id": item_id("fc", response_id, at),
-        "caller": None,
-        "namespace": None,
-        "status": "completed",
-    }
+    origin = _origin(call, origins or {})
+    return tool_items.call_item(call, origin, lambda prefix: item_id(prefix, response_id, at))
 
 
-def input_items(messages: Sequence[Message], response_id: str) -> list[Item]:
+def _origin(call: Mapping[str, Any], origins: Mapping[str, Origin]) -> Origin:
+    return origins.get(call["function"]["name"], tool_items.FUNCTION)
+
+
+def input_items(
+    messages: Sequence[Message], response_id: str, origins: Mapping[str, Origin] | None = None
+) -> list[Item]:
     """A recorded conversation as the items that a client would have sent, each with an id."""
     items: list[Item] = []
+    called: dict[str, Origin] = {}  # by the call's id
     for message in messages:
         if message.get("role") == "assistant":
-            items += output_items(message, response_id)
+            items += output_items(message, response_id, origins=origins)
+            called |= {call["id"]: _origin(call, origins or {}) for call in message.get("tool_calls") or ()}
         elif message.get("role") == "tool":
-            items.append(
-                {
-                    "type": "function_call_output",
-                    "call_id": message.get("tool_call_id"),
-                    "output": _input_parts(message.get("content"), whole_text=True),
-                    "status": "completed",
-                }
-            )
+            call_id = message.get("tool_call_id")
+            content = _input_parts(message.get("content"), whole_text=True)
+            origin = called.get(str(call_id), tool_items.FUNCTION)
+            items.append({"status": "completed", **tool_items.output_item(origin, call_id, content)})
         else:
             content = _input_parts(message.get("content"), whole_text=False)
             items.append({"type": "message", "role": message.get("role"), "content": content, "status": "completed"})

@@ -1,7 +1,7 @@
 """The response object: one answer as the Responses API shows it, from what a call was asked and what became of it.
 
 Owns: the object, for an answer as it comes and for one that is read back from the record: both are made here, so that
-they are equal. Refuses: items (`responses_input`), the events of a stream, reading the record.
+they are equal. Refuses: items (`items.py`), the events of a stream, reading the record.
 """
 
 from __future__ import annotations

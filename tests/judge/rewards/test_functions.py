@@ -45,7 +45,8 @@ async def later(t):
 def sees(t):
     assert t.scenario["reference"] == "friday" and t.tags == {"a": "b"} and t.tools == [] and t.id == "traj_1"
     return {"score": t.messages[-1]["content"] == "caf\\u00e9 \\U0001f600", "cwd": os.getcwd() == sys.path[0],
-        "secret": any(k.startswith("HONE_") for k in os.environ), "hone": "judge.settings" in sys.modules}
+        "secret": any("KEY" in k for k in os.environ) or not {"NAMED", "PATH"} <= os.environ.keys(),
+        "hone": "judge.settings" in sys.modules}
 """
 
 Make = Callable[..., FunctionPool]
@@ -171,14 +172,15 @@ async def test_a_process_killed_between_two_calls_is_started_again(pool: Make) -
 async def test_a_function_sees_the_trajectory_and_runs_in_the_users_folder_without_hone(
     pool: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HONE_JUDGE__API_KEY", "secret")
+    for name in ("HONE_JUDGE__API_KEY", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "NAMED"):
+        monkeypatch.setenv(name, "secret")
     seen = trajectory(
         "",
         messages=[{"role": "assistant", "content": "café \U0001f600"}],
         scenario={"reference": "friday"},
         tags={"a": "b"},
     )
-    result = await pool("checks:sees").call("checks:sees", seen)
+    result = await pool("checks:sees", function_env=["NAMED"]).call("checks:sees", seen)
     assert result == Result(1.0, None, {"cwd": 1.0, "secret": 0.0, "hone": 0.0})
 
 
@@ -234,10 +236,41 @@ async def test_several_processes_work_side_by_side(pool: Make) -> None:
 
 async def test_keys_stand_in_no_reason(pool: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SOME_API_KEY", "key-of-the-environment")
-    result = await pool().call("checks:score", trajectory("leaks"))
+    result = await pool(function_env=["SOME_API_KEY"]).call("checks:score", trajectory("leaks"))
     assert result.explanation is not None
     assert result.explanation.startswith("ValueError: invalid literal for int() with base 10: '***'")
     (tmp_path / "leaky.py").write_text("import os\nint(os.environ['SOME_API_KEY'])\n")
     with pytest.raises(FunctionsDown, match=r"'\*\*\*'") as caught:
-        await pool("leaky:f").call("leaky:f", trajectory(""))
+        await pool("leaky:f", function_env=["SOME_API_KEY"]).call("leaky:f", trajectory(""))
     assert "key-of-the-environment" not in str(caught.value)
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_a_pool_that_is_closed_while_a_child_starts_leaves_no_child(
+    pool: Make, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    started: list[asyncio.subprocess.Process] = []
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    really = asyncio.create_subprocess_exec
+
+    async def slowly(*args: Any, **kwargs: Any) -> asyncio.subprocess.Process:
+        started.append(await really(*args, **kwargs))
+        begun.set()
+        await go_on.wait()
+        return started[0]
+
+    monkeypatch.setattr("judge.rewards.functions.asyncio.create_subprocess_exec", slowly)
+    functions = pool()
+    calling = asyncio.ensure_future(functions.call("checks:score", trajectory("number")))
+    await begun.wait()
+    if cancelled:
+        calling.cancel()
+        await asyncio.wait({calling})
+    closing = asyncio.ensure_future(functions.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    await closing
+    await asyncio.wait({calling})
+    assert calling.cancelled() == cancelled
+    assert calling.cancelled() or isinstance(calling.exception(), FunctionsDown)
+    assert started[0].returncode is not None

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judge.scoring.combine import Part, combine, recipe_hash
+from judge.rewards.part import Part
+from judge.scoring.combine import combine, recipe_hash
 from judge.settings import JudgeSettings, RewardSettings
 
 RULER = RewardSettings(kind="ruler", weight=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -127,7 +128,7 @@ async def test_a_key_for_one_run_leaves_the_proxy_open_and_names_its_run(guard: 
         ("GET", "/hone/v1/versions", "read"),
         ("GET", "/metrics", "read"),
         ("GET", "/healthz", None),
-        ("GET", "/schema/openapi.json", None),
+        ("GET", "/schema/other", "admin"),
         ("POST", "/hone/v1/something-new", "admin"),
         ("GET", "/", "admin"),
     ],
@@ -143,6 +144,28 @@ async def test_each_route_needs_its_scope(
         else:
             with pytest.raises(Forbidden, match=f"needs a key with the scope '{scope}'"):
                 await guard.admit(method, path, headers, "10.0.0.1")
+
+
+@pytest.mark.parametrize("path", ["/schema", "/schema/openapi.json", "/schema/"])
+async def test_the_schema_needs_a_key_whichever(guard: Guard, store: Store, path: str) -> None:
+    for held in Scope:
+        await guard.admit("GET", path, await key(store, held), "10.0.0.1")
+    with pytest.raises(Unauthorized):
+        await guard.admit("GET", path, {b"host": b"hone.example.com"}, "127.0.0.1")
+
+
+@pytest.mark.parametrize("name", ["Host", "Origin"])
+@pytest.mark.parametrize("path", ["/v1/models", "/hone/v1/aliases", "/healthz"])
+async def test_a_header_that_tells_where_from_comes_once(store: Store, name: str, path: str) -> None:
+    async with FakeEngine() as engine, serving(store, engine) as proxy:
+        own = proxy.url.removeprefix("http://")
+        lines = [f"GET {path} HTTP/1.1", "Connection: close", f"Host: {own}", f"Origin: {proxy.url}"]
+        for more, status in ([], 200), ([f"{name}: {own if name == 'Host' else proxy.url}"], 400):
+            reader, writer = await asyncio.open_connection(*own.split(":"))
+            writer.write("\r\n".join([*lines, *more, "", ""]).encode())
+            answer = (await reader.read()).decode()
+            writer.close()
+            assert answer.startswith(f"HTTP/1.1 {status}"), answer
 
 
 async def test_a_key_works_in_either_header_until_its_time(guard: Guard, store: Store) -> None:

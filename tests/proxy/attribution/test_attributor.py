@@ -188,6 +188,24 @@ async def test_a_trace_alone_is_a_hint_and_never_trained(proxy: Proxy) -> None:
     assert attribution((await proxy.calls())[-1]) == ("lineage", "hint")  # what goes on from a hint is no surer
 
 
+async def test_a_trace_of_several_runs_tells_nothing(proxy: Proxy) -> None:
+    headers = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    for question in ("Where?", "When?"):
+        await proxy.chat(question, headers=headers)
+    await proxy.chat("Where exactly?", SAID + " (edited)", "And now?", headers=headers)
+    assert attribution((await proxy.calls())[-1]) == ("new", "new")
+
+
+async def test_a_trace_chooses_among_runs_that_are_equal_so_far_and_makes_none_sure(proxy: Proxy) -> None:
+    traces = [{"traceparent": f"00-{number:032x}-00f067aa0ba902b7-01"} for number in (1, 2)]
+    for headers in traces:
+        await proxy.chat("Where?", headers=headers)
+    await proxy.chat("Where?", SAID, "And now?", headers=traces[0])
+    first, _, third = await proxy.calls()
+    assert attribution(third) == ("trace", "ambiguous")
+    assert third["trajectory_id"] == first["trajectory_id"]
+
+
 async def test_a_sub_agent_of_a_coding_agent_is_marked(proxy: Proxy) -> None:
     session = {"X-Claude-Code-Session-Id": "5d1f"}
     await proxy.chat("Do it", headers=session)

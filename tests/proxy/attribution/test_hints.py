@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.attribution.hints import MAX_READ_CHARS, MAX_SHOWN_CHARS, NO_HINTS, Hint, Kind, read_hints
+from proxy.attribution.hints import (
+    MAX_READ_CHARS,
+    MAX_SHOWN_CHARS,
+    NO_HINTS,
+    Hint,
+    Kind,
+    client_of,
+    read_hints,
+    read_traceparent,
+)
 
 TRACE = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -40,6 +49,7 @@ def test_the_strongest_comes_first() -> None:
         "metadata.thread_id",
         "prompt_cache_key",
         "baggage.session.id",
+        "traceparent",  # its span
         "traceparent",
     ]
     hints = read_hints(headers, "chat", rest)
@@ -89,6 +99,43 @@ def test_a_broken_trace_says_nothing(trace: bytes) -> None:
     assert read_hints({b"traceparent": trace}, "chat", {}) is NO_HINTS
 
 
+@pytest.mark.parametrize(
+    "trace",
+    [
+        TRACE.decode(),
+        TRACE.decode().upper(),
+        f" {TRACE.decode()} ",
+        "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-what-a-later-version-says",
+    ],
+)
+def test_a_trace_and_its_span_are_read_as_w3c_has_them(trace: str) -> None:
+    span, whole = read_traceparent(trace)
+    assert (whole.kind, whole.source, str(whole)) == (
+        Kind.TRACE, "trace", "traceparent:4bf92f3577b34da6a3ce929d0e0e4736",
+    )  # fmt: skip
+    assert (span.kind, span.source, str(span)) == (Kind.SPAN, "traceparent", f"{whole}-00f067aa0ba902b7")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        7,
+        "",
+        b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        {"a": 1},
+        "0" * 10_000,
+        "00-x-y-01",
+        "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e473g-00f067aa0ba902b7-01",
+    ],
+)
+def test_what_is_no_traceparent_says_nothing(value: object) -> None:
+    assert read_traceparent(value) == ()
+
+
 def test_two_names_with_one_value_are_two_sessions() -> None:
     found = read_hints({b"x-session-id": b"x"}, "chat", {"metadata": {"session_id": "x"}}).found
     assert len({str(hint) for hint in found}) == 2
@@ -125,3 +172,27 @@ def test_long_values_stay_different_and_endless_ones_say_nothing() -> None:
 
     assert ids("x" * 300) != ids("x" * 301)
     assert ids("x" * (MAX_READ_CHARS + 1)) == set()
+
+
+@pytest.mark.parametrize(
+    ("agent", "client"),
+    [
+        (b"OpenAI/Python 2.3.0", "OpenAI/Python"),
+        (b"codex_cli_rs/0.169.0 (Linux 6.1; x86_64) xterm", "codex_cli_rs"),
+        (b"claude-cli/2.0.1 (external, cli)", "claude-cli"),
+        (b"opencode", "opencode"),
+        (b"ai/5.0 ai-sdk/openai/2.0", "ai"),
+        (b"x/yes;no", "x"),
+        (b"\x1b[2Jred", None),
+        (b"(no product)", None),
+        (b"", None),
+    ],
+)
+def test_a_client_is_named_by_its_product(agent: bytes, client: str | None) -> None:
+    assert client_of({b"user-agent": agent}) == client
+
+
+@given(st.binary(max_size=300))
+def test_a_clients_name_is_short_and_may_be_printed(agent: bytes) -> None:
+    client = client_of({b"user-agent": agent})
+    assert client is None or (0 < len(client) <= 65 and client.isascii() and client.isprintable())

@@ -17,9 +17,9 @@ from pydantic import SecretStr
 from proxy.engine.providers import Provider, Providers
 from proxy.errors import ConfigError
 from proxy.programs.serve import run
-from proxy.settings.hone import load_settings
+from proxy.settings.loading import load_settings
 from proxy.settings.sections import ModelSettings, ProxySettings
-from recorder.groups import closing
+from recorder.groups import lookup
 from recorder.reading.export import openai_lines
 from recorder.reading.transcripts import load_group
 from recorder.store import ledger
@@ -362,7 +362,7 @@ async def test_a_group_of_text_is_judged_and_exported_and_its_ledger_says_why_it
         for id_ in ids:
             assert [entry.code for entry in await ledger.of(store, kind, id_)] == ["token_ids_missing"]
     assert len([line async for line in openai_lines(store, PROJECT)]) == 2
-    assert await closing.counts(store, proxy.alias.id) == {}  # nothing that a learner waits for
+    assert await lookup.counts(store, proxy.alias.id) == {}  # nothing that a learner waits for
     assert await claim_for_training(store, proxy.alias.id, "trainer", 60, limit=9) == []
 
 

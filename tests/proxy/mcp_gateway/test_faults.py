@@ -16,7 +16,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from proxy.mcp_gateway import wire
+from proxy.mcp_gateway.servers import wire
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings
 from recorder.errors import StoreUnavailable
@@ -24,7 +24,7 @@ from recorder.reading.export import tool_lines
 from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.store.database import Store
-from tests.proxy.fake_engine import FakeEngine
+from tests.proxy.fake_engine import FakeEngine, Script, tool_call
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import PROJECT, serving
 from tests.proxy.until import until
@@ -314,6 +314,35 @@ async def test_keys_and_their_scopes_guard_the_gateway(store: Store) -> None:
                     await client.call_tool("e__find_order", {"order_id": "1"})
     assert everything.headers[-1]["authorization"] == "Bearer the-servers-own"
     assert infers not in json.dumps(everything.headers) + json.dumps([dict(s) for s in everything.seen], default=str)
+
+
+async def test_a_tool_call_belongs_to_its_own_keys_runs_alone(store: Store) -> None:
+    secrets = [(await keys.mint(store, PROJECT, name, [Scope.INFER]))[1] for name in ("one", "two")]
+    one, two = map(_bearer, secrets)
+    everything, arguments = Everything(), {"order_id": "1"}
+    async with (
+        served(everything) as url,
+        FakeEngine() as engine,
+        serving(store, engine, mcp={"e": McpServerSettings(url=url)}) as proxy,
+    ):
+
+        async def call(headers: dict[str, str], path: str = "") -> str:
+            async with httpx2.AsyncClient(headers=headers) as http:
+                transport = streamable_http_client(f"{proxy.url}{path}/mcp", http_client=http)
+                async with Client(transport, mode=ERA) as client:
+                    try:
+                        return said(await client.call_tool("e__find_order", arguments))
+                    except MCPError as e:
+                        return e.error.message
+
+        engine.next = [Script([tool_call("e__find_order", arguments, "call-1")])]
+        home = (await proxy.chat(path="/t/1", headers=one)).headers["x-hone-trajectory"]
+        assert "the run 1 was made with another key" in await call(two, "/t/1")
+        assert [s for s in everything.seen if "find_order" in str(s)] == []
+        for headers in (two, one):
+            assert (await call(headers)).startswith("order 1")
+        lines = [line async for line in tool_lines(proxy.store, PROJECT)]
+        assert [line["trajectory_id"] for line in lines] == [None, home]
 
 
 def _bearer(key: str) -> dict[str, str]:

@@ -344,6 +344,52 @@ async def test_a_trace_joins_a_call_to_its_run(world: World) -> None:
     assert world.new.seen[-1]["_meta"]["traceparent"] == trace
 
 
+async def _traced(world: World, trace: str) -> tuple[str, str, str | None]:
+    """How a tool call that brings a `traceparent` alone, and that no model asked for, is joined, and to which run."""
+    meta: Any = {"traceparent": trace}
+    async with caller(world, "2026-07-28") as client:
+        await client.call_tool("new__find_order", {"order_id": "nobody asked"}, meta=meta)
+    line = (await world.recorded("new__find_order"))[-1]
+    return line["joined"]["source"], line["joined"]["confidence"], line["trajectory_id"]
+
+
+async def _run_of(world: World, call_id: str) -> str:
+    [run] = [line["trajectory_id"] for line in await world.proxy.calls() if line["call_id"] == call_id]
+    return str(run)
+
+
+async def test_a_trace_tells_a_run_surely_by_the_same_span_and_else_hints_at_it(world: World) -> None:
+    trace = "00-" + "a1" * 16
+    asked = await world.asks_for(
+        "new__find_order", {"order_id": "s"}, "one span", headers={"traceparent": trace + "-00f067aa0ba902b7-01"}
+    )
+    run = await _run_of(world, asked)
+    assert await _traced(world, trace + "-00f067aa0ba902b7-00") == ("traceparent", "exact", run)
+    assert await _traced(world, trace.upper() + "-00F067AA0BA902B8-01") == ("trace", "hint", run)
+
+
+async def test_a_trace_of_several_runs_joins_no_call_and_its_spans_still_do(world: World) -> None:
+    trace = "00-" + "b2" * 16
+    for span in "12":
+        headers = {"traceparent": f"{trace}-{span * 16}-01"}
+        asked = await world.asks_for("new__find_order", {"order_id": span}, f"span {span}", headers=headers)
+    assert await _traced(world, f"{trace}-{'3' * 16}-01") == ("none", "new", None)
+    assert await _traced(world, f"{trace}-{'2' * 16}-01") == ("traceparent", "exact", await _run_of(world, asked))
+
+
+async def test_a_trace_joins_no_call_to_a_run_that_is_not_written_yet(world: World) -> None:
+    trace = f"00-{'c3' * 16}-{'1' * 16}-01"
+    gate = asyncio.Event()
+    world.engine.next = [Script([tool_call("new__find_order", {"order_id": "later"}, "later")], gate=gate)]
+    known = len(world.engine.requests)
+    running = asyncio.create_task(world.proxy.chat("for later", headers={"traceparent": trace}))
+    await world.engine.until(lambda engine: len(engine.requests) > known)
+    assert await _traced(world, trace) == ("none", "new", None)
+    gate.set()
+    asked = (await running).headers["x-hone-call"]
+    assert await _traced(world, trace) == ("traceparent", "exact", await _run_of(world, asked))
+
+
 async def test_arguments_join_a_call_where_one_run_alone_asked(world: World) -> None:
     asked = await world.asks_for("mcp__hone__new__find_order", {"order_id": "only"}, "only")
     async with caller(world, "legacy") as client:

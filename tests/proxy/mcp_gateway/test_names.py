@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.attribution.traces import Traces
 from proxy.mcp_gateway.names import PAGE, Filter, Naming, hints, page, template_matches, uri_of
 from proxy.settings.mcp import NAME
 
@@ -74,34 +73,3 @@ def test_a_merged_list_is_kept_no_longer_than_its_parts() -> None:
     }
     assert hints([{"ttlMs": 5, "cacheScope": "public"}, {}]) == {"ttlMs": 0, "cacheScope": "private"}
     assert hints([]) == {"ttlMs": 0, "cacheScope": "private"}
-
-
-TRACE, SPAN, OTHER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "00f067aa0ba902b7"
-
-
-def test_a_trace_of_one_run_tells_it_and_the_same_span_tells_it_surely() -> None:
-    traces = Traces()
-    traces.seen(f"00-{TRACE}-{SPAN}-01".encode(), "run")
-    traces.seen(None, "nobody")
-    same, near = traces.of(f"00-{TRACE}-{SPAN}-00"), traces.of(f"00-{TRACE}-{OTHER}-01")
-    assert same is not None
-    assert near is not None
-    assert (same.trajectory_id, same.same_span) == ("run", True)
-    assert (near.trajectory_id, near.same_span) == ("run", False)
-
-
-def test_a_trace_of_two_runs_tells_nothing_but_its_spans_do() -> None:
-    traces = Traces()
-    traces.seen(f"00-{TRACE}-{SPAN}-01".encode(), "one")
-    traces.seen(f"00-{TRACE}-{OTHER}-01".encode(), "two")
-    assert traces.of(f"00-{TRACE}-{'1' * 16}-01") is None
-    found = traces.of(f"00-{TRACE}-{OTHER}-01")
-    assert found is not None
-    assert found.trajectory_id == "two"
-
-
-@pytest.mark.parametrize("hostile", [None, 7, "", "00-x-y-01", b"bytes", {"a": 1}, "0" * 10_000])
-def test_what_is_no_traceparent_is_none(hostile: object) -> None:
-    traces = Traces()
-    traces.seen(b"\xff\xfe", "run")
-    assert traces.of(hostile) is None

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -61,6 +62,15 @@ def program(tmp_path: Path, url: str) -> Callable[..., Program]:
         return Program(name="tiny", argv=argv, log=tmp_path / "logs" / "tiny.log", **{**defaults, **fields})
 
     return make
+
+
+async def test_its_log_is_the_owners_alone_also_where_it_was_open(program: Callable[..., Program]) -> None:
+    made = program()
+    made.log.parent.mkdir()
+    made.log.write_text("")
+    made.log.chmod(0o644)
+    async with running(made):
+        assert stat.S_IMODE(made.log.stat().st_mode) == 0o600
 
 
 @asynccontextmanager
@@ -129,6 +139,24 @@ async def test_one_that_dies_while_starting_shows_its_last_lines(
     assert str(broken.log) in text
     assert text.endswith("line one\nline two\ncannot go on")
     assert supervisor.state is ProgramState.FAILED
+
+
+async def test_one_that_is_killed_while_starting_is_started_again(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    code = "import os, pathlib, time; p = pathlib.Path(os.environ['THERE'])\n"
+    code += "if p.exists(): time.sleep(600)\np.touch(); os.kill(os.getpid(), 9)"
+    argv, env = (sys.executable, "-c", code), {"THERE": str(there)}
+    fields: dict[str, Any] = {"settle_s": 3.0, "backoff_s": (0.01,), "env": env}
+    async with running(Program(name="killed", argv=argv, log=tmp_path / "k.log", **fields)) as supervisor:
+        assert (supervisor.state, supervisor.restarts) == (ProgramState.UP, 1)
+
+
+async def test_one_that_is_killed_each_time_it_starts_is_given_up(tmp_path: Path) -> None:
+    argv = (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
+    supervisor = Supervisor(Program(name="k", argv=argv, log=tmp_path / "k.log", settle_s=30, backoff_s=(0.01,)))
+    with pytest.raises(StartError, match=r"ended while starting \(signal 9\)"):
+        await supervisor.start()
+    assert supervisor.restarts == 3
 
 
 async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from proxy.responses.history import History
 from recorder.capture.recorder import Recorder
+from recorder.content.turns import ANYBODY
 from recorder.settings import RecorderSettings
 from recorder.states import CallState
 from recorder.store.database import Store
@@ -131,10 +132,10 @@ async def test_another_projects_response_is_not_found(proxy: Proxy, engine: Fake
     given = await ask(proxy)
     elsewhere = History(proxy.store, proxy.recorder, "other")
     with pytest.raises(Exception, match="not found"):
-        await elsewhere.response(given["id"])
+        await elsewhere.response(given["id"], ANYBODY)
     with pytest.raises(Exception, match="not found"):
         await elsewhere.delete(given["id"])
-    assert await History(proxy.store, proxy.recorder, PROJECT).response(given["id"]) == given
+    assert await History(proxy.store, proxy.recorder, PROJECT).response(given["id"], ANYBODY) == given
 
 
 async def test_what_ran_when_its_process_died_has_failed(store: Store, engine: FakeEngine) -> None:
@@ -144,7 +145,7 @@ async def test_what_ran_when_its_process_died_has_failed(store: Store, engine: F
         assert (queued["status"], queued["metadata"]) == ("queued", {"a": "b"})
         # what a proxy that starts later finds in the store, before this one ended the call
         later = History(store, proxy.recorder, PROJECT)
-        shown = await later.response(queued["id"])
+        shown = await later.response(queued["id"], ANYBODY)
         assert (shown["status"], shown["created_at"]) == ("failed", queued["created_at"])
         assert shown["error"]["code"] == "server_error"
     engine.next = []

@@ -9,6 +9,7 @@ import pytest
 from anthropic.types import Message, MessageParam, RawMessageStreamEvent, ToolParam
 from pydantic import TypeAdapter
 
+from recorder.reading.transcripts import load_call
 from recorder.registry.keys import mint
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Said, Script, Step, ids_of, tool_call, words
@@ -25,18 +26,6 @@ THOUGHT = Said(
     "tool_calls",
 )
 EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
-
-
-@pytest.fixture
-async def engine() -> Any:
-    async with FakeEngine() as running:
-        yield running
-
-
-@pytest.fixture
-async def proxy(store: Store, engine: FakeEngine) -> Any:
-    async with serving(store, engine) as running:
-        yield running
 
 
 def client(proxy: Proxy, path: str = "", key: str = "none", **more: Any) -> anthropic.AsyncAnthropic:
@@ -91,6 +80,61 @@ async def test_a_turn_continues_without_tools_by_its_blocks_alone(proxy: Proxy, 
     one, two = await proxy.calls()
     assert (two["parent_call_id"], two["trajectory_id"]) == (one["call_id"], one["trajectory_id"])
     assert two["attribution"]["source"] == "lineage"
+
+
+CLIENT_TOOLS: Any = [
+    {"type": "bash_20250124", "name": "bash"},
+    {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
+    {"type": "memory_20250818", "name": "memory"},
+    {"type": "web_search_20250305", "name": "web_search"},
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("bash", {"command": "ls"}),
+        ("str_replace_based_edit_tool", {"command": "view", "path": "a"}),
+        ("memory", {"command": "view", "path": "/memories"}),
+    ],
+)
+async def test_tools_without_a_schema_that_the_client_runs(
+    proxy: Proxy, engine: FakeEngine, name: str, given: dict[str, str], stream: bool
+) -> None:
+    engine.next = [Script([tool_call(name, given, CALL_ID)]), Script([words("Done")])]
+    said: Any = {"model": "helpdesk", "max_tokens": 64, "tools": CLIENT_TOOLS}
+    async with client(proxy) as agent:
+        if stream:
+            async with agent.messages.stream(messages=ASK, **said) as events:
+                first = await events.get_final_message()
+        else:
+            first = await agent.messages.create(messages=ASK, **said)
+        [block] = first.content
+        assert block.type == "tool_use"
+        assert (block.name, block.input) == (name, given)
+        result = {"type": "tool_result", "tool_use_id": CALL_ID, "content": "ok"}
+        foreign = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+        history: Any = [*ASK, {"role": "assistant", "content": [foreign, block]}, {"role": "user", "content": [result]}]
+        answer = await agent.messages.with_raw_response.create(messages=history, **said)
+        assert answer.headers["x-hone-left-out-tools"] == "web_search_20250305"
+    one, two = [await load_call(proxy.store, call["call_id"]) for call in await proxy.calls()]
+    assert one is not None
+    assert two is not None
+    assert (two.parent_call_id, two.attribution_confidence) == (one.id, "exact")
+    assert two.messages[1] == one.choices[0].message
+    assert two.response_meta is not None
+    assert two.response_meta["left_out_tools"] == ["web_search_20250305"]
+    assert two.response_meta["left_out_items"] == ["server_tool_use"]
+    assert [tool["function"]["name"] for tool in engine.requests[0]["tools"]] == [t["name"] for t in CLIENT_TOOLS[:3]]
+
+
+async def test_servers_that_a_request_names_are_left_out_and_not_recorded(proxy: Proxy) -> None:
+    servers = [{"type": "url", "url": "https://mcp.example", "name": "x", "authorization_token": "geheim"}]
+    body = {"model": "helpdesk", "max_tokens": 9, "messages": ASK, "tools": [FIND], "mcp_servers": servers}
+    answer = await proxy.http.post("/v1/messages", json=body)
+    assert (answer.status_code, answer.headers["x-hone-left-out-tools"]) == (200, "mcp_servers")
+    assert "geheim" not in str(await proxy.call())
 
 
 async def test_errors_are_the_clients_own(proxy: Proxy, engine: FakeEngine) -> None:

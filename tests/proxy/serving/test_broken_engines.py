@@ -148,9 +148,9 @@ async def test_a_server_that_stops_does_not_wait_for_a_silent_engine(
             asking = asyncio.ensure_future(http.post(proxy.url + path, json=request(path, stream=stream)))
             await engine.asked.wait()
         answer = await asking
-    assert "Hone is stopping" in told(path, answer.status_code, answer.text, stream=stream)
+    assert "this proxy is stopping" in told(path, answer.status_code, answer.text, stream=stream)
     call = await proxy.call()
-    assert (call["status"], "Hone is stopping" in call["response"]["error"]) == ("errored", True)
+    assert (call["status"], "this proxy is stopping" in call["response"]["error"]) == ("errored", True)
     assert [choice["token_ids"] for choice in call["choices"]] == ([[7, 8]] if stream else [])
 
 
@@ -184,5 +184,5 @@ async def test_a_server_that_stops_ends_each_of_several_prompts(store: Store, en
             asking = asyncio.ensure_future(http.post(f"{proxy.url}/v1/completions", json=body))
             await until(lambda: len(engine.requests) == 2)
         answer = await asking
-    assert "Hone is stopping" in told("/v1/completions", answer.status_code, answer.text, stream=False)
+    assert "this proxy is stopping" in told("/v1/completions", answer.status_code, answer.text, stream=False)
     assert [call["status"] for call in await proxy.calls()] == ["errored", "errored"]

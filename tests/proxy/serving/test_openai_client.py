@@ -8,24 +8,11 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
-from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call, words
-from tests.proxy.running import Proxy, serving
+from tests.proxy.running import Proxy
 
 ASK: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Where is order 4821?"}]
 FIND: ChatCompletionToolParam = {"type": "function", "function": {"name": "find_order", "parameters": {}}}
-
-
-@pytest.fixture
-async def engine() -> Any:
-    async with FakeEngine() as running:
-        yield running
-
-
-@pytest.fixture
-async def proxy(store: Store, engine: FakeEngine) -> Any:
-    async with serving(store, engine) as running:
-        yield running
 
 
 def client(proxy: Proxy, path: str = "", **more: Any) -> openai.AsyncOpenAI:

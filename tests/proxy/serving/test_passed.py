@@ -14,18 +14,6 @@ from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import BASE, PROJECT, Proxy, serving
 
 
-@pytest.fixture
-async def engine() -> Any:
-    async with FakeEngine() as running:
-        yield running
-
-
-@pytest.fixture
-async def proxy(store: Store, engine: FakeEngine) -> Any:
-    async with serving(store, engine) as running:
-        yield running
-
-
 async def test_models_are_listed_as_clients_know_them(proxy: Proxy) -> None:
     listed = (await proxy.http.get("/v1/models")).json()
     assert (listed["object"], [card["id"] for card in listed["data"]]) == ("list", ["helpdesk", "helpdesk@0"])
@@ -167,7 +155,8 @@ async def test_other_methods_are_refused(proxy: Proxy) -> None:
 
 
 async def test_health_and_metrics(proxy: Proxy) -> None:
-    assert (await proxy.http.get("/healthz")).json() == {"status": "ok", "engines_up": 1, "aliases": ["helpdesk"]}
+    healthy = {"status": "ok", "engines_up": 1, "aliases": ["helpdesk"], "recording": True}
+    assert (await proxy.http.get("/healthz")).json() == healthy
     await proxy.chat()
     await proxy.chat(model="nobody")
     text = (await proxy.http.get("/metrics")).text

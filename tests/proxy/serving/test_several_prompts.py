@@ -8,21 +8,14 @@ from typing import Any
 import openai
 import pytest
 
-from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, ids_of, words
-from tests.proxy.running import Proxy, serving
+from tests.proxy.running import Proxy
 
 
 @pytest.fixture
 async def engine() -> Any:
     async with FakeEngine() as running:
         running.default = said_of
-        yield running
-
-
-@pytest.fixture
-async def proxy(store: Store, engine: FakeEngine) -> Any:
-    async with serving(store, engine) as running:
         yield running
 
 

@@ -69,12 +69,6 @@ class Child:
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[FakeEngine]:
-    async with FakeEngine() as running:
-        yield running
-
-
-@pytest.fixture
 async def child(tmp_path: Path, engine: FakeEngine) -> AsyncIterator[Child]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

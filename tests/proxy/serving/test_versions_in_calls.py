@@ -4,27 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from recorder.registry.aliases import rollback, set_live
 from recorder.registry.replicas import report_replica
 from recorder.registry.versions import VersionView, allocate, mark
 from recorder.states import VersionState
-from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
-from tests.proxy.running import BASE, PROJECT, Proxy, serving
-
-
-@pytest.fixture
-async def engine() -> Any:
-    async with FakeEngine() as running:
-        yield running
-
-
-@pytest.fixture
-async def proxy(store: Store, engine: FakeEngine) -> Any:
-    async with serving(store, engine) as running:
-        yield running
+from tests.proxy.running import BASE, PROJECT, Proxy
 
 
 async def release(proxy: Proxy, engine: FakeEngine) -> VersionView:

@@ -1,9 +1,8 @@
-"""Settings: one file, variables over it, flags over both; every mistake is named with its source."""
+"""All sections as one: every setting is explained, and what cannot be together is refused."""
 
 from __future__ import annotations
 
 import inspect
-import os
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,21 +10,11 @@ import pytest
 from pydantic import BaseModel
 
 from proxy.errors import ConfigError
-from proxy.settings.hone import HoneSettings, as_environment, leaves, load_settings, shown
+from proxy.settings.hone import HoneSettings
+from proxy.settings.loading import load_settings
+from tests.proxy.settings.written import MODELS, write
 
-
-@pytest.fixture(autouse=True)
-def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in list(os.environ):
-        if name.upper().startswith("HONE_"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-
-
-def write(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "hone.toml"
-    path.write_text(text)
-    return path
+pytestmark = pytest.mark.usefixtures("bare")
 
 
 def models_under(model: type[BaseModel]) -> list[type[BaseModel]]:
@@ -52,194 +41,15 @@ def test_every_setting_has_a_docstring() -> None:
     assert bare == []
 
 
-def test_defaults_work_without_any_file(tmp_path: Path) -> None:
-    loaded = load_settings(None, {})
-    assert loaded.file is None
-    assert loaded.settings.proxy.port == 8700
-    assert loaded.settings.data == tmp_path / ".hone"
-    assert set(loaded.origin.values()) == {"default"}
-
-
-def test_variables_override_the_file_and_flags_override_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "project = 'file'\n[proxy]\nport = 1\nhost = '127.0.0.2'\npoll_s = 1.5\n")
-    monkeypatch.setenv("HONE_PROXY__PORT", "2")
-    monkeypatch.setenv("HONE_PROXY__POLL_S", "2.5")
-    loaded = load_settings(None, {"proxy.port": 3})
-    proxy = loaded.settings.proxy
-    assert (proxy.host, proxy.poll_s, proxy.port) == ("127.0.0.2", 2.5, 3)
-    assert loaded.origin["project"] == "hone.toml"
-    assert loaded.origin["proxy.host"] == "hone.toml"
-    assert loaded.origin["proxy.poll_s"] == "env HONE_PROXY__POLL_S"
-    assert loaded.origin["proxy.port"] == "flag"
-    assert loaded.origin["proxy.max_body_bytes"] == "default"
-
-
-def test_lists_and_tables_come_from_variables_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HONE_ENGINE__URLS", '["http://a:1", "http://b:2/v1/"]')
-    monkeypatch.setenv("HONE_ALIASES__HELPDESK__CANARY_SHARE", "0.25")
-    settings = load_settings(None, {}).settings
-    assert settings.engine.urls == ["http://a:1", "http://b:2"]
-    assert settings.aliases["helpdesk"].canary_share == 0.25
-
-
-def test_flags_reach_child_processes_as_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    flags = {"proxy.port": 9, "engine.urls": ["http://a:1"], "aliases": {"Qwen/Qwen3-4B": {"base_model": "q"}}}
-    for name, value in as_environment(flags).items():
-        monkeypatch.setenv(name, value)
-    settings = load_settings(None, {}).settings
-    assert settings.proxy.port == 9
-    assert settings.engine.urls == ["http://a:1"]
-    assert settings.aliases["Qwen/Qwen3-4B"].base_model == "q"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("[proxy]\nprot = 1\n", ["hone.toml", "'proxy.prot'", "'proxy.port'"]),
-        ("[prox]\nport = 1\n", ["hone.toml", "'prox'", "'proxy'"]),
-        ("port = 1\n", ["'port'", "'proxy.port'"]),
-        ("[aliases.helpdesk]\ncanary = 0.1\n", ["'aliases.helpdesk.canary'", "'aliases.helpdesk.canary_share'"]),
-        ("[[judge.rewards]]\nkind = 'ruler'\nwieght = 1\n", ["'judge.rewards.0.wieght'", "weight"]),
-        ("[engine]\nzzzzzzzz = 1\n", ["'engine.zzzzzzzz'", "hone config"]),
-    ],
-)
-def test_an_unknown_key_names_file_key_and_nearest(tmp_path: Path, text: str, expected: list[str]) -> None:
-    write(tmp_path, text)
-    with pytest.raises(ConfigError) as caught:
-        load_settings(None, {})
-    for words in expected:
-        assert words in str(caught.value)
-
-
-def test_an_unknown_variable_is_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HONE_JUGDE__MODEL", "m")
-    with pytest.raises(ConfigError, match=r"env HONE_JUGDE.*'judge'"):
-        load_settings(None, {})
-
-
-def test_an_unknown_key_in_a_variable_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HONE_PROXY__PROT", "1")
-    with pytest.raises(ConfigError, match=r"env HONE_PROXY__PROT: unknown key 'proxy.prot'.*'proxy.port'"):
-        load_settings(None, {})
-
-
-def test_variables_of_agents_and_of_others_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HONE_MODEL", "HONE_TASK_ID", "HONE_TASK_INPUT", "HONE_DEBUG", "HONE_KNIFE"):
-        monkeypatch.setenv(name, "x")
-    assert set(load_settings(None, {}).origin.values()) == {"default"}
-
-
-def test_a_wrong_value_names_source_key_and_value(tmp_path: Path) -> None:
-    write(tmp_path, "[proxy]\nport = 'many'\n")
-    with pytest.raises(ConfigError, match=r"hone.toml: proxy.port: .*integer.*'many'"):
-        load_settings(None, {})
-
-
-def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
-    write(tmp_path, "[proxy]\nport = 'many'\nprot = 1\n")
-    with pytest.raises(ConfigError) as caught:
-        load_settings(None, {})
-    assert len(str(caught.value).splitlines()) == 2
-
-
-def test_malformed_json_in_a_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HONE_ENGINE__URLS", "http://a:1")
-    with pytest.raises(ConfigError, match=r"env HONE_ENGINE__URLS: .*JSON"):
-        load_settings(None, {})
-
-
-def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
-    write(tmp_path, "[proxy\n")
-    with pytest.raises(ConfigError, match=r"hone\.toml cannot be read"):
-        load_settings(None, {})
-
-
-def test_a_named_file_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"elsewhere\.toml"):
-        load_settings(tmp_path / "elsewhere.toml", {})
-
-
-def test_paths_in_the_file_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "project"
-    (folder / "model").mkdir(parents=True)
-    path = folder / "hone.toml"
-    path.write_text("data = 'd'\n[engine]\nbase = 'model'\n[campaign]\ncwd = '.'\nscenarios = 'train.jsonl'\n")
-    settings = load_settings(path, {}).settings
-    assert settings.data == folder / "d"
-    assert settings.engine.base == str(folder / "model")
-    assert settings.campaign.scenarios == folder / "train.jsonl"
-    assert settings.campaign.cwd == folder
-
-
-def test_data_lies_beside_the_file_unless_a_flag_says_otherwise(tmp_path: Path) -> None:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    path = folder / "hone.toml"
-    path.write_text("")
-    assert load_settings(path, {}).settings.data == folder / ".hone"
-    assert load_settings(path, {"data": Path("here")}).settings.data == tmp_path / "here"
-
-
-def test_a_hub_id_is_no_path(tmp_path: Path) -> None:
-    write(tmp_path, "[engine]\nbase = 'Qwen/Qwen3-0.6B'\n")
-    settings = load_settings(None, {}).settings
-    assert settings.engine.base == "Qwen/Qwen3-0.6B"
-    assert list(settings.declared_aliases()) == ["Qwen3-0.6B"]
-
-
 def test_a_rank_that_the_engine_would_refuse_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"trainer\.rank 64 is higher than engine\.max_lora_rank 8"):
         load_settings(None, {"trainer.rank": 64, "engine.max_lora_rank": 8})
-
-
-def test_secrets_are_masked_wherever_they_stand() -> None:
-    settings = load_settings(
-        None,
-        {
-            "engine.api_key": "very-secret",
-            "judge.api_key": "very-secret",
-            "engine.env": {"MY_TOKEN": "very-secret", "PLAIN": "shown"},
-            "recorder.url": "postgresql+asyncpg://me:very-secret@db/hone",
-        },
-    ).settings
-    printed = {key: shown(key, value) for key, value in leaves(settings)}
-    assert "very-secret" not in str(printed)
-    assert printed["engine.env"] == {"MY_TOKEN": "********", "PLAIN": "shown"}
-    assert printed["recorder.url"] == "postgresql+asyncpg://me:********@db/hone"
-
-
-def test_a_number_out_of_a_list_comes_from_a_variable_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HONE_ENGINE__MAX_LORA_RANK", "64")
-    assert load_settings(None, {}).settings.engine.max_lora_rank == 64
-    monkeypatch.setenv("HONE_ENGINE__MAX_LORA_RANK", "7")
-    with pytest.raises(ConfigError, match="HONE_ENGINE__MAX_LORA_RANK"):
-        load_settings(None, {})
-
-
-MODELS = """
-[[proxy.models]]
-name = "gpt-today"
-model = "openai/gpt-5"
-api_key = "sk-very-secret"
-params = { reasoning_effort = "low", vertex_token = "also-secret" }
-
-[aliases.helpdesk]
-fallback = "gpt-today"
-"""
 
 
 def test_models_of_other_providers_and_fallbacks_are_read(tmp_path: Path) -> None:
     settings = load_settings(write(tmp_path, MODELS), {}).settings
     assert settings.fallbacks() == {"helpdesk": "gpt-today"}
     assert settings.model_names() == ["helpdesk", "gpt-today"]
-
-
-def test_a_models_secrets_are_not_shown(tmp_path: Path) -> None:
-    settings = load_settings(write(tmp_path, MODELS), {}).settings
-    text = str([shown(key, value) for key, value in leaves(settings)])
-    assert "reasoning_effort" in text
-    assert "very-secret" not in text
-    assert "also-secret" not in text
 
 
 @pytest.mark.parametrize(
@@ -258,40 +68,26 @@ def test_models_that_contradict_something_are_named(tmp_path: Path, text: str, t
         load_settings(write(tmp_path, text), {})
 
 
-# --- MCP servers
-
-
-def test_mcp_servers_are_read_and_their_secrets_not_shown(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        "[mcp.orders]\nurl = 'http://127.0.0.1:9/mcp'\ntoken = 'sesame'\nheaders = { x-key = 'hush-hush' }\n"
-        "[mcp.files]\ncommand = 'files-server'\nargs = ['.']\nenv = { KEY = 'sesame' }\ncwd = 'data'\ndeny = ['rm*']\n",
-    )
-    settings = load_settings(None, {"mcp": {"more": {"url": "http://127.0.0.1:8/mcp"}}}).settings
-    assert set(settings.mcp) == {"orders", "files", "more"}
-    assert settings.mcp["files"].cwd == tmp_path / "data"
-    told = str([shown(key, value) for key, value in leaves(settings)])
-    assert "sesame" not in told
-    assert "hush-hush" not in told
-
-
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("values", "told"),
     [
-        ("[mcp.a]\n", "give either `url` or `command`"),
-        ("[mcp.a]\nurl = 'http://x/mcp'\ncommand = 'x'\n", "give either `url` or `command`"),
-        ("[mcp.a]\nurl = 'x'\n", "is no URL"),
-        ("[mcp.a]\nurl = 'http://x/mcp'\nargs = ['x']\n", "are for a server with a `command`"),
-        ("[mcp.a]\ncommand = 'x'\ntoken = 'x'\n", "are for a server with a `url`"),
-        ("[mcp.a__b]\nurl = 'http://x/mcp'\n", "is no name for an MCP server"),
-        ("[mcp.a]\nurl = 'http://x/mcp'\ntimeout = 3\n", "mcp.a.timeout_s"),
-        (
-            "[proxy]\nmcp_prefix = 'none'\n[mcp.a]\nurl = 'http://x'\n[mcp.b]\nurl = 'http://x'\n",
-            "with one server only",
-        ),
+        ("temperature = 0.05", "nearly greedy"),
+        ("temperature = 0", "nearly greedy"),
+        ("temperature = nan", "less than or equal to 2"),
+        ("temperature = 3", "less than or equal to 2"),
+        ("top_p = 0.95", "top_p 0.95 bends"),
+        ("top_k = 20", "top_k 20 bends"),
+        ("repetition_penalty = 1.1", "repetition_penalty 1.1 bends"),
+        ("seed = 3", "seed"),
     ],
 )
-def test_an_mcp_server_that_cannot_be_is_refused(tmp_path: Path, text: str, why: str) -> None:
-    write(tmp_path, text)
-    with pytest.raises(ConfigError, match=why):
-        load_settings(None, {})
+def test_an_override_under_which_nothing_could_be_trained_is_refused(tmp_path: Path, values: str, told: str) -> None:
+    text = f"[aliases.helpdesk.sampling]\noverride = {{ {values} }}\n"
+    with pytest.raises(ConfigError, match=told):
+        load_settings(write(tmp_path, text), {})
+
+
+def test_an_override_is_read_by_its_alias(tmp_path: Path) -> None:
+    text = "[aliases.helpdesk.sampling]\noverride = { temperature = 0.7, top_p = 1 }\n[aliases.other]\n"
+    loaded = load_settings(write(tmp_path, text), {})
+    assert loaded.settings.overrides() == {"helpdesk": {"temperature": 0.7, "top_p": 1.0}}

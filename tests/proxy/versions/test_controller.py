@@ -155,7 +155,8 @@ async def test_a_broken_adapter_is_rejected(world: World, make: Callable[[Path],
     assert rejected.reason is not None
     assert rejected.reason.startswith(f"{code}: ")
     assert served(world) == good.name
-    assert version.engine_name not in world.engine.adapters
+    assert world.engine.adapters.get(version.engine_name) != version.path
+    assert world.engine.adapters.get(good.engine_name) == good.path, "also where both have one name"
     (entry,) = await ledger.of(world.store, "version", version.id)
     assert entry.code == "rejected"
     following = await world.live()  # and the next one is not held up
@@ -202,6 +203,8 @@ async def test_a_name_that_is_loaded_from_another_folder_is_rejected(world: Worl
     assert rejected.reason is not None
     assert rejected.reason.startswith("name_taken")
     assert "/old/data" in rejected.reason
+    assert world.engine.adapters[made.engine_name] == "/old/data/helpdesk@1", "it is somebody else's, and stays"
+    assert world.engine.unloads() == []
 
 
 async def test_a_name_that_is_loaded_from_our_folder_is_fine(world: World) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from proxy.errors import NoReplica
+from proxy.settings.sections import AliasSettings
 from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
 from recorder.registry import replicas
@@ -21,10 +24,10 @@ from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
-from recorder.work import leases
+from recorder.work import holders, leases
 from tests.proxy import adapters
 from tests.proxy.adapters import make_adapter
-from tests.proxy.controlled import POLL, World, controlled, served, up
+from tests.proxy.controlled import PROXY, World, controlled, served, up
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
 
@@ -86,7 +89,7 @@ async def test_past_the_slots_the_oldest_pin_moves_to_live(make_world: Callable[
 
 async def test_unloading_waits_for_requests_in_flight_here_and_in_another_proxy(world: World) -> None:
     first = await world.live()
-    other = InService(world.store, "default", POLL)
+    other = InService(world.store, "default", PROXY)
     await other.start()
     alias = await world.alias()
     await until(lambda: served(world) == first.name)
@@ -100,8 +103,7 @@ async def test_unloading_waits_for_requests_in_flight_here_and_in_another_proxy(
             await until(lambda: first.id not in {v.id for v in _routable(world.versions)})
             await until(lambda: first.id not in {v.id for v in _routable(other)})
         # … and still loaded, because one request of the other proxy is on its way
-        rounds = world.controller.rounds
-        await until(lambda: world.controller.rounds > rounds + 3)
+        await world.rounds()
         assert first.engine_name in world.engine.adapters
         assert third.engine_name in world.engine.adapters
     await until(lambda: first.engine_name not in world.engine.adapters)
@@ -115,9 +117,8 @@ def _routable(versions: InService) -> list[VersionView]:
 
 async def test_an_adapter_that_is_not_ours_is_left_alone(world: World) -> None:
     world.engine.adapters["theirs"] = "/their/folder"
-    rounds = world.controller.rounds
     await world.live()
-    await until(lambda: world.controller.rounds > rounds + 3)
+    await world.rounds()
     assert "theirs" in world.engine.adapters
     assert world.engine.unloads() == []
 
@@ -139,6 +140,18 @@ async def test_a_restarted_engine_gets_its_versions_back_before_it_takes_request
     alias = await world.alias()
     assert world.versions.route(alias).version.id == second.id
     assert not world.versions.route(alias, pinned=first.id).moved
+
+
+async def test_a_request_that_meets_an_engines_death_tells_of_it_at_once(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.versions.fleet.WATCH_UP_S", 3600.0)
+    async with make_world() as world:
+        await until(lambda: up(world))
+        route = world.versions.route(await world.alias())
+        await world.engine.stop()
+        world.versions.failed(route)
+        await until(lambda: up(world, 0))
 
 
 async def test_a_second_replica_gets_every_version_too(store: Store, tmp_path: Path, engine: ScriptedEngine) -> None:
@@ -214,6 +227,27 @@ async def test_a_base_served_elsewhere_has_a_fingerprint_that_says_so(world: Wor
     assert fingerprint.startswith("engine-")
 
 
+async def test_an_engine_behind_a_router_without_its_version_is_served(
+    store: Store, tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    engine.routed = True
+    async with controlled(store, tmp_path, engine) as world:
+        await until(lambda: up(world))
+        fingerprint = (await world.alias()).base_fingerprint
+        assert fingerprint is not None
+        assert fingerprint.startswith("engine-unversioned-")
+
+
+async def test_an_alias_whose_base_is_an_adapter_is_refused_and_the_adapter_stays(
+    store: Store, tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    engine.adapters["theirs"] = "/their/adapter"
+    async with controlled(store, tmp_path, engine, policy=AliasSettings(base_model="theirs")) as world:
+        await until(lambda: any("'theirs' is an adapter" in (r.detail or "") for r in world.versions.snapshot.replicas))
+        assert not up(world)
+    assert engine.adapters == {"theirs": "/their/adapter"}
+
+
 # --- one proxy leads
 
 
@@ -233,6 +267,17 @@ async def test_only_the_holder_of_the_lease_leads_and_another_takes_over(
     async with controlled(store, tmp_path, engine) as third:
         await third.live()
         assert third.controller.rounds > 0
+
+
+async def test_a_killed_leader_of_this_machine_is_succeeded_at_once(
+    store: Store, tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    host, _, random = holders.holder_name().split(":")
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    await leases.acquire(store, "default", leases.CONTROLLER, f"{host}:{gone.pid}:{random}", 3600)
+    async with controlled(store, tmp_path, engine) as world:
+        await until(lambda: up(world))
 
 
 async def test_engines_that_are_no_longer_configured_are_forgotten(
@@ -275,7 +320,6 @@ async def test_of_two_versions_written_at_once_the_newer_stays_live(make_world: 
         one, two = await world.write(), await world.write()
         await world.engine.start()
         await world.becomes(two, VersionState.LIVE)
-        rounds = world.controller.rounds
-        await until(lambda: world.controller.rounds > rounds + 3)
+        await world.rounds()
         assert await world.state(one) is VersionState.RETIRED
         await until(lambda: served(world) == two.name)

@@ -261,13 +261,13 @@ async def test_what_may_still_be_asked_for_is_held_with_no_request(world: World)
 
 @asynccontextmanager
 async def following(store: Store) -> AsyncIterator[InService]:
-    versions = InService(store, "default", ProxySettings(poll_s=0.02))
+    versions = InService(store, "default", ProxySettings())
     await versions.start()
     yield versions
     await versions.stop()
 
 
-async def test_another_process_sees_a_move_by_polling(world: World) -> None:
+async def test_another_process_sees_a_move(world: World) -> None:
     one = await world.gated()
     await world.replica(one)
     async with following(world.store) as other:

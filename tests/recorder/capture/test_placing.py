@@ -6,13 +6,16 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from sqlalchemy import select, update
 
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address, TrajectoryRef
+from recorder.content.turns import Address, TrajectoryRef, Whose
+from recorder.errors import NotOwn
 from recorder.groups.closing import close_group
+from recorder.lineage.statements import MOST_EQUAL
 from recorder.settings import RecorderSettings
-from recorder.states import GroupState, Origin, Purpose, TrajectoryState
+from recorder.states import Confidence, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import campaigns, groups, trajectories
@@ -221,3 +224,65 @@ def _campaign(alias_id: str) -> dict[str, Any]:
         "state": "running",
         "started_at": 1.0,
     }
+
+
+# --- several keys
+
+
+def by(key: str, **address: Any) -> Address:
+    return Address(**address, whose=Whose(key, everywhere=False))
+
+
+async def test_of_two_keys_at_one_address_one_has_it(talk: Talk) -> None:
+    keys = ("key_1", "key_2", "key_1")
+    both = await asyncio.gather(*(at(talk, by(key, trajectory="1")) for key in keys), return_exceptions=True)
+    [owner] = {one.made_by for one in both if isinstance(one, TrajectoryRef)}
+    assert owner in keys
+    own = [one for key, one in zip(keys, both, strict=True) if key == owner]
+    assert own == [own[0]] * keys.count(owner)
+    for other in (one for key, one in zip(keys, both, strict=True) if key != owner):
+        assert isinstance(other, NotOwn)
+        assert "the run 1 was made with another key" in str(other)
+
+
+async def test_who_is_refused_at_an_ended_run_does_not_keep_its_maker_from_it(talk: Talk) -> None:
+    ended = await at(talk, by("key_1", group="g", trajectory="1"))
+    await talk.recorder.close(PROJECT, ended.id)
+    two, one = await asyncio.gather(
+        *(at(talk, by(key, group="g", trajectory="1")) for key in ("key_2", "key_1")), return_exceptions=True
+    )
+    assert isinstance(two, NotOwn)
+    assert isinstance(one, TrajectoryRef)
+    assert one.id != ended.id
+    assert (one.made_by, one.group_id) == ("key_1", ended.group_id)
+
+
+async def test_groups_of_one_name_count_up_together(store: Store, talk: Talk) -> None:
+    refs = [await at(talk, by(key, group="g", trajectory=f"{n}")) for n, key in enumerate(("a", "b", "a", "b"))]
+    assert [refs[0].group_id, refs[1].group_id] == [refs[2].group_id, refs[3].group_id]
+    found = [(row.external_id, row.sequence, row.made_by) for row in await groups_of(store)]
+    assert found == [("g", 0, "a"), ("g", 1, "b")]
+
+
+async def test_a_known_run_is_found_without_asking_the_store_whosever_it_is(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = await at(talk, by("key_1", trajectory="1"))
+    for way in ("read", "write"):
+        monkeypatch.setattr(talk.recorder._lane, way, None)
+    assert await at(talk, by("key_1", trajectory="1")) == known
+    with pytest.raises(NotOwn):
+        await at(talk, by("key_2", trajectory="1"))
+    assert await at(talk, Address(trajectory="1")) == known
+
+
+async def test_equal_runs_of_another_key_do_not_hide_ones_own(talk: Talk) -> None:
+    own = await talk.call([user("ping")], "pong", by("key_1"))
+    address = by("key_2")
+    await asyncio.gather(*(talk.call([user("ping")], "pong", address) for _ in range(MOST_EQUAL + 1)))
+    found = await talk.recorder.find.lineage(
+        PROJECT, [user("ping"), assistant("pong"), user("?")], whose=by("key_1").whose
+    )
+    assert found.trajectory is not None
+    assert found.trajectory.id == own.attribution.trajectory.id
+    assert found.confidence == Confidence.EXACT

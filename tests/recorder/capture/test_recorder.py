@@ -324,8 +324,8 @@ async def _seal(store: Store, trajectory_id: str) -> None:
 # --- what runs long
 
 
-async def test_a_long_call_is_shown_as_open_and_then_ends(store: Store) -> None:
-    recorder = Recorder(store, RecorderSettings(open_row_after_s=0.0))
+async def test_a_long_call_is_shown_as_open_with_the_process_that_runs_it_and_then_ends(store: Store) -> None:
+    recorder = Recorder(store, RecorderSettings(open_row_after_s=0.0), process="here:1:ab")
     await recorder.start()
     try:
         talk = Talk(recorder)
@@ -334,8 +334,9 @@ async def test_a_long_call_is_shown_as_open_and_then_ends(store: Store) -> None:
         async with asyncio.timeout(10):
             while not (shown := await rows_of(store, calls)):
                 await asyncio.sleep(0.001)
-        assert [(row.id, row.state) for row in shown] == [(made.call_id, CallState.OPEN)]
+        assert [(r.id, r.state, r.process) for r in shown] == [(made.call_id, CallState.OPEN, "here:1:ab")]
         await recorder.commit(made)
+        assert [row.process for row in await rows_of(store, calls)] == [None]
     finally:
         await recorder.stop()
     view = await transcripts.load_trajectory(store, made.attribution.trajectory.id)

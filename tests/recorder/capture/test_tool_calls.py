@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from recorder.capture.recorder import Recorder
 from recorder.capture.tool_calls import Asked, Joined, ToolCall, choose
-from recorder.commands import terminal
+from recorder.commands import terminal, transcript
 from recorder.content.tool_requests import match, requests_in
 from recorder.content.turns import Address
 from recorder.ids import first_id_at, new_id
@@ -157,6 +157,17 @@ async def test_a_late_call_stays_with_the_run_that_ended(recorder: Recorder, tal
     assert len(view.tool_calls) == 1
 
 
+async def test_an_address_has_ended_when_its_newest_run_has(recorder: Recorder, talk: Talk) -> None:
+    ended, anew, live = Address("ended", "g"), Address("anew"), Address("live", "g")
+    for address in (ended, anew, live):
+        turn = await talk.call([user("?")], "hi", address)
+        if address is not live:
+            await recorder.close(PROJECT, turn.attribution.trajectory.id)
+    await talk.call([user("and now?")], "hi", anew)
+    asked = [("g", "ended"), ("", "ended"), ("", "anew"), ("g", "live"), ("g", "nobody")]
+    assert await recorder.tools.ended(PROJECT, asked) == {("g", "ended")}
+
+
 async def test_a_run_reads_as_one_timeline(recorder: Recorder, talk: Talk, store: Store) -> None:
     asked = await talk.call([user("?")], tool_turn("id-1"))
     await call(recorder)
@@ -171,7 +182,7 @@ async def test_a_run_reads_as_one_timeline(recorder: Recorder, talk: Talk, store
     ]
     console = terminal.console()
     with console.capture() as shown:
-        console.print(terminal.trajectory(view, None, {}))
+        console.print(transcript.trajectory(view, None, {}))
     text = shown.get()
     assert "⚒ find · by orders · complete · 0.25 s · read-only · arguments/exact" in text
     assert text.index("→ find(") < text.index("⚒ find") < text.index("found")

@@ -1,70 +1,32 @@
-"""The store on the command line, as a person and as a script sees it."""
+"""Runs, groups, exports and the ledger on the command line, as a person and as a script sees them."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from proxy.cli import cli
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address
+from recorder.content.turns import Address, Sampling
 from recorder.groups.closing import close_group
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose
-from recorder.store import migrate
 from recorder.store.database import Store
 from recorder.store.schema import trajectories
 from recorder.work import claims, feedback, scores
 from recorder.work.scores import NewPart, NewScore
+from tests.recorder.commands.hone import Hone
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.talk import Talk, assistant, choice, tool_result, tool_turn, user
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = RecorderSettings()
 HOSTILE = "\x1b[2J\u202e\x9b"
-
-
-class Hone:
-    """The command line over one data folder."""
-
-    def __init__(self, data: Path) -> None:
-        self.data = data
-
-    def __call__(self, *arguments: str, fails: bool = False) -> Result:
-        at = 2 if arguments[0] in ("keys", "db") else 1
-        result = CliRunner().invoke(cli, [*arguments[:at], "--data", str(self.data), *arguments[at:]])
-        assert (result.exit_code != 0) == fails, result.output
-        return result
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self(*arguments, "--json").stdout)
-
-    def do(self, work: Callable[[Store], Awaitable[Any]]) -> Any:
-        async def main() -> Any:
-            store = await migrate.open_store(self.data, SETTINGS, migrate=True)
-            try:
-                return await work(store)
-            finally:
-                await store.close()
-
-        return asyncio.run(main())
-
-
-@pytest.fixture
-def hone(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Hone:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    shutil.copy(empty_database, tmp_path / "data" / "hone.db")
-    return Hone(tmp_path / "data")
 
 
 async def two_runs(store: Store) -> None:
@@ -244,33 +206,49 @@ def test_the_ledger_tells_why(hone: Hone) -> None:
     assert "too_few" in hone("ledger", "--counts").stdout
 
 
-def test_a_key_is_printed_once_and_can_be_revoked(hone: Hone) -> None:
-    made = hone("keys", "create", "ci", "--scope", "read", "--scope", "feedback", "--days", "30")
-    secret = made.stdout.strip()
-    assert secret.startswith("hone_")
-    assert "\n" not in secret
-    assert "not shown again" in made.stderr
-    [listed] = hone.json("keys", "list")
-    assert (listed["name"], listed["scopes"], listed["revoked_at"]) == ("ci", ["feedback", "read"], None)
-    assert secret not in hone("keys", "list").stdout
-    assert hone("keys", "revoke", "ci").stdout == f"Key {listed['id']} is revoked.\n"
-    assert "revoked" in hone("keys", "list").stdout
-    assert "no key 'ci' in force" in hone("keys", "revoke", "ci", fails=True).stderr
-    assert hone.json("keys", "create", "web")["scopes"] == ["infer"]
+async def greedy_agent(store: Store) -> None:
+    alias = await Rows(store).alias()
+    recorder = Recorder(store, SETTINGS)
+    await recorder.start()
+    meta = {"client": "aider"}
+    await Talk(recorder).call(
+        [user("?")], "done", alias_id=alias.id, sampling=Sampling(temperature=0.0), response_meta=meta
+    )
+    await recorder.stop()
 
 
-def test_an_unknown_scope_is_met_with_the_known(hone: Hone) -> None:
-    result = hone("keys", "create", "ci", "--scope", "root", fails=True)
-    assert "'root' is none of infer, feedback, read, eval, admin" in result.output
-    assert hone.json("keys", "list") == []
+def test_an_agent_of_which_nothing_is_trained_on_is_told_at_once(hone: Hone) -> None:
+    assert hone.json("status")["never_trained"] == []
+    hone.do(greedy_agent)
+    [row] = hone.json("ledger")
+    assert (row["object_kind"], row["object_id"], row["code"]) == ("client", "aider", "never_trained")
+    assert row["detail"]["why"] == "temperature_below_0.1"
+    assert "override = { temperature = 0.7 }" in row["detail"]["advice"]
+    assert [r["object_id"] for r in hone.json("ledger", "--kind", "client")] == ["aider"]
+    assert hone.json("ledger", "--kind", "group") == hone.json("ledger", "another") == []
+    [told] = hone.json("status")["never_trained"]
+    assert (told["client"], told["alias"], told["why"]) == ("aider", "helpdesk", "temperature_below_0.1")
+    assert "aider (helpdesk)" in hone("status").stdout
 
 
-def test_upgrading_makes_an_empty_store(tmp_path: Path) -> None:
-    new = Hone(tmp_path / "new")
-    assert "there is no store" in new("groups", fails=True).stderr
-    assert new.json("db", "upgrade")["schema"] == migrate.HEAD
-    assert f"has schema {migrate.HEAD}" in new("db", "upgrade").stdout
-    assert new.json("groups") == []
+async def agent_without_an_address(store: Store) -> None:
+    alias = await Rows(store).alias()
+    recorder = Recorder(store, SETTINGS)
+    await recorder.start()
+    history = [user("?")]
+    for n in range(3):
+        await Talk(recorder).call(list(history), f"answer {n}", alias_id=alias.id, response_meta={"client": "dspy"})
+        history += [assistant(f"rewritten {n}"), user("more")]
+    await recorder.stop()
+
+
+def test_an_agent_without_an_address_is_told_with_the_remedy(hone: Hone) -> None:
+    assert hone.json("status")["attribution_missing"] == []
+    hone.do(agent_without_an_address)
+    [told] = hone.json("status")["attribution_missing"]
+    assert (told["client"], told["alias"], told["calls"]) == ("dspy", "helpdesk", 3)
+    assert "/t/<run>/v1" in told["advice"]
+    assert "attribution missing" in hone("status").stdout
 
 
 def test_purposes_in_the_help_are_those_of_the_states(hone: Hone) -> None:
@@ -279,7 +257,7 @@ def test_purposes_in_the_help_are_those_of_the_states(hone: Hone) -> None:
 
 def test_help_imports_neither_database_nor_rich() -> None:
     program = (
-        "import sys\nimport recorder.commands.runs\n"
+        "import sys\nimport recorder.commands.runs, recorder.commands.store\n"
         "slow = {'sqlalchemy', 'rich', 'alembic', 'pydantic', 'orjson'} & set(sys.modules)\nassert not slow, slow"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

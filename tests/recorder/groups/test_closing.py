@@ -1,11 +1,10 @@
-"""What the end of trajectories makes of their group."""
+"""How trajectories end and groups close: what the end of members makes of their group, and its ledger."""
 
 from __future__ import annotations
 
 import pytest
 
-from recorder.errors import Conflict, NotFound
-from recorder.groups import closing
+from recorder.errors import NotFound
 from recorder.groups.closing import Closing, close_group, close_trajectories, close_trajectory, settle
 from recorder.groups.readiness import Readiness, Verdict
 from recorder.settings import RecorderSettings
@@ -126,39 +125,18 @@ async def test_closing_a_group_ends_quiet_live_members_and_seals_the_others(rows
     assert await rows.state(calls, (await rows.all(calls))[0]["id"]) == "complete"
 
 
+async def test_a_group_of_another_project_is_not_closed(rows: Rows) -> None:
+    await rows.group(external_id="task")
+    with pytest.raises(NotFound, match="no group 'task' in project 'other'"):
+        await close_group(rows.store, "other", "task")
+
+
 async def test_closing_a_group_again_tells_its_state_and_changes_nothing(rows: Rows) -> None:
     group = await rows.group()
     first = await close_group(rows.store, PROJECT, group)
     assert (first.state, first.reason) == (GroupState.LEFT_OUT, "too_few")
     assert await close_group(rows.store, PROJECT, group) == first
     assert len(await ledger.of(rows.store, "group", group)) == 1
-
-
-async def test_a_groups_name_means_its_newest_successor(rows: Rows) -> None:
-    await rows.group(external_id="task", state="trained")
-    successor = await rows.group(external_id="task", sequence=1)
-    assert await closing.find_group(rows.store, PROJECT, "task") == successor
-
-
-async def test_a_group_of_another_project_is_not_found(rows: Rows) -> None:
-    group = await rows.group(external_id="task")
-    with pytest.raises(NotFound, match="no group 'task' in project 'other'"):
-        await close_group(rows.store, "other", "task")
-    with pytest.raises(NotFound):
-        await closing.find_group(rows.store, "other", group)
-
-
-async def test_one_size_is_declared_once(rows: Rows) -> None:
-    group = await rows.group()
-    async with rows.store.write() as conn:
-        await closing.declare(conn, group, 4)
-        await closing.declare(conn, group, 4)
-        with pytest.raises(Conflict, match="declared with size 4, not 5"):
-            await closing.declare(conn, group, 5)
-        with pytest.raises(ValueError, match="at least 1"):
-            await closing.declare(conn, group, 0)
-        with pytest.raises(NotFound):
-            await closing.declare(conn, "nothing", 2)
 
 
 async def test_a_group_of_mixed_purpose_is_judged_and_its_ledger_says_that_it_cannot_train(rows: Rows) -> None:
@@ -197,50 +175,3 @@ async def test_settling_by_the_clock_uses_the_databases_clock(rows: Rows) -> Non
         assert await settle(conn, [group]) == []
         assert await settle(conn, [group], SETTINGS) == [READY]
         assert await settle(conn, [group], SETTINGS) == []  # it is no longer open
-
-
-async def test_counts_tell_groups_for_training_from_others(rows: Rows) -> None:
-    alias = await rows.alias()
-    await rows.ready_group(alias_id=alias.id)
-    await rows.ready_group(alias_id=alias.id, purpose="val")
-    await rows.scored_group(alias_id=alias.id)
-    await rows.ready_group(alias_id=alias.id, campaign_id="c")
-    await rows.group(alias_id=alias.id, state="trained")
-    assert await closing.counts(rows.store, alias.id) == {GroupState.READY: 1, GroupState.SCORED: 1}
-    assert await closing.counts(rows.store, alias.id, "c") == {GroupState.READY: 1}
-
-
-# n > 1
-
-
-async def test_a_first_call_with_several_choices_becomes_as_many_trajectories(rows: Rows) -> None:
-    group = await rows.group(declared_size=3)
-    trajectory = await rows.trajectory(group, answered=False, external_id="run", tags={"a": "b"}, version_id="v7")
-    call = await rows.call(trajectory, sampled=3)
-    await end(rows, trajectory)
-    made = [await rows.get(trajectories, t) for t in await rows.members(group)]
-    assert sorted((r["leaf_call_id"], r["leaf_choice"]) for r in made) == [(call, 0), (call, 1), (call, 2)]
-    siblings = [r for r in made if r["id"] != trajectory]
-    assert {r["forked_from_call"] for r in siblings} == {call}
-    assert {(r["state"], r["purpose"], r["version_id"], r["external_id"]) for r in siblings} == {
-        ("completed", "train", "v7", None)
-    }
-    assert all(r["tags"] == {"a": "b"} and r["ended_at"] is not None for r in siblings)
-    assert await rows.state(group_table, group) == "ready"
-
-
-async def test_choices_of_a_call_that_was_continued_stay_one_trajectory(rows: Rows) -> None:
-    group = await rows.group()
-    trajectory = await rows.trajectory(group, answered=False)
-    first = await rows.call(trajectory, sampled=3)
-    await rows.call(trajectory, parent_call_id=first, parent_choice=1)
-    await end(rows, trajectory)
-    assert await rows.members(group) == [trajectory]
-
-
-async def test_an_errored_run_is_not_split(rows: Rows) -> None:
-    group = await rows.group()
-    trajectory = await rows.trajectory(group, answered=False)
-    await rows.call(trajectory, sampled=3)
-    await end(rows, trajectory, ERRORED)
-    assert await rows.members(group) == [trajectory]

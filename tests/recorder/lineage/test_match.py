@@ -1,28 +1,20 @@
-"""Whose turn a call goes on from, the tree of a trajectory's calls, retries: the decisions, as pure functions."""
+"""Whose turn a call goes on from: the decision, as a pure function, and what it is made of."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.content.turns import Parent
 from recorder.lineage.match import (
-    Attempt,
-    CallNode,
+    MOST_READ_CHARS,
+    MOST_WRITTEN,
     Match,
     assistant_ends,
-    continued_choices,
     decide,
     issued_in,
-    main_leaf,
-    not_selected,
-    path_to,
-    settle,
-    split_choices,
 )
-from recorder.states import CallState, Confidence, TurnKind
+from recorder.states import Confidence
 from tests.recorder.talk import assistant, tool_result, tool_turn, user
 
 matches = st.lists(
@@ -68,6 +60,56 @@ def test_a_closed_run_does_not_make_an_open_one_ambiguous() -> None:
     assert decide([running]).confidence is Confidence.EXACT
 
 
+ID, OTHER_ID = "chatcmpl-tool-0123456789abcdef", "call_fedcba9876543210"
+
+
+def written(*ids: str) -> dict[str, str]:
+    calls = [{"id": id_, "type": "function", "function": {"name": "find", "arguments": {}}} for id_ in ids]
+    return assistant(f"Let me look.\nCalling tools:\n{calls}")
+
+
+@pytest.mark.parametrize("id_", [ID, OTHER_ID, "call_3_0123456789abcdef", "chatcmpl-tool-" + "0123456789abcdef" * 2])
+def test_ids_that_an_agent_writes_as_text_are_seen(id_: str) -> None:
+    assert issued_in([user("hi"), written(id_), user(f"Call id: {id_}\nfound")]) == [id_]
+    parts = {"role": "assistant", "content": [{"type": "text", "text": written(id_)["content"]}]}
+    assert issued_in([user("hi"), parts]) == [id_]
+
+
+@pytest.mark.parametrize(
+    "id_",
+    ["call_3", "functions.find:0", "call_0123456789abcde", "call_0123456789abcdefg", "call_0123456789ABCDEF",
+     "xcall_0123456789abcdef", "call_12345_0123456789abcdef", "0123456789abcdef", "toolu_0123456789abcdef"],
+)  # fmt: skip
+def test_what_is_no_random_id_of_ours_is_no_id_in_a_text(id_: str) -> None:
+    assert issued_in([user("hi"), written(id_)]) == []
+
+
+@pytest.mark.parametrize("role", ["user", "system", "tool", "developer"])
+def test_ids_count_in_what_the_agent_wrote_alone(role: str) -> None:
+    assert issued_in([user("hi"), {"role": role, "content": f"'id': '{ID}'"}, assistant("I see")]) == []
+    # and what it may have copied from there is no evidence either
+    assert issued_in([{"role": role, "content": f"see {ID}"}, written(ID, OTHER_ID)]) == [OTHER_ID]
+
+
+def test_tool_calls_count_before_texts_about_them() -> None:
+    assert issued_in([user("hi"), tool_turn("a"), tool_result("a"), written(ID)]) == ["a"]
+
+
+@given(st.text("call_-chmptol0123456789abcdef '\n", max_size=400))
+def test_no_text_gives_an_id_that_does_not_stand_in_it(text: str) -> None:
+    found = issued_in([user("hi"), assistant(text)])
+    assert all(id_ in text and id_.startswith(("call_", "chatcmpl-tool-")) for id_ in found)
+
+
+def test_a_long_text_is_read_from_its_end_and_costs_little() -> None:
+    for hostile in ("call_" * 400_000, "chatcmpl-tool-0123456789abcde" * 80_000, "call_1_" * 300_000):
+        assert issued_in([user("hi"), assistant(hostile)]) == []
+    assert issued_in([user("hi"), assistant("x" * 2_000_000 + " " + ID)]) == [ID]
+    assert issued_in([user("hi"), assistant(ID + " " + "x" * MOST_READ_CHARS)]) == []
+    many = [f"call_{n:016x}" for n in range(200)]
+    assert issued_in([user("hi"), assistant(" ".join(many))]) == many[:MOST_WRITTEN]
+
+
 def test_issued_ids_are_those_of_the_last_turn_with_tool_calls() -> None:
     talk = [user("hi"), tool_turn("a"), tool_result("a"), tool_turn("b", "c"), tool_result("b"), assistant("done")]
     assert issued_in(talk) == ["b", "c"]
@@ -80,140 +122,3 @@ def test_the_ends_of_a_conversation_are_its_assistant_turns_last_first() -> None
     chain = [bytes([i]) for i in range(5)]
     assert assistant_ends(talk, chain) == [bytes([3]), bytes([1])]
     assert assistant_ends(talk, chain, limit=1) == [bytes([3])]
-
-
-# --- the tree
-
-
-@st.composite
-def trees(draw: st.DrawFn) -> list[CallNode]:
-    """Any forest of calls: each goes on from a choice of an earlier one, or from nothing."""
-    nodes: list[CallNode] = []
-    for number in range(draw(st.integers(0, 8))):
-        able = [Parent(n.id, index) for n in nodes for index in range(n.choices)]
-        nodes.append(
-            CallNode(
-                id=f"c{number}",
-                parent=draw(st.sampled_from([None, *able])),
-                choices=draw(st.integers(0, 3)),
-                state=draw(st.sampled_from([CallState.COMPLETE, CallState.COMPLETE, CallState.ABORTED])),
-                turn_kind=draw(st.sampled_from([TurnKind.MAIN, TurnKind.MAIN, TurnKind.AUX])),
-                superseded=draw(st.integers(0, 3)) == 0,
-                at=float(number),
-            )
-        )
-    return nodes
-
-
-@given(trees())
-def test_the_main_leaf_is_the_last_complete_main_call(nodes: list[CallNode]) -> None:
-    leaf = main_leaf(nodes)
-    able = [n.id for n in nodes if n.turn_kind is TurnKind.MAIN and n.state is CallState.COMPLETE and n.choices]
-    able = [id_ for id_ in able if not next(n for n in nodes if n.id == id_).superseded]
-    assert leaf == (Parent(able[-1], 0) if able else None)
-
-
-@given(trees())
-def test_a_path_leads_from_a_root_along_parents_to_its_leaf(nodes: list[CallNode]) -> None:
-    by_id = {n.id: n for n in nodes}
-    leaf = main_leaf(nodes)
-    path = path_to(by_id, leaf)
-    if leaf is None:
-        assert path == []
-        return
-    assert path[-1] == leaf
-    assert by_id[path[0].call_id].parent is None
-    for above, below in pairwise(path):
-        assert by_id[below.call_id].parent == above
-
-
-@given(trees())
-def test_a_choice_is_not_selected_when_it_is_one_of_several_and_leads_nowhere(nodes: list[CallNode]) -> None:
-    path = path_to({n.id: n for n in nodes}, main_leaf(nodes))
-    unselected = not_selected(nodes, path)
-    went_on = continued_choices(nodes)
-    for node in nodes:
-        for index in range(node.choices):
-            choice = Parent(node.id, index)
-            leads_nowhere = node.choices > 1 and choice not in went_on and choice not in path
-            assert (choice in unselected) == leads_nowhere
-
-
-def test_a_path_ends_where_its_calls_are_in_another_trajectory() -> None:
-    node = CallNode("c2", Parent("elsewhere", 0), 1, CallState.COMPLETE, TurnKind.MAIN, False, 1.0)
-    assert path_to({"c2": node}, Parent("c2", 0)) == [Parent("c2", 0)]
-
-
-def test_only_a_first_call_that_nobody_went_on_with_is_split() -> None:
-    first = CallNode("c1", None, 3, CallState.COMPLETE, TurnKind.MAIN, False, 1.0)
-    later = CallNode("c2", Parent("c1", 1), 2, CallState.COMPLETE, TurnKind.MAIN, False, 2.0)
-    aside = CallNode("c3", None, 1, CallState.COMPLETE, TurnKind.AUX, False, 3.0)
-    retried = CallNode("c0", None, 3, CallState.ABORTED, TurnKind.MAIN, True, 0.0)
-    assert split_choices([first]) == [1, 2]
-    assert split_choices([retried, first, aside]) == [1, 2]
-    assert split_choices([first, later]) == []
-    assert split_choices([later]) == []
-    assert split_choices([]) == []
-
-
-# --- attempts at one turn
-
-
-def attempt(id_: str, count: int, *, complete: bool = True, continued: bool = False, at: float = 0.0) -> Attempt:
-    return Attempt(id_, count, CallState.COMPLETE if complete else CallState.ABORTED, at, continued)
-
-
-def test_a_retry_takes_the_place_of_an_attempt_that_nobody_went_on_with() -> None:
-    assert settle([attempt("first", 0, complete=False), attempt("again", 1)]) == {"first": "again"}
-    assert settle([attempt("first", 0), attempt("again", 1)]) == {"first": "again"}
-
-
-def test_the_attempt_that_was_gone_on_with_is_the_turn() -> None:
-    assert settle([attempt("first", 0, continued=True), attempt("again", 1)]) == {"again": "first"}
-    assert settle([attempt("first", 0), attempt("again", 1, continued=True)]) == {"first": "again"}
-    assert settle([attempt("first", 0, continued=True), attempt("again", 1, continued=True)]) == {}
-
-
-def test_a_chain_of_retries_is_one_turn() -> None:
-    chain = [attempt("first", 0, complete=False), attempt("second", 1, complete=False), attempt("third", 2)]
-    assert settle(chain) == {"first": "third", "second": "third"}
-    went_on = [attempt("first", 0, continued=True), attempt("second", 1), attempt("third", 2)]
-    assert settle(went_on) == {"second": "first", "third": "first"}
-
-
-def test_a_broken_retry_does_not_replace_a_complete_answer() -> None:
-    assert settle([attempt("first", 0), attempt("again", 1, complete=False)]) == {"again": "first"}
-
-
-def test_equal_requests_without_a_retry_are_separate_samples() -> None:
-    assert settle([attempt("one", 0), attempt("two", 0)]) == {}
-
-
-def test_a_retry_answers_for_the_one_of_two_samples_that_broke() -> None:
-    one, two = attempt("one", 0, at=1.0), attempt("two", 0, complete=False, at=0.5)
-    assert settle([one, two, attempt("again", 1, at=2.0)]) == {"two": "again"}
-
-
-attempts = st.lists(
-    st.builds(
-        Attempt,
-        call_id=st.uuids().map(str),
-        retry_count=st.integers(0, 3),
-        state=st.sampled_from([CallState.COMPLETE, CallState.ABORTED]),
-        started_at=st.floats(0, 10),
-        continued=st.booleans(),
-    ),
-    max_size=6,
-    unique_by=lambda a: a.call_id,
-)
-
-
-@given(attempts)
-def test_settling_loses_no_turn_and_does_not_depend_on_order(made: list[Attempt]) -> None:
-    settled = settle(made)
-    by_id = {a.call_id: a for a in made}
-    assert not any(by_id[loser].continued for loser in settled)
-    assert not set(settled.values()) & set(settled)  # a winner is a turn
-    firsts = [a for a in made if a.retry_count == min(b.retry_count for b in made)] if made else []
-    assert len(made) - len(settled) >= len(firsts)
-    assert settle(list(reversed(made))) == settled

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from recorder.capture.recorder import Found, Recorder
-from recorder.capture.statements import MOST_RUNS
-from recorder.content.turns import Address, Message, Parent, Turn
+from recorder.capture.finder import Found
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import ANYBODY, Address, Message, Parent, Turn, Whose
+from recorder.lineage.statements import MOST_RUNS
 from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
 from recorder.states import Confidence
@@ -26,14 +27,17 @@ SUMMARY = "The parcel was sent on Monday and waits at the post office since."
 class Session:
     """Calls that name one session."""
 
-    def __init__(self, recorder: Recorder, name: str = "s", group: str | None = None) -> None:
+    def __init__(self, recorder: Recorder, name: str = "s", group: str | None = None, whose: Whose = ANYBODY) -> None:
         self.recorder = recorder
         self.name = name
-        self.address = Address(group=group)
+        self.address = Address(group=group, whose=whose)
 
     async def found(self, messages: Sequence[Message], *, sub_agent: bool = False, **asked: Any) -> Found | None:
         made = request(messages, **asked)
-        return await self.recorder.find_in_session(PROJECT, self.name, self.address.group, made, sub_agent=sub_agent)
+        whose = self.address.whose
+        return await self.recorder.find.in_session(
+            PROJECT, self.name, self.address.group, made, sub_agent=sub_agent, whose=whose
+        )
 
     async def attributed(self, messages: Sequence[Message], answer: Any, **asked: Any) -> Turn:
         sub_agent = asked.pop("sub_agent", False)
@@ -150,6 +154,62 @@ async def test_a_title_beside_a_first_call_that_runs_is_part_of_its_run(session:
     assert home(other) != home(main)
 
 
+TITLES = {"role": "system", "content": "You are a title generator. You output only a title."}
+TITLE = [TITLES, user("Generate a title for this conversation:\n"), user("Fix the bug in the parser")]
+
+
+async def test_a_title_with_which_a_session_begins_is_an_errand_of_the_run_behind_it(
+    store: Store, session: Session
+) -> None:
+    title = await session.call(TITLE, "Parser bug")
+    first = await session.call([SYSTEM, user("Fix the bug in the parser")], tool_turn("id-1"), tools=FIND)
+    heard = [SYSTEM, user("Fix the bug in the parser"), tool_turn("id-1"), tool_result("id-1")]
+    last = await session.call(heard, "done", tools=FIND)
+    assert home(title) == home(first) == home(last)
+    await session.recorder.close(PROJECT, home(title))
+    view = await transcripts.load_trajectory(store, home(title))
+    assert {c.id: (c.turn_kind, c.choices[0].untrainable_reason) for c in view.calls} == {
+        title.call_id: ("aux", "auxiliary_call"), first.call_id: ("main", None), last.call_id: ("main", None),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("title_first", [True, False])
+async def test_a_title_that_runs_beside_the_first_call_is_part_of_its_run(session: Session, title_first: bool) -> None:
+    begun: dict[bool, Turn] = {}
+    for of_title in (title_first, not title_first):
+        if of_title:
+            begun[of_title] = await session.attributed(TITLE, "Parser bug")
+        else:
+            begun[of_title] = await session.attributed([SYSTEM, user("Fix the bug in the parser")], "ok", tools=FIND)
+        session.recorder.begin(begun[of_title])
+    assert home(begun[True]) == home(begun[False])
+
+
+@pytest.mark.parametrize(
+    ("messages", "answer", "tools", "then"),
+    [
+        (TITLE, "Parser bug", None, "Write a poem"),  # about something else
+        (TITLE, "Parser bug", None, "bug in the pars"),  # a part of a word
+        (TITLE, "Look for the parser. " * 20, None, "Fix the bug in the parser"),  # no short answer
+        (TITLE, "Parser bug", FIND, "Fix the bug in the parser"),  # it had tools
+        ([SYSTEM, user("Fix the bug in the parser")], "ok", None, "Fix the bug in the parser"),  # the same agent
+        (TITLE, "Fix the bug", None, "Fix the bug in the parser"),  # its answer is used
+    ],
+)
+async def test_what_is_no_errand_stays_a_run_of_its_own(
+    session: Session, messages: Any, answer: str, tools: Any, then: str
+) -> None:
+    first = await session.call(messages, answer, tools=tools)
+    assert home(await session.call([SYSTEM, user(then)], "done", tools=SEARCH)) != home(first)
+
+
+async def test_a_run_of_several_calls_is_no_errand(session: Session) -> None:
+    first = await session.call(TITLE, "Parser bug")
+    await session.call([*TITLE, assistant("Parser bug"), user("shorter")], "Bug")
+    work = await session.call([SYSTEM, user("Fix the bug in the parser")], "done", tools=FIND)
+    assert home(work) != home(first)
+
+
 async def test_a_retry_stays_in_its_session(recorder: Recorder) -> None:
     one, two = Session(recorder, "one"), Session(recorder, "two")
     broken = [await s.attributed([user("?")], "") for s in (one, two)]
@@ -200,3 +260,30 @@ async def test_a_run_by_its_path_also_knows_a_turn_behind_an_edited_history(talk
     edited = [user("now without a system message"), user("a question"), assistant("an answer"), user("more")]
     second = await talk.call(edited, "!", at)
     assert second.attribution.parent == Parent(first.call_id, 0)
+
+
+# --- several keys under one name
+
+
+async def test_anothers_runs_neither_take_a_call_nor_fill_the_session(recorder: Recorder) -> None:
+    one = Session(recorder, whose=Whose("key_1", everywhere=False))
+    two = Session(recorder, whose=Whose("key_2", everywhere=False))
+    own = await one.call([user(TASK)], "Done.")
+    for number in range(MOST_RUNS + 1):
+        await two.call([user(f"another task, number {number}")], "Done.")
+    history = [user(TASK), assistant("Done."), user("And now?")]
+    assert (await one.call(history, "Yes.")).attribution.trajectory.id == own.attribution.trajectory.id
+    found = await two.found(history)
+    assert found is None  # a name that too many of its own runs share
+    other = Session(recorder, whose=Whose("key_3", everywhere=False))
+    assert (await other.call(history, "Yes.")).attribution.trajectory.id != own.attribution.trajectory.id
+
+
+async def test_an_errand_beside_anothers_call_is_a_run_of_its_own(recorder: Recorder) -> None:
+    one = Session(recorder, whose=Whose("key_1", everywhere=False))
+    two = Session(recorder, whose=Whose("key_2", everywhere=False))
+    recorder.begin(await one.attributed([user(TASK)], "Working.", tools=FIND))
+    for session, beside in ((one, True), (two, False)):
+        found = await session.found([user(f"Write a title for: {TASK}")])
+        assert found is not None
+        assert (found.trajectory is not None) is beside

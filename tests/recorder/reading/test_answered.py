@@ -55,7 +55,7 @@ async def test_a_forgotten_answer_stays_recorded(store: Store, talk: Talk, recor
     assert await answered.forget(store, PROJECT, "resp_1")
     recorder.forget_issued(PROJECT, "resp_1")
     assert await answered.find(store, PROJECT, "resp_1") is None
-    assert await recorder.answered(PROJECT, "resp_1") is None
+    assert await recorder.find.answered(PROJECT, "resp_1") is None
     assert not await answered.forget(store, PROJECT, "resp_1")
     later = await talk.call([user("?"), assistant("42"), user("And?")], "43", AT)
     assert later.attribution.parent is not None
@@ -64,20 +64,20 @@ async def test_a_forgotten_answer_stays_recorded(store: Store, talk: Talk, recor
 
 async def test_an_answers_id_names_the_choice_and_the_run(talk: Talk, recorder: Recorder) -> None:
     made = await talk.call([user("?")], "42", **given("resp_1"))
-    found = await recorder.answered(PROJECT, "resp_1")
+    found = await recorder.find.answered(PROJECT, "resp_1")
     assert found is not None
     assert (found[0].call_id, found[0].choice) == (made.call_id, 0)
     assert found[1].id == made.attribution.trajectory.id
-    assert await recorder.answered(PROJECT, "resp_2") is None
+    assert await recorder.find.answered(PROJECT, "resp_2") is None
 
 
 async def test_a_run_that_was_closed_is_continued(talk: Talk, recorder: Recorder) -> None:
     made = await talk.call([user("?")], "42", **given("resp_1"))
     await recorder.close(PROJECT, made.attribution.trajectory.id)
-    found = await recorder.answered(PROJECT, "resp_1")
+    found = await recorder.find.answered(PROJECT, "resp_1")
     assert found is not None
     assert found[1].id != made.attribution.trajectory.id
-    assert await recorder.answered(PROJECT, "resp_1") == found
+    assert await recorder.find.answered(PROJECT, "resp_1") == found
 
 
 async def test_reasoning_comes_back_with_the_turns_that_it_was_sampled_with(store: Store, talk: Talk) -> None:

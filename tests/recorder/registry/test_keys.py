@@ -34,9 +34,46 @@ async def test_two_keys_are_never_equal(store: Store) -> None:
     assert len(secrets) == 5
 
 
+async def test_a_rotated_key_has_what_the_old_one_had(store: Store) -> None:
+    old, secret = await keys.mint(store, PROJECT, "ci", ["infer", "eval"], "orders/one", expires_at=4e9)
+    made, later = await keys.rotate(store, PROJECT, "ci")
+    assert (made.replaces, made.family, old.family) == (old.id, old.id, old.id)
+    assert (made.name, made.scopes, made.trajectory_id, made.expires_at) == (
+        old.name, old.scopes, old.trajectory_id, old.expires_at,
+    )  # fmt: skip
+    assert later != secret
+    assert await keys.verify(store, secret) is None
+    assert await keys.verify(store, later) == made
+    again, _ = await keys.rotate(store, PROJECT, made.id)
+    assert (again.replaces, again.family) == (made.id, old.id)
+
+
+async def test_the_old_key_may_go_on_for_a_while_but_never_longer_than_its_time(rows: Rows) -> None:
+    store = rows.store
+    for_ever, secret = await keys.mint(store, PROJECT, "for ever", ["infer"])
+    ending, _ = await keys.mint(store, PROJECT, "ending", ["infer"], expires_at=for_ever.created_at + 60)
+    for key in (for_ever, ending):
+        await keys.rotate(store, PROJECT, key.id, grace_s=3600)
+    assert await keys.verify(store, secret) is not None
+    until = {row["id"]: row["expires_at"] for row in await rows.all(table)}
+    assert for_ever.created_at + 3600 <= until[for_ever.id] <= for_ever.created_at + 3660
+    assert until[ending.id] == ending.expires_at
+
+
+async def test_what_is_not_in_force_or_not_one_is_not_rotated(store: Store) -> None:
+    for _ in range(2):
+        await keys.mint(store, PROJECT, "same", ["infer"])
+    with pytest.raises(Conflict, match="2 keys are called 'same'"):
+        await keys.rotate(store, PROJECT, "same")
+    gone, _ = await keys.mint(store, PROJECT, "gone", ["infer"])
+    await keys.revoke(store, PROJECT, gone.id)
+    with pytest.raises(NotFound, match="no key 'gone' in force"):
+        await keys.rotate(store, PROJECT, "gone")
+
+
 def test_admin_may_do_everything_and_infer_only_that(store: Store) -> None:
     def key(*scopes: Scope) -> keys.KeyView:
-        return keys.KeyView("k", PROJECT, "n", "hone_", frozenset(scopes), None, 0.0, None, None)
+        return keys.KeyView("k", PROJECT, "n", "hone_", frozenset(scopes), None, 0.0, None, None, "k", None)
 
     assert all(key(Scope.ADMIN).may(scope) for scope in Scope)
     assert [scope for scope in Scope if key(Scope.INFER).may(scope)] == [Scope.INFER]

@@ -26,9 +26,10 @@ from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
 from recorder.states import TrajectoryState
 from recorder.store.database import Store, sqlite_url
-from recorder.store.lanes import SqliteLane, Statement
+from recorder.store.lanes import SqliteLane
 from recorder.store.migrate import open_store
 from recorder.store.schema import calls, choices, nodes, trajectories
+from recorder.store.statement import Statement
 from tests.recorder.talk import Talk, assistant, choice, user
 
 ROOT = Path(__file__).parents[3]

@@ -77,6 +77,24 @@ def test_media_of_a_store_from_before_deletion_are_noted(tmp_path: Path) -> None
     engine.dispose()
 
 
+def test_what_was_there_before_keys_owned_runs_is_nobodys(tmp_path: Path) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    engine = create_engine(f"sqlite:///{tmp_path / 'old.db'}")
+    with engine.begin() as conn:
+        config.attributes["connection"] = conn
+        command.upgrade(config, "0004")
+        conn.execute(text("insert into projects values ('default', x'00', 0, 0)"))
+        key = "(id, project_id, name, hash, hint, scopes, created_at)"
+        conn.execute(text(f"insert into keys {key} values ('key_1', 'default', 'ci', 'h', 'hone_', '[]', 0)"))
+        group = "(id, project_id, state, opened_at, joined_at, last_call_at)"
+        conn.execute(text(f"insert into groups {group} values ('group_1', 'default', 'open', 0, 0, 0)"))
+        command.upgrade(config, "head")
+        assert [tuple(row) for row in conn.execute(text("select family, replaces from keys"))] == [("key_1", None)]
+        assert conn.execute(text("select made_by from groups")).scalar_one() == ""
+    engine.dispose()
+
+
 async def test_the_known_revisions_are_those_of_the_files() -> None:
     script = ScriptDirectory(str(Path(migrate.__file__).parent / "migrations"))
     assert tuple(r.revision for r in script.walk_revisions())[::-1] == migrate.REVISIONS
@@ -178,3 +196,50 @@ def test_opening_a_store_does_not_import_alembic(tmp_path: Path, empty_database:
     (tmp_path / "hone.db").write_bytes(empty_database.read_bytes())
     program = OPEN.replace("migrate=True", "migrate=False") + "assert 'alembic' not in sys.modules"
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+
+
+# --- a store that cannot be opened
+
+
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "folder"])
+async def test_a_damaged_store_is_one_line(tmp_path: Path, empty_database: Path, damage: str) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    file = data / "hone.db"
+    if damage == "folder":
+        file.mkdir()
+    else:
+        whole = empty_database.read_bytes()
+        file.write_bytes(b"no database at all " * 1000 if damage == "garbage" else whole[: len(whole) // 2])
+    for migrates in (True, False):
+        with pytest.raises(StoreError, match=r"hone\.db cannot be opened: .*") as caught:
+            await migrate.open_store(data, SETTINGS, migrate=migrates)
+        assert "\n" not in str(caught.value)
+        assert "choose another" in str(caught.value) or damage == "folder"
+
+
+FULL = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+sys.argv = ["hone", "db", "upgrade", "--data", sys.argv[1]]
+from proxy.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_without_room_is_one_line(tmp_path: Path) -> None:
+    """A limit on the size of files is met as a full disk is: in the middle of a write."""
+    ran = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "data")], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1), ran.stderr
+    assert ran.stderr.startswith("hone: the store ")
+
+
+async def test_a_folder_that_can_only_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:  # root, as tests may run, writes everywhere
+        raise OSError(30, "Read-only file system", str(path))
+
+    monkeypatch.setattr("recorder.store.migrate.private.appending", refuse)
+    with pytest.raises(StoreError, match=r"cannot be opened: .*Read-only file system.* choose another with --data"):
+        await migrate.open_store(tmp_path / "data", SETTINGS, migrate=True)

@@ -61,6 +61,7 @@ async def test_a_claimed_attempt_has_an_open_trajectory_of_its_purpose(rows: Row
     assert (row["state"], row["purpose"], row["origin"]) == ("open", "val", "campaign")
     assert (row["address_group"], row["external_id"]) == ("g-order-0", "g-order-0-0")
     assert (row["group_id"], row["alias_id"]) == (attempt.group_id, campaign.alias_id)
+    assert row["made_by"] == (await rows.get(groups, attempt.group_id))["made_by"] == campaign.id
 
 
 async def test_attempts_go_out_group_by_group_and_once(rows: Rows) -> None:

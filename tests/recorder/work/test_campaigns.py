@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recorder.errors import Conflict, InvalidId, NotFound
-from recorder.groups.closing import find_group
+from recorder.groups.lookup import find_group
 from recorder.states import CampaignState, GroupState, Purpose
 from recorder.store.schema import groups
 from recorder.work import attempts, campaigns

@@ -217,3 +217,26 @@ async def test_a_group_that_is_held_or_done_is_not_claimed_by_name(rows: Rows) -
     for state in ("open", "judging", "training", "trained", "left_out"):
         group = await rows.group(state=state, ready_at=now())
         assert await claims.claim_one_for_judging(rows.store, group, "j", 60) is None
+
+
+async def test_a_judge_knows_when_the_next_group_may_be_tried_again(rows: Rows) -> None:
+    assert await claims.next_try_in(rows.store, PROJECT) is None
+    await rows.group(state="unscored")  # by a person alone
+    assert await claims.next_try_in(rows.store, PROJECT) is None
+    for after_s in (100, 50):
+        await rows.group(state="unscored", try_after=now() + after_s)
+    assert await claims.next_try_in(rows.store, PROJECT) == pytest.approx(50, abs=1)
+    await rows.group(state="unscored", try_after=now() - 1)
+    assert await claims.next_try_in(rows.store, PROJECT) == 0
+
+
+async def test_what_is_counted_for_training_is_what_can_be_claimed(rows: Rows) -> None:
+    alias = await rows.alias()
+    await rows.scored_group(alias_id=alias.id, campaign_id="c")
+    await rows.scored_group(alias_id=alias.id, purpose="eval")
+    await rows.ready_group(alias_id=alias.id)
+    assert await claims.count_for_training(rows.store, alias.id) == 0
+    await rows.scored_group(alias_id=alias.id)
+    assert await claims.count_for_training(rows.store, alias.id) == 1
+    assert len(await claims.claim_for_training(rows.store, alias.id, "me", 60, limit=9)) == 1
+    assert await claims.count_for_training(rows.store, alias.id) == 0

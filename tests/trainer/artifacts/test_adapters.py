@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -202,3 +204,19 @@ def test_a_failed_folder_leaves_nothing(tmp_path: Path) -> None:
         (folder / "half").write_text("x")
         raise RuntimeError("broken")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_adapter_is_the_owners_alone_unless_its_folder_is_shared(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        alone, shared = tmp_path / "alone", tmp_path / "shared"
+        shared.mkdir()
+        shared.chmod(0o2750)
+        found = [modes(publish(folder).path) for folder in (alone, shared)]
+    finally:
+        os.umask(before)
+    assert found == [{0o700, 0o600}, {0o750, 0o640}]
+
+
+def modes(folder: Path) -> set[int]:
+    return {stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())}

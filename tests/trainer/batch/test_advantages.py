@@ -1,3 +1,5 @@
+"""Rewards become advantages, and advantages weights of tokens: the formulas alone, as properties."""
+
 from __future__ import annotations
 
 import math

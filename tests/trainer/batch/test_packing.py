@@ -1,3 +1,5 @@
+"""Rows packed: each in one pack, seeing exactly itself, with shared beginnings computed once."""
+
 from __future__ import annotations
 
 import numpy as np

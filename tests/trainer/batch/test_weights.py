@@ -1,3 +1,5 @@
+"""A step's groups become weighted rows, and whatever is left out of them is told with its reason."""
+
 from __future__ import annotations
 
 import math

@@ -19,7 +19,7 @@ from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, TrainerError, UnsupportedModel
 from trainer.policy.logprobs import full_logprobs, token_logprobs
-from trainer.policy.model import Policy, load_policy
+from trainer.policy.model import Policy, load_policy, resolve_base
 from trainer.policy.update import gather, pack_logprobs, plan
 from trainer.settings import TrainerSettings
 
@@ -284,3 +284,12 @@ def test_whole_distributions_sum_to_one(tiny_policy: Load) -> None:
     with torch.no_grad():
         found = full_logprobs(policy.hidden(one), policy.head)
     torch.testing.assert_close(found.exp().sum(-1), torch.ones(12))
+
+
+def test_a_base_that_neither_disk_nor_hub_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*args: Any, **kwargs: Any) -> str:
+        raise OSError("no network")
+
+    monkeypatch.setattr("trainer.policy.model.snapshot_download", offline)
+    with pytest.raises(TrainerError, match=r"some/model.*no folder.*no network"):
+        resolve_base("some/model")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
-from recorder.groups import closing
+from recorder.groups import lookup
 from recorder.ids import new_id
 from recorder.states import CallState, Confidence, GroupState, Purpose
 from recorder.store.schema import groups as groups_table
@@ -92,7 +92,7 @@ async def test_a_step_begins_when_enough_scored_groups_wait(ring: Ring) -> None:
         await until(lambda: done(told, 1))
     (step,) = told.steps()
     assert (step.version, step.trained) == (f"{ALIAS}@1", 2)
-    assert not await closing.counts(ring.store, ring.alias.id)
+    assert not await lookup.counts(ring.store, ring.alias.id)
 
 
 async def test_a_step_holds_no_more_groups_than_it_may(ring: Ring) -> None:
@@ -114,7 +114,7 @@ async def test_groups_of_campaigns_and_other_purposes_are_left_alone(ring: Ring)
         await until(lambda: said(told, "for 1 scored group; there is: no group yet"))
         await live_group(ring, "live", [0.0, 1.0])
         await until(lambda: done(told, 1))
-    assert await closing.counts(ring.store, ring.alias.id, "camp") == {GroupState.SCORED: 1}
+    assert await lookup.counts(ring.store, ring.alias.id, "camp") == {GroupState.SCORED: 1}
 
 
 async def test_a_failed_step_is_told_and_the_learner_goes_on(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:

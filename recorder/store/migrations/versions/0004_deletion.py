@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
-
-from recorder.content import media
 
 revision = "0004"
 down_revision = "0003"
@@ -40,7 +40,28 @@ def _note_media(connection: sa.Connection) -> None:
     rows = [
         {"node": bytes(node), "blob": blob}
         for node, message in found
-        for blob in set(media.marks(json.loads(message) if isinstance(message, str) else message))
+        for blob in set(_marks(json.loads(message) if isinstance(message, str) else message))
     ]
     if rows:
         connection.execute(sa.text("insert into node_blobs (node_id, blob_id) values (:node, :blob)"), rows)
+
+
+# How a message marked its media when this was written: as `recorder.content.media` had it, whatever that has now.
+
+
+def _marks(message: dict[str, Any]) -> Iterator[bytes]:
+    content = message.get("content")
+    for part in content if isinstance(content, list) else []:
+        if isinstance(part, dict) and part.get("type") != "text":
+            yield from _marks_in(part)
+
+
+def _marks_in(value: Any) -> Iterator[bytes]:
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from _marks_in(inner)
+    elif isinstance(value, str) and value.startswith("hone-blob:"):
+        try:
+            yield bytes.fromhex(value.removeprefix("hone-blob:"))
+        except ValueError:  # text of the conversation that only looks like a mark
+            return

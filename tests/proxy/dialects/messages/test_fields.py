@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.messages.fields import to_chat
+from proxy.dialects.messages.fields import countable, to_chat
+from proxy.dialects.tool_types.table import LeftOut
 from proxy.errors import BadRequest
 
 FIND = {"name": "find_order", "description": "Find it.", "input_schema": {"type": "object", "properties": {}}}
@@ -139,7 +140,16 @@ def test_an_output_format_is_a_response_format() -> None:
         ({"output_config": {"format": "json"}}, "output_config.format"),
         ({"tools": {}}, "tools"),
         ({"tools": ["x"]}, "tools[0]"),
-        ({"tools": [FIND, {"type": "web_search_20250305", "name": "web_search"}]}, "tools[1].input_schema"),
+        ({"tools": [FIND, {"name": "mine"}]}, "tools[1].input_schema"),
+        ({"tools": [FIND, {"type": "telepathy_20260101", "name": "telepathy"}]}, "tools[1]"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
+        (
+            {
+                "tools": [FIND, {"type": "web_search_20250305", "name": "web_search"}],
+                "tool_choice": {"type": "tool", "name": "web_search"},
+            },
+            "tool_choice",
+        ),
         ({"tools": [FIND], "tool_choice": "auto"}, "tool_choice"),
         ({"tools": [FIND], "tool_choice": {"type": "tool"}}, "tool_choice.name"),
     ],
@@ -158,3 +168,71 @@ def test_many_changes_of_tools_are_read_one_by_one() -> None:
     tools = [{"name": name, "input_schema": {}} for name in [*names, "left"]]
     chat = to_chat({"max_tokens": 9, "messages": [{"role": "system", "content": removals}], "tools": tools})
     assert [tool["function"]["name"] for tool in chat["tools"]] == ["left"]
+
+
+BASH: Any = {"type": "bash_20250124", "name": "bash"}
+EDITOR: Any = {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool", "max_characters": 100}
+SEARCH: Any = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
+TOOLSET: Any = {"type": "mcp_toolset", "mcp_server_name": "x"}
+
+
+def test_client_tools_get_the_schemas_of_their_versions() -> None:
+    old = {"type": "text_editor_20250124", "name": "str_replace_editor"}
+    computer = {"type": "computer_20251124", "name": "computer", "display_width_px": 800, "display_height_px": 600}
+    tools = chat(tools=[FIND, BASH, EDITOR, old, {"type": "memory_20250818", "name": "memory"}, computer])["tools"]
+    functions = {tool["function"]["name"]: tool["function"] for tool in tools}
+    assert list(functions) == [
+        "find_order",
+        "bash",
+        "str_replace_based_edit_tool",
+        "str_replace_editor",
+        "memory",
+        "computer",
+    ]
+    commands = {name: one["parameters"]["properties"].get("command", {}).get("enum") for name, one in functions.items()}
+    assert commands["str_replace_editor"] == [*commands["str_replace_based_edit_tool"], "undo_edit"]
+    assert "800 × 600" in functions["computer"]["description"]
+    assert "zoom" in functions["computer"]["parameters"]["properties"]["action"]["enum"]
+
+
+def test_what_anthropics_servers_would_run_is_left_out_with_a_note() -> None:
+    left_out = LeftOut()
+    history = [
+        {"role": "user", "content": "x"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}},
+                {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+                {"type": "text", "text": "found"},
+            ],
+        },
+        {"role": "user", "content": "y"},
+    ]
+    body = {"model": "m", "max_tokens": 9, "messages": history, "tools": [FIND, SEARCH, TOOLSET]}
+    said = to_chat(body, left_out)
+    assert said["tools"] == [FOUND]
+    assert said["messages"][1] == {"role": "assistant", "content": "found"}
+    assert left_out.tools == ["web_search_20250305", "mcp_toolset"]
+    assert left_out.items == ["server_tool_use", "web_search_tool_result"]
+
+
+def test_a_definition_that_is_added_later_may_be_left_out_too() -> None:
+    change = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": SEARCH}}
+    later = {"role": "system", "content": [change]}
+    left_out = LeftOut()
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, later], "tools": [FIND]}
+    assert to_chat(body, left_out)["tools"] == [FOUND]
+    assert left_out.tools == ["web_search_20250305"]
+
+
+def test_what_is_counted_has_schemas_and_nothing_that_is_left_out() -> None:
+    foreign = {"type": "server_tool_use", "id": "x", "name": "web_search", "input": {}}
+    text = {"type": "text", "text": "found"}
+    body = {"messages": [{"role": "assistant", "content": [foreign, text]}], "tools": [BASH, SEARCH, FIND]}
+    counted = countable(body)
+    assert counted["messages"] == [{"role": "assistant", "content": [text]}]
+    assert [tool["name"] for tool in counted["tools"]] == ["bash", "find_order"]
+    assert all(tool["input_schema"]["type"] == "object" for tool in counted["tools"])
+    plain = {"messages": [{"role": "user", "content": "x"}, "x"], "tools": [FIND]}
+    assert countable(plain) == plain

@@ -1,0 +1,21 @@
+"""One part of a reward, as every kind gives it.
+
+Refuses: where parts come from (`judge.rewards.kinds`) and what becomes of them (`judge.scoring.combine`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a trajectory's reward; `value` None: it could not be had, and `explanation` says why.
+
+    `extra`: named numbers that a reward function gave beside its score; they are kept, and move nothing.
+    """
+
+    value: float | None
+    explanation: str | None = None
+    extra: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,116 @@
+"""What /hone/v1 is sent and what it answers with, as /schema tells it.
+
+Owns: the bodies and answers that are no views of the store, and what makes a body one. Refuses: what is done with them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from recorder.work import feedback
+
+
+class Problem(BaseModel):
+    """What is wrong with a request (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    """What happened, to what, and what to do."""
+    code: str | None = None
+    param: str | None = None
+    """The field or parameter at fault."""
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class NewRun(_Body):
+    """A run to be made: an address for an agent that can be given a base URL, a key for one that can't."""
+
+    trajectory: str | None = None
+    """The run's id. Default: a new one."""
+    group: str | None = None
+    """The group that the run is an attempt of."""
+    expires_in_s: float | None = Field(None, gt=0)
+    """How long the key is good. Default: until it is revoked."""
+
+
+class Run(BaseModel):
+    """A run that was made."""
+
+    trajectory: str
+    group: str | None
+    base_url: str
+    api_key: str
+    key_id: str
+
+
+class Done(_Body):
+    """How a run ended."""
+
+    state: Literal["completed", "errored", "abandoned"] = "completed"
+    """`completed`: the agent ended, however badly. `errored`: the fault was not the agent's; it is never judged."""
+    reason: str = Field("closed", max_length=200)
+
+
+class Ended(BaseModel):
+    """A run that has ended."""
+
+    trajectory_id: str
+    state: str
+
+
+class Gone(BaseModel):
+    """What was deleted."""
+
+    trajectory_ids: list[str]
+    """All trajectories at the address that was named, or the one."""
+    calls: int
+    log_erased: bool
+    """Whether the store's log was emptied too. False: readers kept it; it is when it is next emptied."""
+
+
+class NewFeedback(_Body):
+    """What somebody says about a run, or about one call of it. TensorZero's names work too."""
+
+    name: str | None = None
+    """What is measured, for example `solved`. Reserved: `comment` and `demonstration`, whose value is text."""
+    metric_name: str | None = None
+    """Another name for `name`."""
+    value: bool | int | float | str
+    comment: str | None = Field(None, max_length=feedback.MAX_TEXT_CHARS)
+    call_id: str | None = None
+    """The call that is meant (`x-hone-call`)."""
+    inference_id: str | None = None
+    """Another name for `call_id`."""
+    trajectory_id: str | None = None
+    """The run that is meant, where neither the path, nor a header, nor the key names it."""
+    episode_id: str | None = None
+    """Another name for `trajectory_id`."""
+    tags: dict[str, str] = {}
+    dryrun: bool = False
+    """Check and write nothing."""
+
+    @model_validator(mode="after")
+    def _one_name(self) -> NewFeedback:
+        if (self.name is None) == (self.metric_name is None):
+            raise ValueError("give `name` (or `metric_name`), and only one of them")
+        return self
+
+    @property
+    def about(self) -> str:
+        """The feedback's name."""
+        return self.name or self.metric_name or ""
+
+
+class Noted(BaseModel):
+    """Feedback that was written; `feedback_id` is None for a dry run."""
+
+    feedback_id: str | None
+    trajectory_id: str
+    call_id: str | None

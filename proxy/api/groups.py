@@ -1,0 +1,35 @@
+"""Groups over /hone/v1: closed, and read back with all their runs.
+
+Owns: these routes. Refuses: which group a run joins, and what closing makes of one (`recorder.groups`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Response, get, post
+from litestar.params import FromQuery
+
+from proxy.api.route_parts import AnyRequest, Id, Injected, answers, as_json, caller_of
+from proxy.errors import Forbidden
+from recorder.groups import closing
+from recorder.groups.lookup import find_group
+from recorder.reading.transcripts import load_group
+
+
+@post("/hone/v1/groups/{group:str}/close", status_code=200, responses=answers(200, closing.GroupOutcome))
+async def close_group(hone: Injected, request: AnyRequest, group: Id) -> Response[bytes]:
+    """Close a group: no more attempts come, it can be judged."""
+    caller = caller_of(request)
+    if caller.run is not None:
+        raise Forbidden("a key that was minted for a run can't close a group.")
+    return as_json(await closing.close_group(hone.store, hone.project_id, group, caller.whose.groups_of))
+
+
+@get("/hone/v1/groups/{group:str}", responses=answers(200, dict[str, Any]))
+async def show_group(
+    hone: Injected, request: AnyRequest, group: Id, tokens: FromQuery[bool] = False
+) -> Response[bytes]:
+    """A group with all its runs."""
+    found = await find_group(hone.store, hone.project_id, group, caller_of(request).whose.groups_of)
+    return as_json(await load_group(hone.store, found, with_tokens=tokens))

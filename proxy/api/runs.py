@@ -1,0 +1,157 @@
+"""Runs over /hone/v1: made, ended, judged by people, read back, deleted.
+
+Owns: these routes. Every one that names a run also works behind an address (`/g/<group>/t/<id>/hone/v1/done`), with a
+key minted for the run, and with `x-hone-trajectory`. Refuses: whose run a caller may speak for (`proxy.api.steering`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Response, delete, get, post
+from litestar.params import FromQuery, JSONBody
+
+from proxy.admission.address import Named
+from proxy.admission.auth import Caller
+from proxy.api.bodies import Done, Ended, Gone, NewFeedback, NewRun, Noted, Run
+from proxy.api.route_parts import PROBLEMS, AnyRequest, BodyOptional, Id, Injected, answers, as_json, caller_of
+from proxy.api.steering import Hone, note, own_run, run_at
+from proxy.errors import BadRequest, Forbidden, Missing
+from recorder.content.turns import Address
+from recorder.errors import NotFound
+from recorder.ids import check_external, new_id
+from recorder.reading.transcripts import find_trajectory, load_trajectory, made_by_whom, trajectory_of_call
+from recorder.registry import keys
+from recorder.registry.keys import Scope
+from recorder.states import TrajectoryState
+from recorder.store import sql
+from recorder.store.database import Store
+from recorder.upkeep import deletion
+
+
+@post("/hone/v1/trajectories", responses=PROBLEMS)
+async def make_run(hone: Injected, request: AnyRequest, data: JSONBody[NewRun]) -> Run:
+    """Make a run: its id, its address, and a key that stands for it. One that is there must be the caller's own."""
+    caller = caller_of(request)
+    run = Named(
+        check_external(data.trajectory or new_id("run"), "trajectory"),
+        check_external(data.group, "group") if data.group is not None else None,
+    )
+    if caller.run is not None:
+        raise Forbidden("a key that was minted for a run can't make others.")
+    scopes = {scope for scope in (Scope.INFER, Scope.FEEDBACK) if caller.may(scope)}
+    expires_at = await _now(hone.store) + data.expires_in_s if data.expires_in_s is not None else None
+    family = await _family(hone, caller, run)
+    key, secret = await keys.mint(hone.store, hone.project_id, f"run {run}", scopes, str(run), expires_at, family)
+    path = f"g/{run.group}/t/{run.trajectory}" if run.group else f"t/{run.trajectory}"
+    return Run(
+        trajectory=str(run.trajectory),
+        group=run.group,
+        base_url=f"{request.base_url}{path}/v1",
+        api_key=secret,
+        key_id=key.id,
+    )
+
+
+@post("/hone/v1/trajectories/{trajectory:str}/done", status_code=200, responses=PROBLEMS, operation_class=BodyOptional)
+async def end_run(hone: Injected, request: AnyRequest, trajectory: Id, data: JSONBody[Done | None] = None) -> Ended:
+    """End a run. Ending it twice changes nothing."""
+    return await _end(hone, await _own(hone, request, trajectory), data)
+
+
+@post("/hone/v1/done", status_code=200, responses=PROBLEMS, operation_class=BodyOptional)
+async def end_addressed_run(hone: Injected, request: AnyRequest, data: JSONBody[Done | None] = None) -> Ended:
+    """End the run that the path, the key or a header names."""
+    return await _end(hone, await _addressed(hone, request), data)
+
+
+@post("/hone/v1/trajectories/{trajectory:str}/feedback", responses=PROBLEMS)
+async def note_feedback(hone: Injected, request: AnyRequest, trajectory: Id, data: JSONBody[NewFeedback]) -> Noted:
+    """Say how a run, or one call of it, went."""
+    return await _note(hone, await _own(hone, request, trajectory), data)
+
+
+@post("/hone/v1/feedback", responses=PROBLEMS)
+async def note_addressed_feedback(hone: Injected, request: AnyRequest, data: JSONBody[NewFeedback]) -> Noted:
+    """Say how the run that the body, the path, the key or a header names went."""
+    call_id, named = data.call_id or data.inference_id, data.trajectory_id or data.episode_id
+    if named is not None:
+        return await _note(hone, await _own(hone, request, named), data)
+    if call_id is None:
+        return await _note(hone, await _addressed(hone, request), data)
+    of_call = await trajectory_of_call(hone.store, hone.project_id, call_id)
+    if of_call is None:
+        raise Missing(f"no call {call_id[:200]!r}: it is what an answer says in x-hone-call.", param="call_id")
+    return await _note(hone, await _own(hone, request, of_call), data)
+
+
+@get("/hone/v1/trajectories/{trajectory:str}", responses=answers(200, dict[str, Any]))
+async def show_trajectory(
+    hone: Injected, trajectory: Id, group: FromQuery[str | None] = None, tokens: FromQuery[bool] = False
+) -> Response[bytes]:
+    """One run with its conversation and its calls; `tokens` adds the exact ids and logprobs."""
+    found = await find_trajectory(hone.store, hone.project_id, trajectory, group)
+    return as_json(await load_trajectory(hone.store, found, with_tokens=tokens))
+
+
+@delete("/hone/v1/trajectories/{trajectory:str}", status_code=200, responses=PROBLEMS)
+async def delete_run(hone: Injected, trajectory: Id, group: FromQuery[str | None] = None) -> Gone:
+    """Delete a run for good: its calls, messages, tokens, scores and feedback. It must have ended."""
+    ids = await deletion.run_of(hone.store, hone.project_id, trajectory, group)
+    try:
+        gone = [await deletion.delete_trajectory(hone.store, hone.project_id, id_) for id_ in ids]
+    finally:
+        erased = await deletion.erase(hone.store)
+    return Gone(trajectory_ids=[one.trajectory_id for one in gone], calls=sum(g.calls for g in gone), log_erased=erased)
+
+
+async def _own(hone: Hone, request: AnyRequest, named: str) -> str:
+    return await own_run(hone, caller_of(request), named)
+
+
+async def _addressed(hone: Hone, request: AnyRequest) -> str:
+    """The internal id of the run that path, key or header name."""
+    address: Address = request.scope["hone.stated"].address  # type: ignore[typeddict-item]  # put there by the gate
+    if address.trajectory is None:
+        raise BadRequest(
+            "no run is named: use /t/<id>/hone/v1/…, /hone/v1/trajectories/<id>/…, x-hone-trajectory, or a run's key."
+        )
+    return await run_at(hone, Named(address.trajectory, address.group))
+
+
+async def _end(hone: Hone, trajectory_id: str, data: Done | None) -> Ended:
+    how = data or Done(state="completed", reason="closed")
+    await hone.recorder.close(hone.project_id, trajectory_id, TrajectoryState(how.state), how.reason)
+    ended = await load_trajectory(hone.store, trajectory_id)
+    return Ended(trajectory_id=trajectory_id, state=ended.state)
+
+
+async def _note(hone: Hone, trajectory_id: str, data: NewFeedback) -> Noted:
+    call_id = data.call_id or data.inference_id
+    written = await note(
+        hone,
+        trajectory_id,
+        data.about,
+        data.value,
+        comment=data.comment,
+        call_id=call_id,
+        tags=data.tags,
+        dry_run=data.dryrun,
+    )
+    return Noted(feedback_id=written, trajectory_id=trajectory_id, call_id=call_id)
+
+
+async def _family(hone: Hone, caller: Caller, run: Named) -> str | None:
+    """The family of a key for a run: of whoever made that, else the caller's. Raises Forbidden for another's."""
+    try:
+        made_by = await made_by_whom(hone.store, await run_at(hone, run))
+    except NotFound:
+        made_by = ""
+    if not caller.whose.may_name(made_by):
+        raise Forbidden(f"the run {run} was made with another key: name a run of your own.")
+    return made_by or caller.whose.key or None
+
+
+async def _now(store: Store) -> float:
+    async with store.read() as conn:
+        return await sql.clock(conn)

@@ -1,0 +1,105 @@
+"""What commands share: `--config`, `--data`, `--json`, `--debug`, the settings that these lead to, a table's width.
+
+Refuses: importing more than click before a command asks for its settings: `hone --help` is instant.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from proxy.settings.hone import HoneSettings
+    from proxy.settings.loading import Loaded
+
+_PIPE_WIDTH = 200  # lines for a program or a file are not folded at 80
+
+
+class Context:
+    """What every command finds in `ctx.obj`: the options that all commands share, and the settings they lead to."""
+
+    def __init__(self) -> None:
+        self.config: Path | None = None
+        self.json = False
+        self.debug = bool(os.environ.get("HONE_DEBUG"))
+        self.overrides: dict[str, object] = {}
+        self._loaded: Loaded | None = None
+
+    def override(self, key: str, value: object) -> None:
+        """Let a flag decide a setting, by its dotted key (`proxy.port`). None: the flag was not given."""
+        if value is not None:
+            self.overrides[key] = value
+            self._loaded = None
+
+    def loaded(self) -> Loaded:
+        """The settings with the source of each. Read once. Raises `ConfigError`."""
+        from proxy.settings.loading import load_settings
+
+        if self._loaded is None:
+            self._loaded = load_settings(self.config, self.overrides)
+        return self._loaded
+
+    def settings(self) -> HoneSettings:
+        """The settings in force. Raises `ConfigError`."""
+        return self.loaded().settings
+
+
+def with_shared_options(command: click.Command) -> click.Command:
+    """A copy of a command, or of a group of them, with `--config`, `--data`, `--json` and `--debug` where it has none.
+
+    A copy, because the command belongs to its module: it must be the same whether or not it was mounted before.
+    """
+    mounted = copy.copy(command)
+    if isinstance(mounted, click.Group):
+        mounted.commands = {name: with_shared_options(sub) for name, sub in mounted.commands.items()}
+    else:
+        have = {option for parameter in mounted.params for option in parameter.opts}
+        more = [option for option in _shared_options() if not have.intersection(option.opts)]
+        mounted.params = [*mounted.params, *more]
+    return mounted
+
+
+def _shared_options() -> list[click.Option]:
+    def keep(name: str) -> Any:
+        def callback(ctx: click.Context, _parameter: click.Parameter, value: Any) -> None:
+            shared = ctx.ensure_object(Context)
+            if name == "data":
+                shared.override("data", value)
+            elif value:
+                setattr(shared, name, value)
+
+        return callback
+
+    path = click.Path(path_type=Path)
+    return [
+        click.Option(
+            ["--config"], type=path, expose_value=False, callback=keep("config"), help="Settings file [./hone.toml]."
+        ),
+        click.Option(
+            ["--data"],
+            type=path,
+            expose_value=False,
+            callback=keep("data"),
+            help="Data folder [.hone beside the file].",
+        ),
+        click.Option(["--json"], is_flag=True, expose_value=False, callback=keep("json"), help="Print JSON."),
+        click.Option(
+            ["--debug"], is_flag=True, expose_value=False, callback=keep("debug"), help="Show tracebacks [HONE_DEBUG]."
+        ),
+    ]
+
+
+def print_table(table: Table) -> None:
+    """Print a table as wide as the terminal, or as a program or a file can take it."""
+    from rich.console import Console
+
+    console = Console(markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _PIPE_WIDTH
+    console.print(table)

@@ -1,0 +1,255 @@
+"""Calls of tools, and what tools gave back, as items of the Responses API ↔ as chat has them.
+
+Owns: each kind of call by its item. Pure. Refuses: which tool is of which kind (`tools.py`), messages and turns
+(`items.py`). A call is given as an item of its own kind only where that item brings back the very arguments that were
+sampled; any other (malformed, or with more in it than the kind can say) is a function_call with the text that the
+model wrote. So an item that comes back is always the call that was recorded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from proxy.dialects.responses.tools import Origin, named
+from proxy.dialects.tool_types import custom, table
+from proxy.errors import BadRequest
+
+Body = dict[str, Any]
+Item = dict[str, Any]
+
+FUNCTION: Final = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of call: its item, what it says beside the call's id, and the arguments that this means."""
+
+    item: str
+    prefix: str  # of the item's id
+    said: Callable[[Body], Body | None]  # None: the arguments mean no such call
+    meant: Callable[[Item], object]
+
+
+def item_prefixes() -> list[str]:
+    """What the ids of calls' items begin with."""
+    return ["fc", *(kind.prefix for kind in _KINDS.values())]
+
+
+def call_item(call: Mapping[str, Any], origin: Origin, item_id: Callable[[str], str]) -> Item:
+    """A sampled call as an item. `item_id` makes its id of a prefix."""
+    kind = _KINDS.get(origin.type)
+    arguments = custom.parsed(call["function"]["arguments"]) if kind is not None else None
+    said = kind.said(arguments) if kind is not None and arguments is not None else None
+    if kind is None or said is None or kind.meant(said) != arguments:
+        return function_item(call, origin, item_id("fc"))
+    names = {"name": origin.name, "namespace": origin.namespace} if origin.type == "custom" else {}
+    return {
+        **names,
+        **said,
+        "call_id": call["id"],
+        "type": kind.item,
+        "id": item_id(kind.prefix),
+        "status": "completed",
+    }
+
+
+def function_item(call: Mapping[str, Any], origin: Origin, id_: str) -> Item:
+    """A call of a function as an item."""
+    return {
+        "arguments": call["function"]["arguments"],
+        "call_id": call["id"],
+        "name": origin.name or call["function"]["name"],
+        "type": "function_call",
+        "id": id_,
+        "caller": None,
+        "namespace": origin.namespace,
+        "status": "completed",
+    }
+
+
+def is_foreign(item: Item) -> bool:
+    """Whether an item tells of a tool that others' servers ran."""
+    hosted = item["type"] in ("tool_search_call", "tool_search_output") and item.get("execution") != "client"
+    return hosted or item["type"] in table.FOREIGN["responses"]
+
+
+def is_call(item_type: object) -> bool:
+    """Whether an item of this type is a call that the model made."""
+    return item_type == "function_call" or item_type in _BY_ITEM
+
+
+def call_of(item: Item, where: str) -> Body:
+    """The call that an item means. Raises BadRequest."""
+    type_ = str(item["type"])
+    if type_ == "function_call":
+        name, arguments = _name(item, where), _text(item, "arguments", where)
+    else:
+        tool, kind = _BY_ITEM[type_]
+        try:
+            meant = kind.meant(item)
+        except (KeyError, TypeError, AttributeError) as e:
+            raise _wrong(where, f"a {type_} without what it must have") from e
+        name = _name(item, where) if tool == "custom" else tool
+        arguments = meant if isinstance(meant, str) else json.dumps(meant)
+    return {
+        "id": _text(item, "call_id", where),
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
+
+
+# --- what tools gave back
+
+
+def output_of(item: Item, call_ids: Mapping[str, str], where: str) -> tuple[str, object] | None:
+    """The id of the call, and what its tool gave back (a text, or a list of parts). None: no such item.
+
+    `call_ids`: the calls' ids by their items', for outputs that name the item.
+    """
+    type_ = item["type"]
+    if type_ in ("function_call_output", "custom_tool_call_output"):
+        return _text(item, "call_id", where), item.get("output")
+    if type_ == "local_shell_call_output":
+        id_ = item.get("call_id") or item.get("id")
+        return call_ids.get(str(id_), str(id_)), item.get("output")
+    if type_ == "shell_call_output":
+        return _text(item, "call_id", where), json.dumps(item.get("output"))
+    if type_ == "apply_patch_call_output":
+        said = {name: item[name] for name in ("status", "output") if item.get(name) is not None}
+        return _text(item, "call_id", where), json.dumps(said)
+    if type_ == "tool_search_output":
+        return _text(item, "call_id", where), json.dumps({"tools": _names(item.get("tools"))})
+    return None
+
+
+def output_item(origin: Origin, call_id: str | None, content: object) -> Item:
+    """What a tool gave back, as the item that says it of such a call. `content` is chat's, as a client's parts."""
+    item: Item = {"type": "function_call_output", "call_id": call_id, "output": content}
+    if origin.type in ("custom", "local_shell"):
+        item["type"] = f"{_KINDS[origin.type].item}_output"
+        return item | ({"id": call_id} if origin.type == "local_shell" else {})
+    said = custom.parsed(f'{{"said": {content}}}') if isinstance(content, str) else None
+    if origin.type == "shell" and said is not None and isinstance(said["said"], list):
+        return item | {"type": "shell_call_output", "output": said["said"]}
+    if origin.type == "apply_patch" and said is not None and isinstance(said["said"], dict):
+        return {"type": "apply_patch_call_output", "call_id": call_id, **said["said"]}
+    return item
+
+
+def tools_of(item: Item, where: str) -> list[tuple[str, object]]:
+    """The tools that an item adds, each with where it stands."""
+    if item["type"] not in ("tool_search_output", "additional_tools"):
+        return []
+    tools = item.get("tools")
+    if not isinstance(tools, list):
+        raise _wrong(f"{where}.tools", "no list")
+    return [(f"{where}.tools[{at}]", tool) for at, tool in enumerate(tools)]
+
+
+def _names(tools: object) -> list[str]:
+    """The names that a search found, as the model calls them."""
+    found = []
+    for tool in tools if isinstance(tools, list) else ():
+        if isinstance(tool, dict) and isinstance(tool.get("tools"), list):
+            inside = (one.get("name") for one in tool["tools"] if isinstance(one, dict))
+            found += [named(str(tool.get("name")), str(name)) for name in inside]
+        elif isinstance(tool, dict):
+            found.append(str(tool.get("name") or tool.get("type")))
+    return found
+
+
+# --- kinds
+
+
+def _custom_said(arguments: Body) -> Body | None:
+    text = custom.input_of(arguments)
+    return None if text is None else {"input": text}
+
+
+def _custom_meant(item: Item) -> Body:
+    if not isinstance(item["input"], str):
+        raise TypeError(f"{item['input']!r:.60} is no text")
+    return {"input": item["input"]}
+
+
+def _local_shell_said(arguments: Body) -> Body | None:
+    env = arguments.get("env", {})
+    if not _texts(arguments.get("command")) or not _are(arguments, _LOCAL_SHELL) or not _texts(list(env.values())):
+        return None
+    return {"action": {"type": "exec", "env": {}, **arguments}}
+
+
+def _local_shell_meant(item: Item) -> Body:
+    action = item["action"]
+    said = {name: action[name] for name in ("command", *_LOCAL_SHELL) if action.get(name) is not None}
+    return said if said.get("env") else {name: value for name, value in said.items() if name != "env"}
+
+
+def _shell_said(arguments: Body) -> Body | None:
+    if not _texts(arguments.get("commands")) or not _are(arguments, _SHELL):
+        return None
+    action = {"timeout_ms": None, "max_output_length": None, **arguments}
+    return {"action": action, "environment": {"type": "local"}}
+
+
+def _shell_meant(item: Item) -> Body:
+    action = item["action"]
+    return {name: action[name] for name in ("commands", *_SHELL) if action.get(name) is not None}
+
+
+def _patch_said(arguments: Body) -> Body | None:
+    needed = {"create_file": ("path", "diff"), "update_file": ("path", "diff"), "delete_file": ("path",)}
+    names = needed.get(str(arguments.get("type")), ("type",))
+    right = all(isinstance(arguments.get(name), str) for name in names) and set(arguments) == {"type", *names}
+    return {"operation": arguments} if right and names != ("type",) else None
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _are(arguments: Body, types: Mapping[str, type]) -> bool:
+    """Whether what is there of these fields is of its type."""
+    return all(name not in arguments or type(arguments[name]) is type_ for name, type_ in types.items())
+
+
+_LOCAL_SHELL: Final[Mapping[str, type]] = {"timeout_ms": int, "working_directory": str, "env": dict, "user": str}
+_SHELL: Final[Mapping[str, type]] = {"timeout_ms": int, "max_output_length": int}
+_KINDS: Final[Mapping[str, _Kind]] = {
+    "custom": _Kind("custom_tool_call", "ctc", _custom_said, _custom_meant),
+    "local_shell": _Kind("local_shell_call", "lsh", _local_shell_said, _local_shell_meant),
+    "shell": _Kind("shell_call", "sh", _shell_said, _shell_meant),
+    "apply_patch": _Kind("apply_patch_call", "apc", _patch_said, lambda item: _without_nulls(item["operation"])),
+    "tool_search": _Kind(
+        "tool_search_call",
+        "tsc",
+        lambda arguments: {"execution": "client", "arguments": arguments},
+        lambda item: item["arguments"],
+    ),
+}
+_BY_ITEM: Final[Mapping[str, tuple[str, _Kind]]] = {kind.item: (tool, kind) for tool, kind in _KINDS.items()}
+
+
+def _without_nulls(said: Mapping[str, Any]) -> Body:
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _name(item: Item, where: str) -> str:
+    namespace = item.get("namespace")
+    if namespace is not None and not isinstance(namespace, str):
+        raise _wrong(f"{where}.namespace", "no text")
+    return named(namespace or None, _text(item, "name", where))
+
+
+def _text(item: Item, name: str, where: str) -> str:
+    value = item.get(name)
+    if not isinstance(value, str):
+        raise _wrong(f"{where}.{name}", f"{value!r:.60}: give a text")
+    return value
+
+
+def _wrong(where: str, what: str) -> BadRequest:
+    return BadRequest(f"{where} is {what}.", param=where, code="invalid_type")

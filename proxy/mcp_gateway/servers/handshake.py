@@ -1,0 +1,149 @@
+"""Agreeing with a server on an era of the protocol.
+
+Owns: asking a server what it speaks and can do, and what Hone says of itself and its caller in return. Refuses: keeping
+connections (`proxy.mcp_gateway.servers.link`), and whom to speak to how (`proxy.mcp_gateway.servers.upstream`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+import mcp_types as types
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.transport_context import TransportContext
+from mcp_types.version import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    LATEST_MODERN_VERSION,
+    MODERN_PROTOCOL_VERSIONS,
+)
+
+from proxy.mcp_gateway.errors import UpstreamDown
+from proxy.mcp_gateway.exchange import Exchange
+from proxy.mcp_gateway.servers import wire
+from proxy.settings.mcp import McpServerSettings
+
+log = logging.getLogger(__name__)
+
+Dispatcher = JSONRPCDispatcher[TransportContext]
+
+
+Ability = frozenset[str]  # names of capabilities, and SUBSCRIBE
+SUBSCRIBE: Final = "resources.subscribe"
+
+
+@dataclass(frozen=True, slots=True)
+class Speaks:
+    """What was agreed on."""
+
+    version: str
+    modern: bool  # since 2026-07-28: no session, no handshake
+    capabilities: Mapping[str, Any]
+    instructions: str | None
+
+    @property
+    def ability(self) -> Ability:
+        """What the server can."""
+        found = {name for name, value in self.capabilities.items() if value is not None}
+        resources = self.capabilities.get("resources")
+        if isinstance(resources, Mapping) and resources.get("subscribe") is True:
+            found.add(SUBSCRIBE)
+        return frozenset(found)
+
+
+async def agree(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> Speaks:
+    """Ask for what it can in the way of today; a server of the handshake era refuses, or says nothing.
+
+    Raises UpstreamDown, MCPError, TimeoutError.
+    """
+    async with asyncio.timeout(connect_s):
+        return await _discover(dispatcher, connect_s) or await _shake_hands(dispatcher, capabilities)
+
+
+async def shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> Speaks:
+    """Begin a session of the handshake era. Raises UpstreamDown, MCPError, TimeoutError."""
+    async with asyncio.timeout(connect_s):
+        return await _shake_hands(dispatcher, capabilities)
+
+
+async def tried_handshake(name: str, settings: McpServerSettings) -> Speaks | None:
+    """What a server that speaks the current era says in the other, over a connection of its own; None: it refuses.
+
+    It does not tell by itself: `supportedVersions` names those of the current era alone.
+    """
+    found: Speaks | None = None
+    try:
+        async with wire.streams(settings) as (read, write), anyio.create_task_group() as tasks:
+            dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
+            await tasks.start(dispatcher.run, _no_answer, _no_interest)
+            found = await shake_hands(dispatcher, {}, settings.connect_s)
+            tasks.cancel_scope.cancel()
+    # A boundary: whatever a server does that is asked what it may not know is a refusal.
+    except Exception as e:  # noqa: BLE001
+        log.info("the MCP server %s speaks the current era of the protocol alone: %s", name, wire.reason(e, settings))
+    return found
+
+
+async def _no_answer(*_: object) -> dict[str, Any]:
+    raise MCPError(types.METHOD_NOT_FOUND, "nobody is here yet")
+
+
+async def _no_interest(*_: object) -> None:
+    pass
+
+
+async def _discover(dispatcher: Dispatcher, connect_s: float) -> Speaks | None:
+    sent, headers = wire.stamped(
+        "server/discover", None, LATEST_MODERN_VERSION, modern=True, capabilities={}, log_level=None, schema=None
+    )
+    options: CallOptions = {"headers": headers, "cancel_on_abandon": False, "timeout": connect_s / 2}
+    try:
+        found = await dispatcher.send_raw_request("server/discover", sent, options)
+    except MCPError as e:
+        if e.error.code in (wire.UNREACHABLE, types.CONNECTION_CLOSED):
+            raise
+        found = {}
+    versions = found.get("supportedVersions")
+    if isinstance(versions, list) and (mutual := [v for v in MODERN_PROTOCOL_VERSIONS if v in versions]):
+        return _speaks(mutual[-1], True, found)
+    return None
+
+
+async def _shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any]) -> Speaks:
+    asked = {
+        "protocolVersion": LATEST_HANDSHAKE_VERSION,
+        "capabilities": dict(capabilities),
+        "clientInfo": wire.CLIENT_INFO,
+    }
+    found = await dispatcher.send_raw_request("initialize", asked, {"cancel_on_abandon": False})
+    version = found.get("protocolVersion")
+    if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        raise UpstreamDown(f"it speaks version {str(version)[:40]!r} of the protocol, which Hone does not")
+    headers = {MCP_PROTOCOL_VERSION_HEADER: version}
+    await dispatcher.notify("notifications/initialized", None, {"headers": headers})
+    return _speaks(str(version), False, found)
+
+
+def usable(exchange: Exchange | None) -> Mapping[str, Any]:
+    """What the upstream may expect of this caller. A caller of the handshake era can be asked, and no more."""
+    if exchange is None:
+        return {}
+    return exchange.capabilities if exchange.modern else exchange.back_channel()
+
+
+def _speaks(version: str, modern: bool, found: Mapping[str, Any]) -> Speaks:
+    capabilities, instructions = found.get("capabilities"), found.get("instructions")
+    return Speaks(
+        version,
+        modern,
+        capabilities if isinstance(capabilities, Mapping) else {},
+        instructions if isinstance(instructions, str) else None,
+    )

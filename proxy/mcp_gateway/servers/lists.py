@@ -1,0 +1,154 @@
+"""What a server lists: tools, prompts, resources and templates, as far as they are known.
+
+Owns: fetching each list at most once at a time and never waiting longer than `LIST_TIMEOUT_S`, leaving out what callers
+may not see, and what is malformed. Refuses: putting the lists of several servers together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp.shared.inbound import find_invalid_x_mcp_header
+from mcp_types import methods
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
+from pydantic import ValidationError
+
+from proxy.mcp_gateway.errors import UpstreamDown
+from proxy.mcp_gateway.names import Filter
+from proxy.mcp_gateway.servers.link import Link
+
+log = logging.getLogger(__name__)
+
+LIST_TIMEOUT_S: Final = 5.0
+FRESH_S: Final = 1.0  # a list that is asked for again within this time is not fetched again
+MOST_PAGES: Final = 200
+
+# Kind of list → capability, method, field of the result, what its items are called by.
+LISTS: Final[Mapping[str, tuple[str, str, str, str]]] = {
+    "tools": ("tools", "tools/list", "tools", "name"),
+    "prompts": ("prompts", "prompts/list", "prompts", "name"),
+    "resources": ("resources", "resources/list", "resources", "uri"),
+    "templates": ("resources", "resources/templates/list", "resourceTemplates", "uriTemplate"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list of a server, without what callers may not see."""
+
+    items: Mapping[str, Mapping[str, Any]]  # by name or URI, in the server's order
+    hints: Mapping[str, Any]  # ttlMs, cacheScope
+    at: float  # monotonic
+
+
+NOTHING: Final = Listing({}, {}, 0.0)
+
+
+class Lists:
+    """The lists of a server, over one link."""
+
+    def __init__(self, link: Link, admits: Filter) -> None:
+        self._link = link
+        self._filter = admits
+        self._lists: dict[str, Listing] = {}
+        self._fetching: dict[str, asyncio.Task[Listing]] = {}
+
+    async def stop(self) -> None:
+        """Fetch no more."""
+        tasks = list(self._fetching.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def listing(self, kind: str) -> Listing:
+        """A list as it is now, or as it was last where the server takes too long; empty where it is away."""
+        try:
+            async with asyncio.timeout(LIST_TIMEOUT_S):
+                speaks = await self._link.ready()
+        except (UpstreamDown, TimeoutError):
+            return NOTHING
+        if speaks.capabilities.get(LISTS[kind][0]) is None:
+            return NOTHING
+        known = self._lists.get(kind)
+        if known is not None and time.monotonic() - known.at < FRESH_S:
+            return known
+        task = self._fetching.get(kind)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._fetch(kind), context=contextvars.Context())
+            self._fetching[kind] = task
+            task.add_done_callback(lambda done: self._fetched(kind, done))
+        await asyncio.wait({task}, timeout=LIST_TIMEOUT_S)
+        if task.done() and not task.cancelled() and task.exception() is None:
+            return task.result()
+        return known if known is not None else NOTHING
+
+    def _fetched(self, kind: str, done: asyncio.Task[Listing]) -> None:
+        self._fetching.pop(kind, None)
+        if not done.cancelled():
+            done.exception()  # looked at, though nobody may wait for it any more
+
+    def known(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
+        """A list as it was last seen."""
+        return self._lists.get(kind, NOTHING).items
+
+    def outdated(self) -> None:
+        """Lists may have changed: the next one who asks gets them anew."""
+        self._lists = {kind: Listing(known.items, known.hints, 0.0) for kind, known in self._lists.items()}
+
+    async def _fetch(self, kind: str) -> Listing:
+        _, method, field, key = LISTS[kind]
+        items: dict[str, Mapping[str, Any]] = {}
+        first: Mapping[str, Any] = {}
+        cursor: Any = None
+        for _ in range(MOST_PAGES):
+            page = await self._link.request(method, {"cursor": cursor} if cursor is not None else None)
+            first = first or page
+            items |= {str(item[key]): item for item in _entries(page, field, key) if self._may_be_seen(kind, item, key)}
+            cursor = page.get("nextCursor")
+            if not isinstance(cursor, str):
+                break
+        listing = self._lists[kind] = Listing(items, _hints(first), time.monotonic())
+        return listing
+
+    def _may_be_seen(self, kind: str, item: Mapping[str, Any], key: str) -> bool:
+        if not self._filter.admits(str(item[key])):
+            return False
+        if kind == "tools" and find_invalid_x_mcp_header(item.get("inputSchema")) is not None:
+            return False  # the protocol has clients drop such a tool
+        if _is_sound(kind, item):
+            return True
+        log.warning(
+            "the MCP server %s lists %r in %s, which is malformed: left out", self._link.name, item[key][:80], kind
+        )
+        return False
+
+
+def _is_sound(kind: str, item: Mapping[str, Any]) -> bool:
+    """Whether callers of both eras can read it: in the list of all servers, one bad entry would spoil the others."""
+    _, method, field, _ = LISTS[kind]
+    alone = {field: [item], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    try:
+        for version in (LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION):
+            methods.validate_server_result(method, version, alone)
+    except ValidationError:
+        return False
+    return True
+
+
+def _hints(page: Mapping[str, Any]) -> dict[str, Any]:
+    ttl, scope = page.get("ttlMs"), page.get("cacheScope")
+    sound = isinstance(ttl, int) and ttl >= 0 and scope in ("public", "private")
+    return {"ttlMs": ttl, "cacheScope": scope} if sound else {}
+
+
+def _entries(page: Mapping[str, Any], field: str, key: str) -> Sequence[Mapping[str, Any]]:
+    entries = page.get(field)
+    if not isinstance(entries, list):
+        return ()
+    return [item for item in entries if isinstance(item, Mapping) and isinstance(item.get(key), str)]

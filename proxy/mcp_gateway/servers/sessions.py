@@ -1,0 +1,164 @@
+"""The sessions that callers have at one server, each a connection of its own: a browser, a shell, a login.
+
+Owns: how many there may be, and when one ends. Refuses: opening connections, and who gets one
+(`proxy.mcp_gateway.servers.upstream`).
+
+A session ends with its caller. Where that is a session of the handshake era, its end is told (`end`). A caller of the
+current era tells no end: it is over when nothing was asked in its name for as long as a run may be idle, or, if others
+need the room, when its run has ended. One that is broken ends as soon as nobody uses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+
+from proxy.mcp_gateway.callers import Run, Who
+from proxy.mcp_gateway.errors import TooManySessions
+from proxy.mcp_gateway.servers.link import Link
+from proxy.mcp_gateway.servers.lists import Lists
+
+Ended = Callable[[Collection[Run]], Awaitable[Collection[Run]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Whose a session is. A server of the handshake era is told once what its client can, so that is part of it."""
+
+    who: Who
+    capabilities: bytes = b""
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One caller's connection, and what the server lists on it."""
+
+    key: Key
+    link: Link
+    lists: Lists
+    task: asyncio.Task[None]
+    used_at: float  # of the event loop's clock
+    expiry: asyncio.TimerHandle | None = None
+    begun: bool = False  # its first request was let through
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a request or a subscription needs it now."""
+        return bool(self.link.in_flight) or self.link.listening.busy
+
+
+class Sessions:
+    """The sessions at one server. `ended` tells which runs have; `counted` is told how many sessions there are."""
+
+    def __init__(
+        self, server: str, most: int, idle_s: float, ended: Ended, counted: Callable[[str, int], None]
+    ) -> None:
+        self._server = server
+        self._most = most
+        self._idle_s = idle_s
+        self._ended = ended
+        self._counted = counted
+        self._open: dict[Key, Session] = {}
+        self._by_who: dict[Who, list[Session]] = {}
+        self._by_link: dict[Link, Session] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._counted(server, 0)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._open
+
+    def of(self, who: Who) -> list[Session]:
+        """A caller's sessions, the one used last first. Several only where its clients differ in what they can."""
+        return sorted(self._by_who.get(who, ()), key=lambda session: -session.used_at)
+
+    def over(self, link: Link) -> Session | None:
+        """The session over a connection."""
+        return self._by_link.get(link)
+
+    async def open(self, key: Key, make: Callable[[], tuple[Link, Lists]]) -> Session:
+        """A caller's session, which is made where there is none yet. Raises TooManySessions."""
+        if key not in self._open and len(self._open) >= self._most:
+            await self._end_ended()
+        session = self._open.get(key)
+        if session is not None:
+            return session
+        if len(self._open) >= self._most:
+            raise TooManySessions(
+                f"the MCP server {self._server!r} has {self._most} sessions open, as many as `max_sessions` of "
+                f"[mcp.{self._server}] allows: try again when a caller has ended its own, or allow more"
+            )
+        return self._started(key, *make())
+
+    def used(self, session: Session) -> None:
+        """A request is over."""
+        session.used_at = asyncio.get_running_loop().time()
+        self.moved(session.link)
+
+    def moved(self, link: Link) -> None:
+        """A connection came up or broke."""
+        session = self._by_link.get(link)
+        if session is not None and link.state == "down" and not session.in_use:
+            self._end(session)
+
+    def end(self, who: Who) -> None:
+        """A caller is gone."""
+        for session in self.of(who):
+            self._end(session)
+
+    async def close(self) -> None:
+        """End all."""
+        for session in list(self._open.values()):
+            self._end(session)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def _started(self, key: Key, link: Link, lists: Lists) -> Session:
+        loop = asyncio.get_running_loop()
+        # A context of its own: a task that inherits a caller's would take later messages for that caller's.
+        task = loop.create_task(link.run(), name=f"mcp-{self._server}-session", context=contextvars.Context())
+        session = self._open[key] = self._by_link[link] = Session(key, link, lists, task, loop.time())
+        self._by_who.setdefault(key.who, []).append(session)
+        self._counted(self._server, len(self._open))
+        if key.who.session is None:
+            self._expire(session, self._idle_s)
+        return session
+
+    def _end(self, session: Session) -> None:
+        who = session.key.who
+        del self._open[session.key], self._by_link[session.link]
+        self._by_who[who].remove(session)
+        if not self._by_who[who]:
+            del self._by_who[who]
+        self._counted(self._server, len(self._open))
+        if session.expiry is not None:
+            session.expiry.cancel()
+        session.link.close()
+        session.task.cancel()
+        ending = asyncio.ensure_future(_ended(session))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    def _expire(self, session: Session, after_s: float) -> None:
+        session.expiry = asyncio.get_running_loop().call_later(after_s, self._expired, session)
+
+    def _expired(self, session: Session) -> None:
+        left_s = session.used_at + self._idle_s - asyncio.get_running_loop().time()
+        if session.in_use:
+            self._expire(session, self._idle_s)
+        elif left_s > 0:
+            self._expire(session, left_s)
+        else:
+            self._end(session)
+
+    async def _end_ended(self) -> None:
+        """Make room: whose run has ended needs no session."""
+        runs = {s.key.who.run for s in self._open.values() if s.key.who.run is not None and not s.in_use}
+        for run in await self._ended(runs) if runs else ():
+            for session in self.of(Who(run=run)):
+                if not session.in_use:
+                    self._end(session)
+
+
+async def _ended(session: Session) -> None:
+    await asyncio.gather(session.task, session.lists.stop(), return_exceptions=True)

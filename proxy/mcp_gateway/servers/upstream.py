@@ -1,0 +1,226 @@
+"""An MCP server behind the gateway.
+
+Owns: the connection that tells what the server has and is shared where nothing is kept, and whether a caller gets one
+of its own. Refuses: when a caller's own ends (`proxy.mcp_gateway.servers.sessions`).
+
+A server that keeps something for its client (a session of the handshake era, a process on this machine) is not shared
+between callers, unless its settings say so: each has a session of its own there, and no caller uses the connection that
+the lists come from. A server of the current era behind a URL keeps nothing, and is asked for all over one.
+
+One that speaks both eras is spoken to in its caller's: sampling, elicitation and subscriptions often work in the one
+that a server's author had in mind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import orjson
+from mcp.shared.exceptions import MCPError
+
+from proxy.mcp_gateway.callers import Who
+from proxy.mcp_gateway.errors import UpstreamDown
+from proxy.mcp_gateway.exchange import NEEDS, Exchange
+from proxy.mcp_gateway.names import Filter
+from proxy.mcp_gateway.servers.handshake import (
+    SUBSCRIBE,
+    Ability,
+    Dispatcher,
+    Speaks,
+    agree,
+    shake_hands,
+    tried_handshake,
+)
+from proxy.mcp_gateway.servers.link import Greet, Link, Watcher
+from proxy.mcp_gateway.servers.lists import Listing, Lists
+from proxy.mcp_gateway.servers.sessions import Ended, Key, Session, Sessions
+from proxy.settings.mcp import McpServerSettings
+
+# What a process that callers share is told of its client: it may ask whatever one of them can answer.
+_OF_ALL: Final[Mapping[str, Any]] = {name: {} for name in NEEDS.values()}
+
+
+class Upstream:
+    """One server. `start()` and `stop()`."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: McpServerSettings,
+        watcher: Watcher,
+        *,
+        idle_s: float,
+        ended: Ended,
+        counted: Callable[[str, int], None],
+    ) -> None:
+        self.name = name
+        self.filter = Filter(settings.allow, settings.deny)
+        self._settings = settings
+        self._watcher = watcher
+        self.link = Link(name, settings, watcher, self._greet)
+        self._trying: asyncio.Task[Speaks | None] | None = None  # the other era, at a server of the current one
+        self._lists = Lists(self.link, self.filter)
+        self._sessions = Sessions(name, settings.most_sessions, idle_s, ended, counted)
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Connect in the background."""
+        # A context of its own: a task that inherits a caller's would take later messages for that caller's.
+        self._running = asyncio.get_running_loop().create_task(
+            self.link.run(), name=f"mcp-{self.name}", context=contextvars.Context()
+        )
+
+    async def stop(self) -> None:
+        """Close every connection."""
+        tasks = [task for task in (self._running, self._trying) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, self._lists.stop(), self._sessions.close(), return_exceptions=True)
+
+    # --- connections
+
+    @asynccontextmanager
+    async def lent(self, exchange: Exchange) -> AsyncIterator[Link]:
+        """The connection that a caller's request goes over. Raises UpstreamDown."""
+        modern = await self._in_current_era(exchange, self.link.speaks or await self.link.ready())
+        if self._settings.shared or (modern and self._settings.url is not None):
+            with self.link.working(exchange):
+                await self.link.ready()
+                yield self.link
+            return
+        session = await self._opened(exchange, modern)
+        try:
+            with session.link.working(exchange):
+                await session.link.ready()
+                if not session.begun:
+                    session.begun = True
+                    with suppress(MCPError):  # it may log more than its caller wants, which is sorted out here
+                        await self._set_level(session.link, exchange)
+                yield session.link
+        finally:
+            self._sessions.used(session)
+
+    def links_of(self, who: Who) -> list[Link]:
+        """A caller's own connections; the shared one where it has none."""
+        return [session.link for session in self._sessions.of(who)] or [self.link]
+
+    async def at_level(self, exchange: Exchange) -> None:
+        """Tell the server which log messages a caller of the handshake era wants. Raises UpstreamDown, MCPError."""
+        for link in self.links_of(exchange.who):
+            if link is not self.link or self._settings.shared:
+                await self._set_level(link, exchange)
+
+    async def _set_level(self, link: Link, exchange: Exchange) -> None:
+        speaks, level = link.speaks, exchange.stated_level
+        if level is None or exchange.modern or link.state != "up" or speaks is None or speaks.modern:
+            return  # a server of the current era is told with each request
+        if "logging" in speaks.capabilities:
+            await link.request("logging/setLevel", {"level": level})
+
+    async def roots_changed(self, who: Who) -> None:
+        """Tell the server that a caller's folders are others now: it may ask for them again."""
+        for session in self._sessions.of(who):
+            await session.link.notify("notifications/roots/list_changed")
+
+    def moved(self, link: Link) -> None:
+        """A connection came up or broke."""
+        self._sessions.moved(link)
+        if link is not self.link and link.state == "down":
+            self.link.doubt()
+
+    def left(self, who: Who) -> None:
+        """A caller is gone."""
+        self._sessions.end(who)
+
+    async def _in_current_era(self, exchange: Exchange, speaks: Speaks) -> bool:
+        """Whether the server is to be spoken to in the current era: in that of the caller, where it speaks both."""
+        return speaks.modern and (exchange.modern or await self._handshake() is None)
+
+    async def _handshake(self) -> Speaks | None:
+        """What a server of the current era says in the other, where it speaks that too."""
+        return await asyncio.shield(self._trying) if self._trying is not None else None
+
+    async def _opened(self, exchange: Exchange, modern: bool) -> Session:
+        """The caller's own session. Raises UpstreamDown."""
+        greet, told = (agree, dict[str, Any]()) if modern else (shake_hands, exchange.back_channel())
+        key = Key(exchange.who, orjson.dumps(told, option=orjson.OPT_SORT_KEYS))
+        if key not in self._sessions:
+            await self.link.ready()  # where it does not answer, nobody need find that out again
+        connect_s = self._settings.connect_s
+        return await self._sessions.open(key, lambda: self._made(lambda asks: greet(asks, told, connect_s)))
+
+    def _made(self, greet: Greet) -> tuple[Link, Lists]:
+        link = Link(self.name, self._settings, self._watcher, greet, own=True)
+        return link, Lists(link, self.filter)
+
+    async def _greet(self, dispatcher: Dispatcher) -> Speaks:
+        told = _OF_ALL if self._settings.shared else {}
+        speaks = await agree(dispatcher, told, self._settings.connect_s)
+        if not speaks.modern or self._settings.shared:
+            self._trying = None
+        elif self._trying is None or self._trying.done():
+            self._trying = asyncio.ensure_future(tried_handshake(self.name, self._settings))
+        return speaks
+
+    # --- what it can
+
+    def ability(self, *, modern: bool) -> Ability | None:
+        """What the server can for callers of an era; None where it has not answered yet."""
+        speaks = self.link.speaks
+        if speaks is None or modern or self._trying is None:
+            return speaks.ability if speaks is not None else None
+        handshake = self._trying.result() if self._trying.done() and not self._trying.cancelled() else None
+        if handshake is None:
+            return speaks.ability
+        # of resources it may tell over the shared connection too (`hear`)
+        return handshake.ability | (speaks.ability & {SUBSCRIBE} if self._tells_for_all else frozenset())
+
+    async def settled(self) -> None:
+        """Wait until it is known what it can, or that it does not answer."""
+        with suppress(UpstreamDown):
+            await self.link.ready()
+            await self._handshake()
+
+    # --- lists
+
+    async def listing(self, kind: str, who: Who | None = None) -> Listing:
+        """A list as a caller's own session has it; where it has none, as a new one would."""
+        return await next(self._lists_of(who)).listing(kind)
+
+    def known(self, kind: str, who: Who | None = None) -> Mapping[str, Mapping[str, Any]]:
+        """A list as it was last seen."""
+        return next((known for lists in self._lists_of(who) if (known := lists.known(kind))), {})
+
+    def outdated(self, link: Link) -> None:
+        """What was listed over a connection may have changed: the next one who asks gets it anew."""
+        session = self._sessions.over(link)
+        (session.lists if session is not None else self._lists).outdated()
+
+    def _lists_of(self, who: Who | None) -> Iterator[Lists]:
+        if who is not None:
+            yield from (session.lists for session in self._sessions.of(who) if session.link.state == "up")
+        yield self._lists
+
+    # --- what the server tells by itself
+
+    async def hear(self, exchange: Exchange, uri: str) -> Link:
+        """Hear of a resource for a caller: the connection that tells. Raises UpstreamDown, MCPError."""
+        async with self.lent(exchange) as link:
+            try:
+                await link.listening.add(uri)
+            except MCPError:
+                if link is self.link or not self._tells_for_all:
+                    raise
+            else:
+                return link
+        await self.link.listening.add(uri)
+        return self.link
+
+    @property
+    def _tells_for_all(self) -> bool:
+        """Whether it may tell over the shared connection what it does not tell over a caller's own."""
+        return self._settings.url is not None and self.link.speaks is not None and self.link.speaks.modern

@@ -1,0 +1,232 @@
+"""The settings in force: hone.toml, over it `HONE_…` environment variables, over these flags.
+
+Owns: reading the three sources, saying where each value came from, and errors that name the file, the key and the
+nearest known key. Refuses: which settings there are (`proxy.settings.hone`).
+
+Paths in the file are relative to the file; paths in variables and flags are relative to the working directory.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import EnvSettingsSource
+from pydantic_settings.exceptions import SettingsError
+
+from proxy.errors import ConfigError
+from proxy.settings.hone import ENV_PREFIX, NESTED, HoneSettings
+from proxy.settings.showing import leaves, shown
+
+FILE_NAME = "hone.toml"
+# Variables that Hone reads or gives to agents, and that are no settings.
+NOT_SETTINGS = frozenset({"HONE_CONFIG", "HONE_DEBUG", "HONE_MODEL", "HONE_TASK_ID", "HONE_TASK_INPUT"})
+
+Raw = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, and for each leaf's dotted key the source of its value."""
+
+    settings: HoneSettings
+    origin: dict[str, str]
+    file: Path | None
+
+
+def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Loaded:
+    """Read, merge and check all settings.
+
+    `config` is the file, or None to take `$HONE_CONFIG` or ./hone.toml where there is one. `overrides` are the flags:
+    dotted keys (`proxy.port`), or sections as nested mappings. Raises `ConfigError`.
+    """
+    file = find_file(config)
+    merged: Raw = {}
+    origin: dict[str, str] = {}
+    for raw, names in (_from_file(file), _from_environment(), _from_flags(overrides)):
+        _merge(merged, raw)
+        origin.update(names)
+    try:
+        settings = HoneSettings(**merged)
+    except ValidationError as e:
+        raise ConfigError("\n".join(_explain(error, origin) for error in e.errors())) from e
+    settings.data = _data_folder(settings, origin, file)
+    return Loaded(settings, {key: origin.get(key, "default") for key, _ in leaves(settings)}, file)
+
+
+def find_file(config: Path | None) -> Path | None:
+    """The file to read: the one named by the flag or `$HONE_CONFIG` (it must exist), else ./hone.toml if it exists."""
+    named = config or (Path(os.environ["HONE_CONFIG"]) if os.environ.get("HONE_CONFIG") else None)
+    if named is not None:
+        if not named.is_file():
+            raise ConfigError(f"there is no settings file {named}. Name an existing one with --config.")
+        return named
+    return Path(FILE_NAME) if Path(FILE_NAME).is_file() else None
+
+
+# --- the three sources: each gives its nested values and, by dotted key, its name
+
+
+def _from_file(file: Path | None) -> tuple[Raw, dict[str, str]]:
+    if file is None:
+        return {}, {}
+    try:
+        raw = tomllib.loads(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
+        raise ConfigError(f"{file} cannot be read: {e}") from e
+    anchored = _anchor(raw, HoneSettings, file.absolute().parent)
+    return anchored, {key: str(file) for key in _keys(anchored)}
+
+
+def _from_environment() -> tuple[Raw, dict[str, str]]:
+    try:
+        raw = EnvSettingsSource(HoneSettings)()
+    except SettingsError as e:
+        field = re.search(r'field "(\w+)"', str(e))
+        prefix = ENV_PREFIX + (field[1].upper() if field else "")
+        suspects = ", ".join(sorted(name for name in os.environ if name.upper().startswith(prefix)))
+        raise ConfigError(f"env {suspects}: lists and tables are written as JSON ({e.__cause__})") from e
+    raw |= _unknown_variables(raw)
+    present = {name.upper(): name for name in os.environ}
+    names: dict[str, str] = {}
+    for key in _keys(raw):
+        parts = key.split(".")
+        candidates = [ENV_PREFIX + NESTED.join(parts[:n]).upper() for n in range(len(parts), 0, -1)]
+        names[key] = "env " + next((present[c] for c in candidates if c in present), candidates[0])
+    return raw, names
+
+
+def _unknown_variables(known: Raw) -> Raw:
+    """`HONE_…` variables that name no setting, to be refused like unknown keys of the file.
+
+    One without `__` may belong to somebody else: it is refused only when it looks like a misspelt setting.
+    """
+    unknown: Raw = {}
+    for variable in os.environ:
+        if not variable.upper().startswith(ENV_PREFIX) or variable.upper() in NOT_SETTINGS:
+            continue
+        name = variable[len(ENV_PREFIX) :].lower()
+        section = name.partition(NESTED)[0]
+        if section not in HoneSettings.model_fields and (
+            NESTED in name or difflib.get_close_matches(name, HoneSettings.model_fields, 1)
+        ):
+            unknown[section] = os.environ[variable]
+    return {key: value for key, value in unknown.items() if key not in known}
+
+
+def _from_flags(overrides: Mapping[str, object]) -> tuple[Raw, dict[str, str]]:
+    raw: Raw = {}
+    for key, value in overrides.items():
+        *parents, leaf = key.split(".")
+        _merge(raw, _nest(parents, {leaf: value}))
+    return raw, dict.fromkeys(_keys(raw), "flag")
+
+
+def _nest(parents: list[str], value: Raw) -> Raw:
+    for name in reversed(parents):
+        value = {name: value}
+    return value
+
+
+def _merge(into: Raw, raw: Mapping[str, Any]) -> None:
+    for key, value in raw.items():
+        if isinstance(value, Mapping):
+            there = into.get(key)
+            into[key] = dict(there) if isinstance(there, Mapping) else {}
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _keys(raw: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in raw.items():
+        yield prefix + key
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{prefix}{key}.")
+
+
+# --- paths
+
+
+def _anchor(raw: Raw, model: type[BaseModel], folder: Path) -> Raw:
+    """The file's values with paths made absolute from the file's folder."""
+    return {key: _anchored(value, key, model, folder) for key, value in raw.items()}
+
+
+def _anchored(value: Any, key: str, model: type[BaseModel], folder: Path) -> Any:
+    field = model.model_fields.get(key)
+    if field is None:
+        return value
+    inner = _inner_model(field.annotation)
+    if inner is not None and isinstance(value, dict):
+        if get_origin(field.annotation) is not dict:
+            return _anchor(value, inner, folder)
+        return {
+            name: _anchor(table, inner, folder) if isinstance(table, dict) else table for name, table in value.items()
+        }
+    if isinstance(value, str) and (_is_path(field.annotation) or (key == "base" and _names_folder(value, folder))):
+        return str((folder / Path(value).expanduser()).resolve())
+    return value
+
+
+def _names_folder(value: str, folder: Path) -> bool:
+    """A base is a folder or a hub id: a folder when it looks like one or is one."""
+    return value.startswith((".", "/", "~")) or (folder / value).is_dir()
+
+
+def _is_path(annotation: Any) -> bool:
+    return annotation is Path or Path in get_args(annotation)
+
+
+def _inner_model(annotation: Any) -> type[BaseModel] | None:
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def _data_folder(settings: HoneSettings, origin: Mapping[str, str], file: Path | None) -> Path:
+    beside = file.absolute().parent if file and "data" not in origin else Path.cwd()
+    return beside / settings.data.expanduser()
+
+
+# --- errors
+
+
+def _explain(error: ErrorDetails, origin: Mapping[str, str]) -> str:
+    loc = [str(part) for part in error["loc"]]
+    key = ".".join(loc)
+    source = next((origin[k] for n in range(len(loc), 0, -1) if (k := ".".join(loc[:n])) in origin), "default")
+    if not loc:  # two settings contradict each other
+        return error["msg"].removeprefix("Value error, ")
+    if error["type"] != "extra_forbidden":
+        return f"{source}: {key}: {error['msg']} (got {str(shown(key, error['input']))[:200]!r})"
+    near = _nearest(loc)
+    hint = f" Did you mean {near!r}?" if near else " `hone config` lists the known ones."
+    return f"{source}: unknown key {key!r}.{hint}"
+
+
+def _nearest(loc: list[str]) -> str | None:
+    """The known key most like an unknown one: of its very name in another section, else among its siblings."""
+    *parents, name = loc
+    elsewhere = [key for key, _ in leaves(HoneSettings()) if key.rpartition(".")[2] == name]
+    close = difflib.get_close_matches(name, _fields_at(parents), 1, cutoff=0.5)
+    return elsewhere[0] if elsewhere else ".".join([*parents, close[0]]) if close else None
+
+
+def _fields_at(parents: list[str]) -> list[str]:
+    model: type[BaseModel] | None = HoneSettings
+    for part in parents:
+        if model is None:
+            return []
+        field = model.model_fields.get(part)
+        model = _inner_model(field.annotation) if field else model  # an alias's name stays at its table's model
+    return list(model.model_fields) if model else []

@@ -1,0 +1,29 @@
+"""What the user's own code finds in its environment when Hone starts it.
+
+Owns: the list of names that a Python program needs, and adding those that the user names. Refuses: everything else;
+what is not on the list, keys above all, is not passed on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from typing import Final
+
+_NAMES: Final = frozenset({
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "LANG", "LANGUAGE", "TZ", "TERM", "TMPDIR", "TEMP", "TMP",
+    "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NVIDIA_VISIBLE_DEVICES",
+    "HF_HOME", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "TOKENIZERS_PARALLELISM",
+})  # fmt: skip
+_BEGINNINGS: Final = ("LC_", "PYTHON", "XDG_", "CUDA_", "OMP_", "MKL_", "OPENBLAS_")
+_PROXIES: Final = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})  # in both spellings
+
+
+def environment(named: Collection[str] = ()) -> dict[str, str]:
+    """Our environment, as far as a Python program needs it, and the variables that the user names."""
+    return {name: value for name, value in os.environ.items() if name in named or _needed(name)}
+
+
+def _needed(name: str) -> bool:
+    return name in _NAMES or name.startswith(_BEGINNINGS) or name.lower() in _PROXIES

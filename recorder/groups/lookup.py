@@ -1,0 +1,57 @@
+"""Groups looked up: one by its name, and how many an alias has in each state.
+
+Owns: what a group's name means, and what counts as on the way to training. Refuses: changing a group
+(`recorder.groups.closing`), lists and members (`recorder.reading`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import case, exists, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import NotFound
+from recorder.states import GroupState, Purpose
+from recorder.store.database import Store
+from recorder.store.schema import aliases, groups, trajectories
+
+_ON_THE_WAY: Final = tuple(state for state in GroupState if state not in (GroupState.TRAINED, GroupState.LEFT_OUT))
+
+
+async def find_group(store: Store, project_id: str, group: str, own: str = "") -> str:
+    """The internal id of a group, given that or its external id. Raises NotFound.
+
+    Of those of one name the newest that the key family `own` made counts, else the newest.
+    """
+    async with store.read() as conn:
+        return str((await group_row(conn, project_id, group, own)).id)
+
+
+async def group_row(conn: AsyncConnection, project_id: str, group: str, own: str = "", *, lock: bool = False) -> Any:
+    """The id and state of a group, as `find_group` finds it. Raises NotFound.
+
+    `lock`: nobody else changes it before this transaction ends (PostgreSQL; SQLite has one writer).
+    """
+    named = or_(groups.c.id == group, groups.c.external_id == group)
+    query = select(groups.c.id, groups.c.state).where(groups.c.project_id == project_id, named)
+    others = case((groups.c.made_by == own, 0), else_=1)
+    query = query.order_by(others, groups.c.sequence.desc()).limit(1)
+    row = (await conn.execute(query.with_for_update() if lock else query)).first()
+    if row is None:
+        raise NotFound(f"no group {group!r} in project {project_id!r}: `hone groups` lists them")
+    return row
+
+
+async def counts(store: Store, alias_id: str, campaign_id: str | None = None) -> dict[GroupState, int]:
+    """How many groups an alias has in each state on the way to training; of a campaign, or of none. Fit for polling.
+
+    Groups that are done with (trained, left out) and those that are not for training do not count.
+    """
+    foreign = exists().where(trajectories.c.group_id == groups.c.id, trajectories.c.purpose != Purpose.TRAIN)
+    mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
+    project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()
+    on_the_way = (groups.c.project_id == project, groups.c.state.in_(_ON_THE_WAY), groups.c.alias_id == alias_id)
+    query = select(groups.c.state, func.count()).where(*on_the_way, mine, ~foreign)
+    async with store.read() as conn:
+        return {GroupState(state): int(n) for state, n in await conn.execute(query.group_by(groups.c.state))}

@@ -1,0 +1,54 @@
+"""Files and folders that their owner alone can read, whatever the umask and whatever was there before.
+
+Owns: the modes, and making or opening a file or folder with them. Refuses: knowing which files there are
+(`recorder.store.folder`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO, Final
+
+FOLDER: Final = 0o700
+FILE: Final = 0o600
+SHARED_FOLDER: Final = 0o750
+SHARED_FILE: Final = 0o640
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing; only a new one gets its mode here."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(mode=FOLDER, parents=True, exist_ok=True)
+    for folder in missing:
+        folder.chmod(FOLDER)  # the umask may have taken from it, and what is made on the way has a wider mode
+
+
+def opener(path: str, flags: int) -> int:
+    """For `open(path, mode, opener=opener)`: the file is the owner's alone, also where it was there already."""
+    handle = os.open(path, flags | os.O_CLOEXEC, FILE)
+    if stat.S_IMODE(os.fstat(handle).st_mode) != FILE:
+        os.fchmod(handle, FILE)
+    return handle
+
+
+def write(path: Path, text: str) -> None:
+    """Write a whole file."""
+    with open(path, "w", encoding="utf-8", opener=opener) as file:
+        file.write(text)
+
+
+def appending(path: Path) -> BinaryIO:
+    """A log, opened to go on with it."""
+    return open(path, "ab", opener=opener)
+
+
+def is_shared(folder: Path) -> bool:
+    """Whether a group may read what is in this folder: the set-group-id bit says so, and gives new files its group."""
+    return bool(folder.stat().st_mode & stat.S_ISGID)
+
+
+def modes_in(folder: Path) -> tuple[int, int]:
+    """The modes of a folder and of a file in this folder."""
+    return (SHARED_FOLDER, SHARED_FILE) if is_shared(folder) else (FOLDER, FILE)

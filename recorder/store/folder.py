@@ -1,0 +1,123 @@
+"""The data folder: made, owned, and closed to everybody else.
+
+Owns: which names in it are ours, mending a folder that is open to others, refusing one of a foreign owner, and letting
+one group read the adapters. Refuses: what any of its files holds.
+
+Only names of ours are touched, so that a data folder may lie where other things do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from recorder import private
+from recorder.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+ADAPTERS: Final = "adapters"
+OURS: Final = ("hone.db*", "run.json", "run.new", "engine.key*", "logs", ADAPTERS, "checkpoints", "campaigns")
+_NOBODYS: Final = frozenset({"lost+found"})  # what a fresh file system has in it
+
+
+def make_data_folder(data: Path) -> Path:
+    """Make the data folder, or close the one that is there to everybody else. Returns its absolute path.
+
+    Raises StoreError where it cannot be made, is somebody else's, or cannot be closed.
+    """
+    try:
+        private.make_folder(data)
+        folder = data.resolve()
+        _require_ours(folder)
+        _mend(folder)
+    except OSError as e:
+        raise StoreError(f"cannot use the data folder {data}: {e}. Choose another with --data.") from e
+    return folder
+
+
+def share_adapters(data: Path, group: str | None) -> None:
+    """Let a group, by name or number, read the adapters and nothing else; None: nobody but the owner.
+
+    Raises StoreError where the group is unknown or is not one of ours.
+    """
+    adapters = data / ADAPTERS
+    if group is None:
+        if adapters.is_dir() and private.is_shared(adapters):
+            adapters.chmod(private.FOLDER)
+            _mend(data)
+        return
+    try:
+        number = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
+        private.make_folder(adapters)
+        for path in _within(adapters):
+            os.chown(path, -1, number)
+            path.chmod(private.SHARED_FOLDER if path.is_dir() else private.SHARED_FILE)
+        adapters.chmod(private.SHARED_FOLDER | stat.S_ISGID)
+        os.chown(data, -1, number)
+        data.chmod(private.FOLDER | stat.S_IXGRP)  # to walk through, not to list
+    except (KeyError, OSError) as e:
+        raise StoreError(
+            f"the group {group!r} cannot be given the adapters in {adapters}: {e}. Set engine.adapter_group to a group "
+            "that this user is in, or leave it out."
+        ) from e
+
+
+def _require_ours(folder: Path) -> None:
+    found = folder.stat()
+    if found.st_uid != os.geteuid():
+        raise StoreError(
+            f"the data folder {folder} belongs to user {found.st_uid}, and this program runs as {os.geteuid()}: run it "
+            "as that user, or choose another folder with --data."
+        )
+    names = {path.name for path in folder.iterdir()} - _NOBODYS
+    if found.st_mode & 0o077 and names and not any(True for _ in _ours(folder)):
+        raise StoreError(
+            f"{folder} is open to others and holds what is not Hone's: choose a folder of its own with --data, or "
+            f"close this one with `chmod 700 {folder}`."
+        )
+
+
+def _mend(folder: Path) -> None:
+    """Close what is open to others, and say so once."""
+    adapters = folder / ADAPTERS
+    shared = adapters.is_dir() and private.is_shared(adapters)
+    opened = _closed(folder, private.FOLDER | (stat.S_IXGRP if shared else 0))
+    for top in _ours(folder):
+        group = 0o050 if shared and top == adapters else 0
+        for path in _within(top):
+            opened += _closed(path, private.FOLDER | group)
+    if opened:
+        log.warning(
+            "the data folder %s was open to others: %d of its files and folders are now the owner's alone (%s first)",
+            folder, len(opened), opened[0],
+        )  # fmt: skip
+
+
+def _closed(path: Path, allowed: int) -> list[Path]:
+    """Take from a file or folder what is not allowed to others; itself where that was anything."""
+    with contextlib.suppress(FileNotFoundError):  # somebody else's draft, renamed meanwhile
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if mode & 0o077 & ~allowed:
+            path.chmod(mode & ~(0o077 & ~allowed))
+            return [path]
+    return []
+
+
+def _ours(folder: Path) -> Iterator[Path]:
+    return (path for name in OURS for path in folder.glob(name))
+
+
+def _within(top: Path) -> Iterator[Path]:
+    """This file or folder and all in it. Links are left: what they lead to is not in here."""
+    if top.is_symlink():
+        return
+    yield top
+    for folder, folders, files in os.walk(top):
+        yield from (path for name in (*folders, *files) if not (path := Path(folder, name)).is_symlink())

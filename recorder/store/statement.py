@@ -1,0 +1,106 @@
+"""A statement compiled once, and the pieces that such statements are made of.
+
+Owns: the text for SQLite and how its parameters are spelled out. Refuses: running one (`recorder.store.lanes`), and
+knowing any (each room has its own).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    ColumnElement,
+    Executable,
+    Table,
+    Text,
+    TypeDecorator,
+    bindparam,
+    insert,
+    literal_column,
+    type_coerce,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from recorder.store.changes import quietly
+
+_DIALECT = sqlite.dialect(paramstyle="qmark")
+
+
+class Statement:
+    """A Core statement compiled once. `names` is the order in which a row gives its parameters.
+
+    `elsewhere` is the same statement for PostgreSQL, where Core has no common construct (ON CONFLICT).
+
+    It changes nothing that anybody waits for: no state, and what is new falls due a window later at the earliest. So
+    the hot path counts up no topic (`recorder.store.changes`); a test holds every statement to that.
+    """
+
+    __slots__ = ("_cores", "_lists", "names", "text")
+
+    def __init__(self, core: Executable, elsewhere: Executable | None = None) -> None:
+        compiled = core.compile(dialect=_DIALECT)  # type: ignore[attr-defined]  # every statement we make has it
+        assert isinstance(compiled, SQLCompiler)
+        self._cores = (quietly(core), quietly(elsewhere if elsewhere is not None else core))
+        self.text = str(compiled)
+        self.names: tuple[str, ...] = tuple(compiled.positiontup or ())
+        self._lists = frozenset(name for name in self.names if f"__[POSTCOMPILE_{name}]" in self.text)
+
+    def core(self, dialect_name: str) -> Executable:
+        """The construct that this dialect can compile."""
+        return self._cores[dialect_name != "sqlite"]
+
+    def spelled(self, values: dict[str, Any]) -> tuple[str, list[Any]]:
+        """The text and its flat parameters, with lists (`IN`) written out."""
+        text, flat = self.text, []
+        for name in self.names:
+            if name in self._lists:
+                text = text.replace(f"__[POSTCOMPILE_{name}]", ",".join("?" * len(values[name])))
+                flat.extend(values[name])
+            else:
+                flat.append(values[name])
+        return text, flat
+
+
+# --- pieces
+
+
+class _Written(TypeDecorator[Any]):
+    """JSON that is text already: rows are made once, for every lane."""
+
+    impl = JSON
+    cache_ok = True
+
+    def bind_processor(self, dialect: Any) -> None:
+        """Pass the text through."""
+        return
+
+
+def values_of(table: Table) -> dict[str, Any]:
+    """A parameter for every column, under the column's name."""
+    return {c.name: bindparam(c.name, type_=_Written() if isinstance(c.type, JSON) else c.type) for c in table.c}
+
+
+def insert_into(table: Table) -> Statement:
+    """An INSERT of whole rows, in the order of the schema's columns."""
+    return Statement(insert(table).values(values_of(table)))
+
+
+def insert_new(table: Table) -> Statement:
+    """As `insert_into`, where a row that is there already stays as it is."""
+    values = values_of(table)
+    return Statement(
+        sqlite.insert(table).values(values).on_conflict_do_nothing(),
+        postgresql.insert(table).values(values).on_conflict_do_nothing(),
+    )
+
+
+def equals(column: ColumnElement[Any], word: str) -> ColumnElement[bool]:
+    """Whether a column holds a word of ours (never one from outside). A literal: parameters are the caller's alone."""
+    return column == literal_column(f"'{word}'")
+
+
+def as_text(column: ColumnElement[Any]) -> ColumnElement[str]:
+    """A column of JSON as the text that is stored."""
+    return type_coerce(column, Text())

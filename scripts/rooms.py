@@ -1,0 +1,131 @@
+"""The rooms of each package and the arrows between them, read from the imports: what CONTRIBUTING's map is made of.
+
+Owns: reading packages, rooms, files and imports out of the source, and printing the map. Refuses: which arrows are
+allowed (`tests/test_imports.py` has the tables).
+
+    python -m scripts.rooms            print the map
+    python -m scripts.rooms --write    write it into CONTRIBUTING.md, between its marks
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("recorder", "judge", "trainer", "proxy")
+PAGE = ROOT / "CONTRIBUTING.md"
+BEGIN, END = "<!-- map: made by `make map` -->", "<!-- /map -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One file of a package that imports one module of a package of ours."""
+
+    file: Path
+    module: str  # dotted, down to the module: a name taken from it is left out
+
+    @property
+    def where(self) -> str:
+        """The file, as people name it."""
+        return self.file.relative_to(ROOT).as_posix()
+
+    @property
+    def package(self) -> str:
+        """The package that is imported."""
+        return self.module.partition(".")[0]
+
+    @property
+    def room(self) -> str | None:
+        """The room that is imported, None for a file at the package's root."""
+        return _room_of(ROOT.joinpath(*self.module.split(".")), self.package)
+
+
+def files(package: str) -> list[Path]:
+    """Every module of a package; Alembic's steps are data and no modules of it."""
+    return sorted(p for p in (ROOT / package).rglob("*.py") if "migrations" not in p.parts)
+
+
+def rooms(package: str) -> list[str]:
+    """The package's rooms, by name."""
+    return sorted(p.parent.name for p in (ROOT / package).glob("*/__init__.py"))
+
+
+def room_of(file: Path) -> str | None:
+    """The room that a file lies in, None at a package's root."""
+    return _room_of(file, file.relative_to(ROOT).parts[0])
+
+
+def _room_of(path: Path, package: str) -> str | None:
+    first = path.relative_to(ROOT / package).parts[:1]
+    return first[0] if first and (ROOT / package / first[0]).is_dir() else None
+
+
+def imports(file: Path) -> Iterator[Import]:
+    """What a file imports of our packages, at its top and inside functions alike."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (Import(file, _module(name)) for name in names if name.partition(".")[0] in PACKAGES)
+
+
+def _module(name: str) -> str:
+    """The module in a dotted name that may end in something taken from it."""
+    at = ROOT.joinpath(*name.split("."))
+    if at.is_dir() or at.with_suffix(".py").exists():
+        return name
+    return name.rpartition(".")[0]
+
+
+def arrows(package: str) -> Mapping[tuple[str, str], list[Import]]:
+    """The imports from one room of the package into another, by (from, to)."""
+    found: dict[tuple[str, str], list[Import]] = defaultdict(list)
+    for file in files(package):
+        source = room_of(file)
+        for one in imports(file):
+            if source and one.package == package and one.room not in (None, source):
+                found[source, str(one.room)].append(one)
+    return found
+
+
+def purpose(room: Path) -> str:
+    """The first sentence of a room's docstring."""
+    text = ast.get_docstring(ast.parse((room / "__init__.py").read_text("utf-8"))) or ""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def drawn(package: str) -> str:
+    """A package's rooms as a table: what each owns, and which others it uses."""
+    used = arrows(package)
+    lines = [f"**{package}/**", "", "| room | what it owns | uses |", "|---|---|---|"]
+    for room in rooms(package):
+        uses = ", ".join(sorted(to for of, to in used if of == room)) or "no other"
+        lines.append(f"| `{room}/` | {purpose(ROOT / package / room)} | {uses} |")
+    return "\n".join(lines)
+
+
+def page_with_map(page: str) -> str:
+    """The page with the map between its marks made anew."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{the_map()}\n{END}{after}"
+
+
+def the_map() -> str:
+    """All packages' tables."""
+    return "\n\n".join(drawn(package) for package in PACKAGES)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        PAGE.write_text(page_with_map(PAGE.read_text("utf-8")), "utf-8")
+    else:
+        sys.stdout.write(the_map() + "\n")

@@ -1,0 +1,31 @@
+"""A store with an alias and versions that wait to be promoted."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from recorder.registry.aliases import ensure_alias
+from recorder.registry.versions import VersionView, allocate, mark
+from recorder.settings import RecorderSettings
+from recorder.states import VersionState
+from recorder.store.migrate import open_store
+
+
+def make_versions(data: Path, count: int) -> list[VersionView]:
+    """A store with alias helpdesk and `count` gated versions beside version 0."""
+
+    async def make() -> list[VersionView]:
+        store = await open_store(data, RecorderSettings(), migrate=True)
+        alias = await ensure_alias(store, "default", "helpdesk", "base", None)
+        made = []
+        for _ in range(count):
+            assert alias.live_version_id is not None
+            version = await allocate(store, alias.id, alias.live_version_id)
+            for state in (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED):
+                version = await mark(store, version.id, state)
+            made.append(version)
+        await store.close()
+        return made
+
+    return asyncio.run(make())

@@ -1,0 +1,73 @@
+"""Versions are listed and moved from the command line, with or without a proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from recorder.registry.aliases import get_alias, set_canary
+from recorder.registry.versions import get_version
+from recorder.settings import RecorderSettings
+from recorder.states import VersionState
+from recorder.store.migrate import open_store
+from tests.proxy.commands.gated import make_versions
+from tests.proxy.hone_command import hone
+
+pytestmark = pytest.mark.usefixtures("bare")
+
+
+def test_promote_and_rollback_work_without_a_proxy(tmp_path: Path) -> None:
+    make_versions(tmp_path, 2)
+    data = ("--data", str(tmp_path))
+    assert hone("promote", "1", *data) == (0, "helpdesk@1 is live (helpdesk@0 left)\n", "")
+    assert hone("promote", "helpdesk@2", *data)[1] == "helpdesk@2 is live (helpdesk@1 left)\n"
+    assert hone("rollback", *data)[1] == "helpdesk@1 is live (helpdesk@2 left)\n"
+    moved = json.loads(hone("rollback", "helpdesk", "--json", *data)[1])
+    assert moved == {"alias": "helpdesk", "live": "helpdesk@0", "left": "helpdesk@1"}
+    code, _, err = hone("rollback", *data)
+    assert code == 1
+    assert "no earlier version" in err
+
+
+def test_rollback_takes_a_canary_away_and_leaves_the_live_version(tmp_path: Path) -> None:
+    (version,) = make_versions(tmp_path, 1)
+
+    async def begin_canary() -> None:
+        store = await open_store(tmp_path, RecorderSettings(), migrate=False)
+        await set_canary(store, version.alias_id, version.id, 0.5)
+        await store.close()
+
+    async def look() -> tuple[str | None, VersionState]:
+        store = await open_store(tmp_path, RecorderSettings(), migrate=False)
+        alias = await get_alias(store, "default", "helpdesk")
+        state = (await get_version(store, version.id)).state
+        await store.close()
+        return alias.canary_version_id, state
+
+    asyncio.run(begin_canary())
+    assert hone("rollback", "--data", str(tmp_path))[1] == "helpdesk@0 is live (helpdesk@1 left)\n"
+    assert asyncio.run(look()) == (None, VersionState.RETIRED)
+
+
+def test_a_version_that_is_not_there_or_not_fit_is_refused(tmp_path: Path) -> None:
+    make_versions(tmp_path, 0)
+    code, _, err = hone("promote", "7", "--data", str(tmp_path))
+    assert code == 1
+    assert "helpdesk@7" in err
+
+
+def test_versions_lists_names_states_and_the_live_one(tmp_path: Path) -> None:
+    make_versions(tmp_path, 1)
+    data = ("--data", str(tmp_path))
+    rows = json.loads(hone("versions", "--json", *data)[1])
+    assert [(r["name"], r["state"], r["live"]) for r in rows] == [
+        ("helpdesk@1", "gated", False),
+        ("helpdesk@0", "live", True),
+    ]
+    header, one, base = hone("versions", "helpdesk", *data)[1].splitlines()
+    assert header.split() == ["version", "state", "parent", "verified", "since", "reward", "kl", "tokens", "reason"]
+    assert one.split()[:3] == ["helpdesk@1", "gated", "helpdesk@0"]
+    assert base.split()[:2] == ["helpdesk@0", "live"]

@@ -1,0 +1,94 @@
+"""Changes at servers that tell of them in one era, in the other, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp.client import Client
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
+
+from proxy.settings.mcp import McpServerSettings
+from recorder.store.database import Store
+from tests.proxy.fake_engine import FakeEngine
+from tests.proxy.mcp_everything import Everything, served
+from tests.proxy.running import serving
+from tests.proxy.until import until
+
+WATCHED = "test://watched-resource"
+FOR_EVER_S = 1000.0  # longer than a test may take: what waits for it fails
+
+
+@contextlib.asynccontextmanager
+async def gateway(store: Store, *servers: tuple[Everything, str]) -> AsyncIterator[str]:
+    """The address of a gateway before these servers, each with the eras that it speaks."""
+    async with contextlib.AsyncExitStack() as stack:
+        mcp = {}
+        for everything, era in servers:
+            url = await stack.enter_async_context(served(everything, era=era))
+            mcp[everything.name] = McpServerSettings(url=url, connect_timeout_s=FOR_EVER_S)
+        engine = await stack.enter_async_context(FakeEngine())
+        proxy = await stack.enter_async_context(serving(store, engine, mcp=mcp))
+        yield f"{proxy.url}/mcp"
+
+
+async def subscribe(client: Client, uri: str) -> None:
+    request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
+    await client.session.send_request(request, types.EmptyResult)
+
+
+async def test_a_server_that_tells_nobody_is_not_waited_for(store: Store) -> None:
+    mute = Everything("mute", listens=False)
+    async with gateway(store, (mute, "modern")) as url:
+        async with Client(url, mode="legacy") as client:
+            with pytest.raises(MCPError, match="'mute' does not tell of changes of test://watched-resource"):
+                await subscribe(client, WATCHED)
+        async with Client(url, mode="2026-07-28") as client:
+            with pytest.raises(MCPError, match="'mute' does not tell of changes of test://watched-resource"):
+                async with client.listen(resource_subscriptions=[WATCHED]):
+                    pass
+
+
+async def test_what_one_server_does_not_tell_leaves_the_rest_to_be_heard(store: Store) -> None:
+    mute, well = Everything("mute", listens=False), Everything("well")
+    async with gateway(store, (mute, "modern"), (well, "both")) as url, Client(url, mode="2026-07-28") as client:
+        uris = ["test://mute/own", "test://well/own"]
+        async with client.listen(tools_list_changed=True, resource_subscriptions=uris) as changes:
+            await well.updated("test://well/own")
+            await well.tools_changed()
+            wanted = {ToolsListChanged(), ResourceUpdated("test://well/own")}
+            async for change in changes:
+                wanted.discard(change)
+                if not wanted:
+                    break
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_of_equal_uris_each_is_heard_by_its_own_name(store: Store, mode: str) -> None:
+    one, two = Everything("one"), Everything("two")
+    heard: list[str] = []
+
+    async def on_message(message: Any) -> None:
+        if isinstance(message, types.ResourceUpdatedNotification):
+            heard.append(str(message.params.uri))
+
+    async with gateway(store, (one, "both"), (two, "both")) as url:
+        client = Client(url, mode=mode, message_handler=on_message if mode == "legacy" else None)
+        async with client:
+            uris = {str(resource.uri) for resource in (await client.list_resources()).resources}
+            theirs = next(uri for uri in uris if uri.endswith(f"+{WATCHED}"))
+            server = {"one": one, "two": two}[theirs.partition("+")[0]]
+            if mode == "legacy":
+                await subscribe(client, theirs)
+                await server.updated(WATCHED)
+                await until(lambda: heard == [theirs])
+            else:
+                async with client.listen(resource_subscriptions=[theirs]) as changes:
+                    await server.updated(WATCHED)
+                    async for change in changes:
+                        assert change == ResourceUpdated(theirs)
+                        break

@@ -1,0 +1,144 @@
+"""`hone serve` alone: what time changes is changed without a judge, and what a killed one left open is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+from sqlalchemy import select
+
+from proxy.programs import serve
+from proxy.programs.server import listen
+from proxy.settings.hone import HoneSettings
+from recorder.settings import RecorderSettings
+from recorder.store.database import Store, now
+from recorder.store.migrate import open_store
+from recorder.store.schema import calls, trajectories
+from recorder.work import leases
+from recorder.work.presence import PROXY
+from tests.proxy.scripted_engine import ScriptedEngine
+from tests.proxy.until import until
+from tests.recorder.rows import PROJECT, Rows
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Store]:
+    store = await open_store(tmp_path, RecorderSettings(), migrate=True)
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def served(folder: Path, engine: ScriptedEngine, **recording: Any) -> AsyncIterator[None]:
+    """`hone serve` in this process."""
+    settings = HoneSettings.model_validate(
+        {
+            "data": folder,
+            "engine": {"urls": [engine.url]},
+            "aliases": {"helpdesk": {"base_model": "base"}},
+            "proxy": {"port": 0},
+            "recorder": recording,
+        }
+    )
+    task = asyncio.create_task(serve.run(settings))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[ScriptedEngine]:
+    started = ScriptedEngine()
+    await started.start()
+    yield started
+    await started.stop()
+
+
+async def test_idle_runs_end_without_a_judge(tmp_path: Path, opened: Store, engine: ScriptedEngine) -> None:
+    rows = Rows(opened)
+    run = await rows.trajectory(await rows.group(), last_call_at=now() - 60)
+
+    async def ended() -> bool:
+        return await rows.state(trajectories, run) == "completed"
+
+    async with served(tmp_path, engine, idle_timeout_s=60):
+        await until(ended)
+
+
+async def test_a_proxy_shows_that_it_runs(tmp_path: Path, opened: Store, engine: ScriptedEngine) -> None:
+    async def shown() -> int:
+        return len(await leases.holders(opened, PROJECT, PROXY))
+
+    async with served(tmp_path, engine):
+        await until(shown)
+    assert not await shown()
+
+
+@asynccontextmanager
+async def a_process(folder: Path, engine: ScriptedEngine, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`hone serve` as a program of its own, killed at the end."""
+    command = (sys.executable, "-m", "proxy.cli", "serve", "--data", str(folder), "--port", str(port))
+    process = await asyncio.create_subprocess_exec(*command, "--engine", engine.url, "--model", "base", cwd=folder)
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def test_calls_that_a_killed_proxy_left_open_are_closed_by_the_next(tmp_path: Path, opened: Store) -> None:
+    over = asyncio.Event()
+
+    async def takes_long(_request: web.Request) -> web.Response:
+        await over.wait()
+        return web.Response()
+
+    rows, engine = Rows(opened), ScriptedEngine()
+    engine.more = {"/v1/chat/completions": takes_long}
+    await engine.start()
+
+    async def state(wanted: str) -> str | None:
+        async with opened.read() as conn:
+            return (await conn.execute(select(calls.c.id).where(calls.c.state == wanted))).scalars().first()
+
+    with listen("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    async with a_process(tmp_path, engine, port) as process:
+        talking = asyncio.create_task(ask(port, process))
+        call = await until(lambda: state("open"), within_s=60)
+        assert f":{process.pid}:" in (await rows.get(calls, call))["process"]
+    await asyncio.gather(talking, return_exceptions=True)
+    async with served(tmp_path, engine):
+        assert await until(lambda: state("errored")) == call
+    assert "died" in (await rows.get(calls, call))["error"]
+    over.set()
+    await engine.stop()
+
+
+async def ask(port: int, proxy: asyncio.subprocess.Process) -> None:
+    """A chat completion, once the proxy is up."""
+    body = {"model": "base", "messages": [{"role": "user", "content": "hello"}]}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+
+        async def up() -> bool:
+            assert proxy.returncode is None
+            try:
+                return bool((await http.get("/healthz")).json()["engines_up"])
+            except httpx.HTTPError:
+                return False
+
+        await until(up, within_s=60)
+        await http.post("/v1/chat/completions", json=body)

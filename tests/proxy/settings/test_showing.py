@@ -1,0 +1,63 @@
+"""What is shown of settings holds no secret, and children get the flags that we got."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.settings.loading import load_settings
+from proxy.settings.showing import as_environment, leaves, shown
+from tests.proxy.settings.written import MODELS, write
+
+pytestmark = pytest.mark.usefixtures("bare")
+
+
+def test_flags_reach_child_processes_as_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = {"proxy.port": 9, "engine.urls": ["http://a:1"], "aliases": {"Qwen/Qwen3-4B": {"base_model": "q"}}}
+    for name, value in as_environment(flags).items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings(None, {}).settings
+    assert settings.proxy.port == 9
+    assert settings.engine.urls == ["http://a:1"]
+    assert settings.aliases["Qwen/Qwen3-4B"].base_model == "q"
+
+
+def test_secrets_are_masked_wherever_they_stand() -> None:
+    settings = load_settings(
+        None,
+        {
+            "engine.api_key": "very-secret",
+            "judge.api_key": "very-secret",
+            "engine.env": {"MY_TOKEN": "very-secret", "PLAIN": "shown"},
+            "recorder.url": "postgresql+asyncpg://me:very-secret@db/hone?ssl=on",
+            "mcp": {"e": {"url": "https://host/mcp?page=2&apiKey=very-secret&token=very-secret"}},
+        },
+    ).settings
+    printed = {key: shown(key, value) for key, value in leaves(settings)}
+    assert "very-secret" not in str(printed)
+    assert printed["engine.env"] == {"MY_TOKEN": "********", "PLAIN": "shown"}
+    assert printed["recorder.url"] == "postgresql+asyncpg://me:********@db/hone?ssl=on"
+    assert printed["mcp.e.url"] == "https://host/mcp?page=2&apiKey=********&token=********"
+
+
+def test_a_models_secrets_are_not_shown(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, MODELS), {}).settings
+    text = str([shown(key, value) for key, value in leaves(settings)])
+    assert "reasoning_effort" in text
+    assert "very-secret" not in text
+    assert "also-secret" not in text
+
+
+def test_mcp_servers_are_read_and_their_secrets_not_shown(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "[mcp.orders]\nurl = 'http://127.0.0.1:9/mcp'\ntoken = 'sesame'\nheaders = { x-key = 'hush-hush' }\n"
+        "[mcp.files]\ncommand = 'files-server'\nargs = ['.']\nenv = { KEY = 'sesame' }\ncwd = 'data'\ndeny = ['rm*']\n",
+    )
+    settings = load_settings(None, {"mcp": {"more": {"url": "http://127.0.0.1:8/mcp"}}}).settings
+    assert set(settings.mcp) == {"orders", "files", "more"}
+    assert settings.mcp["files"].cwd == tmp_path / "data"
+    told = str([shown(key, value) for key, value in leaves(settings)])
+    assert "sesame" not in told
+    assert "hush-hush" not in told

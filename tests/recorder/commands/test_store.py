@@ -1,0 +1,50 @@
+"""Keys and the schema on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recorder.store import migrate
+from tests.recorder.commands.hone import Hone
+
+
+def test_a_key_is_printed_once_and_can_be_revoked(hone: Hone) -> None:
+    made = hone("keys", "create", "ci", "--scope", "read", "--scope", "feedback", "--days", "30")
+    secret = made.stdout.strip()
+    assert secret.startswith("hone_")
+    assert "\n" not in secret
+    assert "not shown again" in made.stderr
+    [listed] = hone.json("keys", "list")
+    assert (listed["name"], listed["scopes"], listed["revoked_at"]) == ("ci", ["feedback", "read"], None)
+    assert secret not in hone("keys", "list").stdout
+    assert hone("keys", "revoke", "ci").stdout == f"Key {listed['id']} is revoked.\n"
+    assert "revoked" in hone("keys", "list").stdout
+    assert "no key 'ci' in force" in hone("keys", "revoke", "ci", fails=True).stderr
+    assert hone.json("keys", "create", "web")["scopes"] == ["infer"]
+
+
+def test_a_key_is_rotated_and_the_new_one_printed_once(hone: Hone) -> None:
+    first = hone.json("keys", "create", "ci", "--scope", "read")
+    made = hone("keys", "rotate", "ci")
+    assert made.stdout.startswith("hone_")
+    assert f"replaces {first['id']}, which has ended" in made.stderr
+    old, new = hone.json("keys", "list")
+    assert (old["revoked_at"] is not None, new["replaces"], new["scopes"]) == (True, first["id"], ["read"])
+    later = hone("keys", "rotate", new["id"], "--grace", "1.5")
+    assert f"replaces {new['id']}, which goes on for 1.5 h" in later.stderr
+    assert hone.json("keys", "rotate", hone.json("keys", "list")[-1]["id"])["key"].startswith("hone_")
+    assert "no key 'nobody' in force" in hone("keys", "rotate", "nobody", fails=True).stderr
+
+
+def test_an_unknown_scope_is_met_with_the_known(hone: Hone) -> None:
+    result = hone("keys", "create", "ci", "--scope", "root", fails=True)
+    assert "'root' is none of infer, feedback, read, eval, admin" in result.output
+    assert hone.json("keys", "list") == []
+
+
+def test_upgrading_makes_an_empty_store(tmp_path: Path) -> None:
+    new = Hone(tmp_path / "new")
+    assert "there is no store" in new("groups", fails=True).stderr
+    assert new.json("db", "upgrade")["schema"] == migrate.HEAD
+    assert f"has schema {migrate.HEAD}" in new("db", "upgrade").stdout
+    assert new.json("groups") == []
