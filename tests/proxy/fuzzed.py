@@ -42,9 +42,11 @@ fuzzed = settings(
 class Fuzzed:
     """A proxy before an engine, on a loop of its own, which runs while a case is tried."""
 
-    def __init__(self, folder: Path, migrated_file: Path) -> None:
+    def __init__(self, folder: Path, migrated_file: Path, *, silence_s: float = HANG_S) -> None:
+        """`silence_s`: how long the engine may say nothing."""
         self._folder = folder
         self._migrated_file = migrated_file
+        self._silence_s = silence_s
         self._runner = asyncio.Runner()
         self._faults = _Faults()
         self.engine: RawEngine
@@ -73,8 +75,8 @@ class Fuzzed:
     async def _serve(self, ready: asyncio.Future[None]) -> None:
         """In one task from its begin to its end, as what it enters demands."""
         store = await open_store(self._folder, RecorderSettings(), migrate=False)
-        patient = ProxySettings(port=0, first_byte_timeout_s=0.4, connect_timeout_s=10)
-        async with RawEngine() as self.engine, serving(store, self.engine, settings=patient) as self.proxy:
+        patience = ProxySettings(port=0, first_byte_timeout_s=self._silence_s, connect_timeout_s=1)
+        async with RawEngine() as self.engine, serving(store, self.engine, settings=patience) as self.proxy:
             self.proxy.http.timeout = httpx.Timeout(HANG_S)
             ready.set_result(None)
             await self._stop.wait()

@@ -23,7 +23,7 @@ RELAYED = {500: {500}, 503: {404, 502, 503, 504}}
 
 @pytest.fixture
 def hone(tmp_path: Path, migrated_file: Path) -> Iterator[Fuzzed]:
-    with Fuzzed(tmp_path, migrated_file) as running:
+    with Fuzzed(tmp_path, migrated_file, silence_s=0.4) as running:
         yield running
 
 
