@@ -20,6 +20,7 @@ from tests.proxy.fake_engine import (
 )
 from tests.proxy.formats import COMPLETIONS
 from tests.proxy.hostile import JUNK, dumped, spoilt
+from tests.proxy.hostile_tools import ARGUMENTS
 from tests.proxy.raw_engine import Raw, Then, framed
 
 Body = dict[str, Any]
@@ -34,8 +35,17 @@ _LEGACY = Said(
     {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
     "function_call",
 )
-_CALLED = tool_call("find_order", {"order_id": 4821}, "chatcmpl-tool-0123456789")
-SAYINGS = st.sampled_from([words("It arrives"), words("a b c", "length"), _CALLED, _REASONED, _REFUSED, _LEGACY])
+
+
+@st.composite
+def _called(draw: st.DrawFn) -> Said:
+    """A call of a tool, rarely with the arguments that it takes."""
+    name = draw(st.sampled_from(list(ARGUMENTS)))
+    return tool_call(name, draw(spoilt(ARGUMENTS[name], 0)), "chatcmpl-tool-0123456789")
+
+
+_TEXTS = [words("It arrives"), words("a b c", "length"), _REASONED, _REFUSED, _LEGACY]
+SAYINGS = st.sampled_from(_TEXTS) | _called()
 TEXTS_SAID = st.sampled_from([words("It arrives"), words("a b c", "length"), words("")])
 _ASKED: Body = {
     "model": "base-model",

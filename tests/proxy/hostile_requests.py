@@ -8,13 +8,10 @@ from hypothesis import strategies as st
 
 from tests.proxy.formats import CHAT, COMPLETIONS, MESSAGES, RESPONSES, request
 from tests.proxy.hostile import dumped, spoilt
+from tests.proxy.hostile_tools import BLOCKS, CHAT_MESSAGES, FUNCTION, ITEMS, TOOLS
 
 Body = dict[str, Any]
 
-_FIND: Body = {
-    "type": "function",
-    "function": {"name": "find_order", "parameters": {"type": "object"}, "strict": False},
-}
 _CALL: Body = {"id": "call_1", "type": "function", "function": {"name": "find_order", "arguments": '{"order_id": 1}'}}
 _IMAGE = "data:image/png;base64,AAAA"
 _SAMPLED: Body = {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "seed": 7, "stop": ["x"], "presence_penalty": 0.0}
@@ -26,7 +23,7 @@ _CHATS: list[Body] = [
     request(CHAT, n=2, logprobs=True, top_logprobs=2, max_tokens=9, return_token_ids=True) | _SAMPLED | _ABOUT,
     request(
         CHAT,
-        tools=[_FIND],
+        tools=[FUNCTION],
         tool_choice="auto",
         parallel_tool_calls=True,
         stream_options={"include_usage": True, "continuous_usage_stats": False},
@@ -43,11 +40,17 @@ _CHATS: list[Body] = [
             {"role": "tool", "tool_call_id": "call_1", "content": "shipped"},
         ],
     ),
+    request(
+        CHAT,
+        tools=TOOLS[CHAT],
+        tool_choice={"type": "custom", "custom": {"name": "note"}},
+        messages=CHAT_MESSAGES,
+    ),
 ]
 _COMPLETIONS: list[Body] = [
     request(COMPLETIONS),
     request(COMPLETIONS, prompt=[1, 2, 3], n=2, logprobs=1, max_tokens=5, return_token_ids=True) | _SAMPLED | _ABOUT,
-    request(COMPLETIONS, prompt=["one", "two"], suffix="x", tools=[_FIND], response_format={"type": "text"}),
+    request(COMPLETIONS, prompt=["one", "two"], suffix="x", tools=[FUNCTION], response_format={"type": "text"}),
     request(COMPLETIONS, prompt=[[1, 2], [3]], stream_options={"include_usage": True}, extra_body={"x": 1}),
 ]
 _RESPONSES: list[Body] = [
@@ -84,6 +87,9 @@ _RESPONSES: list[Body] = [
     },
 ]
 _RESPONSES.append({**_RESPONSES[2], "input": _RESPONSES[2]["input"][:-1], "tool_choice": "auto", "text": {}})
+_RESPONSES.append(
+    request(RESPONSES, tools=TOOLS[RESPONSES], tool_choice={"type": "custom", "name": "note"}, input=ITEMS)
+)
 _MESSAGES: list[Body] = [
     request(MESSAGES),
     request(
@@ -130,6 +136,13 @@ _MESSAGES: list[Body] = [
                 "content": [{"type": "tool_removal", "tool": {"type": "tool_reference", "name": "find_order"}}],
             },
         ],
+    ),
+    request(
+        MESSAGES,
+        tools=TOOLS[MESSAGES],
+        tool_choice={"type": "any"},
+        mcp_servers=[{"type": "url", "url": "https://a.example/mcp", "name": "a"}],
+        messages=BLOCKS,
     ),
 ]
 SOUND: dict[str, list[Body]] = {CHAT: _CHATS, COMPLETIONS: _COMPLETIONS, RESPONSES: _RESPONSES, MESSAGES: _MESSAGES}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.proxy import hostile_answers
 from tests.proxy.formats import CHAT, COMPLETIONS, REQUESTS, fault_in, request
 from tests.proxy.fuzzed import TIMEOUT_S, Fuzzed, fuzzed
+from tests.proxy.hostile_tools import TOOLS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S)]
 
@@ -37,6 +38,8 @@ def test_whatever_an_engine_answers_is_told(hone: Fuzzed, path: str, data: st.Da
     if data.draw(st.booleans(), label="asks for all"):
         more |= {"stream_options": {"include_usage": True}, "return_token_ids": True}
         more |= {"logprobs": 1} if path == COMPLETIONS else {"logprobs": True} if path == CHAT else {}
+    if path in TOOLS and data.draw(st.booleans(), label="has tools"):
+        more |= {"tools": TOOLS[path]}
     status, hone.engine.default = data.draw(hostile_answers.answers(path, n, stream=stream), label="answer")
     answer = hone.post(path, json.dumps(request(path, stream=stream) | more).encode())
     streamed = stream and answer.status_code == 200
