@@ -1,7 +1,7 @@
 """A proxy that is asked hostile things: how many cases are tried, and what holds after each.
 
-`HONE_FUZZ_CASES=20000 pytest tests/proxy/serving/test_hostile_engines.py` tries so many of each kind, others than the
-last time; without the variable they are 500, and the same ones each time.
+`HONE_FUZZ_CASES=3000 pytest tests/proxy/serving/test_hostile_engines.py` tries so many of each kind, others than the
+last time (`make long`: 20,000); without the variable they are 500, and the same ones each time.
 """
 
 from __future__ import annotations
