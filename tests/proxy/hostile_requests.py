@@ -146,12 +146,28 @@ _MESSAGES: list[Body] = [
     ),
 ]
 SOUND: dict[str, list[Body]] = {CHAT: _CHATS, COMPLETIONS: _COMPLETIONS, RESPONSES: _RESPONSES, MESSAGES: _MESSAGES}
+# Of routes whose answers are passed on.
+PASSED: dict[str, list[Body]] = {
+    "/v1/messages/count_tokens": _MESSAGES,
+    "/v1/embeddings": [{"model": "helpdesk", "input": ["one", [1, 2]], "encoding_format": "float", "dimensions": 8}],
+    "/tokenize": [{"model": "helpdesk", "prompt": "one"}, {"messages": [{"role": "user", "content": "?"}]}],
+    "/detokenize": [{"model": "helpdesk", "tokens": [1, 2]}],
+}
+
+
+def requests(path: str) -> st.SearchStrategy[bytes]:
+    """The body of a request that is recorded."""
+    return st.booleans().flatmap(lambda stream: _bodies([body | {"stream": stream} for body in SOUND[path]]))
+
+
+def passed(path: str) -> st.SearchStrategy[bytes]:
+    """The body of a request that is passed on."""
+    return _bodies(PASSED[path])
 
 
 @st.composite
-def requests(draw: st.DrawFn, path: str) -> bytes:
-    """The body of a request."""
-    sound = draw(st.sampled_from(SOUND[path])) | {"stream": draw(st.booleans())}
+def _bodies(draw: st.DrawFn, of: list[Body]) -> bytes:
+    sound = draw(st.sampled_from(of))
     body = dumped(draw(spoilt(sound)))
     if draw(st.integers(0, 19)) == 0:
         at = draw(st.integers(0, len(body)))

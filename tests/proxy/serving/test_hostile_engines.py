@@ -66,3 +66,14 @@ def test_whatever_an_engine_answers_to_several_prompts_is_told(hone: Fuzzed, dat
         assert fault is not None
         assert "a fault in Hone" not in fault["message"]
     assert set(hone.states(answer)) <= {"complete", "errored"}
+
+
+@given(data=st.data())
+@fuzzed
+def test_whatever_an_engine_answers_to_what_is_passed_on_is_told(hone: Fuzzed, data: st.DataObject) -> None:
+    status, hone.engine.default = data.draw(hostile_answers.answers(CHAT, 1, stream=data.draw(st.booleans())))
+    answer = hone.post("/tokenize", b'{"prompt": "one"}')
+    assert hone.states(answer) == []
+    if answer.status_code != 200:
+        assert fault_in(CHAT, answer.status_code, answer.text, streamed=False)
+        assert answer.status_code == 502 or status in RELAYED.get(answer.status_code, {answer.status_code})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.proxy import hostile_requests
 from tests.proxy.fake_engine import completion_of, events_of, text_completion_of, text_events_of, words
-from tests.proxy.formats import REQUESTS, RESPONSES, fault_in, request
+from tests.proxy.formats import CHAT, MESSAGES, REQUESTS, RESPONSES, fault_in, request
 from tests.proxy.fuzzed import TIMEOUT_S, Fuzzed, fuzzed
 from tests.proxy.hostile import dumped
 from tests.proxy.raw_engine import CHUNKED, END, Raw, framed, sized
@@ -33,6 +33,11 @@ def sound(body: dict[str, Any]) -> Raw:
         about |= {"messages": [{"role": "user", "content": "Where?"}]}
         whole, events = completion_of(about, said), events_of(about, said)
     return Raw((CHUNKED + framed(b"".join(events)) + END if body.get("stream") else sized(dumped(whole)),))
+
+
+def _format_of(path: str) -> str:
+    """The path of the format in which errors about another path are told."""
+    return MESSAGES if path.startswith(MESSAGES) else CHAT
 
 
 @pytest.fixture
@@ -67,6 +72,24 @@ def test_whatever_is_asked_is_answered_or_refused(hone: Fuzzed, path: str, data:
     else:
         assert answer.status_code in REFUSALS
         assert (hone.engine.requests, states) == ([], [])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(TIMEOUT_S)
+@given(data=st.data())
+@fuzzed
+def test_whatever_is_to_be_passed_on_is_answered_or_refused(hone: Fuzzed, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(list(hostile_requests.PASSED)), label="path")
+    hone.engine.default = Raw((sized(b'{"model": "base-model", "count": 3}'),))
+    hone.engine.requests.clear()
+    answer = hone.post(path, data.draw(hostile_requests.passed(path), label="body"))
+    assert hone.states(answer) == []
+    if answer.status_code == 200:
+        assert answer.json()["count"] == 3
+    else:
+        assert answer.status_code in REFUSALS
+        assert fault_in(_format_of(path), answer.status_code, answer.text, streamed=False)
+        assert hone.engine.requests == []
 
 
 @pytest.mark.parametrize("path", REQUESTS)
