@@ -9,7 +9,7 @@ PARALLEL := --numprocesses auto --dist loadscope
 # The quick tests wait for small servers more than they compute: two a core.
 QUICK := --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist loadscope
 
-.PHONY: help setup demo test check lint map e2e agents agents-table bench model clean
+.PHONY: help setup demo test check long lint map e2e agents agents-table bench model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ test: lint ## everything: lint, types, all tests (end to end against a real vLLM
 
 check: lint ## lint, types and the quick tests (under two minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m "not e2e and not agents and not slow"
+
+# One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
+long: setup ## what CI has no time for: the fuzz of every format and of the engine's side, 20,000 cases of each kind
+	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py
 
 e2e: setup ## only the tests against a real vLLM
 	$(BIN)/pytest -m e2e

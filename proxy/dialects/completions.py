@@ -53,9 +53,12 @@ def message_of(prompt: Prompt) -> Message:
 
 
 def prompts_of(prompt: object) -> list[Any] | None:
-    """The prompts of a request that has several; None where it has one, or what is none."""
-    several = isinstance(prompt, list) and len(prompt) > 1 and not isinstance(prompt[0], int)
-    return prompt if isinstance(prompt, list) and several else None
+    """The prompts of a request that has several; None where it has one, or what is none. Raises BadRequest."""
+    if not isinstance(prompt, list) or len(prompt) < 2 or isinstance(prompt[0], int):
+        return None
+    for one in prompt:  # before any of them is sampled from
+        _prompt(one)
+    return prompt
 
 
 def _check(fields: Body) -> None:

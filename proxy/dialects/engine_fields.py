@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from proxy.dialects.base import Rules
+from proxy.dialects.depth import can_be_written
 from proxy.errors import BadRequest
 from recorder.content.turns import Sampling
 
@@ -101,6 +102,8 @@ def load(body: bytes) -> Body:
         raise BadRequest(f"the body is not JSON: {e}.", code="invalid_json") from e
     if not isinstance(fields, dict):
         raise BadRequest('the body is JSON, but not an object: send {"model": …}.', code="invalid_type")
+    if not can_be_written(fields, body):
+        raise too_deep()
     return fields
 
 
@@ -114,7 +117,7 @@ def dump(body: Body) -> bytes:
 
 def too_deep() -> BadRequest:
     """What a caller is told whose body is nested deeper than we follow."""
-    return BadRequest("the body is nested too deeply: at most some 250 lists and objects inside each other are read.")
+    return BadRequest("the body is nested too deeply: at most some 200 lists and objects inside each other are read.")
 
 
 def check(body: Body, own_types: Collection[str] = ()) -> None:

@@ -8,20 +8,19 @@ any client gets.
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from proxy.dialects.base import Choice, Sampled
 from proxy.dialects.calls_said import SaidCall, hear_all
+from proxy.dialects.depth import can_be_written
 from proxy.dialects.usage import sound
 from proxy.errors import EngineBroke
 from recorder.content.turns import Message, SampledChoice
 
 Body = dict[str, Any]
 
-_AROUND: Final = 32  # levels that an answer may be inside of when it is written: a dialect's, the recorder's
-_SHALLOW: Final = 200  # brackets: with fewer nothing is nested too deeply to be written
 MALFORMED = (KeyError, TypeError, AttributeError, ValueError)
 
 
@@ -152,20 +151,13 @@ def parse(data: bytes) -> Body:
     """The engine's JSON object, which can be written again. Raises EngineBroke."""
     try:
         parsed = orjson.loads(data)
-        if data.count(b"[") + data.count(b"{") > _SHALLOW:
-            _require_writable(parsed)
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError) as e:
+    except orjson.JSONDecodeError as e:
         raise _no_completion(data, e) from e
     if not isinstance(parsed, dict):
         raise _no_completion(data, TypeError("not an object"))
+    if not can_be_written(parsed, data):
+        raise _no_completion(data, ValueError("nested too deeply"))
     return parsed
-
-
-def _require_writable(parsed: object) -> None:
-    """orjson reads deeper than it writes. Raises JSONEncodeError also where little is left for what is put around."""
-    for _ in range(_AROUND):
-        parsed = [parsed]
-    orjson.dumps(parsed)
 
 
 def _no_completion(data: bytes, why: Exception) -> EngineBroke:

@@ -47,7 +47,7 @@ class Reply:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._waiting.close()
-        if not self._response.content.at_eof():
+        if self._response.connection is not None:  # it was not read to its end, or left HTTP
             self._response.close()
 
     async def chunk(self) -> bytes:

@@ -18,6 +18,7 @@ from proxy.admission.auth import Caller
 from proxy.admission.replies import no_route, say, send_json
 from proxy.dialects import engine_fields, format_of
 from proxy.dialects.base import Rules
+from proxy.dialects.depth import can_be_written
 from proxy.dialects.messages.fields import countable
 from proxy.engine.client import Client, Reply
 from proxy.errors import (
@@ -160,10 +161,13 @@ class ModelRoutes:
         if reply.headers.get("content-type", "").startswith("text/event-stream"):
             await self._stream(reply, path, send)
             return None
+        data = await reply.body()
         try:
-            answer = orjson.loads(await reply.body())
+            answer = orjson.loads(data)
         except orjson.JSONDecodeError as e:
             raise EngineBroke(f"the engine at {route.replica_url} sent what is no JSON: {e}") from e
+        if not isinstance(answer, dict | list) or not can_be_written(answer, data):
+            raise EngineBroke(f"the engine at {route.replica_url} sent what is no answer: {data[:200]!r}")
         if isinstance(answer, dict) and "model" in answer and asked is not None:
             answer["model"] = asked
         return answer

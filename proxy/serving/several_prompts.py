@@ -16,6 +16,7 @@ from typing import Any, Final
 import orjson
 
 from proxy.admission.replies import say
+from proxy.dialects import engine_fields
 from proxy.dialects.completions import prompts_of
 from proxy.errors import BadRequest, CallerError, ClientGone
 from proxy.http import sse
@@ -79,10 +80,10 @@ class SeveralPrompts:
 def _taken_apart(body: bytes) -> list[Body] | None:
     """A body for each prompt; None where there is one, or where the serving path will say what is wrong."""
     try:
-        fields = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        fields = engine_fields.load(body)
+    except BadRequest:
         return None
-    prompts = prompts_of(fields.get("prompt")) if isinstance(fields, dict) else None
+    prompts = prompts_of(fields.get("prompt"))
     if prompts is None:
         return None
     if len(prompts) > MAX_PROMPTS:

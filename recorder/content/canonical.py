@@ -115,7 +115,7 @@ def _content(parts: list[Any]) -> Any:
     kept = [_without_marks(part) for part in parts]
     if not kept:
         return None
-    if len(kept) == 1 and isinstance(kept[0], dict) and kept[0].get("type") in _TEXT_PARTS:
+    if len(kept) == 1 and isinstance(kept[0], dict) and str(kept[0].get("type")) in _TEXT_PARTS:
         return kept[0].get("text")
     return kept
 

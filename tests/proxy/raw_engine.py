@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -43,7 +44,7 @@ class RawEngine:
     """`async with RawEngine() as engine:`; what `next` holds is answered first, then `default` each time."""
 
     def __init__(self) -> None:
-        self.default = Raw()
+        self.default: Raw | Callable[[dict[str, Any]], Raw] = Raw()
         self.next: list[Raw] = []
         self.models = Raw((sized(_MODELS),))
         self.requests: list[dict[str, Any]] = []
@@ -86,7 +87,8 @@ class RawEngine:
             return await self._do(self.models, reader, writer)
         self.requests.append(json.loads(body))
         self.asked.set()
-        return await self._do(self.next.pop(0) if self.next else self.default, reader, writer)
+        does = self.next.pop(0) if self.next else self.default
+        return await self._do(does(self.requests[-1]) if callable(does) else does, reader, writer)
 
     async def _do(self, raw: Raw, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         for at, piece in enumerate(raw.pieces):

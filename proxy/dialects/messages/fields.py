@@ -171,7 +171,7 @@ def _tools(tools: object, messages: list[Any], left_out: table.LeftOut) -> list[
     removed: set[str] = set()
     for kind, change, where in changes:
         name = _changed(kind, change, in_force, where, left_out)
-        removed = removed | {name} if kind == "tool_removal" else removed - {name}
+        (removed.add if kind == "tool_removal" else removed.discard)(name)
     return [tool for name, tool in in_force.items() if name not in removed]
 
 

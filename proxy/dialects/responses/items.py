@@ -106,38 +106,45 @@ def messages_of(items: object, rules: Rules, beside: Beside | None = None) -> li
         if not isinstance(item, dict):
             raise _wrong(where, item, "give an object")
         _take(turns, item, where, rules, beside)
-    return turns.messages
+    return turns.whole()
 
 
 def continues_last(items: object) -> bool:
     """Whether the model is to go on with the last item, which the client marked as not finished."""
     last = items[-1] if isinstance(items, list) and items else None
-    return isinstance(last, dict) and _type_of(last) in ("message", "reasoning") and last.get("status") in _OPEN
+    return isinstance(last, dict) and _type_of(last) in ("message", "reasoning") and str(last.get("status")) in _OPEN
 
 
 class _Turns:
     """Messages as they grow: items of one assistant turn become one message."""
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
+        self._messages: list[Body] = []
         self._turn: Body | None = None  # the assistant message that further items may join
         self._answer: str | None = None  # the answer that its last item with an id of ours is of
 
-    def other(self, message: Message) -> None:
+    def whole(self) -> list[Message]:
+        """All of them. A text that grew has stood as a list of its pieces."""
+        for message in self._messages:
+            if message["role"] == "assistant":
+                message |= {name: "".join(message[name]) for name in ("content", "reasoning") if name in message}
+        return list(self._messages)
+
+    def other(self, message: Body) -> None:
         """A message that is not the assistant's."""
         self._turn = self._answer = None
-        self.messages.append(message)
+        self._messages.append(message)
 
     def text(self, name: str, text: str, item: Item) -> None:
         """A part of an assistant turn: its content or its reasoning."""
         answer = _answer(item)
         turn = self._joined(answer)
         if turn is not None and name in turn and answer is not None and answer == self._answer:
-            turn[name] += text  # one answer that said something twice, with a tool call between
+            turn[name].append(text)  # one answer that said something twice, with a tool call between
         elif turn is not None and name not in turn:
-            turn[name] = text
+            turn[name] = [text]
         else:
-            self._begin({name: text})
+            self._begin({name: [text]})
         self._answer = answer or self._answer
 
     def call(self, call: Body, item: Item) -> None:
@@ -156,7 +163,7 @@ class _Turns:
 
     def _begin(self, said: Body) -> Body:
         self._turn, self._answer = {"role": "assistant", **said}, None
-        self.messages.append(self._turn)
+        self._messages.append(self._turn)
         return self._turn
 
 

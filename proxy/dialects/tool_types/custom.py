@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import orjson
 
+from proxy.dialects.depth import can_be_written
 from proxy.errors import BadRequest
 
 Body = dict[str, Any]
@@ -49,10 +50,10 @@ def parsed(arguments: str) -> Body | None:
     """A model's arguments as the object that they spell; None where it is none, or none that could be sent."""
     try:
         value = json.loads(arguments, parse_constant=_no_json)
-        orjson.dumps(value)
+        same = orjson.loads(orjson.dumps(value)) == value  # a number may be too large for any client
     except (ValueError, TypeError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) and same and can_be_written(value, arguments.encode()) else None
 
 
 def _no_json(constant: str) -> object:

@@ -136,6 +136,16 @@ async def test_trailers_and_extensions_of_chunks_are_passed_over(client: Client,
             assert await reply.body() == b"hello"
 
 
+@pytest.mark.parametrize("status", [b"101 Switching Protocols", b"200 OK"])
+async def test_an_answer_that_leaves_http_is_aborted(client: Client, engine: RawEngine, status: bytes) -> None:
+    head = b"HTTP/1.1 %b\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n" % status
+    engine.default = Raw((head,), "stall")
+    reply = await client.send(engine.url, "/x", b"{}")  # held here, so that it is not the collector that ends it
+    async with reply:
+        pass
+    await engine.given_up.wait()
+
+
 async def test_what_follows_an_answer_is_not_the_next_one(client: Client, engine: RawEngine) -> None:
     engine.next = [Raw((sized(b"mine") + sized(b"smuggled"),)), Raw((sized(b"mine too"),))]
     for expected in (b"mine", b"mine too"):

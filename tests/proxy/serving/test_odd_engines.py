@@ -102,6 +102,14 @@ async def test_what_is_no_answer_is_not_passed_through_either(proxy: Proxy, engi
     assert (answer.status_code, "location" in answer.headers) == (502, False)
 
 
+@pytest.mark.parametrize("body", [b"null", b"3", b'"x"', b"[" * 300 + b"]" * 300, b"{"])
+async def test_what_cannot_be_passed_on_is_a_bad_gateway(proxy: Proxy, engine: RawEngine, body: bytes) -> None:
+    engine.default = Raw((sized(body),))
+    answer = await proxy.http.post("/tokenize", json={"model": "helpdesk", "prompt": "x"})
+    assert answer.status_code == 502
+    assert fault_in(CHAT, 502, answer.text, streamed=False)
+
+
 @FORMATS
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_odd_usage_costs_no_answer(proxy: Proxy, engine: RawEngine, path: str, stream: bool) -> None:

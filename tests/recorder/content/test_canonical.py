@@ -103,6 +103,12 @@ def test_one_text_part_equals_its_text_and_cache_marks_do_not_count() -> None:
     assert canonical_message({"role": "user", "content": [part, part]}) != plain
 
 
+@pytest.mark.parametrize("kind", [["text"], {}, None, 7])
+def test_a_part_may_say_anything_for_its_type(kind: Any) -> None:
+    part = {"type": kind, "text": "hi"}
+    assert chain(KEY, [{"role": "user", "content": [part]}]) != chain(KEY, [{"role": "user", "content": "hi"}])
+
+
 def test_arguments_that_do_not_parse_are_compared_as_text() -> None:
     def call(arguments: str) -> dict[str, Any]:
         return {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": arguments}}]}

@@ -160,6 +160,16 @@ def test_what_cannot_be_is_refused_by_name(more: dict[str, Any], param: str) -> 
     assert refused.value.param == param
 
 
+@pytest.mark.slow
+def test_many_changes_of_tools_are_read_one_by_one() -> None:
+    """Were those that are in force copied with each, the test's time would not do by far."""
+    names = [f"f{at}" for at in range(2**18)]
+    removals = [{"type": "tool_removal", "tool": {"type": "tool_reference", "name": name}} for name in names]
+    tools = [{"name": name, "input_schema": {}} for name in [*names, "left"]]
+    chat = to_chat({"max_tokens": 9, "messages": [{"role": "system", "content": removals}], "tools": tools})
+    assert [tool["function"]["name"] for tool in chat["tools"]] == ["left"]
+
+
 BASH: Any = {"type": "bash_20250124", "name": "bash"}
 EDITOR: Any = {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool", "max_characters": 100}
 SEARCH: Any = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}

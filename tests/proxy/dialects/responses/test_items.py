@@ -244,3 +244,11 @@ def test_anything_at_all_is_read_or_refused(hostile: Any) -> None:
         assert messages_of(with_referenced(hostile, {}), RULES)
     assert all(isinstance(id_, str) for id_ in referenced(hostile))
     assert continues_last(hostile) in (True, False)
+
+
+def test_an_answer_in_many_items_is_read_item_by_item() -> None:
+    """Were its text copied with each, the test's time would not do by far."""
+    count, piece = 2**16, "x" * 256
+    item = {"type": "message", "role": "assistant", "id": "msg_0123456789abcdef_0", "content": piece}
+    [message] = messages_of([item] * count, RULES)
+    assert message == {"role": "assistant", "content": piece * count}

@@ -77,6 +77,12 @@ def test_a_call_has_its_own_item_which_the_official_client_reads(name: str) -> N
         assert (item["namespace"], item["name"]) == ("ns", name.removeprefix("ns__"))
 
 
+@pytest.mark.parametrize("arguments", ['{"query": ' + "[" * 240 + "]" * 240 + "}", '{"limit": 1e999}'])
+def test_arguments_that_could_not_be_sent_as_an_object_are_given_as_their_text(arguments: str) -> None:
+    [item] = output_items(sampled("tool_search", arguments), ID, origins=ORIGINS)
+    assert (item["type"], item["arguments"]) == ("function_call", arguments)
+
+
 _json = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=True), st.text(max_size=5)),
     lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=4), inner, max_size=2)),
