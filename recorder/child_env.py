@@ -1,12 +1,13 @@
 """What the user's own code finds in its environment when Hone starts it.
 
-Owns: the list of names that a Python program needs, and adding those that the user names. Refuses: everything else;
-what is not on the list, keys above all, is not passed on.
+Owns: the list of names that a Python program needs, adding those that the user names, and telling which of the others
+a failure speaks of. Refuses: everything else; what is not on the list, keys above all, is not passed on.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection
 from typing import Final
 
@@ -17,12 +18,19 @@ _NAMES: Final = frozenset({
     "HF_HOME", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "TOKENIZERS_PARALLELISM",
 })  # fmt: skip
 _BEGINNINGS: Final = ("LC_", "PYTHON", "XDG_", "CUDA_", "OMP_", "MKL_", "OPENBLAS_")
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")
 _PROXIES: Final = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})  # in both spellings
 
 
 def environment(named: Collection[str] = ()) -> dict[str, str]:
     """Our environment, as far as a Python program needs it, and the variables that the user names."""
     return {name: value for name, value in os.environ.items() if name in named or _needed(name)}
+
+
+def withheld_in(text: str, named: Collection[str] = ()) -> list[str]:
+    """The variables of our environment that a text speaks of and that were not passed on."""
+    kept_back = os.environ.keys() - environment(named).keys()
+    return sorted(kept_back.intersection(_WORD.findall(text)))
 
 
 def _needed(name: str) -> bool:

@@ -28,6 +28,9 @@ class CampaignSettings(BaseModel):
     """The Python that runs the agent. Default: the one that runs Hone."""
     cwd: Path | None = None
     """The folder the agent runs in. Default: where Hone was started."""
+    agent_env: list[str] = []
+    """Variables of the environment that the agent and the success function see beside what any Python program needs
+    (PATH, HOME …)."""
     concurrency: int = Field(64, ge=1)
     """Most attempts that run at one time."""
     attempt_timeout_s: float = Field(300.0, gt=0)

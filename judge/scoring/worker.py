@@ -18,6 +18,7 @@ from judge.rewards.kinds import Bench
 from judge.scoring.score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, only_compares, score_group
 from recorder.errors import Conflict, StoreError
 from recorder.reading.transcripts import load_group
+from recorder.seldom import Seldom
 from recorder.settings import RecorderSettings
 from recorder.store.changes import Topic
 from recorder.store.database import Store
@@ -50,6 +51,7 @@ class JudgeWorker:
         self._recorder = recorder
         self._running: set[asyncio.Task[None]] = set()
         self._news = News()
+        self._store_away, self._broken, self._no_judge = Seldom(log), Seldom(log), Seldom(log)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Score what becomes ready until `stop` is set; groups in work then are given back."""
@@ -85,7 +87,7 @@ class JudgeWorker:
                 self._running.add(task)
                 task.add_done_callback(self._ended)
         except StoreError as e:
-            log.warning("the judge goes on when the store does: %s", e)
+            self._store_away(logging.WARNING, "the judge goes on when the store does: %s", e)
             return HICCUP_S
         return None  # there is no room: the end of one that runs is news
 
@@ -99,7 +101,7 @@ class JudgeWorker:
         self._running.discard(task)
         self._news.tell()
         if not task.cancelled() and (e := task.exception()):
-            log.error("a group could not be written; its claim runs out: %s", e, exc_info=e)
+            self._broken(logging.ERROR, "a group could not be written; its claim runs out: %s", e, error=e)
 
     # One group
 
@@ -113,7 +115,7 @@ class JudgeWorker:
         except* (Conflict, StoreError) as group:
             # Conflict: somebody else has it now. StoreError: nobody will, until the claim runs out.
             for e in group.exceptions:
-                log.warning("group %s: the score was dropped: %s", claim.group_id, e)
+                self._store_away(logging.WARNING, "group %s: the score was dropped: %s", claim.group_id, e)
         except* asyncio.CancelledError:
             with suppress(Conflict, StoreError):  # then its claim runs out by itself
                 await claims.give_back(self._store, claim)
@@ -124,7 +126,7 @@ class JudgeWorker:
             try:
                 await claims.renew(self._store, claim, self._recorder.lease_s)
             except StoreError as e:
-                log.warning("group %s: its claim could not be renewed yet: %s", claim.group_id, e)
+                self._store_away(logging.WARNING, "group %s: its claim could not be renewed yet: %s", claim.group_id, e)
 
     async def _score(self, claim: GroupClaim) -> None:
         try:
@@ -138,8 +140,9 @@ class JudgeWorker:
             await self._unscored(claim, e)
         except (Conflict, StoreError):
             raise
-        except Exception as e:  # boundary: a group that trips a bug of ours must not take the others with it
-            log.exception("group %s cannot be scored: this is a fault of Hone", claim.group_id)
+        # A boundary: a group that trips a bug of ours must not take the others with it.
+        except Exception as e:  # noqa: BLE001
+            self._broken(logging.ERROR, "group %s cannot be scored: this is a fault of Hone", claim.group_id, error=e)
             await self._unscored(claim, JudgeFailed("judge_fault", f"{type(e).__name__}: {e}"))
         else:
             new = scored.new
@@ -155,7 +158,9 @@ class JudgeWorker:
             "tokens_out": spent.tokens_out,
             "cost_usd": spent.cost_usd,
         }
-        log.warning("group %s is unscored, tried again in %.0f s: %s", claim.group_id, wait_s, failure)
+        self._no_judge(
+            logging.WARNING, "group %s is unscored, tried again in %.0f s: %s", claim.group_id, wait_s, failure
+        )
         await self._persistently(lambda: scores.mark_unscored(self._store, claim, failure.code, detail, wait_s))
 
     def _backoff_s(self, tries: int) -> float:
@@ -168,7 +173,7 @@ class JudgeWorker:
             try:
                 return await write()
             except StoreError as e:
-                log.warning("the judge tries that again: %s", e)
+                self._store_away(logging.WARNING, "the judge tries that again: %s", e)
             await asyncio.sleep(HICCUP_S)
 
     async def _give_all_back(self) -> None:

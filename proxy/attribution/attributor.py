@@ -149,7 +149,7 @@ class Attributor:
         """By what is no proof of a run alone: a retry, the history, names that many runs may share, a trace."""
         names = {str(hint): hint.source for hint in (*shared, *hints.of(Kind.LOOSE))}
         traces = [str(hint) for hint in hints.of(Kind.TRACE)]
-        found = self._recorder.find.retried(self._project_id, request, whose)
+        found = await self._recorder.find.retried(self._project_id, request, whose)
         if found is NOTHING_FOUND:
             found = await self._recorder.find.lineage(self._project_id, request.messages, names, traces, whose)
         if found is NOTHING_FOUND:

@@ -28,11 +28,11 @@ from recorder.capture.tool_calls import Joined, ToolCall
 from recorder.content.turns import ANYBODY
 from recorder.errors import NotOwn, RecorderError
 from recorder.ids import new_id
+from recorder.seldom import Seldom
 from recorder.states import Confidence, ToolOutcome
 
 log = logging.getLogger(__name__)
 
-ALARM_EVERY_S = 10.0
 UNJOINED = Joined("none", Confidence.NEW)
 
 
@@ -62,7 +62,7 @@ class Calling:
         self._metrics = metrics
         self._commit_timeout_s = commit_timeout_s
         self._late: set[asyncio.Task[None]] = set()  # commits that nobody waits for
-        self._alarmed_at = float("-inf")
+        self._unrecorded, self._untold = Seldom(log), Seldom(log)
 
     async def call(
         self, ctx: Context, called: Called, answer: Callable[[], Awaitable[dict[str, Any]]]
@@ -99,7 +99,7 @@ class Calling:
             async with asyncio.timeout(self._commit_timeout_s):
                 return [Run(*address) for address in await self._recorder.tools.ended(self._project_id, addresses)]
         except (RecorderError, TimeoutError) as e:
-            log.warning("which runs have ended cannot be told now: %s", e or type(e).__name__)
+            self._untold(logging.WARNING, "which runs have ended cannot be told now: %s", e or type(e).__name__)
             return ()
 
     async def close(self) -> None:
@@ -175,15 +175,13 @@ class Calling:
 
     def _alarm(self, called: Called, why: str, error: Exception) -> None:
         self._metrics.unrecorded(f"tool_{why}")
-        now = time.monotonic()
-        if now - self._alarmed_at >= ALARM_EVERY_S:
-            self._alarmed_at = now
-            log.error(
-                "tool call %s is served and NOT RECORDED in full (%s): %s. See hone_unrecorded_calls in /metrics.",
-                called.id,
-                why,
-                error or type(error).__name__,
-            )
+        self._unrecorded(
+            logging.ERROR,
+            "tool call %s is served and NOT RECORDED in full (%s): %s. See hone_unrecorded_calls in /metrics.",
+            called.id,
+            why,
+            error or type(error).__name__,
+        )
 
 
 def _outcome(result: Mapping[str, Any]) -> tuple[ToolOutcome, str | None]:

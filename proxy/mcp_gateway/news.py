@@ -30,6 +30,7 @@ from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import Context, Exchange
 from proxy.mcp_gateway.servers.link import Link
 from proxy.mcp_gateway.servers.upstream import Upstream
+from recorder.seldom import Seldom
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class News:
         self._streams: dict[Hearer, ListenHandler] = {}
         self._wanted: defaultdict[Place, dict[Hearer, str]] = defaultdict(dict)
         self._telling: set[asyncio.Task[None]] = set()
+        self._untold = Seldom(log)
 
     def session(self, ctx: Context) -> Session:
         """What is known of the session of a request of the handshake era."""
@@ -133,7 +135,7 @@ class News:
 
     def soon(self, work: Coroutine[Any, Any, None] | Awaitable[None]) -> None:
         """Do something that nobody waits for."""
-        task = asyncio.ensure_future(_quietly(work))
+        task = asyncio.ensure_future(self._quietly(work))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
@@ -193,9 +195,8 @@ class News:
             self._left_to(known.who)
             self._left(known)
 
-
-async def _quietly(work: Awaitable[None]) -> None:
-    try:
-        await work
-    except (MCPError, UpstreamDown) as e:  # the next change of that server's state brings it up again
-        log.warning("changes of MCP servers are not passed on: %s", e or type(e).__name__)
+    async def _quietly(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except (MCPError, UpstreamDown) as e:  # the next change of that server's state brings it up again
+            self._untold(logging.WARNING, "changes of MCP servers are not passed on: %s", e or type(e).__name__)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,6 +43,7 @@ from proxy.serving.stitch import (
 from proxy.versions.in_service import Route
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Attribution, Message
+from recorder.seldom import Seldom
 from recorder.states import Confidence
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Continuity:
         self._recorder = recorder
         self._client = client
         self._blank: dict[tuple[int, ...], bool] = {}  # whether some ids are white space
-        self._warned_at = float("-inf")
+        self._failing = Seldom(log, WARN_EVERY_S)
         recorder.keep_pasts(KEPT_PASTS_BYTES)
 
     async def prompt(self, chat: Body, attribution: Attribution | None, route: Route) -> Continued:
@@ -108,7 +108,7 @@ class Continuity:
         except (TimeoutError, EngineError):
             return replace(made, reason="render_failed")
         except Exception as e:  # noqa: BLE001 - a boundary: whatever goes wrong here must not reach the agent
-            self._warn(e)
+            self._failing(logging.ERROR, "token continuity failed, and the turn is sent as it came: %s", e, error=e)
             return replace(made, reason="error")
 
     async def _prompt(self, chat: Body, attribution: Attribution | None, route: Route, made: Continued) -> Continued:
@@ -134,12 +134,6 @@ class Continuity:
         if len(ids) + len(new) + wanted_tokens(chat) > renderer.most_ids:
             raise Fallback("too_long")
         return replace(made, ids=[*ids, *new], thought=thought)
-
-    def _warn(self, error: Exception) -> None:
-        now = time.monotonic()
-        if now - self._warned_at >= WARN_EVERY_S:
-            self._warned_at = now
-            log.error("token continuity failed, and the turn is sent as it came: %s", error, exc_info=error)
 
 
 class _EngineRenderer:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, SecretStr
@@ -15,8 +15,13 @@ from pydantic import BaseModel, SecretStr
 from proxy.settings.hone import ENV_PREFIX, NESTED
 
 MASK = "********"
-_SECRET_NAMES = ("key", "token", "secret", "password")
-_SECRET_PARAMETER = re.compile(rf"([?&][^=&#]*(?:{'|'.join(_SECRET_NAMES)})=)[^&#]*", re.IGNORECASE)
+_SECRET_NAMES = ("key", "token", "secret", "password", "passwd", "authorization")
+_SECRET_NAME = rf"[\w.-]*(?:{'|'.join(_SECRET_NAMES)})"
+_SECRET_PARAMETER = re.compile(rf"([?&][^=&#]*(?:{'|'.join(_SECRET_NAMES)})=)[^&#\s]*", re.IGNORECASE)
+_SECRET_OPTION = re.compile(rf"-{_SECRET_NAME}", re.IGNORECASE)
+_SECRET_GIVEN = re.compile(rf"""(["']?(?:-[\w-]+=)?["']?{_SECRET_NAME}["']?\s*[=:]\s*).+""", re.IGNORECASE | re.DOTALL)
+_SECRET_FIELD = re.compile(rf'("{_SECRET_NAME}"\s*:\s*)"[^"]*"', re.IGNORECASE)  # of JSON
+_WORD = re.compile(r"""\s+|(?:[^\s"']|"[^"]*"|'[^']*'|["'])+""")  # of a shell's command, or what is between two
 
 
 def as_environment(overrides: Mapping[str, object]) -> dict[str, str]:
@@ -57,10 +62,35 @@ def shown(key: str, value: Any) -> Any:
     if isinstance(value, dict):
         return {k: shown(str(k), v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [shown(key, v) for v in value]
-    if isinstance(value, str) and "://" in value:
-        return _without_secrets(value)
-    return value if isinstance(value, bool | int | float | str) else str(value)
+        return _arguments_shown(value) if all(isinstance(v, str) for v in value) else [shown(key, v) for v in value]
+    if isinstance(value, str):
+        return _command_shown(value)
+    return value if isinstance(value, bool | int | float) else str(value)
+
+
+def _command_shown(text: str) -> str:
+    """A text, which may be a shell's command: its words as arguments, what is between them as it is."""
+    words = _WORD.findall(text)
+    told = iter(_arguments_shown([word for word in words if not word.isspace()]))
+    return "".join(word if word.isspace() else next(told) for word in words)
+
+
+def _arguments_shown(words: Sequence[str]) -> list[str]:
+    """Arguments of a command. All behind the name of a secret is one, up to the next option: some take several."""
+    told: list[str] = []
+    hidden = False
+    for word in words:
+        names_one = bool(_SECRET_OPTION.fullmatch(word))
+        hidden = names_one or (hidden and not word.startswith("--"))
+        told.append(MASK if hidden and not names_one else _argument_shown(word))
+    return told
+
+
+def _argument_shown(word: str) -> str:
+    if (given := _SECRET_GIVEN.fullmatch(word)) is not None:
+        return given[1] + MASK
+    word = _SECRET_FIELD.sub(rf'\1"{MASK}"', word)
+    return _without_secrets(word) if "://" in word else word
 
 
 def _without_secrets(url: str) -> str:
@@ -68,6 +98,6 @@ def _without_secrets(url: str) -> str:
     login, at, host = rest.rpartition("@")
     user, colon, _password = login.partition(":")
     if at:  # a login that stands alone is a token where HTTP is spoken, and a user elsewhere
-        shown_login = f"{user}:{MASK}" if colon else MASK if scheme.startswith("http") else user
+        shown_login = f"{user}:{MASK}" if colon else MASK if scheme.endswith(("http", "https")) else user
         url = f"{scheme}://{shown_login}@{host}"
     return _SECRET_PARAMETER.sub(rf"\1{MASK}", url)

@@ -63,7 +63,7 @@ class Finder:
         """Which run a call without an address belongs to: issued ids, else exact lineage. A run may use any alias."""
         found = await self.issued(project_id, messages, whose)
         if found is NOTHING_FOUND and request is not None:
-            found = self.retried(project_id, request, whose)
+            found = await self.retried(project_id, request, whose)
         return found if found is not NOTHING_FOUND else await self.lineage(project_id, messages, whose=whose)
 
     async def issued(self, project_id: str, messages: Sequence[Message], whose: Whose = ANYBODY) -> Found:
@@ -74,12 +74,12 @@ class Finder:
         ends = await self._ends(project_id, messages)
         return await self._by_issued_ids(project_id, messages, ends, whose) or NOTHING_FOUND
 
-    def retried(self, project_id: str, request: Request, whose: Whose = ANYBODY) -> Found:
+    async def retried(self, project_id: str, request: Request, whose: Whose = ANYBODY) -> Found:
         """Where what an SDK sends again belongs: where the attempt does that was not answered.
 
         `trajectory` is None where that could be several: it joins no known run.
         """
-        return self._retried(project_id, self._redaction.request(request), whose) or NOTHING_FOUND
+        return await self._retried(project_id, self._redaction.request(request), whose) or NOTHING_FOUND
 
     async def lineage(
         self,
@@ -129,13 +129,13 @@ class Finder:
             if seat.parent is not None:
                 claimed.put(seat.parent, True)
             return Found("session", seat.confidence, seat.parent, await self._going_on(seat.trajectory_id, whose))
-        retried = self._retried(project_id, request, whose, lambda ref: _is_of(ref, session, group))
+        retried = await self._retried(project_id, request, whose, lambda ref: _is_of(ref, session, group))
         if retried is not None:
             return retried
         if ends:
             return Found("session", Confidence.STATED, None, None)
         ref = sessions.beside(self._running.turns(), replace(asked, messages=as_sent.messages), as_sent)
-        return Found("session", Confidence.STATED, None, self._current(ref) if ref is not None else None)
+        return Found("session", Confidence.STATED, None, await self._current(ref, whose) if ref is not None else None)
 
     async def traced(
         self, project_id: str, traces: Iterable[str], messages: Sequence[Message], whose: Whose = ANYBODY
@@ -194,7 +194,7 @@ class Finder:
 
     # --- kinds of evidence
 
-    def _retried(
+    async def _retried(
         self,
         project_id: str,
         request: Request,
@@ -204,14 +204,11 @@ class Finder:
         """What an SDK sends again: the one attempt at it that was not answered. What was answered may be another's."""
         attempts = self._attempts_at(project_id, request.body_hash, whose) if request.retry_count > 0 else ()
         known = sorted((a for a in attempts if within(a.trajectory)), key=lambda a: a.retry_count)
-        last = {a.trajectory.id: a for a in known}
-        # an SDK counts: what was sent again as often as this already is somebody else's
-        broken = [a for a in last.values() if not a.complete and a.retry_count < request.retry_count]
-        if len(broken) == 1 and len(attempts) < KEPT_ATTEMPTS:
-            attempt = broken[0]
+        attempt = _unanswered(known, request.retry_count) if len(attempts) < KEPT_ATTEMPTS else None
+        if attempt is not None:
             sure = attempt.confidence not in (Confidence.AMBIGUOUS, Confidence.HINT)
             confidence = Confidence.EXACT if sure else attempt.confidence
-            return Found("retry", confidence, attempt.parent, self._current(attempt.trajectory))
+            return Found("retry", confidence, attempt.parent, await self._current(attempt.trajectory, whose))
         if not known or has_past(request.messages):
             return None
         return Found("retry", Confidence.AMBIGUOUS, None, None)  # of which run, nobody can tell: it joins none
@@ -291,10 +288,9 @@ class Finder:
         found = await self._lane.read(lambda ex: lookup.trajectory(ex, ref.id))
         return found.project_id if found is not None else None
 
-    def _current(self, ref: TrajectoryRef) -> TrajectoryRef:
-        ref = self._memory.moved.get(ref.id) or ref
-        known = self._memory.refs.get(ref.id)
-        return known[1] if known is not None else ref
+    async def _current(self, ref: TrajectoryRef, whose: Whose) -> TrajectoryRef:
+        """`_going_on` for a trajectory that may have no row yet."""
+        return ref if ref.id in self._memory.fresh else await self._going_on(ref.id, whose)
 
     async def _going_on(self, trajectory_id: str, whose: Whose) -> TrajectoryRef:
         """The trajectory in which calls of this one go on now: itself while it is open, else its continuation."""
@@ -319,6 +315,20 @@ class Finder:
         self._memory.fresh.put(ref.id, Fresh(continues=trajectory_id))
         self._memory.moved.put(trajectory_id, ref)
         return ref
+
+
+def _unanswered(attempts: Sequence[Earlier], retry_count: int) -> Earlier | None:
+    """The one of equal attempts, ordered by their counts, that an SDK can mean by its retry with this count.
+
+    A stray retry, which could not be told a run and has one of its own, may have answered for any that had been sent
+    again less often: those are nobody's.
+    """
+    last = {a.trajectory.id: a for a in attempts}
+    first = {a.trajectory.id: a for a in reversed(attempts)}
+    stray = max((a.retry_count for a in first.values()), default=0)
+    # an SDK counts: what was sent again as often as this already is somebody else's
+    broken = [a for a in last.values() if not a.complete and a.retry_count < retry_count]
+    return broken[0] if len(broken) == 1 and broken[0].retry_count >= stray else None
 
 
 def _is_of(ref: TrajectoryRef, session: str, group: str) -> bool:

@@ -16,9 +16,9 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     bindparam,
+    cast,
     insert,
     literal_column,
-    type_coerce,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -102,5 +102,5 @@ def equals(column: ColumnElement[Any], word: str) -> ColumnElement[bool]:
 
 
 def as_text(column: ColumnElement[Any]) -> ColumnElement[str]:
-    """A column of JSON as the text that is stored."""
-    return type_coerce(column, Text())
+    """A column of JSON as the text that is stored. A cast: PostgreSQL would hand over what it says."""
+    return cast(column, Text())

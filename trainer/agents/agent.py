@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recorder import private
+from recorder.child_env import environment, withheld_in
 from trainer.agents import host
 from trainer.errors import AgentUnusable
 
@@ -58,6 +59,7 @@ class AgentSpec:
     log: Path
     python: Path = Path(sys.executable)
     cwd: Path = field(default_factory=Path.cwd)
+    env: tuple[str, ...] = ()  # names of variables of ours that it sees too
     use: Literal["agent", "measure"] = "agent"
     # Beyond its own limit plus the host's grace, an attempt has no answer because user code blocks the host.
     stuck_after_s: float = 5.0
@@ -188,11 +190,25 @@ class _Host:
         if op == "ready":
             self._imported.set_result(None)
         elif op == "failed":
-            self._imported.set_exception(AgentUnusable(f"{self._shown()} cannot be used: {message['error']}"))
+            self._imported.set_exception(
+                AgentUnusable(f"{self._shown()} cannot be used: {self._told(message['error'])}")
+            )
         elif op == "group":
             self._groups[message["id"]] = message["pgid"]
         elif (waiting := self._waiting.get(message["id"])) and not waiting.done():
-            waiting.set_result(_outcome(message))
+            waiting.set_result(self._outcome(message))
+
+    def _outcome(self, message: Json) -> Outcome:
+        error = message.get("error")
+        told = self._told(error) if error is not None else None
+        return Outcome(Ending(message["op"]), message.get("answer"), told, message.get("network", False))
+
+    def _told(self, error: str) -> str:
+        """An error, and which variables it speaks of that the agent was not given."""
+        names = withheld_in(error, self._spec.env)
+        if not names:
+            return error
+        return f"{error.rstrip()}\n(not passed on to the agent: {', '.join(names)}. See campaign.agent_env.)"
 
     def _bury(self, why: str) -> None:
         for waiting in self._waiting.values():
@@ -213,10 +229,6 @@ class _Host:
         return f"{self._spec.target!r} (Python {self._spec.python}, folder {self._spec.cwd})"
 
 
-def _outcome(message: Json) -> Outcome:
-    return Outcome(Ending(message["op"]), message.get("answer"), message.get("error"), message.get("network", False))
-
-
 def _spawn(spec: AgentSpec, fd: int, ours: socket.socket) -> subprocess.Popen[bytes]:
     private.make_folder(spec.log.parent)
     command = [str(spec.python), host.__file__, "--fd", str(fd), "--parent", str(os.getpid())]
@@ -225,6 +237,7 @@ def _spawn(spec: AgentSpec, fd: int, ours: socket.socket) -> subprocess.Popen[by
             return subprocess.Popen(  # noqa: S603 - running the user's own program is what this is for
                 [*command, "--kind", spec.kind, "--", spec.target],
                 cwd=spec.cwd,
+                env=environment(spec.env),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

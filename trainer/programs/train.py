@@ -139,9 +139,10 @@ async def _start_agents(settings: CampaignSettings, data: Path, stack: AsyncExit
 def _specs(settings: CampaignSettings, logs: Path) -> list[AgentSpec]:
     assert settings.agent is not None
     python, cwd = settings.python or Path(sys.executable), settings.cwd or Path.cwd()
-    specs = [AgentSpec(settings.agent, logs / "agent.log", python, cwd)]
+    named = tuple(settings.agent_env)
+    specs = [AgentSpec(settings.agent, logs / "agent.log", python, cwd, named)]
     if settings.success is not None and is_function(settings.success):
-        specs.append(AgentSpec(settings.success, logs / "success.log", python, cwd, "measure"))
+        specs.append(AgentSpec(settings.success, logs / "success.log", python, cwd, named, "measure"))
     return specs
 
 

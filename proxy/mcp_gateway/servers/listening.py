@@ -21,6 +21,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.servers.handshake import Speaks
 from proxy.mcp_gateway.servers.patience import Patience
+from recorder.seldom import Seldom
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Listening:
         self._settled = asyncio.Event()  # the server has said whether it will tell
         self._refusal: str | None = None
         self._tells_resources = False
+        self._unheard = Seldom(log)
 
     @property
     def busy(self) -> bool:
@@ -105,7 +107,13 @@ class Listening:
             try:
                 await self._subscribe(uri)
             except (MCPError, UpstreamDown) as e:
-                log.warning("changes of %s are not heard of any more: the MCP server %s: %s", uri, self._asks.name, e)
+                self._unheard(
+                    logging.WARNING,
+                    "changes of %s are not heard of any more: the MCP server %s: %s",
+                    uri,
+                    self._asks.name,
+                    e,
+                )
 
     async def run(self) -> None:
         """Keep a stream of changes open, on a connection of the current era, unless the server has none."""

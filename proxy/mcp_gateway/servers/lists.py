@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.names import Filter
 from proxy.mcp_gateway.servers.link import Link
+from recorder.seldom import Seldom
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Lists:
         self._filter = admits
         self._lists: dict[str, Listing] = {}
         self._fetching: dict[str, asyncio.Task[Listing]] = {}
+        self._malformed = Seldom(log)
 
     async def stop(self) -> None:
         """Fetch no more."""
@@ -123,8 +125,13 @@ class Lists:
             return False  # the protocol has clients drop such a tool
         if _is_sound(kind, item):
             return True
-        log.warning(
-            "the MCP server %s lists %r in %s, which is malformed: left out", self._link.name, item[key][:80], kind
+        name = str(item[key])[:80]
+        self._malformed(
+            logging.WARNING,
+            "the MCP server %s lists %r in %s, which is malformed: left out",
+            self._link.name,
+            name,
+            kind,
         )
         return False
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from judge.scoring import worker as worker_module
 from judge.scoring.bench import open_bench
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
+from recorder import seldom
 from recorder.errors import StoreUnavailable
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, Purpose
@@ -263,6 +265,27 @@ class Flaky(Store):
             raise StoreUnavailable("the disk is full")
         async with super().write() as conn:
             yield conn
+
+
+async def test_a_store_that_stays_away_is_told_once_in_a_while(
+    store: Store,
+    recorded: Recorded,
+    settings: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(worker_module, "HICCUP_S", 0.001)
+    monkeypatch.setattr(seldom, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    flaky = Flaky(store.url.render_as_string(hide_password=False))
+    try:
+        async with working(flaky, settings()):
+            flaky.refuse = 30
+            await until(reaches(store, group_id, GroupState.SCORED))
+    finally:
+        await flaky.close()
+    said = [r.getMessage() for r in caplog.records if r.name == worker_module.__name__]
+    assert len([line for line in said if "the disk is full" in line]) == 1
 
 
 async def test_the_worker_outlives_a_store_that_hiccups_and_does_not_ask_twice(

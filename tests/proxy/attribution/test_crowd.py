@@ -76,11 +76,6 @@ async def test_keys_stay_apart_in_thousands_of_conversations(migrated_file: Path
     assert refused > 10
 
 
-# An open defect, by seed: a call that could be known to go on in its run goes to one in which others only broke off.
-# Nobody's work is mixed up by it. Whoever mends it takes the seed out.
-KNOWN_MISSED = {135: 1}
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 async def test_thousands_of_conversations_stay_apart(migrated_file: Path) -> None:
@@ -88,7 +83,7 @@ async def test_thousands_of_conversations_stay_apart(migrated_file: Path) -> Non
     for seed in range(100, 140):
         tally = await play(migrated_file, seed, 100, 1 + seed % 3)
         assert tally.wrong == []
-        assert len(tally.missed) == KNOWN_MISSED.get(seed, 0), tally.missed
+        assert tally.missed == []
         whole.calls += tally.calls
         whole.decidable += tally.decidable
         whole.undecidable += tally.undecidable

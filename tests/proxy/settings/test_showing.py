@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.settings.loading import load_settings
 from proxy.settings.showing import as_environment, leaves, shown
@@ -39,6 +42,53 @@ def test_secrets_are_masked_wherever_they_stand() -> None:
     assert printed["engine.env"] == {"MY_TOKEN": "********", "PLAIN": "shown"}
     assert printed["recorder.url"] == "postgresql+asyncpg://me:********@db/hone?ssl=on"
     assert printed["mcp.e.url"] == "https://host/mcp?page=2&apiKey=********&token=********"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (["--port", "80", "--api-key", "hush", "-Hush"], ["--port", "80", "--api-key", "********", "********"]),
+        (
+            ["--api_key=hush", "--hf-Token", "hush", "--seed", "1"],
+            ["--api_key=********", "--hf-Token", "********", "--seed", "1"],
+        ),
+        (["-e", "MY_SECRET=hush", "--env=PASSWORD=hush"], ["-e", "MY_SECRET=********", "--env=PASSWORD=********"]),
+        (["--config", '{"a": {"token": "hush"}}'], ["--config", '{"a": {"token": "********"}}']),
+        (["-token", "hush"], ["-token", "********"]),
+        (["--header", "Authorization: Bearer hush"], ["--header", "Authorization: ********"]),
+        (["--header=x-api-key:hush"], ["--header=x-api-key:********"]),
+        (["--url=https://me:hush@h/?a=b&token=hush"], ["--url=https://me:********@h/?a=b&token=********"]),
+        (["--url=https://hush@h/mcp"], ["--url=https://********@h/mcp"]),
+        (
+            ["--tokenizer", "qwen", "--max-num-batched-tokens", "9"],
+            ["--tokenizer", "qwen", "--max-num-batched-tokens", "9"],
+        ),
+        (["--require-token", "--port", "80"], ["--require-token", "--port", "80"]),
+    ],
+)
+def test_secrets_among_the_arguments_of_a_command_are_masked(said: list[str], told: list[str]) -> None:
+    assert shown("engine.args", said) == told
+    assert shown("mcp.files.args", tuple(said)) == told
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("API_KEY=hush python  agent.py --seed 1", "API_KEY=******** python  agent.py --seed 1"),
+        ("agent --password 'hush hush' --seed 1", "agent --password ******** --seed 1"),
+        ("curl -H 'Authorization: Bearer hush' --get", "curl -H 'Authorization: ******** --get"),
+        ("curl https://h/?token=hush\n-o x", "curl https://h/?token=********\n-o x"),
+        ("The agent's key is: to don't guess.\n", "The agent's key is: to don't guess.\n"),
+    ],
+)
+def test_secrets_in_a_shells_command_are_masked(said: str, told: str) -> None:
+    assert shown("campaign.agent", said) == told
+
+
+@given(st.text())
+def test_a_text_without_secrets_is_shown_as_it_is(text: str) -> None:
+    plain = re.sub(r"(?i)key|token|secret|passw|authorization|://", "", text)
+    assert shown("judge.rubric", plain) == plain
 
 
 def test_a_models_secrets_are_not_shown(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,12 @@ from recorder.lineage import lookup
 from recorder.lineage.statements import MOST_EQUAL
 from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
-from recorder.states import Confidence
+from recorder.states import CallState, Confidence
 from recorder.store.database import Store, sqlite_url
 from recorder.store.schema import calls, trajectories
 from recorder.upkeep.deletion import delete_trajectory
 from tests.recorder.content.test_canonical import SAMPLED, echoes
-from tests.recorder.talk import PROJECT, Talk, assistant, request, tool_result, tool_turn, turn, user
+from tests.recorder.talk import PROJECT, Talk, assistant, choice, request, tool_result, tool_turn, turn, user
 
 
 async def count(store: Store, table: Any) -> int:
@@ -272,6 +273,29 @@ async def test_a_retry_among_equal_requests_is_as_uncertain_as_they_are_and_join
     assert on.attribution.trajectory.id == retry.attribution.trajectory.id
     for view in await transcripts.load_trajectories(store, sorted(runs)):
         assert [call.superseded_by for call in view.calls] == [None]
+
+
+async def test_an_attempt_that_a_stray_retry_may_have_answered_for_is_nobodys(talk: Talk) -> None:
+    broken = await talk.call([user("?")], [choice(None)], state=CallState.ABORTED)
+    other = await talk.attributed([user("?")], [choice(assistant("lost"))], Address())
+    talk.recorder.begin(replace(other, state=CallState.OPEN, choices=()))
+    stray = await talk.call([user("?")], "Hi", retry_count=1)  # of one of the two
+    await talk.recorder.commit(other)
+    retry = await talk.call([user("?")], "Hello", retry_count=1)
+    assert (retry.attribution.source, retry.attribution.confidence) == ("retry", Confidence.AMBIGUOUS)
+    runs = {made.attribution.trajectory.id for made in (broken, other, stray, retry)}
+    assert len(runs) == 4
+
+
+async def test_a_retry_of_what_broke_in_a_closed_run_is_told_the_run_it_is_recorded_in(
+    store: Store, talk: Talk
+) -> None:
+    broken = await talk.call([user("?")], [choice(None)], state=CallState.ABORTED)
+    await talk.recorder.close(PROJECT, broken.attribution.trajectory.id)
+    retry = await talk.call([user("?")], "Hello", retry_count=1)
+    [view] = await transcripts.load_trajectories(store, [retry.attribution.trajectory.id])
+    assert view.continues == broken.attribution.trajectory.id
+    assert [call.id for call in view.calls] == [retry.call_id]
 
 
 async def test_of_very_many_equal_runs_the_newest_are_looked_at(talk: Talk) -> None:

@@ -31,6 +31,13 @@ async def echo(task):
             "env": os.environ["OPENAI_BASE_URL"],
             "model": os.environ.get("HONE_MODEL")}
 
+def names(task):
+    with open("names.txt", "w") as file:
+        file.write(" ".join(os.environ))
+
+def searches(task):
+    return os.environ["SEARCH_KEY"]
+
 def sync_echo(task):
     return {"id": task.id, "env": os.environ["OPENAI_BASE_URL"], "pid": os.getpid()}
 
@@ -323,6 +330,32 @@ async def test_a_command_finds_its_address_and_task_in_the_environment(
     outcomes = await asyncio.gather(*(attempt(host, f"t{i}", {"n": i}) for i in range(4)))
     assert {o.ending for o in outcomes} == {Ending.DONE}
     assert (tmp_path / "t2.out").read_text() == 'http://127.0.0.1:1/t/t2/v1 m t2 {"n": 2}\n'
+
+
+@pytest.mark.parametrize("target", ["user_agent:names", "env | cut -d= -f1 > names.txt"])
+async def test_an_agent_sees_of_our_environment_what_it_needs_and_what_was_named(
+    agent: Callable[..., Agent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    for name in ("HONE_JUDGE__API_KEY", "AWS_SECRET_ACCESS_KEY", "NAMED"):
+        monkeypatch.setenv(name, "secret")
+    outcome = await attempt(agent(target, env=("NAMED",)))
+    assert outcome.ending is Ending.DONE, outcome.error
+    names = set((tmp_path / "names.txt").read_text().split())
+    assert {"NAMED", "PATH", "HOME", "OPENAI_BASE_URL"} <= names
+    assert not {"HONE_JUDGE__API_KEY", "AWS_SECRET_ACCESS_KEY"} & names
+
+
+async def test_an_agent_that_dies_for_want_of_a_variable_is_told_where_to_name_it(
+    agent: Callable[..., Agent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEARCH_KEY", "secret")
+    outcome = await attempt(agent("user_agent:searches"))
+    assert outcome.ending is Ending.ERROR
+    assert "not passed on to the agent: SEARCH_KEY. See campaign.agent_env" in (outcome.error or "")
+    assert "secret" not in (outcome.error or "")
+    (tmp_path / "early.py").write_text("import os\nKEY = os.environ['SEARCH_KEY']\n")
+    with pytest.raises(AgentUnusable, match=r"SEARCH_KEY\. See campaign\.agent_env"):
+        await agent("early:run").ready()
 
 
 async def test_an_exit_code_other_than_0_is_an_error_with_the_output(agent: Callable[..., Agent]) -> None:

@@ -36,7 +36,7 @@ def upgrade() -> None:
 
 def _note_media(connection: sa.Connection) -> None:
     """The media of nodes that were written before."""
-    found = connection.execute(sa.text("select id, message from nodes where message like '%hone-blob:%'"))
+    found = connection.execute(sa.text("select id, message from nodes where cast(message as text) like '%hone-blob:%'"))
     rows = [
         {"node": bytes(node), "blob": blob}
         for node, message in found
