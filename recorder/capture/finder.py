@@ -170,13 +170,9 @@ class Finder:
         if project_id is None:
             return None
         messages = self._redaction.messages(messages)
-        parent = await self._leaf_in(trajectory.id, await self._ends(project_id, messages))
+        parent = await self._told_in(project_id, trajectory.id, messages, await self._ends(project_id, messages))
         if parent is not None:
             return parent
-        told = await self._told(project_id, messages)
-        retold = await self._lane.read(lambda ex: lookup.retold_in(ex, project_id, told, [trajectory.id], ANYBODY))
-        if (best := match.decide(retold).match) is not None:
-            return Parent(best.call_id, best.choice)
         issued = await self._stand_for(project_id, match.issued_in(messages))
         parent = next((i.choice for i in issued if i.trajectory_id == trajectory.id), None)
         if parent is not None:
@@ -227,7 +223,7 @@ class Finder:
         if not match.has_tool_calls(messages) and await self._is_sampled(project_id, messages, whose):
             return None  # a text of ours, word by word: whose it is, its history tells, and not what it speaks of
         home = issued[0].trajectory_id
-        parent = await self._leaf_in(home, ends) or issued[0].choice
+        parent = await self._told_in(project_id, home, messages, ends) or issued[0].choice
         confidence = Confidence.HINT if any(i.hinted for i in issued) else Confidence.EXACT
         return Found("tool_call_id", confidence, parent, await self._going_on(home, whose))
 
@@ -274,10 +270,31 @@ class Finder:
             known |= await self._lane.read(lambda ex: lookup.issued(ex, project_id, missing))
         return [known[id_] for id_ in ids if id_ in known and whose.owns(known[id_].made_by)]
 
+    async def _told_in(
+        self, project_id: str, trajectory_id: str, messages: Sequence[Message], ends: Sequence[bytes]
+    ) -> Parent | None:
+        """The deepest sampled choice of a trajectory that a conversation tells, word by word or as a client retold it.
+
+        Only its last turns may be retold (`match.last_told`): what was retold earlier was recorded as it was sent.
+        """
+        if (known := self._memory.leaves.get((trajectory_id, ends[0]))) is not None:
+            return known
+        told = await self._told(project_id, messages)
+        for end, turn in zip(ends, told, strict=False):
+            leaf = await self._leaf_in(trajectory_id, [end]) or await self._retold_in(project_id, trajectory_id, turn)
+            if leaf is not None:
+                return leaf
+        return await self._leaf_in(trajectory_id, ends[len(told) :])
+
+    async def _retold_in(self, project_id: str, trajectory_id: str, turn: Told) -> Parent | None:
+        retold = await self._lane.read(lambda ex: lookup.retold_in(ex, project_id, turn, [trajectory_id], ANYBODY))
+        best = match.decide(retold).match
+        return Parent(best.call_id, best.choice) if best is not None else None
+
     async def _leaf_in(self, trajectory_id: str, ends: Sequence[bytes]) -> Parent | None:
         """The deepest sampled choice of a trajectory, or of one that it continues, among the ends of a conversation."""
-        known = self._memory.leaves.get((trajectory_id, ends[0]))
-        if known is not None:
+        known = self._memory.leaves.get((trajectory_id, ends[0])) if ends else None
+        if known is not None or not ends:
             return known
         return await self._lane.read(lambda ex: lookup.leaf_in(ex, trajectory_id, ends))
 

@@ -104,15 +104,9 @@ def sampled_before(ex: Executor, project_id: str, turns: Sequence[Told], whose: 
     return []
 
 
-def retold_in(
-    ex: Executor, project_id: str, turns: Sequence[Told], trajectory_ids: Collection[str], whose: Whose
-) -> list[Match]:
-    """As `sampled_before`, of some trajectories, without what is there word by word."""
-    for turn in turns:
-        found = _retold(ex, project_id, turn, whose, among=trajectory_ids)
-        if found:
-            return found
-    return []
+def retold_in(ex: Executor, project_id: str, turn: Told, trajectory_ids: Collection[str], whose: Whose) -> list[Match]:
+    """The sampled choices of some trajectories that a turn tells as a client retold them."""
+    return _retold(ex, project_id, turn, whose, among=trajectory_ids)
 
 
 def _retold(
@@ -160,15 +154,26 @@ def leaf_in(ex: Executor, trajectory_id: str, ends: Sequence[bytes]) -> Parent |
 
 
 def session_runs(
-    ex: Executor, project_id: str, session: str, group: str, ends: Sequence[bytes], whose: Whose
+    ex: Executor,
+    project_id: str,
+    session: str,
+    group: str,
+    ends: Sequence[bytes],
+    told: Sequence[Told],
+    whose: Whose,
 ) -> SessionRuns:
-    """The own runs of a session, at most `MOST_RUNS + 1`, and where among them a conversation goes on from."""
+    """The own runs of a session, at most `MOST_RUNS + 1`, and where among them a conversation goes on from: the deepest
+    turn that it tells word by word, or its last as a client retold it."""
     runs = ex.all(sql.SESSION_RUNS, project=project_id, session=session, address_group=group, whose=whose.key)
     ids = [row[0] for row in runs]
     open_ids = [row[0] for row in runs if row[1] == TrajectoryState.OPEN]
     found: dict[bytes, list[Match]] = {}
     for row in ex.all(sql.LEAVES_AMONG, trajectories=ids, nodes=list(ends)) if ids and ends else ():
         found.setdefault(bytes(row[0]), []).append(_match(row[1:]))
+    for end, turn in zip(ends, told, strict=False):
+        matches = found.get(end) or (retold_in(ex, project_id, turn, ids, whose) if ids else [])
+        if matches:
+            return SessionRuns(ids, open_ids, matches)
     return SessionRuns(ids, open_ids, next((found[end] for end in ends if end in found), []))
 
 

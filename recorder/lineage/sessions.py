@@ -64,14 +64,12 @@ NEW_RUN = Seat()
 
 def seat(ex: Executor, asked: Asked, claimed: Lru[Parent, bool]) -> Seat | None:
     """Where a call belongs. None: so many runs share the name that it tells nothing."""
-    runs = lookup.session_runs(ex, asked.project_id, asked.session, asked.group, asked.ends, asked.whose)
+    runs = lookup.session_runs(ex, asked.project_id, asked.session, asked.group, asked.ends, asked.told, asked.whose)
     if len(runs.ids) > sql.MOST_RUNS:
         return None
     if not runs.ids:
         return NEW_RUN
     matches = [replace(m, continued=m.continued or Parent(m.call_id, m.choice) in claimed) for m in runs.matches]
-    if not matches:
-        matches = lookup.retold_in(ex, asked.project_id, asked.told, runs.ids, asked.whose)
     decision = match.decide(matches)
     issued = lookup.issued(ex, asked.project_id, match.issued_in(asked.messages)).values()
     homes = {i.trajectory_id: i.choice for i in issued if i.trajectory_id in runs.ids}

@@ -262,6 +262,19 @@ async def test_an_addressed_agent_that_numbers_its_tool_calls_itself_goes_on_fro
     assert third.attribution.parent == Parent(second.call_id, 0)
 
 
+@pytest.mark.parametrize("address", [Address(), Address(trajectory="run")])
+async def test_a_retold_turn_is_the_parent_and_not_the_one_before_it(talk: Talk, address: Address) -> None:
+    history = [user("?")]
+    await talk.call(history, tool_turn("id-1"), address)
+    history += [tool_turn("id-1"), tool_result("id-1")]
+    answer = await talk.call(history, "On Monday\n", address)
+    history += [assistant("On Monday"), user("Thanks")]
+    thanked = await talk.call(history, "Welcome", address)
+    assert thanked.attribution.parent == Parent(answer.call_id, 0)
+    history += [assistant("Welcome"), user("Bye")]
+    assert (await talk.call(history, "Bye", address)).attribution.parent == Parent(thanked.call_id, 0)
+
+
 async def test_a_retry_among_equal_requests_is_as_uncertain_as_they_are_and_joins_none(
     store: Store, talk: Talk
 ) -> None:

@@ -210,6 +210,15 @@ async def test_a_run_of_several_calls_is_no_errand(session: Session) -> None:
     assert home(work) != home(first)
 
 
+async def test_a_retold_turn_is_gone_on_from_and_not_the_one_before_it(session: Session) -> None:
+    first = await session.call([SYSTEM, user("?")], "Hm")
+    history = [SYSTEM, user("?"), assistant("Hm"), user("So?")]
+    second = await session.call(history, "On Monday\n")
+    third = await session.call([*history, assistant("On Monday"), user("Thanks")], "Welcome")
+    assert home(third) == home(first)
+    assert third.attribution.parent == Parent(second.call_id, 0)
+
+
 async def test_a_retry_stays_in_its_session(recorder: Recorder) -> None:
     one, two = Session(recorder, "one"), Session(recorder, "two")
     broken = [await s.attributed([user("?")], "") for s in (one, two)]
