@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 # A test worker a core; the end-to-end tests start engines, which share the cores as it is.
 PARALLEL := --numprocesses auto --dist loadscope
 # The quick tests wait for small servers more than they compute: two a core.
-QUICK := --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist loadscope
+QUICK := --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist loadscope --hypothesis-profile quick
 
 .PHONY: help setup demo test check long lint map e2e agents agents-table bench model clean
 
