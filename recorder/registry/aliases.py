@@ -303,7 +303,7 @@ async def _swap(
     share = {"canary_version_id": None, "canary_share": 0.0} if canary_ends else {}
     await _point(conn, alias, live_version_id=version_id, previous_version_id=before, **share)
     await descent.move_line(conn, alias.live_version_id, version_id, why=why, who=who)
-    detail = {"alias": alias.name, "from": alias.live_version_id, "to": version_id, "who": who}
+    detail: dict[str, Any] = {"alias": alias.name, "from": alias.live_version_id, "to": version_id, "who": who}
     detail |= {"figures": dict(figures)} if figures else {}
     await ledger.write(conn, [LedgerRow(alias.project_id, "version", version_id, why, detail)])
 
