@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +15,13 @@ from recorder.errors import Conflict, LeaseLost, Undecided
 from recorder.registry import aliases, versions
 from recorder.states import GroupState, VersionState
 from recorder.store import ledger
+from recorder.store.changes import Topic
 from recorder.store.schema import groups
-from recorder.work import steps
+from recorder.work import holders, leases, steps
 from tests.recorder.descending import LEASE_S, Line, counting, line
 from tests.recorder.rows import PROJECT, Rows
+
+ROOT = Path(__file__).parents[3]
 
 
 async def states(of: Line) -> Counter[str]:
@@ -242,3 +249,37 @@ async def _person(one: Line, luck: random.Random) -> None:
             await one.again()
         case "canary off":
             await aliases.set_canary(one.store, one.alias.id, None, 0.0)
+
+
+# --- real processes
+
+
+@pytest.mark.slow
+async def test_processes_that_are_killed_at_any_moment_lose_nothing(rows: Rows) -> None:
+    luck = random.Random(7)
+    one = await line(rows)
+    for _ in range(8):
+        with ExitStack() as stack, rows.store.watch.on(Topic.SERVICE, Topic.GROUPS) as news:
+            for role in ("train", "decide"):
+                stack.callback(_kill, _start(role, rows))
+            await one.traffic(2)
+            for _ in range(luck.randrange(2, 9)):  # so many commits later, both are gone at once
+                await news.wait(5.0)
+        await one.check()
+    await holders.release_dead(rows.store, PROJECT, leases.trainer(one.alias.name))
+    for _ in range(8):
+        await one.train()
+        await one.decide("live")
+    await one.check()
+    assert (await states(one))["trained"] >= 10
+    assert set(await states(one)) <= {"trained", "left_out versions_failed"}
+
+
+def _start(role: str, rows: Rows) -> subprocess.Popen[bytes]:
+    url = rows.store.url.render_as_string(hide_password=False)
+    return subprocess.Popen([sys.executable, "-m", "tests.recorder.descending_child", role, url], cwd=ROOT)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
