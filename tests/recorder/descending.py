@@ -192,6 +192,11 @@ class Line:
             assert claim is not None
             await scores.record_score(self.store, claim, await self.rows.judgement(claim))
 
+    async def judge(self) -> None:
+        """Score what waits: a person's judging may have been killed."""
+        while claim := await claims.claim_for_judging(self.store, PROJECT, "judge", LEASE_S):
+            await scores.record_score(self.store, claim, await self.rows.judgement(claim))
+
     async def promote(self, version_id: str) -> None:
         """By hand."""
         await aliases.set_live(self.store, self.alias.id, version_id, why="promote")

@@ -1,4 +1,4 @@
-"""A trainer or a controller as a process of its own, to be killed: `python -m tests.recorder.descending_child ROLE URL`."""
+"""A trainer or a controller as a process of its own, to be killed: its arguments are its role and the store's URL."""
 
 from __future__ import annotations
 
