@@ -368,7 +368,7 @@ class Controller:
             if policy.promote != "auto" or version.parent_id != alias.live_version_id:
                 continue
             if policy.canary_share > 0:
-                await set_canary(self._store, alias.id, version.id, policy.canary_share)
+                await set_canary(self._store, alias.id, version.id, policy.canary_share, who=WHO)
                 log.info("%s is the canary (%.0f %%)", version.name, 100 * policy.canary_share)
             else:
                 await set_live(self._store, alias.id, version.id, why="gate", who=WHO)

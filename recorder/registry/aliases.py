@@ -222,10 +222,19 @@ async def rollback(
         return await _lock(conn, alias_id)
 
 
-async def set_canary(store: Store, alias_id: str, version_id: str | None, share: float) -> AliasView:
+async def set_canary(
+    store: Store,
+    alias_id: str,
+    version_id: str | None,
+    share: float,
+    *,
+    who: str = BY_HAND,
+    figures: Mapping[str, Any] | None = None,
+) -> AliasView:
     """Give a gated version a share (0..1) of new groups, or take the canary out of service (None, retired).
 
-    What a canary that is taken away was trained on is left out: it was rolled back. Raises Conflict for a version whose
+    The ledger says who did it and by which figures. What a canary that is taken away was trained on is left out: it was
+    rolled back. Raises Conflict for a version whose
     parent is not live.
     """
     if not 0.0 <= share <= 1.0:
@@ -235,9 +244,11 @@ async def set_canary(store: Store, alias_id: str, version_id: str | None, share:
         if alias.canary_version_id not in (None, version_id):
             await move(conn, versions, alias.canary_version_id, VersionState.RETIRED, reason=ROLLED_BACK)
             await descent.end(conn, alias.canary_version_id, "left_out", ROLLED_BACK)
+            await _write_move(conn, alias, alias.canary_version_id, "canary_ended", {}, who, figures)
         if version_id is not None and version_id != alias.canary_version_id:
             await _require_child(conn, alias, version_id)
             await move(conn, versions, version_id, VersionState.CANARY)
+            await _write_move(conn, alias, version_id, "canary", {"share": share}, who, figures)
         await _point(conn, alias, canary_version_id=version_id, canary_share=share if version_id else 0.0)
         return await _lock(conn, alias_id)
 
@@ -303,9 +314,21 @@ async def _swap(
     share = {"canary_version_id": None, "canary_share": 0.0} if canary_ends else {}
     await _point(conn, alias, live_version_id=version_id, previous_version_id=before, **share)
     await descent.move_line(conn, alias.live_version_id, version_id, why=why, who=who)
-    detail: dict[str, Any] = {"alias": alias.name, "from": alias.live_version_id, "to": version_id, "who": who}
-    detail |= {"figures": dict(figures)} if figures else {}
-    await ledger.write(conn, [LedgerRow(alias.project_id, "version", version_id, why, detail)])
+    await _write_move(conn, alias, version_id, why, {"from": alias.live_version_id, "to": version_id}, who, figures)
+
+
+async def _write_move(
+    conn: AsyncConnection,
+    alias: AliasView,
+    version_id: str,
+    code: str,
+    moved: Mapping[str, Any],
+    who: str,
+    figures: Mapping[str, Any] | None,
+) -> None:
+    """The row that says why a version came into service or left it."""
+    detail = {"alias": alias.name, **moved, "who": who} | ({"figures": dict(figures)} if figures else {})
+    await ledger.write(conn, [LedgerRow(alias.project_id, "version", version_id, code, detail)])
 
 
 async def _lived_before(conn: AsyncConnection, version_id: str) -> str | None:
