@@ -28,10 +28,17 @@ class RecorderSettings(BaseModel):
     """Most turns in one commit."""
     open_row_after_s: float = Field(1.0, ge=0)
     """A call that is still running after this time is shown as open in the store."""
+    answered_idle_s: float = Field(15.0, gt=0)
+    """A live trajectory whose newest answer asks for no tool is completed when no call came for this long.
+
+    A later call opens a continuation. Agents that write their tool calls as text are better given more.
+    """
     idle_timeout_s: float = Field(900.0, gt=0)
-    """A live trajectory without a call for this long is completed."""
+    """Any other live trajectory (a tool it asked for is at work, no model has answered) is completed after this."""
+    group_size: int = Field(8, ge=2)
+    """Most members of a group without a declared size: the next run opens its successor. Full and all ended: ready."""
     group_window_s: float = Field(300.0, ge=0)
-    """A group without a declared size is ready when nothing joined it for this long."""
+    """A group without a declared size that is not full is ready when nothing joined it for this long."""
     group_timeout_s: float = Field(3600.0, gt=0)
     """A group of declared size without a call for this long closes as it is."""
     lease_s: float = Field(60.0, gt=0)

@@ -167,7 +167,8 @@ async def settle(
         if settings is not None:
             due = readiness(group, members, at, settings)
         else:
-            due = outcome(members) if complete(group, members) else WAIT
+            full = group.declared_size is not None and complete(members, group.declared_size)
+            due = outcome(members) if full else WAIT
         if due != WAIT:
             await _close(conn, group_id, due, seats[group_id])
             verdicts.append(due)

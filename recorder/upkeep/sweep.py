@@ -23,12 +23,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.errors import Conflict, NotFound
 from recorder.groups.closing import Closing, close_trajectories, lock_groups_of, settle
 from recorder.groups.readiness import Verdict
+from recorder.groups.settling import TOOL_FINISHES
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState, Origin, TrajectoryState
 from recorder.store import ledger
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import attempts, calls, groups, leases, trajectories
+from recorder.store.schema import attempts, calls, choices, groups, leases, tool_requests, trajectories
 from recorder.store.transitions import guarded
 from recorder.upkeep.deletion import deletable, delete_trajectory, erase
 from recorder.work import attempts as attempt_rows
@@ -167,7 +168,39 @@ def _idle(project_id: str, settings: RecorderSettings) -> _Rule:
         trajectories.c.origin == Origin.LIVE,
         ~answering,
     )
-    return _Rule(trajectories, these, trajectories.c.last_call_at + settings.idle_timeout_s)
+    return _Rule(trajectories, these, trajectories.c.last_call_at + _patience_s(settings))
+
+
+def _patience_s(settings: RecorderSettings) -> ColumnElement[float]:
+    """How long an open run may be quiet: long while it waits for a tool, or for its first answer.
+
+    Its newest answer is asked first: of most runs that are at work it asks for a tool. One that asks for none may be an
+    errand's beside a thread that waits, so of every set of tools that the run has calls with, the newest answer counts.
+    """
+    own = calls.alias("own")
+    newest = (
+        select(func.max(own.c.id))  # ids begin with the time
+        .where(
+            own.c.trajectory_id == trajectories.c.id,
+            own.c.state == CallState.COMPLETE,
+            own.c.superseded_by.is_(None),
+        )
+        .group_by(own.c.tools_blob_id)
+        .correlate(trajectories)
+    )
+    return case(
+        (trajectories.c.leaf_call_id.is_(None), literal(settings.idle_timeout_s)),
+        (_asks_for_tools(lambda call: call == trajectories.c.leaf_call_id), literal(settings.idle_timeout_s)),
+        (_asks_for_tools(lambda call: call.in_(newest)), literal(settings.idle_timeout_s)),
+        else_=literal(settings.answered_idle_s),
+    )
+
+
+def _asks_for_tools(answer: Callable[[ColumnElement[str]], ColumnElement[bool]]) -> ColumnElement[bool]:
+    """Whether an answer asks for a tool; where the tool was forced, an engine says that it just stopped."""
+    said = exists().where(answer(choices.c.call_id), choices.c.finish_reason.in_(TOOL_FINISHES))
+    asked = exists().where(answer(tool_requests.c.call_id))
+    return or_(said.correlate(trajectories), asked.correlate(trajectories))
 
 
 async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Sequence[str]) -> int:
@@ -186,7 +219,7 @@ def _groups(project_id: str, settings: RecorderSettings) -> _Rule:
         .where(member, trajectories.c.state != TrajectoryState.ABANDONED, trajectories.c.selection.is_(None))
         .scalar_subquery()
     )
-    full = and_(~running, counted >= groups.c.declared_size)
+    full = and_(~running, counted >= func.coalesce(groups.c.declared_size, settings.group_size))
     declared = groups.c.declared_size.is_not(None)
     these = (groups.c.project_id == project_id, groups.c.state == GroupState.OPEN, or_(declared, ~running))
     at = case(

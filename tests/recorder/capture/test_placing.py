@@ -28,6 +28,11 @@ async def groups_of(store: Store) -> list[Any]:
         return list((await conn.execute(select(groups).order_by(groups.c.opened_at, groups.c.sequence))).all())
 
 
+async def members_of(store: Store) -> list[Any]:
+    async with store.read() as conn:
+        return list((await conn.execute(select(trajectories))).all())
+
+
 async def at(talk: Talk, address: Address, offered: str | None = None, text: str = "?") -> TrajectoryRef:
     return await talk.recorder.trajectory_at(PROJECT, None, address, request([user(text)]), offered)
 
@@ -286,3 +291,27 @@ async def test_equal_runs_of_another_key_do_not_hide_ones_own(talk: Talk) -> Non
     assert found.trajectory is not None
     assert found.trajectory.id == own.attribution.trajectory.id
     assert found.confidence == Confidence.EXACT
+
+
+async def test_a_full_group_has_a_successor_for_the_next_run(store: Store) -> None:
+    recorder = Recorder(store, RecorderSettings(group_size=2))
+    await recorder.start()
+    talk = Talk(recorder)
+    first = [await talk.call([user("?")], "!") for _ in range(3)]
+    at_once = await asyncio.gather(*(talk.call([user("?")], "!") for _ in range(4)))
+    named = [await at(talk, Address(group="g"), text=str(number)) for number in range(3)]
+    await recorder.stop()
+    rows = {row.id: row.group_id for row in await members_of(store)}
+    homes = [rows[turn.attribution.trajectory.id] for turn in (*first, *at_once)]
+    assert sorted(homes.count(group) for group in set(homes)) == [1, 2, 2, 2]
+    assert homes[0] == homes[1] != homes[2]
+    assert len({ref.group_id for ref in named}) == 2
+    assert [g.sequence for g in await groups_of(store) if g.external_id is None] == [0, 1, 2, 3]
+
+
+async def test_a_declared_group_takes_as_many_as_were_declared(store: Store) -> None:
+    recorder = Recorder(store, RecorderSettings(group_size=2))
+    await recorder.start()
+    refs = [await at(Talk(recorder), member(number, size=5)) for number in range(5)]
+    await recorder.stop()
+    assert len({ref.group_id for ref in refs}) == 1

@@ -29,7 +29,9 @@ from recorder.work.presence import PROXY
 from tests.recorder.rows import PROJECT, Rows
 
 LONG_S = 1000.0
-SETTINGS = RecorderSettings(idle_timeout_s=LONG_S, group_window_s=LONG_S, group_timeout_s=LONG_S)
+SETTINGS = RecorderSettings(
+    answered_idle_s=LONG_S, idle_timeout_s=LONG_S, group_window_s=LONG_S, group_timeout_s=LONG_S
+)
 QUESTION = first_due(PROJECT, SETTINGS)
 
 
