@@ -79,8 +79,9 @@ def group_key(wanted: Place) -> _GroupKey | None:
     """What names the group that a place belongs to; None where it belongs to none."""
     if wanted.address_group:
         return wanted.project_id, "explicit", wanted.address_group, wanted.groups_of
-    if wanted.implicit_key is not None and wanted.purpose != Purpose.NONE:
-        return wanted.project_id, "implicit", wanted.implicit_key, ""
+    implicit = (wanted.continues and wanted.continued_key) or wanted.implicit_key
+    if implicit is not None and wanted.purpose != Purpose.NONE:
+        return wanted.project_id, "implicit", implicit, ""
     return None
 
 

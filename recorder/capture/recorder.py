@@ -135,13 +135,15 @@ class Recorder:
             if known is not None:
                 return owned(known, address)
         key = await self._key(project_id)
+        redacted = self.redaction.request(request)
         place = Place(
             trajectory_id=new_id("traj"),
             project_id=project_id,
             alias_id=alias_id,
             address_group=address.group or "",
             external_id=address.trajectory,
-            implicit_key=_implicit_key(key, alias_id, address, self.redaction.request(request)),
+            implicit_key=_implicit_key(key, alias_id, address, redacted),
+            continued_key=_implicit_key(key, alias_id, address, redacted, continued=True),
             group_size=address.group_size,
             purpose=address.purpose.value,
             origin=address.origin.value,
@@ -277,7 +279,8 @@ class Recorder:
         fresh = self._memory.fresh.get(prepared.trajectory.id)
         place = None
         if fresh is not None:
-            implicit = _implicit_key(key, turn.alias_id, turn.address, turn.request)
+            continued = fresh.continues is not None
+            implicit = _implicit_key(key, turn.alias_id, turn.address, turn.request, continued=continued)
             place = batches.place_of(prepared, implicit, fresh.continues)
         return TurnJob(prepared, place, done)
 
@@ -317,10 +320,13 @@ async def _unless_stale(done: asyncio.Future[None]) -> bool:
     return True
 
 
-def _implicit_key(key: bytes, alias_id: str | None, address: Address, request: Request) -> str | None:
+def _implicit_key(
+    key: bytes, alias_id: str | None, address: Address, request: Request, *, continued: bool = False
+) -> str | None:
     if address.group is not None or address.purpose is Purpose.NONE:
         return None
     whose = (
         alias_id or f"model:{request.model}"
     )  # another provider's model has no alias: its runs compare among themselves
-    return canonical.implicit_group_key(key, whose, request.messages, request.tools, address.purpose.value)
+    purpose = address.purpose.value
+    return canonical.implicit_group_key(key, whose, request.messages, request.tools, purpose, continued=continued)

@@ -96,19 +96,23 @@ def implicit_group_key(
     messages: Sequence[Message],
     tools: Sequence[Mapping[str, Any]] | None,
     purpose: str = "train",
+    *,
+    continued: bool = False,
 ) -> str:
     """What runs that attempt the same task have in common: alias, system messages, tools, first user message.
 
-    `purpose` is part of it, so that a measuring run never shares a group with runs that are trained on.
+    `purpose` is part of it, so that a measuring run never shares a group with runs that are trained on. What continues
+    an ended run (`continued`) is no further attempt at its opening: all that its user has said since counts too.
     """
     head: list[dict[str, Any]] = []
     for message in messages:
         role = message.get("role")
         if role in {"system", "developer", "user"}:
             head.append(canonical_message(message))
-        if role == "user":
+        if role == "user" and not continued:
             break
-    return blake2b(dumps([alias_id, purpose, head, tools or []]), digest_size=16, key=key, person=b"group").hexdigest()
+    person = b"continued" if continued else b"group"
+    return blake2b(dumps([alias_id, purpose, head, tools or []]), digest_size=16, key=key, person=person).hexdigest()
 
 
 def _content(parts: list[Any]) -> Any:

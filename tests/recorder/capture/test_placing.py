@@ -315,3 +315,23 @@ async def test_a_declared_group_takes_as_many_as_were_declared(store: Store) -> 
     refs = [await at(Talk(recorder), member(number, size=5)) for number in range(5)]
     await recorder.stop()
     assert len({ref.group_id for ref in refs}) == 1
+
+
+@pytest.mark.parametrize("address", [Address(), Address(trajectory="run")])
+async def test_what_continues_a_run_is_no_further_attempt_at_its_opening(
+    store: Store, talk: Talk, address: Address
+) -> None:
+    async def continued(answer: str, more: str) -> tuple[str, str]:
+        at = replace(address, trajectory=f"run-{answer}") if address.trajectory else address
+        first = await talk.call([user("?")], answer, at)
+        run = first.attribution.trajectory.id
+        await talk.recorder.close(PROJECT, run)
+        later = await talk.call([user("?"), assistant(answer), user(more)], "!!", at)
+        return run, later.attribution.trajectory.id
+
+    pairs = [await continued(answer, more) for answer, more in (("a", "more"), ("b", "more"), ("c", "else"))]
+    group = {row.id: row.group_id for row in await members_of(store)}
+    (a, a2), (b, b2), (c, c2) = [(group[first], group[second]) for first, second in pairs]
+    assert a == b == c
+    assert a2 == b2
+    assert len({a, a2, c2}) == 3
