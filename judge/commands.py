@@ -22,7 +22,7 @@ from judge.settings import JudgeSettings
 if TYPE_CHECKING:
     from judge.scoring.score import GroupScore
     from recorder.reading.views import GroupView
-    from recorder.settings import RecorderSettings
+    from recorder.settings import LearnSettings, RecorderSettings
     from recorder.store.database import Store
 
 
@@ -33,6 +33,7 @@ class Settings(Protocol):
     data: Path
     judge: JudgeSettings
     recorder: RecorderSettings
+    learn: LearnSettings
 
 
 class Context(Protocol):
@@ -66,7 +67,7 @@ async def run_worker(settings: Settings) -> None:
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
     try:
         async with open_bench(settings.judge, store, settings.project) as bench:
-            worker = JudgeWorker(store, settings.project, bench, settings.recorder)
+            worker = JudgeWorker(store, settings.project, bench, settings.recorder, learn=settings.learn)
             names = ", ".join(f"{reward.name} x {reward.weight:g}" for reward in settings.judge.in_force())
             logging.getLogger(__name__).info(
                 "judge %s: %s (%s)", worker.owner, names, settings.judge.model or "no model"

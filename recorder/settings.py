@@ -1,4 +1,4 @@
-"""The `[recorder]` section of hone.toml: where the store is, how durable, when runs and groups end."""
+"""`[recorder]` and `[learn]` of hone.toml: the store, when runs and groups end; how much is learnt, and when."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from recorder.hours import read_hours
 from recorder.patterns import read
 
 
@@ -57,3 +58,30 @@ class RecorderSettings(BaseModel):
         for entry in entries:
             read(entry)
         return entries
+
+
+class LearnSettings(BaseModel):
+    """What judge and learner keep to, in what they do by themselves; a campaign does what it was told to."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    steps_per_hour: int | None = Field(None, ge=1)
+    """Most training steps of an alias within any hour. Default: as many as there are groups for."""
+    judge_tokens_per_day: int | None = Field(None, ge=1)
+    """Tokens, sent and received, after which the judge waits until less was spent within the last 24 hours.
+
+    What was begun is finished: a few groups may go over it.
+    """
+    judge_usd_per_day: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """The same in US dollars, as far as the judge's price is known (`hone score` shows it)."""
+    hours: str | None = None
+    """When to judge and train, by this machine's clock: `22:00-06:00`. Default: at any time."""
+    max_age_s: float | None = Field(None, gt=0)
+    """A group that was complete longer ago than this is not learnt from any more. Default: any is."""
+
+    @field_validator("hours")
+    @classmethod
+    def _hours(cls, text: str | None) -> str | None:
+        if text is not None:
+            read_hours(text)
+        return text

@@ -33,6 +33,7 @@ GROUND: dict[str, set[str]] = {
     "recorder": {
         "child_env",
         "errors",
+        "hours",
         "ids",
         "litellm_edge",
         "lru",

@@ -28,6 +28,7 @@ class GroupCode(StrEnum):
     """Why a group is left out, or what else the ledger says about it."""
 
     TOO_FEW = "too_few"  # fewer than two members that can be compared
+    TOO_OLD = "too_old"  # complete for longer than `learn.max_age_s`
     NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model ever answered it
     PURPOSE_NONE = "purpose_none"  # recorded, but its caller wanted it neither measured nor trained
     MIXED_PURPOSE = "mixed_purpose"  # judged, but never trained: not every member is there for training

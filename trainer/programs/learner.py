@@ -1,58 +1,59 @@
 """Learning from live traffic: whenever enough scored groups wait for an alias, one step on them, and again.
 
-Owns: when a step is due, and saying what is waited for: a learner that starves says why. Refuses: campaigns' groups
-(`trainer.campaign.loop` trains on them), scoring, and putting versions into service.
+Owns: taking a step when one is due, and saying what is waited for: a learner that starves says why. Refuses: when one
+is due (`trainer.programs.waiting`), campaigns' groups (`trainer.campaign.loop` trains on them), scoring, and putting
+versions into service.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from recorder.groups import lookup
 from recorder.registry.aliases import AliasView
-from recorder.states import GroupState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.work import claims, leases, presence
+from recorder.work import claims
 from recorder.work.claims import GroupClaim
 from trainer.errors import StepFailed
+from trainer.programs.waiting import Patience
 from trainer.progress import Progress, Said, Status, StepDone
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepTrainer
 
 FAILURE_PAUSE_S = 10.0
+BREATH_S = 1.0  # what is due and cannot be taken is held by somebody else
 _JUDGE_CHECK_S = 30.0  # a judge that was killed tells nobody
-
-_ON_THE_WAY = (
-    (GroupState.SCORED, "scored"),
-    (GroupState.UNSCORED, "could not be scored yet"),
-    (GroupState.JUDGING, "being judged"),
-    (GroupState.READY, "ready for the judge"),
-    (GroupState.OPEN, "still open"),
-)
 
 
 class Learner:
     """Trains one alias for as long as it runs."""
 
     def __init__(
-        self, store: Store, alias: AliasView, settings: TrainerSettings, trainer: StepTrainer, progress: Progress
+        self,
+        store: Store,
+        alias: AliasView,
+        settings: TrainerSettings,
+        trainer: StepTrainer,
+        progress: Progress,
+        patience: Patience,
     ) -> None:
         self._store = store
         self._alias = alias
         self._settings = settings
         self._trainer = trainer
         self._progress = progress
+        self._patience = patience
         self._said = ""
         self._steps = 0
 
     async def run(self) -> None:
         """Learn until cancelled. Raises what makes the trainer useless (`AliasBusy`), not what fails one step."""
+        within_s = _JUDGE_CHECK_S
         with self._store.watch.on(Topic.GROUPS, Topic.LEASES) as news:
             while True:
-                await news.wait(_JUDGE_CHECK_S)
+                await news.wait(within_s)
                 while claimed := await self._claim():
                     try:
                         await self._step(claimed)
@@ -60,15 +61,17 @@ class Learner:
                         self._progress.tell(Said(f"the step failed: {e}", warning=True))
                         await asyncio.sleep(FAILURE_PAUSE_S)
                 await self._say_what_is_missing()
+                due_s = await self._patience.in_s()
+                within_s = _JUDGE_CHECK_S if due_s is None else min(_JUDGE_CHECK_S, max(due_s, BREATH_S))
 
     async def _claim(self) -> list[GroupClaim]:
-        """The groups of a step, or none while fewer than `min_groups` wait."""
-        if await claims.count_for_training(self._store, self._alias.id) < self._settings.min_groups:
+        """The groups of a step, or none while not enough of them wait."""
+        if await self._patience.in_s() != 0:
             return []
         claimed = await claims.claim_for_training(
             self._store, self._alias.id, self._trainer.owner, self._settings.lease_s, limit=self._settings.max_groups
         )
-        if len(claimed) < self._settings.min_groups:  # some of those counted were taken
+        if len(claimed) < self._patience.least():  # some of those counted were taken
             for claim in claimed:
                 await claims.give_back(self._store, claim)
             return []
@@ -102,21 +105,7 @@ class Learner:
         )
 
     async def _say_what_is_missing(self) -> None:
-        counts = await lookup.counts(self._store, self._alias.id)
-        text = waits_for(counts, self._settings.min_groups)
-        if not counts.get(GroupState.SCORED) and any(counts.get(s) for s in (GroupState.READY, GroupState.UNSCORED)):
-            text += await self._without_judge()
-        if text != self._said:
-            self._said = text
-            self._progress.tell(Status(0, "waiting", detail=text))
-
-    async def _without_judge(self) -> str:
-        judges = await leases.holders(self._store, self._alias.project_id, presence.JUDGE)
-        return "" if judges else "; no judge runs: start one with `hone judge`"
-
-
-def waits_for(counts: Mapping[GroupState, int], min_groups: int) -> str:
-    """What a learner waits for, in words, from the number of groups in each state."""
-    there = [f"{counts[state]} {words}" for state, words in _ON_THE_WAY if counts.get(state)]
-    needed = f"{min_groups} scored group" + ("s" if min_groups > 1 else "")
-    return f"for {needed}; there is: {', '.join(there) or 'no group yet'}"
+        outlook = await self._patience.outlook()
+        if outlook.text != self._said:
+            self._said = outlook.text
+            self._progress.tell(Status(0, "waiting", detail=outlook.told))
