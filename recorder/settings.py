@@ -38,6 +38,9 @@ class RecorderSettings(BaseModel):
     """Any other live trajectory (a tool it asked for is at work, no model has answered) is completed after this."""
     group_size: int = Field(8, ge=2)
     """Most members of a group without a declared size: the next run opens its successor. Full and all ended: ready."""
+    same_task: Literal["exact", "normalised"] = "exact"
+    """When two runs that nobody put into a group attempt one task: with equal system messages, tools and first user
+    message, or with such as are equal but for numbers, dates, ids, addresses, URLs and quoted text."""
     group_window_s: float = Field(300.0, ge=0)
     """A group without a declared size that is not full is ready when nothing joined it for this long."""
     group_timeout_s: float = Field(3600.0, gt=0)

@@ -335,3 +335,13 @@ async def test_what_continues_a_run_is_no_further_attempt_at_its_opening(
     assert a == b == c
     assert a2 == b2
     assert len({a, a2, c2}) == 3
+
+
+async def test_runs_at_tasks_that_are_alike_share_a_group_where_that_is_set(store: Store) -> None:
+    recorder = Recorder(store, RecorderSettings(same_task="normalised"))
+    await recorder.start()
+    for text in ("Where is order 1?", "Where is order 2?", "Cancel order 2."):
+        await Talk(recorder).call([user(text)], "!")
+    await recorder.stop()
+    homes = [row.group_id for row in sorted(await members_of(store), key=lambda row: str(row.id))]
+    assert homes[0] == homes[1] != homes[2]
