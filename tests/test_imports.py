@@ -39,6 +39,7 @@ GROUND: dict[str, set[str]] = {
         "lru",
         "patterns",
         "private",
+        "reasons",
         "seldom",
         "settings",
         "states",

@@ -16,7 +16,9 @@ from recorder.content.turns import Address, Sampling
 from recorder.groups.closing import close_group
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose
+from recorder.store import ledger
 from recorder.store.database import Store
+from recorder.store.ledger import LedgerRow
 from recorder.store.schema import trajectories
 from recorder.work import claims, feedback, scores
 from recorder.work.scores import NewPart, NewScore
@@ -204,6 +206,21 @@ def test_the_ledger_tells_why(hone: Hone) -> None:
     assert hone.json("ledger", "--since", "2100-01-01") == hone.json("ledger", "--code", "over_age") == []
     assert "too_few" in hone("ledger").stdout
     assert "too_few" in hone("ledger", "--counts").stdout
+
+
+def test_the_ledger_says_what_codes_mean_and_shows_what_was_trained_only_when_asked(hone: Hone) -> None:
+    async def written(store: Store) -> None:
+        rows = [LedgerRow(PROJECT, "trajectory", f"traj_{code}", code) for code in ("trained", "zero_variance")]
+        async with store.write() as conn:
+            await ledger.write(conn, rows)
+
+    hone.do(written)
+    assert [e["code"] for e in hone.json("ledger")] == ["zero_variance"]
+    assert "zero_variance: All runs of the group did equally well" in hone("ledger").stdout
+    assert "All runs of the group" in hone("ledger", "--counts").stdout
+    for asked in (["--trained"], ["--code", "trained"], ["traj_trained"]):
+        assert "trained" in [e["code"] for e in hone.json("ledger", *asked)]
+    assert hone.json("ledger", "--counts")["trajectory"]["trained"] == 1
 
 
 async def greedy_agent(store: Store) -> None:
