@@ -15,6 +15,7 @@ import click
 from recorder.commands.support import Context, When, echo_json, run, show_table, to_json
 from recorder.commands.support import show as print_shown
 from recorder.errors import NotFound
+from recorder.hours import duration
 from recorder.reasons import meaning
 from recorder.states import GroupState, Purpose, TrajectoryState
 
@@ -56,13 +57,15 @@ def trajectories(
         return
     from recorder.commands.terminal import number, when
 
-    columns = ("trajectory", "id", "group", "version", "state", "why", "purpose", "calls", "reward", "started")
+    columns = ("trajectory", "id", "task", "group", "version", "state", "why", "purpose", "calls", "reward", "took",
+               "started")  # fmt: skip
     rows = [
-        (t.id, t.external_id, t.group_external_id or t.group_id, t.version or t.alias, t.state,
-         t.selection or t.end_reason, t.purpose, t.call_count, number(t.reward), when(t.started_at))
+        (t.id, t.external_id, t.task, t.group_external_id or t.group_id, t.version or t.alias, t.state,
+         t.selection or t.end_reason, t.purpose, t.call_count, number(t.reward),
+         duration(t.last_call_at - t.started_at), when(t.started_at))
         for t in found
     ]  # fmt: skip
-    show_table(columns, rows, right=("calls", "reward"))
+    show_table(columns, rows, right=("calls", "reward", "took"))
 
 
 @click.command()
@@ -87,9 +90,9 @@ def groups(context: Context, states: tuple[str, ...], campaign: str | None, alia
         return
     from recorder.commands.terminal import number, when
 
-    columns = ("group", "id", "version", "state", "why", "members", "reward", "from", "to", "opened")
+    columns = ("group", "id", "task", "version", "state", "why", "members", "reward", "from", "to", "opened")
     rows = [
-        (g.id, g.external_id, g.version or g.alias, g.state, g.reason,
+        (g.id, g.external_id, g.task, g.version or g.alias, g.state, g.reason,
          f"{g.members}/{g.declared_size}" if g.declared_size else g.members,
          number(g.reward_mean), number(g.reward_min), number(g.reward_max), when(g.opened_at))
         for g in found

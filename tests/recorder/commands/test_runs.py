@@ -67,6 +67,7 @@ def test_runs_are_listed_newest_first(hone: Hone) -> None:
     assert {t["reward"] for t in found} == {0.25, 0.75}
     assert {(t["alias"], t["version"]) for t in found} == {("helpdesk", "helpdesk@0"), (None, None)}
     assert {t["group_external_id"] for t in found} == {"orders"}
+    assert {t["task"] for t in found} == {"Where is order 4821?"}
     text = hone("trajectories").stdout
     assert text.index("run-2") < text.index("run-1")
     assert "group_closed" in text
@@ -97,6 +98,7 @@ def test_groups_are_listed_with_their_rewards(hone: Hone) -> None:
     [group] = hone.json("groups")
     assert (group["external_id"], group["state"], group["members"]) == ("orders", "scored", 2)
     assert (group["reward_mean"], group["reward_min"], group["reward_max"]) == (0.5, 0.25, 0.75)
+    assert group["task"] == "Where is order 4821?"
     assert "orders" in hone("groups").stdout
     assert hone.json("groups", "--state", "open") == hone.json("groups", "--campaign", "none") == []
 
