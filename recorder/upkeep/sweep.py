@@ -182,16 +182,11 @@ def _patience_s(settings: RecorderSettings) -> ColumnElement[float]:
     errand's beside a thread that waits, so of every set of tools that the run has calls with, the newest answer counts.
     """
     own = calls.alias("own")
-    newest = (
-        select(func.max(own.c.id))  # ids begin with the time
-        .where(
-            own.c.trajectory_id == trajectories.c.id,
-            own.c.state == CallState.COMPLETE,
-            own.c.superseded_by.is_(None),
-        )
-        .group_by(own.c.tools_blob_id)
-        .correlate(trajectories)
-    )
+    age = func.row_number().over(partition_by=own.c.tools_blob_id, order_by=(own.c.started_at.desc(), own.c.id.desc()))
+    answered = (own.c.state == CallState.COMPLETE, own.c.superseded_by.is_(None))
+    by_age = select(own.c.id, age.label("age")).where(own.c.trajectory_id == trajectories.c.id, *answered)
+    aged = by_age.correlate(trajectories).subquery("aged")
+    newest = select(aged.c.id).where(aged.c.age == 1)
     return case(
         (trajectories.c.leaf_call_id.is_(None), literal(settings.idle_timeout_s)),
         (_asks_for_tools(lambda call: call == trajectories.c.leaf_call_id), literal(settings.idle_timeout_s)),
