@@ -12,18 +12,19 @@ from sqlalchemy import Integer, cast, func, select
 from recorder.ids import first_id_at
 from recorder.states import StepState
 from recorder.store.database import Store
-from recorder.store.schema import groups, scores, steps
+from recorder.store.schema import groups, ledger, scores, steps
 from recorder.work.budgets import Spent
 
 MINUTE_S: Final = 60.0  # a day of judgings is told by the minute
+PAID_IN_VAIN: Final = ("judge_unreadable", "judge_down", "parts_missing")  # unscored, after a judge may have answered
 
 
 async def judged_since(store: Store, project_id: str, since: float) -> list[Spent]:
-    """What scores cost since a time (unix seconds), by the minute."""
+    """What judging cost since a time (unix seconds): scores by the minute, and requests that came to nothing."""
     minute = cast(scores.c.created_at / MINUTE_S, Integer)
     tokens = func.sum(scores.c.tokens_in + scores.c.tokens_out)
-    query = (
-        select(func.max(scores.c.created_at), tokens, func.coalesce(func.sum(scores.c.cost_usd), 0.0))
+    scored = (
+        select(func.max(scores.c.created_at), tokens, func.sum(scores.c.cost_usd))
         .join(groups, groups.c.id == scores.c.group_id)
         .where(
             scores.c.id >= first_id_at("score", since - MINUTE_S),  # ids begin with the time: no index is needed
@@ -33,8 +34,22 @@ async def judged_since(store: Store, project_id: str, since: float) -> list[Spen
         )
         .group_by(minute)
     )
+    said = ledger.c.detail["detail"]  # as `scores.mark_unscored` writes it
+    tokens = func.coalesce(said["tokens_in"].as_integer(), 0) + func.coalesce(said["tokens_out"].as_integer(), 0)
+    failed = (
+        select(ledger.c.at, tokens, said["cost_usd"].as_float())
+        .join(groups, groups.c.id == ledger.c.object_id)
+        .where(
+            ledger.c.project_id == project_id,
+            ledger.c.code.in_(PAID_IN_VAIN),
+            ledger.c.object_kind == "group",
+            ledger.c.at > since,
+            groups.c.campaign_id.is_(None),
+        )
+    )
     async with store.read() as conn:
-        return [Spent(float(at), int(n), float(usd)) for at, n, usd in await conn.execute(query)]
+        rows = [*await conn.execute(scored), *await conn.execute(failed)]
+    return [Spent(float(at), int(count), float(usd or 0.0)) for at, count, usd in rows]
 
 
 async def stepped_since(store: Store, alias_id: str, since: float) -> list[float]:

@@ -32,6 +32,18 @@ async def test_scores_are_summed_with_their_tokens_and_money(rows: Rows) -> None
     assert await spending.judged_since(rows.store, "other", 0.0) == []
 
 
+async def test_a_judging_that_came_to_nothing_was_paid_for_too(rows: Rows) -> None:
+    for code, detail in (
+        ("judge_unreadable", {"tokens_in": 90, "tokens_out": 10, "cost_usd": 0.5}),
+        ("judge_down", {"message": "nobody answered", "tokens_in": 0, "tokens_out": 0, "cost_usd": None}),
+    ):
+        claim = await claims.claim_one_for_judging(rows.store, await rows.ready_group(), "judge", 60)
+        assert claim is not None
+        await scores.mark_unscored(rows.store, claim, code, detail, 60)
+    spent = await spending.judged_since(rows.store, PROJECT, await at(rows) - 3600)
+    assert (sum(one.tokens for one in spent), sum(one.usd for one in spent)) == (100, 0.5)
+
+
 async def test_what_was_spent_before_and_by_campaigns_does_not_count(rows: Rows) -> None:
     old = await judged(rows, await rows.ready_group(), 100, 1.0)
     await rows.set(score_table, old, created_at=now() - 7200)
