@@ -35,9 +35,9 @@ async def judged_since(store: Store, project_id: str, since: float) -> list[Spen
         .group_by(minute)
     )
     said = ledger.c.detail["detail"]  # as `scores.mark_unscored` writes it
-    tokens = func.coalesce(said["tokens_in"].as_integer(), 0) + func.coalesce(said["tokens_out"].as_integer(), 0)
+    sent, received = (func.coalesce(said[name].as_integer(), 0) for name in ("tokens_in", "tokens_out"))
     failed = (
-        select(ledger.c.at, tokens, said["cost_usd"].as_float())
+        select(ledger.c.at, sent + received, said["cost_usd"].as_float())
         .join(groups, groups.c.id == ledger.c.object_id)
         .where(
             ledger.c.project_id == project_id,
