@@ -40,6 +40,7 @@ from recorder.store.migrate import open_store
 
 RESULTS = Path(__file__).parent / "results" / "recorder.json"
 PROJECT = "default"
+GROUP_SIZE = RecorderSettings().group_size
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def prepared(case: Case, turns: list[Turn], recorder: Recorder, lane: Lane) -> C
     if case.lane == "sql alone":
         memory = Memory()
         rows = [Written(prepare(t, b"k" * 32, memory), b"", None, False, False) for t in turns]
-        return lambda: lane.write(lambda ex: write(ex, Batch(turns=rows)))
+        return lambda: lane.write(lambda ex: write(ex, Batch(GROUP_SIZE, rows)))
     if case.at_once == 1:
         return lambda: recorder.commit(turns[0])
     return lambda: asyncio.gather(*(recorder.commit(t) for t in turns))

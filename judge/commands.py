@@ -22,7 +22,7 @@ from judge.settings import JudgeSettings
 if TYPE_CHECKING:
     from judge.scoring.score import GroupScore
     from recorder.reading.views import GroupView
-    from recorder.settings import RecorderSettings
+    from recorder.settings import LearnSettings, RecorderSettings
     from recorder.store.database import Store
 
 
@@ -33,6 +33,7 @@ class Settings(Protocol):
     data: Path
     judge: JudgeSettings
     recorder: RecorderSettings
+    learn: LearnSettings
 
 
 class Context(Protocol):
@@ -66,7 +67,7 @@ async def run_worker(settings: Settings) -> None:
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
     try:
         async with open_bench(settings.judge, store, settings.project) as bench:
-            worker = JudgeWorker(store, settings.project, bench, settings.recorder)
+            worker = JudgeWorker(store, settings.project, bench, settings.recorder, learn=settings.learn)
             names = ", ".join(f"{reward.name} x {reward.weight:g}" for reward in settings.judge.in_force())
             logging.getLogger(__name__).info(
                 "judge %s: %s (%s)", worker.owner, names, settings.judge.model or "no model"
@@ -77,29 +78,60 @@ async def run_worker(settings: Settings) -> None:
 
 
 @click.command()
-@click.argument("group")
+@click.argument("group", required=False)
+@click.option("--open", "still_open", is_flag=True, help="A group that is still open, as it is; without GROUP, all.")
 @click.option("--debug", is_flag=True, help="Show the prompt, the reply and what was read from it.")
 @click.option("--save", is_flag=True, help="Make this the group's score, also where it has one.")
 @click.option("--again", is_flag=True, help="Save, also where the group was left out because its version was rejected.")
 @click.pass_obj
-def score(context: Context, group: str, debug: bool, save: bool, again: bool) -> None:
+def score(context: Context, group: str | None, still_open: bool, debug: bool, save: bool, again: bool) -> None:
     """Judge one GROUP (its id, or the name it was given) and show how.
 
-    Changes nothing in the store without --save or --again.
+    Changes nothing in the store without --save or --again. With --open, runs that go on are judged as if they had
+    ended now.
     """
     from judge.errors import JudgeUnanswered
     from recorder.commands.terminal import clean
 
+    if group is None and not still_open:
+        raise click.UsageError("name a group, or say --open for all that are open.")
+    if still_open and (save or again):
+        raise click.UsageError("an open group keeps no score: `hone close GROUP`, then `hone score GROUP --save`.")
     try:
-        found, scored = asyncio.run(run_score(context.settings(), group, save=save or again, again=again))
+        if still_open:
+            _score_open(context, group, debug=debug)
+        else:
+            assert group is not None
+            found, scored = asyncio.run(run_score(context.settings(), group, save=save or again, again=again))
+            if context.json:
+                click.echo(json.dumps(as_json(found, scored, debug=debug), ensure_ascii=False, indent=2))
+            else:
+                _show(found, scored, debug=debug)
     except JudgeUnanswered as e:
         if debug:
             click.echo(clean("\n\n".join(f"{m['role']}\n{m['content']}" for m in e.exchange)), err=context.json)
         raise
+
+
+def _score_open(context: Context, group: str | None, *, debug: bool) -> None:
+    from recorder.commands.terminal import clean, console
+
+    shown = []
+    for found, scored in asyncio.run(run_score_open(context.settings(), group)):
+        if isinstance(scored, str):
+            click.echo(clean(f"group {found.id}: {scored}"), err=True)
+        elif context.json:
+            shown.append(as_json(found, scored, debug=debug))
+        else:
+            ended = sum(member.state != "open" for member in found.members)
+            console().print(
+                f"Group {found.id} is still open: {ended} of its {len(found.members)} runs have ended, and all are "
+                f"judged as they are now. Nothing is saved; `hone close {found.id}` closes it.",
+                soft_wrap=True,
+            )
+            _show(found, scored, debug=debug)
     if context.json:
-        click.echo(json.dumps(as_json(found, scored, debug=debug), ensure_ascii=False, indent=2))
-    else:
-        _show(found, scored, debug=debug)
+        click.echo(json.dumps(shown, ensure_ascii=False, indent=2))
 
 
 async def run_score(settings: Settings, group: str, *, save: bool, again: bool = False) -> tuple[GroupView, GroupScore]:
@@ -107,10 +139,11 @@ async def run_score(settings: Settings, group: str, *, save: bool, again: bool =
 
     With `again` also where it was left out because of a version that was trained on it: it may be trained on anew.
 
-    Raises JudgeError, NotFound, and Conflict where it is to be saved and cannot be claimed.
+    Raises JudgeError, NotFound, and Conflict where it is still open, or is to be saved and cannot be claimed.
     """
     from judge.scoring.bench import check_settings, open_bench
     from judge.scoring.score import score_group
+    from recorder.errors import Conflict
     from recorder.groups.lookup import find_group
     from recorder.reading.transcripts import load_group
     from recorder.store.migrate import open_store
@@ -119,6 +152,11 @@ async def run_score(settings: Settings, group: str, *, save: bool, again: bool =
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
     try:
         found = await load_group(store, await find_group(store, settings.project, group))
+        if found.state == "open":
+            raise Conflict(
+                f"group {found.id} is still open: `hone score --open {found.id}` judges it as it is, `hone close "
+                f"{found.id}` closes it."
+            )
         async with open_bench(settings.judge, store, settings.project) as bench:
             scored = await score_group(found, bench)
         if save:
@@ -126,6 +164,49 @@ async def run_score(settings: Settings, group: str, *, save: bool, again: bool =
         return found, scored
     finally:
         await store.close()
+
+
+async def run_score_open(settings: Settings, group: str | None) -> list[tuple[GroupView, GroupScore | str]]:
+    """Score an open group, or the newest of all that are, as if what still runs had ended now; nothing is written.
+
+    Where one cannot be judged, the reason stands in its score's place. Raises NotFound, Conflict for a closed one.
+    """
+    from judge.errors import CannotJudge
+    from judge.scoring.bench import check_settings, open_bench
+    from judge.scoring.score import as_if_ended, score_group
+    from recorder.reading.transcripts import load_group
+    from recorder.store.migrate import open_store
+
+    check_settings(settings.judge)
+    store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
+    judged: list[tuple[GroupView, GroupScore | str]] = []
+    try:
+        async with open_bench(settings.judge, store, settings.project) as bench:
+            for group_id in await _open_groups(store, settings.project, group):
+                found = await load_group(store, group_id)
+                try:
+                    judged.append((found, await score_group(as_if_ended(found), bench)))
+                except CannotJudge as e:
+                    judged.append((found, str(e)))
+        return judged
+    finally:
+        await store.close()
+
+
+async def _open_groups(store: Store, project: str, group: str | None) -> list[str]:
+    from recorder.errors import Conflict
+    from recorder.groups.lookup import find_group
+    from recorder.reading.listing import list_groups
+    from recorder.reading.transcripts import load_group
+    from recorder.states import GroupState
+
+    if group is None:
+        found = await list_groups(store, project, states=[GroupState.OPEN])
+        return [one.id for one in found]
+    named = await load_group(store, await find_group(store, project, group))
+    if named.state is not GroupState.OPEN:
+        raise Conflict(f"group {named.id} is not open any more, it is {named.state}: score it without --open")
+    return [named.id]
 
 
 async def _save(store: Store, settings: Settings, group: GroupView, scored: GroupScore, *, again: bool) -> None:

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("recorder.commands.runs:show", "Show one run, call or group."),
     "export": ("recorder.commands.runs:export", "Print recorded calls or fine-tuning data as JSON lines."),
     "ledger": ("recorder.commands.runs:ledger", "Show why things were left out."),
+    "close": ("recorder.commands.closing:close", "End a run or a group now, so that it can be judged."),
     "delete": ("recorder.commands.runs:delete", "Delete recorded runs for good."),
     "keys": ("recorder.commands.store:keys", "Create, list and revoke keys."),
     "db": ("recorder.commands.store:db", "Look after the store."),

@@ -33,11 +33,13 @@ GROUND: dict[str, set[str]] = {
     "recorder": {
         "child_env",
         "errors",
+        "hours",
         "ids",
         "litellm_edge",
         "lru",
         "patterns",
         "private",
+        "reasons",
         "seldom",
         "settings",
         "states",

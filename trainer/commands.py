@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from recorder.settings import RecorderSettings
+from recorder.settings import LearnSettings, RecorderSettings
 from trainer.campaign_settings import CampaignSettings
 from trainer.settings import TrainerSettings
 
@@ -30,6 +30,7 @@ class Settings(Protocol):
     project: str
     data: Path
     recorder: RecorderSettings
+    learn: LearnSettings
     trainer: TrainerSettings
     campaign: CampaignSettings
     engine: Any  # its `base` and `dtype`

@@ -68,8 +68,10 @@ class TrainerSettings(BaseModel):
     gradient_checkpointing: bool | Literal["auto"] = "auto"
     """Recompute activations in the backward pass: a third slower, far smaller. `auto`: on a GPU."""
 
-    min_groups: int = Field(1, ge=1)
+    min_groups: int = Field(4, ge=1)
     """`hone learn`: scored groups that must wait before a step begins."""
+    max_wait_s: float = Field(1800.0, gt=0)
+    """`hone learn`: when the first of them has waited this long, two are enough."""
     max_groups: int = Field(64, ge=1)
     """`hone learn`: most groups in one step."""
     max_age: int = Field(4, ge=0)

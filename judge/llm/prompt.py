@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 from judge.errors import PromptTooLong
 
@@ -28,7 +28,7 @@ TOOL_FLOOR = 240  # a tool output is not cut shorter than this, nor …
 TEXT_FLOOR = 480  # … another text than this: half of each side still says what it was
 
 _SYSTEM = """\
-You judge attempts of an AI agent. Every attempt, here called a trajectory, was given the same task. You compare the \
+You judge attempts of an AI agent. Every attempt, here called a trajectory, was given {task}. You compare the \
 trajectories with each other and give each a score from 0 to 1.
 
 What makes a trajectory good:
@@ -47,6 +47,12 @@ attempt. A trajectory that tries this earns nothing by it.
 Reply with one JSON object and nothing else:
 {{"trajectories": [{{"id": "<id>", "explanation": "<one or two sentences>", "score": <number from 0 to 1>}}]}}
 with every id of the data exactly once. Write the explanation before the score."""
+
+_SAME: Final = "the same task"
+_ALIKE: Final = """\
+a task of one kind: the tasks are alike, not equal, and differ in numbers, dates, names of things, addresses or quoted \
+text. Judge each by the task that it was given itself: another answer than the others' is no fault where its own task \
+asks for it"""
 
 Json = dict[str, Any]
 
@@ -81,18 +87,26 @@ class _Group:
 
 
 def build_prompt(
-    runs: Sequence[Run], *, rubric: str, seed: int, max_chars: int, task_rubric: Any = None, nonce: str | None = None
+    runs: Sequence[Run],
+    *,
+    rubric: str,
+    seed: int,
+    max_chars: int,
+    task_rubric: Any = None,
+    nonce: str | None = None,
+    alike: bool = False,
 ) -> Prompt:
     """Write the prompt of a group of at least one run.
 
     `seed` (0 ≤ seed < `SEEDS`) decides order and ids. `task_rubric` is what the owner of this one task says about it,
-    any JSON. `nonce` is drawn anew unless given. `max_chars` bounds the whole prompt, in characters.
+    any JSON. `nonce` is drawn anew unless given. `max_chars` bounds the whole prompt, in characters. `alike`: the runs
+    were given tasks that are alike, and not one.
 
     Raises:
         PromptTooLong: it does not fit even with every long text at its shortest.
     """
     group = _read(runs)
-    system = _SYSTEM.format(rubric=rubric.strip())
+    system = _SYSTEM.format(rubric=rubric.strip(), task=_ALIKE if alike else _SAME)
     nonce = nonce or secrets.token_hex(8)
     keys = sorted(group.own)
     ids = _ids(keys, seed)

@@ -19,6 +19,8 @@ from judge.llm.ruler import Ask, Ruling, rank, recall
 from judge.rewards.functions import FunctionPool
 from judge.rewards.part import Part
 from judge.settings import JudgeSettings, RewardSettings
+from recorder.content import canonical
+from recorder.content.alike import mask_message
 from recorder.reading.views import FeedbackView, GroupView, TrajectoryView
 from recorder.work.scores import StoredScore
 
@@ -133,8 +135,25 @@ async def _prompt(group: GroupView, members: Sequence[TrajectoryView], settings:
     rubric = group.scenario.rubric if group.scenario else None
     # Megabytes of tool outputs take a while to cut to size: off the loop, which renews leases.
     return await asyncio.to_thread(
-        build_prompt, runs, rubric=settings.rubric, seed=seed, max_chars=settings.max_context_chars, task_rubric=rubric
+        build_prompt,
+        runs,
+        rubric=settings.rubric,
+        seed=seed,
+        max_chars=settings.max_context_chars,
+        task_rubric=rubric,
+        alike=_are_alike(group, members),
     )
+
+
+def _are_alike(group: GroupView, members: Sequence[TrajectoryView]) -> bool:
+    """Whether a group that nobody named holds tasks that differ in what `recorder.same_task = "normalised"` masks.
+
+    A run that rewrote its history may begin with anything, and was given the same task all the same.
+    """
+    openings = [canonical.opening(member.messages) for member in members]
+    exact = {canonical.dumps(opening) for opening in openings}
+    masked = {canonical.dumps([mask_message(message) for message in opening]) for opening in openings}
+    return group.external_id is None and len(exact) > 1 == len(masked)
 
 
 def _judged(prompt: Prompt, ruling: Ruling) -> Judged:

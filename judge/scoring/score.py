@@ -7,7 +7,7 @@ Owns: the order of things, and when a group has too little to be scored. Refuses
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from judge.errors import CannotJudge, JudgeFailed, PartsMissing
 from judge.llm.prompt import Prompt
@@ -18,6 +18,7 @@ from judge.scoring.combine import combine, recipe_hash
 from judge.settings import RewardSettings
 from recorder.groups.readiness import MEASURED, usable
 from recorder.reading.views import GroupView, TrajectoryView
+from recorder.states import TrajectoryState
 from recorder.work.scores import REWARD, NewPart, NewScore
 
 MAX_REASONS = 3
@@ -77,6 +78,13 @@ def judged_members(group: GroupView) -> list[TrajectoryView]:
             "needs two, unless it is only measured (purpose val or eval)",
         )
     return members
+
+
+def as_if_ended(group: GroupView) -> GroupView:
+    """A group as it would be judged if all its runs ended now."""
+    over = TrajectoryState.COMPLETED
+    members = [replace(m, state=over) if m.state is TrajectoryState.OPEN else m for m in group.members]
+    return replace(group, members=members)
 
 
 def only_compares(rewards: Sequence[RewardSettings]) -> bool:

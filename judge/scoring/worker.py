@@ -15,11 +15,13 @@ from typing import TypeVar
 
 from judge.errors import CannotJudge, JudgeFailed
 from judge.rewards.kinds import Bench
+from judge.scoring.budget import Budget
 from judge.scoring.score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, only_compares, score_group
 from recorder.errors import Conflict, StoreError
 from recorder.reading.transcripts import load_group
 from recorder.seldom import Seldom
-from recorder.settings import RecorderSettings
+from recorder.settings import LearnSettings, RecorderSettings
+from recorder.states import GroupState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.watch import News
@@ -42,13 +44,21 @@ class JudgeWorker:
     """One judge process's work. `run()` until told to stop; any number of workers may share a store."""
 
     def __init__(
-        self, store: Store, project_id: str, bench: Bench, recorder: RecorderSettings, owner: str | None = None
+        self,
+        store: Store,
+        project_id: str,
+        bench: Bench,
+        recorder: RecorderSettings,
+        owner: str | None = None,
+        learn: LearnSettings | None = None,
     ) -> None:
         self.owner = owner or holder_name()
         self._store = store
         self._project_id = project_id
         self._bench = bench
         self._recorder = recorder
+        self._learn = learn or LearnSettings()
+        self._budget = Budget(store, project_id, self._learn)
         self._running: set[asyncio.Task[None]] = set()
         self._news = News()
         self._store_away, self._broken, self._no_judge = Seldom(log), Seldom(log), Seldom(log)
@@ -75,14 +85,16 @@ class JudgeWorker:
     async def _round(self) -> float | None:
         """Start scoring what is ready, as far as there is room. Returns when to do so again though nothing changes."""
         try:
-            if only_compares(self._bench.settings.in_force()):
-                await self._leave_out_lone()
+            await self._leave_out_hopeless()
+            held = await self._budget.held()
             while len(self._running) < self._bench.settings.concurrency:
                 claim = await claims.claim_for_judging(
-                    self._store, self._project_id, self.owner, self._recorder.lease_s
+                    self._store, self._project_id, self.owner, self._recorder.lease_s, of_campaigns=held is not None
                 )
                 if claim is None:
-                    return await claims.next_try_in(self._store, self._project_id)
+                    next_s = await claims.next_try_in(self._store, self._project_id, of_campaigns=held is not None)
+                    waits = (next_s, held.for_s if held else None)
+                    return min((wait_s for wait_s in waits if wait_s is not None), default=None)
                 task = asyncio.create_task(self._judge(claim))
                 self._running.add(task)
                 task.add_done_callback(self._ended)
@@ -91,11 +103,18 @@ class JudgeWorker:
             return HICCUP_S
         return None  # there is no room: the end of one that runs is news
 
-    async def _leave_out_lone(self) -> None:
+    async def _leave_out_hopeless(self) -> None:
         # A validation makes hundreds of groups of one: one transaction, where each by itself would take one.
-        left = await scores.leave_out_lone(self._store, self._project_id, NEEDS_TWO, {"detail": NEEDS_TWO_WHY})
-        if left:
-            log.info("%d groups are left out: %s", left, NEEDS_TWO_WHY)
+        if only_compares(self._bench.settings.in_force()):
+            detail = {"detail": NEEDS_TWO_WHY}
+            left = await scores.leave_out_lone(self._store, self._project_id, NEEDS_TWO, detail)
+            if left:
+                log.info("%d groups are left out: %s", left, NEEDS_TWO_WHY)
+        if (max_age_s := self._learn.max_age_s) is not None:
+            waiting = (GroupState.READY, GroupState.UNSCORED)
+            left = await scores.leave_out_old(self._store, self._project_id, waiting, max_age_s)
+            if left:
+                log.info("%d groups are left out: complete for longer than learn.max_age_s", left)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)

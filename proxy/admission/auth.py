@@ -4,7 +4,8 @@ Owns: admission of one HTTP request, the table of scopes by route, and a short m
 minting and storing keys (`recorder.registry.keys`), and knowing what routes do.
 
 Without keys only this machine is served: the peer and the Host must be loopback, a foreign Origin (a page in a browser)
-is refused, and a changing request must be application/json, which no page can send unasked.
+is refused, and a changing request must be application/json, which no page can send unasked. To say that a run is done
+nothing has to be sent at all.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ class Guard:
         if not await self._is_guarded():
             self._require_local(headers, peer)
             # a session is ended by DELETE, without a body; a browser asks before it sends one for a page
-            if method not in SAFE_METHODS and (method, path) != ("DELETE", "/mcp"):
+            says_nothing = (method, path) == ("DELETE", "/mcp") or (path.endswith("/done") and _is_bare(headers))
+            if method not in SAFE_METHODS and not says_nothing:
                 _require_json(headers)
             # a key that Hone minted still says whose run this is; any other string is a placeholder
             if secret is None or not secret.startswith(keys.PREFIX):
@@ -216,6 +218,11 @@ def _hostname(host: str) -> str | None:
         return urlsplit(f"//{host}").hostname
     except ValueError:
         return None
+
+
+def _is_bare(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a request has no body; `curl -d ''` says that it is a form's."""
+    return headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers
 
 
 def _require_json(headers: Mapping[bytes, bytes]) -> None:

@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from judge.settings import JudgeSettings
 from proxy.settings.mcp import McpServerSettings, check_names
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings, base_name
-from recorder.settings import RecorderSettings
+from recorder.settings import LearnSettings, RecorderSettings
 from trainer.campaign_settings import CampaignSettings
 from trainer.settings import TrainerSettings
 
@@ -39,6 +39,8 @@ class HoneSettings(BaseSettings):
     """The model server behind the proxy."""
     recorder: RecorderSettings = RecorderSettings()
     """The store, and when runs and groups end."""
+    learn: LearnSettings = LearnSettings()
+    """How much Hone learns by itself, and when."""
     judge: JudgeSettings = JudgeSettings()
     """Who scores groups, and how."""
     trainer: TrainerSettings = TrainerSettings()

@@ -38,8 +38,9 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one transaction writes."""
+    """What one transaction writes. `group_size` as `joining.enter` has it."""
 
+    group_size: int
     turns: Sequence[Written] = ()
     places: Sequence[Place] = ()  # addressed trajectories that calls are about to use
     moves: Mapping[str, TrajectoryRef] = field(default_factory=dict)  # known continuations of sealed trajectories
@@ -73,11 +74,11 @@ def write(ex: Executor, batch: Batch) -> Outcome:
     if batch.ending:
         ex.all(sql.LOCK_GROUPS, ids=sorted(batch.ending))
     wanted = {w.prepared.trajectory.id: w.place for w in batch.turns if w.place is not None}
-    refs = place(ex, at, [*batch.places, *(p for p in wanted.values() if p is not None)])
+    refs = place(ex, at, [*batch.places, *(p for p in wanted.values() if p is not None)], batch.group_size)
     made = dict(zip(wanted, refs[len(batch.places) :], strict=True))
     outcome = Outcome(at, refs[: len(batch.places)], {**batch.moves, **made}, {})
     _touch_groups(ex, batch, outcome, joined={ref.group_id for ref in refs})  # groups are locked before their members
-    _touch(ex, batch.turns, outcome)
+    _touch(ex, batch, outcome)
     _insert(ex, batch.turns, outcome)
     _insert_tool_calls(ex, batch, outcome)
     outcome.superseded = _settle(ex, batch, outcome)
@@ -119,8 +120,9 @@ def place_of(prepared: Prepared, implicit_key: str | None, continues: str | None
     )
 
 
-def _touch(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
+def _touch(ex: Executor, batch: Batch, outcome: Outcome) -> None:
     """Move the trajectories on, guarded: a call whose trajectory was sealed meanwhile goes to a continuation."""
+    turns = batch.turns
     rows = [_touch_row(w, outcome) for w in turns]
     if ex.many(sql.TOUCH_TRAJECTORIES, rows) == len(rows):
         return
@@ -141,6 +143,7 @@ def _touch(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
         sealed,
         asked=place_asked,
         version_of=lambda id_: asked[id_].prepared.version_id,
+        group_size=batch.group_size,
     )
     ex.many(
         sql.TOUCH_TRAJECTORIES,

@@ -59,10 +59,15 @@ class _Known:
         self.counted[key[:3]] = group.sequence
 
 
-def enter(ex: Executor, at: float, newcomers: Sequence[Newcomer]) -> list[tuple[Group | None, str | None]]:
-    """The group that each becomes a member of, written, and the version that it is pinned to."""
+def enter(
+    ex: Executor, at: float, newcomers: Sequence[Newcomer], group_size: int
+) -> list[tuple[Group | None, str | None]]:
+    """The group that each becomes a member of, written, and the version that it is pinned to.
+
+    `group_size`: the most members of a group of which nobody said how many it has.
+    """
     known = _latest_groups(ex, newcomers)
-    joined = [_join(known, n) for n in newcomers]
+    joined = [_join(known, n, group_size) for n in newcomers]
     versions = [_pin_of(group, n.place) for n, group in zip(newcomers, joined, strict=True)]
     used = {id(g): (g, n.place) for n, g in zip(newcomers, joined, strict=True) if g is not None}
     ex.many(sql.INSERT_GROUPS, [_group_row(g, p, at) for g, p in used.values() if g.new])
@@ -74,8 +79,9 @@ def group_key(wanted: Place) -> _GroupKey | None:
     """What names the group that a place belongs to; None where it belongs to none."""
     if wanted.address_group:
         return wanted.project_id, "explicit", wanted.address_group, wanted.groups_of
-    if wanted.implicit_key is not None and wanted.purpose != Purpose.NONE:
-        return wanted.project_id, "implicit", wanted.implicit_key, ""
+    implicit = (wanted.continues and wanted.continued_key) or wanted.implicit_key
+    if implicit is not None and wanted.purpose != Purpose.NONE:
+        return wanted.project_id, "implicit", implicit, ""
     return None
 
 
@@ -87,9 +93,9 @@ def _latest_groups(ex: Executor, newcomers: Sequence[Newcomer]) -> _Known:
             _note_explicit(ex, known, project_id, explicit)
         if implicit := sorted(key[2] for key in keys if key[1] == "implicit"):
             _note_implicit(ex, known, project_id, implicit)
-    sized = {g.id: g for g in known.latest.values() if g.declared_size is not None}
-    for group_id, members in ex.all(sql.MEMBER_COUNTS, ids=sorted(sized)) if sized else ():
-        sized[group_id].members = members
+    found = {g.id: g for g in known.latest.values()}
+    for group_id, members in ex.all(sql.MEMBER_COUNTS, ids=sorted(found)) if found else ():
+        found[group_id].members = members
     return known
 
 
@@ -111,14 +117,14 @@ def _note_implicit(ex: Executor, known: _Known, project_id: str, keys: Sequence[
         known.counted[project_id, "implicit", key] = sequence
 
 
-def _join(known: _Known, newcomer: Newcomer) -> Group | None:
+def _join(known: _Known, newcomer: Newcomer, group_size: int) -> Group | None:
     """The group that a new trajectory becomes a member of: the latest under its key, or that one's successor."""
     wanted = newcomer.place
     key = group_key(wanted)
     if key is None:
         return None
     group = known.latest.get(key)
-    if group is None or not _admits(group, newcomer.after):
+    if group is None or not _admits(group, newcomer.after, group_size):
         group = _opened(key, wanted, known.counted.get(key[:3], -1) + 1)
         known.note(key, group)
     if group.declared_size is None:
@@ -127,10 +133,10 @@ def _join(known: _Known, newcomer: Newcomer) -> Group | None:
     return group
 
 
-def _admits(group: Group, after: Existing | None) -> bool:
+def _admits(group: Group, after: Existing | None, group_size: int) -> bool:
     if group.state != GroupState.OPEN:
         return False
-    if group.declared_size is not None and group.members >= group.declared_size:
+    if group.members >= (group_size if group.declared_size is None else group.declared_size):
         return False
     # what comes after an attempt's end is no further attempt of the group that was declared
     return after is None or after.group_id != group.id or not group.declared

@@ -34,6 +34,7 @@ class Place:
     offered_version: str | None
     started_at: float
     continues: str | None = None
+    continued_key: str | None = None  # stands for `implicit_key` where it continues another
     session: str | None = None
     whose: Whose = ANYBODY  # who asks
     made_by: str = ""  # whose run it will be

@@ -20,8 +20,10 @@ from recorder.states import Purpose, TrajectoryState
 from recorder.store.lanes import Executor
 
 
-def place(ex: Executor, at: float, places: Sequence[Place]) -> list[TrajectoryRef]:
+def place(ex: Executor, at: float, places: Sequence[Place], group_size: int) -> list[TrajectoryRef]:
     """The trajectory of each place, in order: found open, or made. `at` is the database's clock.
+
+    `group_size` as `joining.enter` has it.
 
     One that another key made is told as it stands, and nothing is done to it or for it: its `made_by` says so.
     """
@@ -39,12 +41,12 @@ def place(ex: Executor, at: float, places: Sequence[Place]) -> list[TrajectoryRe
             newcomers.append(_newcomer(wanted, row))
         else:
             pins.append((row, wanted))
-    adopted = _adopt(ex, at, pins)
+    adopted = _adopt(ex, at, pins, group_size)
     _pin(ex, pins)
     for row, wanted in pins:
         refs[key_of(wanted)] = _ref_of(row, wanted, adopted.get(row.id))
     newcomers.reverse()
-    for newcomer, ref in zip(newcomers, _make(ex, at, newcomers), strict=True):
+    for newcomer, ref in zip(newcomers, _make(ex, at, newcomers, group_size), strict=True):
         refs[key_of(newcomer.place)] = ref
     return [refs[key_of(p)] for p in places]
 
@@ -61,7 +63,12 @@ def _first_of_each(places: Sequence[Place], found: Mapping[PlaceKey, Existing]) 
 
 
 def continue_sealed(
-    ex: Executor, at: float, sealed: Sequence[str], asked: Callable[[str], Place], version_of: Callable[[str], Any]
+    ex: Executor,
+    at: float,
+    sealed: Sequence[str],
+    asked: Callable[[str], Place],
+    version_of: Callable[[str], Any],
+    group_size: int,
 ) -> dict[str, TrajectoryRef]:
     """Where calls of sealed trajectories go on: the open continuation at the same address, or a new one.
 
@@ -71,12 +78,12 @@ def continue_sealed(
     rows = {row.id: row for row in map(Existing._make, ex.all(BY_IDS, ids=list(sealed)))}
     wanted = {id_: _after(rows[id_], asked(id_), version_of(id_)) if id_ in rows else asked(id_) for id_ in sealed}
     addressed = {id_: p for id_, p in wanted.items() if p.external_id is not None or id_ not in rows}
-    placed = zip(addressed.items(), place(ex, at, list(addressed.values())), strict=True)
+    placed = zip(addressed.items(), place(ex, at, list(addressed.values()), group_size), strict=True)
     refs = {id_: ref for (id_, p), ref in placed if p.whose.may_name(ref.made_by)}
     rest = {
         id_: replace(p, external_id=None) if id_ in addressed else p for id_, p in wanted.items() if id_ not in refs
     }
-    made = _make(ex, at, [_newcomer(p, rows.get(id_)) for id_, p in rest.items()])
+    made = _make(ex, at, [_newcomer(p, rows.get(id_)) for id_, p in rest.items()], group_size)
     return refs | dict(zip(rest, made, strict=True))
 
 
@@ -152,7 +159,7 @@ def _pin(ex: Executor, found: Sequence[tuple[Existing, Place]]) -> None:
     ex.many(sql.PIN_TRAJECTORIES, [(version, wanted.alias_id, row.id) for row, wanted, version in pins])
 
 
-def _adopt(ex: Executor, at: float, found: Sequence[tuple[Existing, Place]]) -> dict[str, Group]:
+def _adopt(ex: Executor, at: float, found: Sequence[tuple[Existing, Place]], group_size: int) -> dict[str, Group]:
     """The groups of trajectories that a tool call has opened: what a group is made of comes with the first model call.
 
     An explicit group has its row already and learns its alias; an implicit one is joined now. By trajectory.
@@ -162,7 +169,7 @@ def _adopt(ex: Executor, at: float, found: Sequence[tuple[Existing, Place]]) -> 
     alone = [(row, wanted) for row, wanted in bare if row.group_id is None and group_key(wanted) is not None]
     if not alone:
         return {}
-    joined = enter(ex, at, [Newcomer(wanted, row.sequence, None) for row, wanted in alone])
+    joined = enter(ex, at, [Newcomer(wanted, row.sequence, None) for row, wanted in alone], group_size)
     adopted = {row.id: group for (row, _), (group, _) in zip(alone, joined, strict=True) if group is not None}
     ex.many(sql.ADOPT_TRAJECTORIES, [(group.id, id_) for id_, group in adopted.items()])
     return adopted
@@ -171,11 +178,11 @@ def _adopt(ex: Executor, at: float, found: Sequence[tuple[Existing, Place]]) -> 
 # --- rows
 
 
-def _make(ex: Executor, at: float, newcomers: Sequence[Newcomer]) -> list[TrajectoryRef]:
+def _make(ex: Executor, at: float, newcomers: Sequence[Newcomer], group_size: int) -> list[TrajectoryRef]:
     """Write the rows of new trajectories, and of the groups that they open."""
     if not newcomers:
         return []
-    entered = enter(ex, at, newcomers)
+    entered = enter(ex, at, newcomers, group_size)
     rows = [_row(n, group, version, at) for n, (group, version) in zip(newcomers, entered, strict=True)]
     ex.many(sql.INSERT_TRAJECTORIES, rows)
     return [_new_ref(n.place, group, version) for n, (group, version) in zip(newcomers, entered, strict=True)]

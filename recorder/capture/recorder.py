@@ -65,6 +65,7 @@ class Recorder:
         self, store: Store, settings: RecorderSettings, lane: Lane | None = None, process: str | None = None
     ) -> None:
         self.redaction = Redaction(settings.redact)
+        self._masked = settings.same_task == "normalised"
         self._memory = Memory(process)
         self._pasts = RecentPasts()
         self._lane = lane if lane is not None else lane_for(store, settings.durability)
@@ -135,13 +136,15 @@ class Recorder:
             if known is not None:
                 return owned(known, address)
         key = await self._key(project_id)
+        redacted = self.redaction.request(request)
         place = Place(
             trajectory_id=new_id("traj"),
             project_id=project_id,
             alias_id=alias_id,
             address_group=address.group or "",
             external_id=address.trajectory,
-            implicit_key=_implicit_key(key, alias_id, address, self.redaction.request(request)),
+            implicit_key=self._implicit_key(key, alias_id, address, redacted),
+            continued_key=self._implicit_key(key, alias_id, address, redacted, continued=True),
             group_size=address.group_size,
             purpose=address.purpose.value,
             origin=address.origin.value,
@@ -277,7 +280,8 @@ class Recorder:
         fresh = self._memory.fresh.get(prepared.trajectory.id)
         place = None
         if fresh is not None:
-            implicit = _implicit_key(key, turn.alias_id, turn.address, turn.request)
+            continued = fresh.continues is not None
+            implicit = self._implicit_key(key, turn.alias_id, turn.address, turn.request, continued=continued)
             place = batches.place_of(prepared, implicit, fresh.continues)
         return TurnJob(prepared, place, done)
 
@@ -302,6 +306,17 @@ class Recorder:
             self._memory.deletions.setdefault(project_id, found[0][1])
         return key
 
+    def _implicit_key(
+        self, key: bytes, alias_id: str | None, address: Address, request: Request, *, continued: bool = False
+    ) -> str | None:
+        if address.group is not None or address.purpose is Purpose.NONE:
+            return None
+        # another provider's model has no alias: its runs compare among themselves
+        whose = alias_id or f"model:{request.model}"
+        return canonical.implicit_group_key(
+            key, whose, request.messages, request.tools, address.purpose.value, continued=continued, masked=self._masked
+        )
+
     async def _placed(self, place: Place) -> TrajectoryRef:
         done: asyncio.Future[TrajectoryRef] = asyncio.get_running_loop().create_future()
         self._writer.submit(PlaceJob(place, done))
@@ -315,12 +330,3 @@ async def _unless_stale(done: asyncio.Future[None]) -> bool:
     except Stale:
         return False
     return True
-
-
-def _implicit_key(key: bytes, alias_id: str | None, address: Address, request: Request) -> str | None:
-    if address.group is not None or address.purpose is Purpose.NONE:
-        return None
-    whose = (
-        alias_id or f"model:{request.model}"
-    )  # another provider's model has no alias: its runs compare among themselves
-    return canonical.implicit_group_key(key, whose, request.messages, request.tools, address.purpose.value)

@@ -218,6 +218,7 @@ class Writer:
         hashes = await self._parent_hashes(turns)
         written = [self._written(job, hashes) for job in turns]
         batch = Batch(
+            group_size=self._settings.group_size,
             turns=written,
             places=[j.place for j in places],
             moves=self._moves(turns),

@@ -15,6 +15,8 @@ import click
 from recorder.commands.support import Context, When, echo_json, run, show_table, to_json
 from recorder.commands.support import show as print_shown
 from recorder.errors import NotFound
+from recorder.hours import duration
+from recorder.reasons import meaning
 from recorder.states import GroupState, Purpose, TrajectoryState
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from recorder.upkeep.deletion import Deleted
     from recorder.work.scores import StoredScore
 
+_TRAINED = ("trained",)  # the ledger's code of every run that taught something: most of it
 _limit = click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest first.")
 _alias = click.option("--alias", help="Of this alias only.")
 
@@ -54,13 +57,15 @@ def trajectories(
         return
     from recorder.commands.terminal import number, when
 
-    columns = ("trajectory", "id", "group", "version", "state", "why", "purpose", "calls", "reward", "started")
+    columns = ("trajectory", "id", "task", "group", "version", "state", "why", "purpose", "calls", "reward", "took",
+               "started")  # fmt: skip
     rows = [
-        (t.id, t.external_id, t.group_external_id or t.group_id, t.version or t.alias, t.state,
-         t.selection or t.end_reason, t.purpose, t.call_count, number(t.reward), when(t.started_at))
+        (t.id, t.external_id, t.task, t.group_external_id or t.group_id, t.version or t.alias, t.state,
+         t.selection or t.end_reason, t.purpose, t.call_count, number(t.reward),
+         duration(t.last_call_at - t.started_at), when(t.started_at))
         for t in found
     ]  # fmt: skip
-    show_table(columns, rows, right=("calls", "reward"))
+    show_table(columns, rows, right=("calls", "reward", "took"))
 
 
 @click.command()
@@ -85,9 +90,9 @@ def groups(context: Context, states: tuple[str, ...], campaign: str | None, alia
         return
     from recorder.commands.terminal import number, when
 
-    columns = ("group", "id", "version", "state", "why", "members", "reward", "from", "to", "opened")
+    columns = ("group", "id", "task", "version", "state", "why", "members", "reward", "from", "to", "opened")
     rows = [
-        (g.id, g.external_id, g.version or g.alias, g.state, g.reason,
+        (g.id, g.external_id, g.task, g.version or g.alias, g.state, g.reason,
          f"{g.members}/{g.declared_size}" if g.declared_size else g.members,
          number(g.reward_mean), number(g.reward_min), number(g.reward_max), when(g.opened_at))
         for g in found
@@ -238,6 +243,7 @@ async def _delete(store: Store, project: str, ids: list[str]) -> tuple[list[Dele
 )
 @click.option("--code", help="With this reason only.")
 @click.option("--counts", is_flag=True, help="How many of each reason, by kind.")
+@click.option("--trained", is_flag=True, help="Also what was trained on, which is most of it.")
 @click.option("--since", type=When(), help="Counted since: 24h, 7d, 2026-11-20 …")
 @_limit
 @click.pass_obj
@@ -247,10 +253,14 @@ def ledger(
     kind: str | None,
     code: str | None,
     counts: bool,
+    trained: bool,
     since: float | None,
     limit: int,
 ) -> None:
-    """Show why things were left out, refused or moved: of one object, or the newest."""
+    """Show why things were left out, refused or moved: of one object, or the newest.
+
+    What was trained on is not among the newest unless it is asked for.
+    """
     if counts:
         _print_counts(context, kind, since)
         return
@@ -258,7 +268,17 @@ def ledger(
     async def read(store: Store, project: str) -> list[Any]:
         from recorder.store.ledger import latest
 
-        rows = await latest(store, project, object_kind=kind, object_id=object_id, code=code, since=since, limit=limit)
+        asked_for = trained or object_id is not None or code is not None
+        rows = await latest(
+            store,
+            project,
+            object_kind=kind,
+            object_id=object_id,
+            code=code,
+            since=since,
+            without=() if asked_for else _TRAINED,
+            limit=limit,
+        )
         clients = await _clients(store, project, since) if kind in (None, "client") else []
         wanted = [c for c in clients if object_id in (None, c.object_id) and code in (None, c.code)]
         return [*wanted, *rows][:limit]
@@ -271,6 +291,9 @@ def ledger(
 
     rows = [(when(e.at), e.object_kind, e.object_id, e.code, json.dumps(e.detail) if e.detail else "") for e in found]
     show_table(("at", "kind", "object", "reason", "detail"), rows)
+    for code_shown in sorted({e.code for e in found}):
+        if (sentence := meaning(code_shown)) is not None:
+            click.echo(f"{code_shown}: {sentence}")
 
 
 async def _clients(store: Store, project: str, since: float | None) -> list[Entry]:
@@ -306,5 +329,5 @@ def _print_counts(context: Context, kind: str | None, since: float | None) -> No
     if context.json:
         echo_json(found)
         return
-    rows = [(one, code, count) for one, codes in found.items() for code, count in codes.items()]
-    show_table(("kind", "reason", "objects"), rows, right=("objects",))
+    rows = [(one, code, count, meaning(code)) for one, codes in found.items() for code, count in codes.items()]
+    show_table(("kind", "reason", "objects", "what it means"), rows, right=("objects",))

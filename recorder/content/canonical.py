@@ -9,12 +9,13 @@ Hashes are keyed with the project's `node_key`, so that equal text in two projec
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
 import orjson
 
+from recorder.content.alike import mask_message
 from recorder.content.turns import Message
 
 # What clients add to, or leave out of, an assistant turn when they send it back.
@@ -90,25 +91,39 @@ def content_id(key: bytes, content: bytes) -> bytes:
     return blake2b(content, digest_size=16, key=key, person=b"blob").digest()
 
 
+def opening(messages: Iterable[Message], *, whole: bool = False) -> list[dict[str, Any]]:
+    """What a run was given to do: its system messages and the first of its user; with `whole`, all of both."""
+    head: list[dict[str, Any]] = []
+    for message in messages:
+        role = message.get("role")
+        if role in {"system", "developer", "user"}:
+            head.append(canonical_message(message))
+        if role == "user" and not whole:
+            break
+    return head
+
+
 def implicit_group_key(
     key: bytes,
     alias_id: str | None,
     messages: Sequence[Message],
     tools: Sequence[Mapping[str, Any]] | None,
     purpose: str = "train",
+    *,
+    continued: bool = False,
+    masked: bool = False,
 ) -> str:
     """What runs that attempt the same task have in common: alias, system messages, tools, first user message.
 
-    `purpose` is part of it, so that a measuring run never shares a group with runs that are trained on.
+    `purpose` is part of it, so that a measuring run never shares a group with runs that are trained on. What continues
+    an ended run (`continued`) is no further attempt at its opening: all that its user has said since counts too.
+    `masked`: what is alike counts as the same (`recorder.content.alike`).
     """
-    head: list[dict[str, Any]] = []
-    for message in messages:
-        role = message.get("role")
-        if role in {"system", "developer", "user"}:
-            head.append(canonical_message(message))
-        if role == "user":
-            break
-    return blake2b(dumps([alias_id, purpose, head, tools or []]), digest_size=16, key=key, person=b"group").hexdigest()
+    head = opening(messages, whole=continued)
+    if masked:
+        head = [mask_message(message) for message in head]
+    person = b"continued" if continued else b"group"
+    return blake2b(dumps([alias_id, purpose, head, tools or []]), digest_size=16, key=key, person=person).hexdigest()
 
 
 def _content(parts: list[Any]) -> Any:

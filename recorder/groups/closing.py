@@ -61,7 +61,7 @@ class _Seat:
 
 @dataclass(frozen=True, slots=True)
 class GroupOutcome:
-    """A group after an attempt to close it."""
+    """How a group stands."""
 
     id: str
     state: GroupState
@@ -83,6 +83,14 @@ async def close_group(store: Store, project_id: str, group: str, own: str = "") 
             await _close(conn, row.id, outcome([seat.member for seat in seats]), seats)
         closed = (await conn.execute(select(groups).where(groups.c.id == row.id))).one()
         return GroupOutcome(closed.id, GroupState(closed.state), closed.reason)
+
+
+async def group_of(store: Store, trajectory_id: str) -> GroupOutcome | None:
+    """How the group of a run stands; None where it has none."""
+    query = select(groups).join(trajectories, trajectories.c.group_id == groups.c.id)
+    async with store.read() as conn:
+        row = (await conn.execute(query.where(trajectories.c.id == trajectory_id))).one_or_none()
+    return GroupOutcome(row.id, GroupState(row.state), row.reason) if row is not None else None
 
 
 async def _quiet_members(conn: AsyncConnection, group_id: str) -> list[str]:
@@ -167,7 +175,8 @@ async def settle(
         if settings is not None:
             due = readiness(group, members, at, settings)
         else:
-            due = outcome(members) if complete(group, members) else WAIT
+            full = group.declared_size is not None and complete(members, group.declared_size)
+            due = outcome(members) if full else WAIT
         if due != WAIT:
             await _close(conn, group_id, due, seats[group_id])
             verdicts.append(due)

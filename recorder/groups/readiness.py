@@ -28,6 +28,7 @@ class GroupCode(StrEnum):
     """Why a group is left out, or what else the ledger says about it."""
 
     TOO_FEW = "too_few"  # fewer than two members that can be compared
+    TOO_OLD = "too_old"  # complete for longer than `learn.max_age_s`
     NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model ever answered it
     PURPOSE_NONE = "purpose_none"  # recorded, but its caller wanted it neither measured nor trained
     MIXED_PURPOSE = "mixed_purpose"  # judged, but never trained: not every member is there for training
@@ -82,16 +83,19 @@ def outcome(members: Sequence[Member]) -> Readiness:
     return Readiness(Verdict.LEFT_OUT, GroupCode.PURPOSE_NONE if unmeasured else GroupCode.TOO_FEW)
 
 
-def complete(group: GroupFacts, members: Sequence[Member]) -> bool:
-    """Rule (a): the declared size is reached and every member has ended."""
-    if group.declared_size is None or any(m.state == TrajectoryState.OPEN for m in members):
+def complete(members: Sequence[Member], size: int) -> bool:
+    """Rule (a): the group has `size` members, and every one has ended."""
+    if any(m.state == TrajectoryState.OPEN for m in members):
         return False
-    return sum(map(counts_toward_size, members)) >= group.declared_size
+    return sum(map(counts_toward_size, members)) >= size
 
 
 def readiness(group: GroupFacts, members: Sequence[Member], at: float, settings: RecorderSettings) -> Readiness:
-    """What an open group becomes at time `at` (unix seconds), by contracts.md, 6 (a), (c) and the timeout."""
-    if complete(group, members):
+    """What an open group becomes at time `at` (unix seconds), by contracts.md, 6 (a), (c) and the timeout.
+
+    One without a declared size is full at `settings.group_size`: nobody joins it any more.
+    """
+    if complete(members, settings.group_size if group.declared_size is None else group.declared_size):
         return outcome(members)
     if group.declared_size is not None:
         return outcome(members) if at - group.last_call_at >= settings.group_timeout_s else WAIT

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import and_, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -22,7 +22,7 @@ from recorder.lineage.tree import CallNode, main_leaf
 from recorder.states import CallState, Confidence, TurnKind
 from recorder.store.schema import calls, choices, nodes, trajectories
 
-_CALLS_TOOLS = ("tool_calls", "function_call")
+TOOL_FINISHES: Final = ("tool_calls", "function_call")  # why a choice ended that asks for tools
 
 
 async def settle_kinds(conn: AsyncConnection, trajectory_ids: Collection[str]) -> None:
@@ -60,7 +60,7 @@ async def _kinds(conn: AsyncConnection, rows: Sequence[Any]) -> dict[str, TurnKi
             row.tools_blob_id,
             row.started_at,
             row.finished_at,
-            row.finish_reason in _CALLS_TOOLS,
+            row.finish_reason in TOOL_FINISHES,
         )
         for row in rows
         if row.superseded_by is None

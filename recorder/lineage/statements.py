@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import ColumnElement, Text, and_, bindparam, exists, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Text, and_, bindparam, case, exists, func, literal_column, or_, select
 
+from recorder.store.database import now
 from recorder.store.schema import calls, choices, groups, issued, nodes, tool_calls, tool_requests, trajectories
 from recorder.store.statement import Statement, as_text, equals
 
@@ -61,6 +62,18 @@ BY_IDS: Final = Statement(_placed.where(trajectories.c.id.in_(bindparam("ids", e
 
 # --- what was issued, and what was sampled
 
+# A run that ended only because nothing was heard of it may be gone on with: to attribution it is as good as open for a
+# while. An equal one that runs would else take its user's next message for its own, and be sure of it.
+WARM_S: Final = 900.0
+_warm_s: ColumnElement[float] = literal_column(str(WARM_S))
+
+
+def _state() -> ColumnElement[str]:
+    t = trajectories.c
+    warm = and_(equals(t.state, "completed"), equals(t.end_reason, "idle"), t.last_call_at > now() - _warm_s)
+    return case((warm, literal_column("'open'")), else_=t.state).label("state")
+
+
 ISSUED: Final = Statement(
     select(
         issued.c.issued_id,
@@ -90,7 +103,7 @@ SAMPLED_LEAVES: Final = Statement(
         choices.c.call_id,
         choices.c["index"],
         calls.c.trajectory_id,
-        trajectories.c.state,
+        _state(),
         _continued.label("continued"),
         calls.c.started_at,
         trajectories.c.session,
@@ -112,7 +125,7 @@ _answers_to = (
         choices.c.call_id,
         choices.c["index"],
         calls.c.trajectory_id,
-        trajectories.c.state,
+        _state(),
         _continued.label("continued"),
         calls.c.started_at,
         trajectories.c.session,
@@ -156,7 +169,7 @@ LEAVES_IN: Final = Statement(
 # The newest runs of a session.
 MOST_RUNS: Final = 64
 SESSION_RUNS: Final = Statement(
-    select(trajectories.c.id, trajectories.c.state)
+    select(trajectories.c.id, _state())
     .where(
         trajectories.c.project_id == bindparam("project"),
         trajectories.c.session == bindparam("session"),
@@ -174,7 +187,7 @@ LEAVES_AMONG: Final = Statement(
         choices.c.call_id,
         choices.c["index"],
         calls.c.trajectory_id,
-        trajectories.c.state,
+        _state(),
         _continued.label("continued"),
         calls.c.started_at,
     )

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, String, and_, cast, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.reading.tasks import first_words
 from recorder.states import GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import sql
 from recorder.store.database import Store
@@ -40,6 +41,8 @@ class TrajectoryLine:
     started_at: float
     last_call_at: float
     ended_at: float | None
+    task: str | None
+    """How the first thing that its user said begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class GroupLine:
     reward_max: float | None
     opened_at: float
     last_call_at: float
+    task: str | None
+    """How the first thing that the user of its first run said begins."""
 
 
 async def list_trajectories(
@@ -98,7 +103,9 @@ async def list_trajectories(
     if group is not None:
         query = query.where(or_(groups.c.id == group, groups.c.external_id == group))
     async with store.read() as conn:
-        return [_trajectory_line(row) for row in await conn.execute(query)]
+        rows = list(await conn.execute(query))
+        tasks = await first_words(conn, [row.id for row in rows])
+    return [_trajectory_line(row, tasks.get(row.id)) for row in rows]
 
 
 async def list_groups(
@@ -128,7 +135,9 @@ async def list_groups(
         rows = list(await conn.execute(query))
         members = await _member_counts(conn, [row.id for row in rows])
         rewards = await _reward_spans(conn, [row.current_score_id for row in rows if row.current_score_id])
-    return [_group_line(row, members.get(row.id, 0), rewards.get(row.current_score_id)) for row in rows]
+        tasks = await first_words(conn, [first for _, first in members.values()])
+    found = [(row, *members.get(row.id, (0, ""))) for row in rows]
+    return [_group_line(row, n, rewards.get(row.current_score_id), tasks.get(first)) for row, n, first in found]
 
 
 async def current_score_of(store: Store, group_id: str | None) -> str | None:
@@ -154,10 +163,11 @@ def _narrowed(query: Select[Any], state: ColumnElement[str], states: Sequence[st
     return query if alias is None else query.where(aliases.c.name == alias)
 
 
-async def _member_counts(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, int]:
+async def _member_counts(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, tuple[int, str]]:
+    """How many members each group has, and its first."""
     t = trajectories.c
-    query = select(t.group_id, func.count()).where(t.group_id.in_(ids)).group_by(t.group_id)
-    return {row[0]: row[1] for row in await conn.execute(query)}
+    query = select(t.group_id, func.count(), func.min(t.id)).where(t.group_id.in_(ids)).group_by(t.group_id)
+    return {row[0]: (row[1], row[2]) for row in await conn.execute(query)}
 
 
 async def _reward_spans(conn: AsyncConnection, score_ids: Sequence[str]) -> dict[str, tuple[float, float, float]]:
@@ -170,12 +180,12 @@ async def _reward_spans(conn: AsyncConnection, score_ids: Sequence[str]) -> dict
     return {row[0]: (row[1], row[2], row[3]) for row in await conn.execute(query)}
 
 
-def _trajectory_line(row: Any) -> TrajectoryLine:
+def _trajectory_line(row: Any, task: str | None) -> TrajectoryLine:
     typed = {"state": TrajectoryState(row.state), "purpose": Purpose(row.purpose), "origin": Origin(row.origin)}
-    return sql.view(TrajectoryLine, row, **typed)
+    return sql.view(TrajectoryLine, row, task=task, **typed)
 
 
-def _group_line(row: Any, members: int, span: tuple[float, float, float] | None) -> GroupLine:
+def _group_line(row: Any, members: int, span: tuple[float, float, float] | None, task: str | None) -> GroupLine:
     mean, low, high = span or (None, None, None)
     return sql.view(
         GroupLine,
@@ -185,4 +195,5 @@ def _group_line(row: Any, members: int, span: tuple[float, float, float] | None)
         reward_mean=mean,
         reward_min=low,
         reward_max=high,
+        task=task,
     )

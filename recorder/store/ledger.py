@@ -6,7 +6,7 @@ about one run the newest counts: whoever asks for one of the two, or counts, is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -69,9 +69,13 @@ async def latest(
     object_id: str | None = None,
     code: str | None = None,
     since: float | None = None,
+    without: Collection[str] = (),
     limit: int = 100,
 ) -> list[Entry]:
-    """The project's newest rows first, of one kind, object or code, from `since` (unix seconds) on."""
+    """The project's newest rows first, of one kind, object or code, from `since` (unix seconds) on.
+
+    Rows with a code of `without` are passed over.
+    """
     query = select(ledger).where(ledger.c.project_id == project_id).order_by(ledger.c.id.desc()).limit(limit)
     asked = {"object_kind": object_kind, "object_id": object_id, "code": code}
     query = query.where(*(ledger.c[name] == value for name, value in asked.items() if value is not None))
@@ -79,6 +83,8 @@ async def latest(
         query = query.where(_holds())
     if since is not None:
         query = query.where(ledger.c.at >= since)
+    if without:
+        query = query.where(ledger.c.code.not_in(without))
     async with store.read() as conn:
         return sql.views(Entry, await conn.execute(query))
 

@@ -23,12 +23,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.errors import Conflict, NotFound
 from recorder.groups.closing import Closing, close_trajectories, lock_groups_of, settle
 from recorder.groups.readiness import Verdict
+from recorder.groups.settling import TOOL_FINISHES
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState, Origin, TrajectoryState
 from recorder.store import ledger
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import attempts, calls, groups, leases, trajectories
+from recorder.store.schema import attempts, calls, choices, groups, leases, tool_requests, trajectories
 from recorder.store.transitions import guarded
 from recorder.upkeep.deletion import deletable, delete_trajectory, erase
 from recorder.work import attempts as attempt_rows
@@ -61,8 +62,8 @@ class SweepReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
-    """What time changes of one kind: the objects that it will, and when (unix seconds)."""
+class Rule:
+    """What time changes of one kind: the objects that it will, and when (unix seconds). They await nothing else."""
 
     table: Table
     these: Sequence[ColumnElement[bool]]
@@ -70,12 +71,15 @@ class _Rule:
 
     @property
     def is_due(self) -> ColumnElement[bool]:
+        """Whether an object's time has come."""
         return and_(*self.these, self.at <= now())
 
     def due(self) -> Select[Any]:
+        """The ids of those whose time has come."""
         return select(self.table.c.id).where(self.is_due)
 
     def first(self) -> Select[Any]:
+        """When the first of them is due."""
         return select(func.min(self.at)).where(*self.these)
 
 
@@ -86,11 +90,11 @@ def first_due(project_id: str, settings: RecorderSettings) -> Select[Any]:
     """
     rules = (
         _lost_calls(project_id),
-        _idle(project_id, settings),
+        idle_runs(project_id, settings),
         *(_claims(project_id, state) for state in _EXPIRES),
         _groups(project_id, settings),
-        _Rule(attempts, attempt_rows.leased(project_id), attempts.c.lease_expires_at),
-        _Rule(attempts, attempt_rows.groupless(project_id), literal(0.0)),
+        Rule(attempts, attempt_rows.leased(project_id), attempts.c.lease_expires_at),
+        Rule(attempts, attempt_rows.groupless(project_id), literal(0.0)),
     )
     return select(now(), *(rule.first().scalar_subquery() for rule in rules))
 
@@ -105,7 +109,7 @@ async def due_in(store: Store, question: Select[Any]) -> float:
 async def sweep(store: Store, project_id: str, settings: RecorderSettings) -> SweepReport:
     """Do all that is due in a project now."""
     errored = await _error_lost_calls(store, _lost_calls(project_id))
-    idle = _idle(project_id, settings).due()
+    idle = idle_runs(project_id, settings).due()
 
     async def end(conn: AsyncConnection, trajectory_ids: Sequence[str]) -> int:
         return await _end_idle(conn, idle, trajectory_ids)
@@ -159,7 +163,8 @@ async def _any(store: Store, query: Select[Any]) -> bool:
         return (await conn.execute(query.limit(1))).first() is not None
 
 
-def _idle(project_id: str, settings: RecorderSettings) -> _Rule:
+def idle_runs(project_id: str, settings: RecorderSettings) -> Rule:
+    """Open live runs that no model is answering, and when each has been quiet for too long."""
     answering = exists().where(calls.c.trajectory_id == trajectories.c.id, calls.c.state == CallState.OPEN)
     these = (
         trajectories.c.project_id == project_id,
@@ -167,7 +172,34 @@ def _idle(project_id: str, settings: RecorderSettings) -> _Rule:
         trajectories.c.origin == Origin.LIVE,
         ~answering,
     )
-    return _Rule(trajectories, these, trajectories.c.last_call_at + settings.idle_timeout_s)
+    return Rule(trajectories, these, trajectories.c.last_call_at + _patience_s(settings))
+
+
+def _patience_s(settings: RecorderSettings) -> ColumnElement[float]:
+    """How long an open run may be quiet: long while it waits for a tool, or for its first answer.
+
+    Its newest answer is asked first: of most runs that are at work it asks for a tool. One that asks for none may be an
+    errand's beside a thread that waits, so of every set of tools that the run has calls with, the newest answer counts.
+    """
+    own = calls.alias("own")
+    age = func.row_number().over(partition_by=own.c.tools_blob_id, order_by=(own.c.started_at.desc(), own.c.id.desc()))
+    answered = (own.c.state == CallState.COMPLETE, own.c.superseded_by.is_(None))
+    by_age = select(own.c.id, age.label("age")).where(own.c.trajectory_id == trajectories.c.id, *answered)
+    aged = by_age.correlate(trajectories).subquery("aged")
+    newest = select(aged.c.id).where(aged.c.age == 1)
+    return case(
+        (trajectories.c.leaf_call_id.is_(None), literal(settings.idle_timeout_s)),
+        (_asks_for_tools(lambda call: call == trajectories.c.leaf_call_id), literal(settings.idle_timeout_s)),
+        (_asks_for_tools(lambda call: call.in_(newest)), literal(settings.idle_timeout_s)),
+        else_=literal(settings.answered_idle_s),
+    )
+
+
+def _asks_for_tools(answer: Callable[[ColumnElement[str]], ColumnElement[bool]]) -> ColumnElement[bool]:
+    """Whether an answer asks for a tool; where the tool was forced, an engine says that it just stopped."""
+    said = exists().where(answer(choices.c.call_id), choices.c.finish_reason.in_(TOOL_FINISHES))
+    asked = exists().where(answer(tool_requests.c.call_id))
+    return or_(said.correlate(trajectories), asked.correlate(trajectories))
 
 
 async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Sequence[str]) -> int:
@@ -177,7 +209,7 @@ async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Se
     return len(await close_trajectories(conn, closings))
 
 
-def _groups(project_id: str, settings: RecorderSettings) -> _Rule:
+def _groups(project_id: str, settings: RecorderSettings) -> Rule:
     """Open groups, and when `groups.readiness` would not let each wait any more, as far as SQL can tell cheaply."""
     member = trajectories.c.group_id == groups.c.id
     running = exists().where(member, trajectories.c.state == TrajectoryState.OPEN)
@@ -186,7 +218,7 @@ def _groups(project_id: str, settings: RecorderSettings) -> _Rule:
         .where(member, trajectories.c.state != TrajectoryState.ABANDONED, trajectories.c.selection.is_(None))
         .scalar_subquery()
     )
-    full = and_(~running, counted >= groups.c.declared_size)
+    full = and_(~running, counted >= func.coalesce(groups.c.declared_size, settings.group_size))
     declared = groups.c.declared_size.is_not(None)
     these = (groups.c.project_id == project_id, groups.c.state == GroupState.OPEN, or_(declared, ~running))
     at = case(
@@ -194,15 +226,15 @@ def _groups(project_id: str, settings: RecorderSettings) -> _Rule:
         (declared, groups.c.last_call_at + settings.group_timeout_s),
         else_=groups.c.joined_at + settings.group_window_s,
     )
-    return _Rule(groups, these, at)
+    return Rule(groups, these, at)
 
 
-def _claims(project_id: str, state: GroupState) -> _Rule:
+def _claims(project_id: str, state: GroupState) -> Rule:
     these = (groups.c.project_id == project_id, groups.c.state == state)
-    return _Rule(groups, these, groups.c.lease_expires_at)
+    return Rule(groups, these, groups.c.lease_expires_at)
 
 
-def _lost_calls(project_id: str) -> _Rule:
+def _lost_calls(project_id: str) -> Rule:
     """Running calls: lost when their process is, which is when its lease is gone."""
     held_until = select(leases.c.lease_expires_at).where(
         leases.c.project_id == calls.c.project_id,
@@ -211,10 +243,10 @@ def _lost_calls(project_id: str) -> _Rule:
     )
     known = (calls.c.process.is_not(None), func.coalesce(held_until.scalar_subquery(), literal(0.0)))
     these = (calls.c.project_id == project_id, calls.c.state == CallState.OPEN)
-    return _Rule(calls, these, case(known, else_=calls.c.started_at + STALE_CALL_S))
+    return Rule(calls, these, case(known, else_=calls.c.started_at + STALE_CALL_S))
 
 
-async def _error_lost_calls(store: Store, lost: _Rule) -> int:
+async def _error_lost_calls(store: Store, lost: Rule) -> int:
     if not await _any(store, lost.due()):
         return 0
     why = "the proxy that served this call died before it ended"
@@ -241,7 +273,7 @@ async def _delete_old(store: Store, project_id: str, retention_days: float | Non
     return deleted
 
 
-async def _expire_claims(store: Store, project_id: str, state: GroupState, held: _Rule) -> int:
+async def _expire_claims(store: Store, project_id: str, state: GroupState, held: Rule) -> int:
     if not await _any(store, held.due()):
         return 0
     statement = guarded(groups, _EXPIRES[state], expect=state, lease_owner=None, lease_expires_at=None)

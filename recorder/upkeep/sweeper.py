@@ -82,7 +82,8 @@ class Sweeper:
         await holders.release_all_dead(self._store, self._project_id, PROXY)
         due_s = await due_in(self._store, self._question)
         if due_s > 0 and not self._retention_is_due():
-            return min(due_s, self._settings.idle_timeout_s, self._settings.group_timeout_s, LOOK_S)
+            settings = self._settings
+            return min(due_s, settings.answered_idle_s, settings.idle_timeout_s, settings.group_timeout_s, LOOK_S)
         lease = await leases.acquire(self._store, self._project_id, LEASE, self._owner, LEASE_S)
         if lease is None:  # somebody sweeps now
             await holders.release_all_dead(self._store, self._project_id, LEASE)

@@ -18,7 +18,7 @@ from recorder.registry import descent
 from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store.changes import quietly
 from recorder.store.database import Store, now
-from recorder.store.schema import aliases, groups, trajectories
+from recorder.store.schema import aliases, groups, scores, trajectories
 from recorder.store.transitions import guarded
 
 _BACK: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
@@ -42,21 +42,30 @@ class GroupClaim:
     tries: int
 
 
-async def claim_for_judging(store: Store, project_id: str, owner: str, lease_s: float) -> GroupClaim | None:
-    """Take the oldest group that waits for a judge: ready, or unscored whose time to try again has come."""
+async def claim_for_judging(
+    store: Store, project_id: str, owner: str, lease_s: float, *, of_campaigns: bool = False
+) -> GroupClaim | None:
+    """Take the oldest group that waits for a judge: ready, or unscored whose time to try again has come.
+
+    With `of_campaigns` only one of a campaign.
+    """
     waiting = (GroupState.READY, GroupState.UNSCORED)
     due = or_(groups.c.state == GroupState.READY, groups.c.try_after <= now())
-    wanted = and_(groups.c.project_id == project_id, groups.c.state.in_(waiting), due)
+    wanted = and_(groups.c.project_id == project_id, groups.c.state.in_(waiting), due, *_whose(of_campaigns))
     took = await _take(store, wanted, 1, GroupState.JUDGING, waiting, owner, lease_s)
     return took[0] if took else None
 
 
-async def next_try_in(store: Store, project_id: str) -> float | None:
-    """In how many seconds the next unscored group may be tried again. None: none will be."""
-    unscored = (groups.c.project_id == project_id, groups.c.state == GroupState.UNSCORED)
+async def next_try_in(store: Store, project_id: str, *, of_campaigns: bool = False) -> float | None:
+    """In how many seconds the next unscored group may be tried again; only of campaigns' where asked. None: never."""
+    unscored = (groups.c.project_id == project_id, groups.c.state == GroupState.UNSCORED, *_whose(of_campaigns))
     async with store.read() as conn:
         in_s = (await conn.execute(select(func.min(groups.c.try_after) - now()).where(*unscored))).scalar_one()
     return None if in_s is None else max(0.0, float(in_s))
+
+
+def _whose(of_campaigns: bool) -> tuple[ColumnElement[bool], ...]:
+    return (groups.c.campaign_id.is_not(None),) if of_campaigns else ()
 
 
 async def claim_one_for_judging(
@@ -93,10 +102,23 @@ async def claim_for_training(
     return await _take(store, wanted, limit, GroupState.TRAINING, (GroupState.SCORED,), owner, lease_s)
 
 
-async def count_for_training(store: Store, alias_id: str) -> int:
-    """How many groups of no campaign `claim_for_training` would find."""
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Scored groups that a trainer could take, and for how long the first of them has been scored."""
+
+    groups: int
+    first_s: float
+
+
+async def waiting_for_training(store: Store, alias_id: str) -> Waiting:
+    """The groups of no campaign that `claim_for_training` would find."""
+    scored_at = func.coalesce(scores.c.created_at, groups.c.ready_at)
+    found = select(func.count(), now() - func.min(scored_at)).select_from(
+        groups.outerjoin(scores, scores.c.id == groups.c.current_score_id)
+    )
     async with store.read() as conn:
-        return int((await conn.execute(select(func.count()).where(_trainable(alias_id, None)))).scalar_one())
+        count, first_s = (await conn.execute(found.where(_trainable(alias_id, None)))).one()
+    return Waiting(int(count), float(first_s or 0.0))
 
 
 def _trainable(alias_id: str, campaign_id: str | None) -> ColumnElement[bool]:

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
 from recorder.groups.closing import write_left_out
+from recorder.groups.readiness import GroupCode
 from recorder.ids import new_id
 from recorder.states import GroupState
 from recorder.store import ledger, sql
@@ -22,7 +23,7 @@ from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import groups, score_parts, scores, trajectories
 from recorder.store.transitions import guarded, move
-from recorder.work.claims import GroupClaim
+from recorder.work.claims import GroupClaim, for_training
 
 PAGE: Final = 200  # scores a SELECT: a long read would keep SQLite's log from being reused
 REWARD: Final = "reward"  # the part that is the combination of the others, and what is trained on
@@ -147,12 +148,40 @@ async def leave_out_lone(store: Store, project_id: str, code: str, detail: dict[
     )
     left = 0
     while ids := await _page_of(store, ready.limit(PAGE)):
-        async with store.write() as conn:
-            out = guarded(groups, GroupState.LEFT_OUT, expect=GroupState.READY, reason=code)
-            gone = list((await conn.execute(out.where(groups.c.id.in_(ids)).returning(groups.c.id))).scalars())
-            await write_left_out(conn, gone, code, detail)
-        left += len(gone)
+        left += await _leave_out(store, ids, GroupState.READY, code, detail)
     return left
+
+
+async def leave_out_old(
+    store: Store, project_id: str, states: Collection[GroupState], max_age_s: float, alias_id: str | None = None
+) -> int:
+    """Leave groups for training out that were complete longer ago, of no campaign; returns how many. Nobody holds them.
+
+    Only those of an alias where one is named.
+    """
+    these = [
+        groups.c.project_id == project_id,
+        groups.c.state.in_(states),
+        groups.c.campaign_id.is_(None),
+        groups.c.ready_at < now() - max_age_s,
+        for_training(),
+    ]
+    if alias_id is not None:
+        these.append(groups.c.alias_id == alias_id)
+    left = 0
+    for state in states:
+        old = select(groups.c.id).where(*these, groups.c.state == state)
+        while ids := await _page_of(store, old.limit(PAGE)):
+            left += await _leave_out(store, ids, state, GroupCode.TOO_OLD, {"max_age_s": max_age_s})
+    return left
+
+
+async def _leave_out(store: Store, ids: Sequence[str], state: GroupState, code: str, detail: dict[str, Any]) -> int:
+    async with store.write() as conn:
+        out = guarded(groups, GroupState.LEFT_OUT, expect=state, reason=code)
+        gone = list((await conn.execute(out.where(groups.c.id.in_(ids)).returning(groups.c.id))).scalars())
+        await write_left_out(conn, gone, code, detail)
+    return len(gone)
 
 
 async def _page_of(store: Store, query: Select[str]) -> list[str]:

@@ -154,6 +154,34 @@ async def test_an_unknown_group_is_named(store: Store, score: Any) -> None:
     assert "no-such-group" in str(result.exception)
 
 
+async def test_an_open_group_is_scored_as_it_is_where_that_is_asked_for(
+    store: Store, recorded: Recorded, score: Any
+) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"], size=3)
+    lone_id, _ = await recorded.group("lone", ["worth 0.5"], size=3)
+    refused = await score("g")
+    assert isinstance(refused.exception, Conflict)
+    assert f"still open: `hone score --open {group_id}`" in str(refused.exception)
+    for named in (["g"], []):
+        result = await score("--open", *named)
+        assert result.exit_code == 0, result.output
+        assert f"Group {group_id} is still open: 2 of its 2 runs have ended" in result.output
+        assert "Nothing is saved" in result.output
+        assert ["1", "0.9"] in [line.split() for line in result.output.splitlines()]
+    assert f"group {lone_id}: " in result.output
+    [shown] = json.loads((await score("--open", as_json=True)).stdout)
+    assert (shown["group_id"], len(shown["trajectories"])) == (group_id, 2)
+    assert await scores.of_group(store, group_id) == []
+    assert (await load_group(store, group_id)).state == "open"
+
+
+async def test_open_is_for_open_groups_and_never_saved(store: Store, recorded: Recorded, score: Any) -> None:
+    await recorded.group("closed", ["worth 0.2", "worth 0.9"])
+    assert "score it without --open" in str((await score("--open", "closed")).exception)
+    assert "keeps no score" in (await score("--open", "--save", "closed")).output
+    assert "name a group" in (await score()).output
+
+
 async def test_without_a_judge_score_says_so(store: Store, score: Any) -> None:
     result = await score("g", model="")
     assert isinstance(result.exception, JudgeMisconfigured)

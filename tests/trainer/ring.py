@@ -26,7 +26,7 @@ from recorder.ids import new_id
 from recorder.reading import transcripts
 from recorder.registry import aliases, replicas, versions
 from recorder.registry.aliases import AliasView
-from recorder.settings import RecorderSettings
+from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import CallState, Confidence, VersionState
 from recorder.store import ledger
 from recorder.store.database import Store
@@ -296,6 +296,7 @@ class Everything:
     campaign: CampaignSettings
     project: str = PROJECT
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
+    learn: LearnSettings = field(default_factory=LearnSettings)
     trainer: TrainerSettings = field(default_factory=TrainerSettings)
     engine: Any = None
 

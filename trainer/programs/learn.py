@@ -19,6 +19,7 @@ from recorder.work.campaigns import CampaignView
 from trainer.errors import AliasBusy
 from trainer.programs.learner import Learner
 from trainer.programs.train import OpenTrainer, Settings, open_trainer, opening, trainer_settings
+from trainer.programs.waiting import Patience
 from trainer.progress import Progress, Status
 
 
@@ -68,7 +69,9 @@ async def _learn(
             async with opening(store, alias, everything, open_with) as trainer:
                 opened = await trainer
                 told = False
-                await Learner(store, alias, trainer_settings(everything), opened, progress).run()
+                settings = trainer_settings(everything)
+                patience = Patience(store, alias, settings, everything.learn, everything.recorder)
+                await Learner(store, alias, settings, opened, progress, patience).run()
         except AliasBusy as e:
             if not told:
                 progress.tell(Status(0, "waiting", detail=str(e)))

@@ -1,55 +1,54 @@
 """Learning from live traffic: whenever enough scored groups wait for an alias, one step on them, and again.
 
-Owns: when a step is due, leaving the alias to a campaign, and saying what is waited for: a learner that starves says
-why. No step begins before the last version is decided: so every step goes on from what the one before it learned.
-Refuses: campaigns' groups (`trainer.campaign.loop` trains on them), scoring, and putting versions into service.
+Owns: taking a step when one is due, leaving the alias to a campaign, and saying what is waited for: a learner that
+starves says why. No step begins before the last version is decided: so every step goes on from what the one before it
+learned. Refuses: when one is due (`trainer.programs.waiting`), campaigns' groups (`trainer.campaign.loop` trains on
+them), scoring, and putting versions into service.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from recorder.errors import Undecided
-from recorder.groups import lookup
 from recorder.registry import versions
 from recorder.registry.aliases import AliasView
-from recorder.states import GroupState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.work import campaigns, claims, leases, presence
+from recorder.work import campaigns, claims
 from recorder.work.campaigns import CampaignView
 from recorder.work.claims import GroupClaim
 from trainer.errors import StepFailed
+from trainer.programs.waiting import Patience
 from trainer.progress import Progress, Said, Status, StepDone
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepTrainer
 
 FAILURE_PAUSE_S = 10.0
+BREATH_S = 1.0  # what is due and cannot be taken is held by somebody else
 _JUDGE_CHECK_S = 30.0  # a judge that was killed tells nobody
-
-_ON_THE_WAY = (
-    (GroupState.TRIED, "tried in a version that is not decided"),
-    (GroupState.SCORED, "scored"),
-    (GroupState.UNSCORED, "could not be scored yet"),
-    (GroupState.JUDGING, "being judged"),
-    (GroupState.READY, "ready for the judge"),
-    (GroupState.OPEN, "still open"),
-)
 
 
 class Learner:
     """Trains one alias for as long as it runs."""
 
     def __init__(
-        self, store: Store, alias: AliasView, settings: TrainerSettings, trainer: StepTrainer, progress: Progress
+        self,
+        store: Store,
+        alias: AliasView,
+        settings: TrainerSettings,
+        trainer: StepTrainer,
+        progress: Progress,
+        patience: Patience,
     ) -> None:
         self._store = store
         self._alias = alias
         self._settings = settings
         self._trainer = trainer
         self._progress = progress
+        self._patience = patience
         self._said = ""
         self._steps = 0
 
@@ -58,9 +57,10 @@ class Learner:
 
         Raises what makes the trainer useless (`AliasBusy`), not what fails one step.
         """
+        within_s = _JUDGE_CHECK_S
         with self._store.watch.on(Topic.GROUPS, Topic.LEASES, Topic.SERVICE) as news:
             while True:
-                await news.wait(_JUDGE_CHECK_S)
+                await news.wait(within_s)
                 while not (running := await campaigns.running_on(self._store, self._alias.id)):
                     if not (claimed := await self._claim()):
                         break
@@ -68,6 +68,14 @@ class Learner:
                 if running:
                     return running[0]
                 await self._say_what_is_missing()
+                due_s = await self._due_s()
+                within_s = _JUDGE_CHECK_S if due_s is None else min(_JUDGE_CHECK_S, max(due_s, BREATH_S))
+
+    async def _due_s(self) -> float | None:
+        """In how many seconds a step may begin; None: not before something changes."""
+        if await versions.undecided(self._store, self._alias.id) is not None:
+            return None
+        return await self._patience.in_s()
 
     async def _try_step(self, claimed: Sequence[GroupClaim]) -> None:
         try:
@@ -79,15 +87,13 @@ class Learner:
             return
 
     async def _claim(self) -> list[GroupClaim]:
-        """The groups of a step, or none while fewer than `min_groups` wait or the last version is not decided."""
-        if await versions.undecided(self._store, self._alias.id) is not None:
-            return []
-        if await claims.count_for_training(self._store, self._alias.id) < self._settings.min_groups:
+        """The groups of a step, or none while not enough of them wait or the last version is not decided."""
+        if await self._due_s() != 0:
             return []
         claimed = await claims.claim_for_training(
             self._store, self._alias.id, self._trainer.owner, self._settings.lease_s, limit=self._settings.max_groups
         )
-        if len(claimed) < self._settings.min_groups:  # some of those counted were taken
+        if len(claimed) < self._patience.least():  # some of those counted were taken
             for claim in claimed:
                 await claims.give_back(self._store, claim)
             return []
@@ -121,23 +127,9 @@ class Learner:
         )
 
     async def _say_what_is_missing(self) -> None:
-        counts = await lookup.counts(self._store, self._alias.id)
+        outlook = await self._patience.outlook()
         version = await versions.undecided(self._store, self._alias.id)
         decision = f"for {version.name} to be decided ({version.state}), then " if version else ""
-        text = decision + waits_for(counts, self._settings.min_groups)
-        if not counts.get(GroupState.SCORED) and any(counts.get(s) for s in (GroupState.READY, GroupState.UNSCORED)):
-            text += await self._without_judge()
-        if text != self._said:
-            self._said = text
-            self._progress.tell(Status(0, "waiting", detail=text))
-
-    async def _without_judge(self) -> str:
-        judges = await leases.holders(self._store, self._alias.project_id, presence.JUDGE)
-        return "" if judges else "; no judge runs: start one with `hone judge`"
-
-
-def waits_for(counts: Mapping[GroupState, int], min_groups: int) -> str:
-    """What a learner waits for, in words, from the number of groups in each state."""
-    there = [f"{counts[state]} {words}" for state, words in _ON_THE_WAY if counts.get(state)]
-    needed = f"{min_groups} scored group" + ("s" if min_groups > 1 else "")
-    return f"for {needed}; there is: {', '.join(there) or 'no group yet'}"
+        if decision + outlook.text != self._said:
+            self._said = decision + outlook.text
+            self._progress.tell(Status(0, "waiting", detail=decision + outlook.told))

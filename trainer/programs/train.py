@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from recorder import private
 from recorder.registry import keys
 from recorder.registry.aliases import AliasView
-from recorder.settings import RecorderSettings
+from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.work import campaigns, holders, leases
@@ -48,6 +48,7 @@ class Settings(Protocol):
     project: str
     data: Path
     recorder: RecorderSettings
+    learn: LearnSettings
     trainer: TrainerSettings
     campaign: CampaignSettings
     engine: Any

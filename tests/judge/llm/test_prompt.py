@@ -188,6 +188,15 @@ def test_the_order_is_shuffled() -> None:
     assert len(orders) > 10
 
 
+def test_tasks_that_are_alike_are_told_as_such_and_change_the_hash() -> None:
+    runs = [run("a", "x"), run("b", "y", user="Where is order 4822?")]
+    same, alike = prompt_of(runs), prompt_of(runs, alike=True)
+    assert "was given the same task." in same.messages[0]["content"]
+    assert "the tasks are alike, not equal" in alike.messages[0]["content"]
+    assert "the same task" not in alike.messages[0]["content"]
+    assert same.hash != alike.hash
+
+
 def test_the_tasks_own_rubric_is_shown_and_changes_the_hash() -> None:
     runs = [run("a", "x"), run("b", "y")]
     plain, special = prompt_of(runs), prompt_of(runs, task_rubric=["names the day\n<<<END-HONE-DATA"])

@@ -440,3 +440,26 @@ async def test_every_failure_has_a_code(store: Store, recorded: Recorded, judgin
         with pytest.raises(JudgeFailed) as caught:
             await judged(store, judging, group_id, retries=0, timeout_s=0.3)
         assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "second", "alike"),
+    [
+        (None, "Where is order 77?", True),
+        (None, "Where is order 4821?", False),
+        (None, "In short: the order was found.", False),
+        ("orders", "Where is order 77?", False),
+    ],
+)
+async def test_the_judge_is_told_where_tasks_are_alike_and_not_equal(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer, name: str | None, second: str, alike: bool
+) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    group = await load_group(store, group_id)
+    one, other = group.members
+    system, _, *rest = other.messages
+    other = replace(other, messages=[system, {"role": "user", "content": second}, *rest])
+    async with judging() as bench:
+        await score_group(replace(group, external_id=name, members=[one, other]), bench)
+    told = server.requests[0]["messages"][0]["content"]
+    assert ("the tasks are alike, not equal" in told, "the same task." in told) == (alike, not alike)

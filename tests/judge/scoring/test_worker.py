@@ -23,7 +23,7 @@ from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
 from recorder import seldom
 from recorder.errors import StoreUnavailable
-from recorder.settings import RecorderSettings
+from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState, Purpose
 from recorder.store import ledger
 from recorder.store.database import Store
@@ -62,11 +62,12 @@ async def working(
     settings: JudgeSettings,
     recorder: RecorderSettings | None = None,
     change: Callable[[Bench], Bench] = lambda bench: bench,
+    learn: LearnSettings | None = None,
 ) -> AsyncIterator[JudgeWorker]:
     """A worker that runs in the background."""
     stop = asyncio.Event()
     async with open_bench(settings, store, PROJECT) as bench:
-        worker = JudgeWorker(store, PROJECT, change(bench), recorder or RecorderSettings())
+        worker = JudgeWorker(store, PROJECT, change(bench), recorder or RecorderSettings(), learn=learn)
         running = asyncio.create_task(worker.run(stop))
         try:
             yield worker
@@ -382,3 +383,30 @@ async def test_hone_judge_killed_loses_nothing(
     server.behave(verdicts())
     async with working(store, settings()):
         await until(reaches(store, group_id, GroupState.SCORED))
+
+
+async def test_a_spent_budget_holds_live_groups_and_no_campaigns(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, _ = await recorded.group("first", ["worth 0.2", "worth 0.9"])
+    caplog.set_level("INFO", logger="judge")
+    async with working(store, settings(), learn=LearnSettings(judge_tokens_per_day=1)):
+        await until(reaches(store, first, GroupState.SCORED))
+        live, _ = await recorded.group("live", ["worth 0.1", "worth 0.9"])
+        planned, _ = await recorded.group("planned", ["worth 0.3", "worth 0.9"])
+        async with store.write() as conn:
+            await conn.execute(update(groups).where(groups.c.id == planned).values(campaign_id="campaign_1"))
+        await until(reaches(store, planned, GroupState.SCORED))
+        assert (await state(store, live)).state == GroupState.READY
+    assert "judging waits: learn.judge_tokens_per_day (1) is spent; on in 2" in caplog.text
+
+
+async def test_groups_that_are_too_old_are_left_out_and_cost_nothing(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer
+) -> None:
+    old, _ = await recorded.group("old", ["worth 0.2", "worth 0.9"])
+    async with store.write() as conn:
+        await conn.execute(update(groups).where(groups.c.id == old).values(ready_at=0.0))
+    async with working(store, settings(), learn=LearnSettings(max_age_s=60)):
+        await until(reaches(store, old, GroupState.LEFT_OUT))
+    assert server.requests == []

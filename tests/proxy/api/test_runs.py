@@ -50,11 +50,21 @@ async def test_a_run_is_ended_by_path_key_or_header(proxy: Proxy) -> None:
     assert (status, shown["state"], shown["end_reason"]) == (200, "errored", "the tool server died")
 
 
-async def test_a_run_may_be_ended_with_an_empty_body(proxy: Proxy) -> None:
+@pytest.mark.parametrize("path", ["/t/one/hone/v1/done", "/hone/v1/trajectories/one/done"])
+@pytest.mark.parametrize("content_type", [None, "application/json", "application/x-www-form-urlencoded"])
+async def test_a_run_may_be_ended_with_an_empty_body(proxy: Proxy, path: str, content_type: str | None) -> None:
     await proxy.chat(path="/t/one")
-    headers = {"content-type": "application/json"}
-    answer = await proxy.http.post("/t/one/hone/v1/done", headers=headers)
+    headers = {"content-type": content_type} if content_type else {}
+    answer = await proxy.http.post(path, headers=headers)
     assert (answer.status_code, answer.json()["state"]) == (200, "completed")
+
+
+async def test_a_page_can_not_end_a_run(proxy: Proxy) -> None:
+    await proxy.chat(path="/t/one")
+    path = "/t/one/hone/v1/done"
+    assert (await proxy.http.post(path, headers={"origin": "https://evil.net"})).status_code == 403
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    assert (await proxy.http.post(path, headers=form, content=b"state=errored")).status_code == 415
 
 
 async def test_a_run_that_nobody_knows_can_not_be_ended(proxy: Proxy) -> None:

@@ -28,6 +28,7 @@ from recorder.store.database import Store, sqlite_url
 from recorder.store.schema import calls, trajectories
 from recorder.upkeep.deletion import delete_trajectory
 from tests.recorder.content.test_canonical import SAMPLED, echoes
+from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, request, tool_result, tool_turn, turn, user
 
 
@@ -425,3 +426,23 @@ def test_any_runs_are_told_apart_and_their_trees_are_found(
             await store.close()
 
     asyncio.run(run())
+
+
+async def test_a_run_that_fell_silent_may_be_gone_on_with(store: Store, talk: Talk, rows: Rows) -> None:
+    silent = await talk.call([user("?")], "Hello.")
+    await rows.set(trajectories, silent.attribution.trajectory.id, state="completed", end_reason="idle")
+    await talk.call([user("?")], "Hello.")
+    more = await talk.call([user("?"), assistant("Hello."), user("more")], "!")
+    assert more.attribution.confidence is Confidence.AMBIGUOUS
+
+
+@pytest.mark.parametrize("how", [{"end_reason": "closed"}, {"end_reason": "idle", "last_call_at": 0.0}])
+async def test_a_run_that_was_ended_or_fell_silent_long_ago_is_not_in_question(
+    store: Store, talk: Talk, rows: Rows, how: dict[str, Any]
+) -> None:
+    ended = await talk.call([user("?")], "Hello.")
+    await rows.set(trajectories, ended.attribution.trajectory.id, state="completed", **how)
+    running = await talk.call([user("?")], "Hello.")
+    more = await talk.call([user("?"), assistant("Hello."), user("more")], "!")
+    assert more.attribution.confidence is Confidence.EXACT
+    assert more.attribution.trajectory.id == running.attribution.trajectory.id

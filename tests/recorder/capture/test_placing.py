@@ -28,6 +28,11 @@ async def groups_of(store: Store) -> list[Any]:
         return list((await conn.execute(select(groups).order_by(groups.c.opened_at, groups.c.sequence))).all())
 
 
+async def members_of(store: Store) -> list[Any]:
+    async with store.read() as conn:
+        return list((await conn.execute(select(trajectories))).all())
+
+
 async def at(talk: Talk, address: Address, offered: str | None = None, text: str = "?") -> TrajectoryRef:
     return await talk.recorder.trajectory_at(PROJECT, None, address, request([user(text)]), offered)
 
@@ -286,3 +291,57 @@ async def test_equal_runs_of_another_key_do_not_hide_ones_own(talk: Talk) -> Non
     assert found.trajectory is not None
     assert found.trajectory.id == own.attribution.trajectory.id
     assert found.confidence == Confidence.EXACT
+
+
+async def test_a_full_group_has_a_successor_for_the_next_run(store: Store) -> None:
+    recorder = Recorder(store, RecorderSettings(group_size=2))
+    await recorder.start()
+    talk = Talk(recorder)
+    first = [await talk.call([user("?")], "!") for _ in range(3)]
+    at_once = await asyncio.gather(*(talk.call([user("?")], "!") for _ in range(4)))
+    named = [await at(talk, Address(group="g"), text=str(number)) for number in range(3)]
+    await recorder.stop()
+    rows = {row.id: row.group_id for row in await members_of(store)}
+    homes = [rows[turn.attribution.trajectory.id] for turn in (*first, *at_once)]
+    assert sorted(homes.count(group) for group in set(homes)) == [1, 2, 2, 2]
+    assert homes[0] == homes[1] != homes[2]
+    assert len({ref.group_id for ref in named}) == 2
+    assert [g.sequence for g in await groups_of(store) if g.external_id is None] == [0, 1, 2, 3]
+
+
+async def test_a_declared_group_takes_as_many_as_were_declared(store: Store) -> None:
+    recorder = Recorder(store, RecorderSettings(group_size=2))
+    await recorder.start()
+    refs = [await at(Talk(recorder), member(number, size=5)) for number in range(5)]
+    await recorder.stop()
+    assert len({ref.group_id for ref in refs}) == 1
+
+
+@pytest.mark.parametrize("address", [Address(), Address(trajectory="run")])
+async def test_what_continues_a_run_is_no_further_attempt_at_its_opening(
+    store: Store, talk: Talk, address: Address
+) -> None:
+    async def continued(answer: str, more: str) -> tuple[str, str]:
+        at = replace(address, trajectory=f"run-{answer}") if address.trajectory else address
+        first = await talk.call([user("?")], answer, at)
+        run = first.attribution.trajectory.id
+        await talk.recorder.close(PROJECT, run)
+        later = await talk.call([user("?"), assistant(answer), user(more)], "!!", at)
+        return run, later.attribution.trajectory.id
+
+    pairs = [await continued(answer, more) for answer, more in (("a", "more"), ("b", "more"), ("c", "else"))]
+    group = {row.id: row.group_id for row in await members_of(store)}
+    (a, a2), (b, b2), (c, c2) = [(group[first], group[second]) for first, second in pairs]
+    assert a == b == c
+    assert a2 == b2
+    assert len({a, a2, c2}) == 3
+
+
+async def test_runs_at_tasks_that_are_alike_share_a_group_where_that_is_set(store: Store) -> None:
+    recorder = Recorder(store, RecorderSettings(same_task="normalised"))
+    await recorder.start()
+    for text in ("Where is order 1?", "Where is order 2?", "Cancel order 2."):
+        await Talk(recorder).call([user(text)], "!")
+    await recorder.stop()
+    homes = [row.group_id for row in sorted(await members_of(store), key=lambda row: str(row.id))]
+    assert homes[0] == homes[1] != homes[2]

@@ -16,7 +16,9 @@ from recorder.content.turns import Address, Sampling
 from recorder.groups.closing import close_group
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose
+from recorder.store import ledger
 from recorder.store.database import Store
+from recorder.store.ledger import LedgerRow
 from recorder.store.schema import trajectories
 from recorder.work import claims, feedback, scores
 from recorder.work.scores import NewPart, NewScore
@@ -65,6 +67,7 @@ def test_runs_are_listed_newest_first(hone: Hone) -> None:
     assert {t["reward"] for t in found} == {0.25, 0.75}
     assert {(t["alias"], t["version"]) for t in found} == {("helpdesk", "helpdesk@0"), (None, None)}
     assert {t["group_external_id"] for t in found} == {"orders"}
+    assert {t["task"] for t in found} == {"Where is order 4821?"}
     text = hone("trajectories").stdout
     assert text.index("run-2") < text.index("run-1")
     assert "group_closed" in text
@@ -95,6 +98,7 @@ def test_groups_are_listed_with_their_rewards(hone: Hone) -> None:
     [group] = hone.json("groups")
     assert (group["external_id"], group["state"], group["members"]) == ("orders", "scored", 2)
     assert (group["reward_mean"], group["reward_min"], group["reward_max"]) == (0.5, 0.25, 0.75)
+    assert group["task"] == "Where is order 4821?"
     assert "orders" in hone("groups").stdout
     assert hone.json("groups", "--state", "open") == hone.json("groups", "--campaign", "none") == []
 
@@ -204,6 +208,21 @@ def test_the_ledger_tells_why(hone: Hone) -> None:
     assert hone.json("ledger", "--since", "2100-01-01") == hone.json("ledger", "--code", "over_age") == []
     assert "too_few" in hone("ledger").stdout
     assert "too_few" in hone("ledger", "--counts").stdout
+
+
+def test_the_ledger_says_what_codes_mean_and_shows_what_was_trained_only_when_asked(hone: Hone) -> None:
+    async def written(store: Store) -> None:
+        rows = [LedgerRow(PROJECT, "trajectory", f"traj_{code}", code) for code in ("trained", "zero_variance")]
+        async with store.write() as conn:
+            await ledger.write(conn, rows)
+
+    hone.do(written)
+    assert [e["code"] for e in hone.json("ledger")] == ["zero_variance"]
+    assert "zero_variance: All runs of the group did equally well" in hone("ledger").stdout
+    assert "All runs of the group" in hone("ledger", "--counts").stdout
+    for asked in (["--trained"], ["--code", "trained"], ["traj_trained"]):
+        assert "trained" in [e["code"] for e in hone.json("ledger", *asked)]
+    assert hone.json("ledger", "--counts")["trajectory"]["trained"] == 1
 
 
 async def greedy_agent(store: Store) -> None:

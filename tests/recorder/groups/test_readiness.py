@@ -11,7 +11,7 @@ from recorder.groups.readiness import WAIT, GroupCode, GroupFacts, Member, Readi
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose, TrajectoryState
 
-SETTINGS = RecorderSettings(group_window_s=300, group_timeout_s=3600)
+SETTINGS = RecorderSettings(group_window_s=300, group_timeout_s=3600, group_size=4)
 OPEN, COMPLETED, ERRORED = TrajectoryState.OPEN, TrajectoryState.COMPLETED, TrajectoryState.ERRORED
 ABANDONED = TrajectoryState.ABANDONED
 READY, TOO_FEW = Readiness(Verdict.READY), Readiness(Verdict.LEFT_OUT, GroupCode.TOO_FEW)
@@ -73,6 +73,13 @@ def test_a_declared_group_without_calls_closes_as_it_is_after_the_timeout() -> N
 def test_an_undeclared_group_is_ready_when_nobody_joined_for_the_window() -> None:
     assert ask([COMPLETED, COMPLETED], since_s=299) == WAIT
     assert ask([COMPLETED, COMPLETED], since_s=300) == READY
+
+
+def test_an_undeclared_group_that_is_full_is_ready_when_its_last_member_ends() -> None:
+    assert ask([COMPLETED] * 4) == READY
+    assert ask([COMPLETED] * 3 + [OPEN]) == WAIT
+    assert ask([COMPLETED] * 3 + [ABANDONED]) == WAIT
+    assert ask([COMPLETED] + [ERRORED] * 3) == TOO_FEW
 
 
 def test_an_undeclared_group_waits_for_running_members_however_long() -> None:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from recorder.content.turns import Address, Turn
 from recorder.errors import LeaseLost
 from recorder.settings import RecorderSettings
-from recorder.states import Purpose
+from recorder.states import CallState, Purpose
 from recorder.store import ledger
 from recorder.store.database import now
 from recorder.store.schema import attempts as attempt_table
 from recorder.store.schema import calls, groups, trajectories
-from recorder.upkeep.sweep import BATCH, STALE_CALL_S, SweepReport, sweep
+from recorder.upkeep.sweep import BATCH, STALE_CALL_S, SweepReport, due_in, first_due, sweep
 from recorder.work import attempts, campaigns, claims
 from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import NewScenario
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.talk import Talk, assistant, choice, tool_result, tool_turn, user
 
 SETTINGS = RecorderSettings(idle_timeout_s=100, group_window_s=300, group_timeout_s=3600)
 
@@ -42,6 +45,67 @@ async def test_looking_for_what_is_due_does_not_need_the_write_lock(rows: Rows) 
     await rows.trajectory(await rows.group())
     async with rows.store.write():
         assert await sweep(rows.store, PROJECT, SETTINGS) == SweepReport()
+
+
+ANSWERED = RecorderSettings(answered_idle_s=15, idle_timeout_s=900)
+
+
+async def left_alone(rows: Rows, turn: Turn, for_s: float) -> str:
+    """What has become of a run when nothing was heard of it since a turn."""
+    run = turn.attribution.trajectory.id
+    await rows.set(trajectories, run, last_call_at=now() - for_s)
+    await sweep(rows.store, PROJECT, ANSWERED)
+    return await rows.state(trajectories, run)
+
+
+async def test_a_run_whose_newest_answer_asks_for_no_tool_ends_soon(rows: Rows, talk: Talk) -> None:
+    asked = await talk.call([user("?")], tool_turn("id-1"))
+    last = await talk.call([user("?"), tool_turn("id-1"), tool_result("id-1")], "Done.")
+    assert last.attribution.trajectory.id == asked.attribution.trajectory.id
+    assert await left_alone(rows, last, 14) == "open"
+    assert await left_alone(rows, last, 16) == "completed"
+
+
+async def test_a_run_that_waits_for_its_tool_ends_late(rows: Rows, talk: Talk) -> None:
+    asked = await talk.call([user("?")], tool_turn("id-1"))
+    assert await left_alone(rows, asked, 899) == "open"
+    assert await left_alone(rows, asked, 901) == "completed"
+
+
+async def test_an_engine_that_says_tool_calls_is_believed_whatever_can_be_read_of_them(rows: Rows, talk: Talk) -> None:
+    asked = await talk.call([user("?")], [replace(choice(assistant("<tool")), finish_reason="tool_calls")])
+    assert await left_alone(rows, asked, 16) == "open"
+
+
+async def test_an_errand_beside_a_waiting_thread_does_not_end_the_run(rows: Rows, talk: Talk) -> None:
+    at, tools = Address(trajectory="run"), [{"type": "function", "function": {"name": "find"}}]
+    await talk.call([user("?")], tool_turn("id-1"), at, tools=tools)
+    errand = await talk.call([user("A title, please.")], "Orders", at)
+    assert await left_alone(rows, errand, 16) == "open"
+    history = [user("?"), tool_turn("id-1"), tool_result("id-1")]
+    last = await talk.call(history, "Done.", at, tools=tools)
+    assert await left_alone(rows, last, 16) == "completed"
+
+
+async def test_a_run_that_rewrote_its_history_waits_for_no_tool_of_before(rows: Rows, talk: Talk) -> None:
+    at, tools = Address(trajectory="run"), [{"type": "function", "function": {"name": "find"}}]
+    await talk.call([user("?")], tool_turn("id-1"), at, tools=tools)
+    last = await talk.call([user("In short: found.")], "Done.", at, tools=tools)
+    assert await left_alone(rows, last, 16) == "completed"
+
+
+async def test_a_run_that_no_model_answered_yet_ends_late(rows: Rows, talk: Talk) -> None:
+    failed = await talk.call([user("?")], [], state=CallState.ERRORED)
+    assert await left_alone(rows, failed, 899) == "open"
+    assert await left_alone(rows, failed, 901) == "errored"
+
+
+async def test_when_an_answered_run_is_due_is_known(rows: Rows, talk: Talk) -> None:
+    await talk.call([user("?")], "Done.")
+    question = first_due(PROJECT, ANSWERED)
+    assert await due_in(rows.store, question) == pytest.approx(15, abs=3)
+    await talk.call([user("!")], tool_turn("id-1"))
+    assert await due_in(rows.store, question) == pytest.approx(15, abs=3)
 
 
 async def test_idle_live_runs_are_completed(rows: Rows) -> None:
@@ -106,6 +170,17 @@ async def test_groups_that_are_due_are_readied_or_left_out(rows: Rows) -> None:
     assert states == ["ready", "left_out", "open", "ready"]
     assert await rows.state(trajectories, late) == "sealed-late"
     assert [e.code for e in await ledger.of(rows.store, "group", few)] == ["too_few"]
+
+
+async def test_a_full_group_is_readied_without_a_window(rows: Rows) -> None:
+    full, room, busy = [await rows.group() for _ in range(3)]
+    for group, members in ((full, 3), (room, 2), (busy, 3)):
+        for _ in range(members):
+            await rows.trajectory(group, state="completed")
+    await rows.trajectory(busy)
+    report = await sweep(rows.store, PROJECT, SETTINGS.model_copy(update={"group_size": 3}))
+    assert report == SweepReport(groups_readied=1)
+    assert [await rows.state(groups, g) for g in (full, room, busy)] == ["ready", "open", "open"]
 
 
 async def test_a_group_nobody_ever_joined_times_out(rows: Rows) -> None:

@@ -27,9 +27,12 @@ from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import NewScenario
 from recorder.work.presence import PROXY
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.talk import Talk, user
 
 LONG_S = 1000.0
-SETTINGS = RecorderSettings(idle_timeout_s=LONG_S, group_window_s=LONG_S, group_timeout_s=LONG_S)
+SETTINGS = RecorderSettings(
+    answered_idle_s=LONG_S, idle_timeout_s=LONG_S, group_window_s=LONG_S, group_timeout_s=LONG_S
+)
 QUESTION = first_due(PROJECT, SETTINGS)
 
 
@@ -101,6 +104,14 @@ async def test_the_end_of_a_run_readies_its_group_without_waiting_for_a_time(row
                 await close_trajectory(conn, run, TrajectoryState.COMPLETED)
         await until(is_in(rows, groups, group, "ready"))
     assert made.sweeps == 1
+
+
+async def test_a_full_group_of_answered_runs_is_ready_without_a_word_from_anybody(rows: Rows, talk: Talk) -> None:
+    for _ in range(2):
+        await talk.call([user("?")], "!")
+    [group] = await rows.all(groups)
+    async with sweeping(rows, SETTINGS.model_copy(update={"answered_idle_s": 0.2, "group_size": 2})):
+        await until(is_in(rows, groups, group["id"], "ready"))
 
 
 async def test_a_store_in_which_nothing_is_due_is_not_written(rows: Rows) -> None:

@@ -235,8 +235,8 @@ async def test_what_is_counted_for_training_is_what_can_be_claimed(rows: Rows) -
     await rows.scored_group(alias_id=alias.id, campaign_id="c")
     await rows.scored_group(alias_id=alias.id, purpose="eval")
     await rows.ready_group(alias_id=alias.id)
-    assert await claims.count_for_training(rows.store, alias.id) == 0
+    assert (await claims.waiting_for_training(rows.store, alias.id)).groups == 0
     await rows.scored_group(alias_id=alias.id)
-    assert await claims.count_for_training(rows.store, alias.id) == 1
+    assert (await claims.waiting_for_training(rows.store, alias.id)).groups == 1
     assert len(await claims.claim_for_training(rows.store, alias.id, "me", 60, limit=9)) == 1
-    assert await claims.count_for_training(rows.store, alias.id) == 0
+    assert (await claims.waiting_for_training(rows.store, alias.id)).groups == 0

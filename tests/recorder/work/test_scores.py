@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recorder.errors import Conflict, NotFound
+from recorder.states import GroupState
 from recorder.store import ledger
 from recorder.store.database import now
 from recorder.store.schema import groups
@@ -124,3 +125,18 @@ async def test_a_score_that_is_not_there_is_not_found(rows: Rows) -> None:
     with pytest.raises(NotFound, match="no score nothing"):
         await scores.get_score(rows.store, "nothing")
     assert await scores.rewards(rows.store, "nothing") == {}
+
+
+async def test_groups_that_were_complete_long_ago_are_left_out(rows: Rows) -> None:
+    alias = await rows.alias()
+    old = await rows.ready_group(ready_at=now() - 100, alias_id=alias.id)
+    fresh = await rows.ready_group()
+    measured = await rows.ready_group(ready_at=now() - 100, purpose="eval")
+    planned = await rows.ready_group(ready_at=now() - 100, campaign_id="campaign_1")
+    ready = (GroupState.READY, GroupState.UNSCORED)
+    assert await scores.leave_out_old(rows.store, PROJECT, ready, 60, alias_id="another") == 0
+    assert await scores.leave_out_old(rows.store, PROJECT, ready, 60) == 1
+    states = [await rows.state(groups, g) for g in (old, fresh, measured, planned)]
+    assert states == ["left_out", "ready", "ready", "ready"]
+    assert {e.code for e in await ledger.of(rows.store, "group", old)} == {"too_old"}
+    assert await scores.leave_out_old(rows.store, PROJECT, [GroupState.SCORED], 60, alias_id=alias.id) == 0

@@ -9,21 +9,22 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sqlalchemy import update
 
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.groups import lookup
 from recorder.ids import new_id
 from recorder.registry import aliases, versions
+from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import CallState, Confidence, GroupState, Purpose
 from recorder.store.schema import groups as groups_table
+from recorder.store.schema import scores as score_table
 from recorder.work import campaigns, claims, leases
 from recorder.work.claims import GroupClaim
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, ScriptedTrainer, Told
 from trainer.errors import StepFailed
-from trainer.programs.learner import Learner, waits_for
+from trainer.programs.learner import Learner
+from trainer.programs.waiting import Patience
 from trainer.progress import Status
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepReport
@@ -67,9 +68,19 @@ async def score(ring: Ring, claim: GroupClaim, rewards: dict[str, float]) -> Non
 
 
 @asynccontextmanager
-async def learning(ring: Ring, told: Told, trainer: ScriptedTrainer, **settings: int) -> AsyncIterator[None]:
-    async with _running(Learner(ring.store, ring.alias, TrainerSettings.model_validate(settings), trainer, told)):
+async def learning(
+    ring: Ring, told: Told, trainer: ScriptedTrainer, learn: LearnSettings | None = None, **settings: float
+) -> AsyncIterator[None]:
+    async with _running(learner_of(ring, told, trainer, learn, **settings)):
         yield
+
+
+def learner_of(
+    ring: Ring, told: Told, trainer: ScriptedTrainer, learn: LearnSettings | None = None, **settings: float
+) -> Learner:
+    of_trainer = TrainerSettings.model_validate({"min_groups": 1, **settings})
+    patience = Patience(ring.store, ring.alias, of_trainer, learn or LearnSettings(), RecorderSettings())
+    return Learner(ring.store, ring.alias, of_trainer, trainer, told, patience)
 
 
 @asynccontextmanager
@@ -124,9 +135,8 @@ async def test_no_step_begins_before_the_last_version_is_decided(ring: Ring) -> 
 
 async def test_a_learner_makes_way_for_a_campaign(ring: Ring) -> None:
     campaign = await campaigns.create(ring.store, PROJECT, ring.alias.id, "orders", {})
-    learner = Learner(
-        ring.store, ring.alias, TrainerSettings(), ScriptedTrainer(ring.store, ring.alias), told := Told()
-    )
+    told = Told()
+    learner = learner_of(ring, told, ScriptedTrainer(ring.store, ring.alias))
     learning = asyncio.create_task(learner.run())
     await until(lambda: said(told, "for 1 scored group; there is: no group yet"))
     lease = await leases.acquire(ring.store, PROJECT, campaigns.lease_name(campaign.id), "train", 60)
@@ -205,10 +215,55 @@ async def done(told: Told, steps: int) -> bool:
     return len(told.steps()) == steps
 
 
-@given(st.dictionaries(st.sampled_from(GroupState), st.integers(0, 99)), st.integers(1, 9))
-def test_what_is_waited_for_names_every_group_on_its_way(counts: dict[GroupState, int], min_groups: int) -> None:
-    text = waits_for(counts, min_groups)
-    assert text.startswith(f"for {min_groups} scored group")
-    for state in set(GroupState) - {GroupState.TRAINING, GroupState.TRAINED, GroupState.LEFT_OUT}:
-        if counts.get(state):
-            assert f"{counts[state]} " in text
+async def test_two_groups_are_enough_when_the_first_has_waited_long(ring: Ring) -> None:
+    told = Told()
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), min_groups=4, max_wait_s=600):
+        first = await live_group(ring, "first", [0.0, 1.0])
+        await until(lambda: said(told, "for 4 scored groups; there is: 1 scored"))
+        async with ring.store.write() as conn:
+            await conn.execute(update(score_table).where(score_table.c.group_id == first).values(created_at=0.0))
+        await live_group(ring, "second", [0.0, 1.0])
+        await until(lambda: done(told, 1))
+    assert [step.trained for step in told.steps()] == [2]
+
+
+async def test_when_two_groups_will_be_enough_is_said(ring: Ring) -> None:
+    told = Told()
+    for name in ("first", "second"):
+        await live_group(ring, name, [0.0, 1.0])
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), min_groups=4):
+        await until(
+            lambda: begins(told, "for 4 scored groups; there is: 2 scored; a step on those that are scored in ")
+        )
+    assert not told.steps()
+
+
+async def test_a_step_waits_for_its_budget_and_says_so(ring: Ring) -> None:
+    told = Told()
+    trainer = ScriptedTrainer(ring.store, ring.alias)
+    async with learning(ring, told, trainer, LearnSettings(steps_per_hour=1)):
+        await live_group(ring, "first", [0.0, 1.0])
+        await until(lambda: done(told, 1))
+        await live_group(ring, "second", [0.0, 1.0])
+        await until(lambda: ends(told, "learn.steps_per_hour (1) is reached; on in 5"))
+    assert len(told.steps()) == 1
+
+
+async def test_what_is_too_old_is_not_trained_on(ring: Ring) -> None:
+    told = Told()
+    old = await live_group(ring, "old", [0.0, 1.0])
+    async with ring.store.write() as conn:
+        await conn.execute(update(groups_table).where(groups_table.c.id == old).values(ready_at=0.0))
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), LearnSettings(max_age_s=600)):
+        await until(lambda: said(told, "for 1 scored group; there is: no group yet"))
+        await live_group(ring, "fresh", [0.0, 1.0])
+        await until(lambda: done(told, 1))
+    assert [step.trained for step in told.steps()] == [1]
+
+
+async def begins(told: Told, detail: str) -> bool:
+    return any(isinstance(event, Status) and event.detail.startswith(detail) for event in told.events)
+
+
+async def ends(told: Told, detail: str) -> bool:
+    return any(isinstance(event, Status) and detail in event.detail for event in told.events)

@@ -1,0 +1,45 @@
+"""Times of day, and how long until: `22:00-06:00` read, waited for and told. By the clock of this machine.
+
+Owns: these, as pure functions. Refuses: asking what time it is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+_DAY_S: Final = 86400.0
+_FORM: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """From one time of day to another, over midnight where that is the earlier. Seconds since midnight."""
+
+    begin_s: float
+    end_s: float
+
+    def opens_in_s(self, local: datetime) -> float:
+        """How long from a local time until they begin; 0 within them."""
+        since_s = (local - local.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds()
+        if (since_s - self.begin_s) % _DAY_S < (self.end_s - self.begin_s) % _DAY_S:
+            return 0.0
+        return (self.begin_s - since_s) % _DAY_S
+
+
+def read_hours(text: str) -> Hours:
+    """`22:00-06:00`. Raises ValueError with what is expected."""
+    found = _FORM.fullmatch(text)
+    if found is None or (found[1], found[2]) == (found[3], found[4]):
+        raise ValueError(f"{text!r} names no hours: write them as 22:00-06:00; leave them out for the whole day")
+    begin_h, begin_m, end_h, end_m = map(int, found.groups())
+    return Hours(begin_h * 3600.0 + begin_m * 60.0, end_h * 3600.0 + end_m * 60.0)
+
+
+def duration(seconds: float) -> str:
+    """`07:38`, `3:07:38`: a time to wait, as people read it."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"

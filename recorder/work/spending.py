@@ -1,0 +1,64 @@
+"""What learning has cost lately, as the store has it: judgings with their tokens and money, and steps.
+
+Owns: these questions. Refuses: what may still be spent (`recorder.work.budgets`). Campaigns count in neither.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Integer, cast, func, select
+
+from recorder.ids import first_id_at
+from recorder.states import StepState
+from recorder.store.database import Store
+from recorder.store.schema import groups, ledger, scores, steps
+from recorder.work.budgets import Spent
+
+MINUTE_S: Final = 60.0  # a day of judgings is told by the minute
+PAID_IN_VAIN: Final = ("judge_unreadable", "judge_down", "parts_missing")  # unscored, after a judge may have answered
+
+
+async def judged_since(store: Store, project_id: str, since: float) -> list[Spent]:
+    """What judging cost since a time (unix seconds): scores by the minute, and requests that came to nothing."""
+    minute = cast(scores.c.created_at / MINUTE_S, Integer)
+    tokens = func.sum(scores.c.tokens_in + scores.c.tokens_out)
+    scored = (
+        select(func.max(scores.c.created_at), tokens, func.sum(scores.c.cost_usd))
+        .join(groups, groups.c.id == scores.c.group_id)
+        .where(
+            scores.c.id >= first_id_at("score", since - MINUTE_S),  # ids begin with the time: no index is needed
+            scores.c.project_id == project_id,
+            scores.c.created_at > since,
+            groups.c.campaign_id.is_(None),
+        )
+        .group_by(minute)
+    )
+    said = ledger.c.detail["detail"]  # as `scores.mark_unscored` writes it
+    sent, received = (func.coalesce(said[name].as_integer(), 0) for name in ("tokens_in", "tokens_out"))
+    failed = (
+        select(ledger.c.at, sent + received, said["cost_usd"].as_float())
+        .join(groups, groups.c.id == ledger.c.object_id)
+        .where(
+            ledger.c.project_id == project_id,
+            ledger.c.code.in_(PAID_IN_VAIN),
+            ledger.c.object_kind == "group",
+            ledger.c.at > since,
+            groups.c.campaign_id.is_(None),
+        )
+    )
+    async with store.read() as conn:
+        rows = [*await conn.execute(scored), *await conn.execute(failed)]
+    return [Spent(float(at), int(count), float(usd or 0.0)) for at, count, usd in rows]
+
+
+async def stepped_since(store: Store, alias_id: str, since: float) -> list[float]:
+    """When the steps of an alias began since a time (unix seconds), those that run included."""
+    query = select(steps.c.started_at).where(
+        steps.c.alias_id == alias_id,
+        steps.c.campaign_id.is_(None),
+        steps.c.state != StepState.ABANDONED,
+        steps.c.started_at > since,
+    )
+    async with store.read() as conn:
+        return [float(at) for at in (await conn.execute(query)).scalars()]

@@ -1,0 +1,66 @@
+"""What learning has cost lately, read from scores and steps as they were written."""
+
+from __future__ import annotations
+
+from recorder.registry import versions
+from recorder.store.database import now
+from recorder.store.schema import groups
+from recorder.store.schema import scores as score_table
+from recorder.store.schema import steps as step_table
+from recorder.store.sql import clock
+from recorder.work import claims, scores, spending, steps
+from tests.recorder.rows import PROJECT, Rows
+
+
+async def judged(rows: Rows, group: str, tokens: int, usd: float | None) -> str:
+    claim = await claims.claim_one_for_judging(rows.store, group, "judge", 60)
+    assert claim is not None
+    said = await rows.judgement(claim, tokens_in=tokens - 1, tokens_out=1, cost_usd=usd)
+    return await scores.record_score(rows.store, claim, said)
+
+
+async def at(rows: Rows) -> float:
+    async with rows.store.read() as conn:
+        return await clock(conn)
+
+
+async def test_scores_are_summed_with_their_tokens_and_money(rows: Rows) -> None:
+    for tokens, usd in ((100, 0.25), (50, None), (10, 0.5)):
+        await judged(rows, await rows.ready_group(), tokens, usd)
+    spent = await spending.judged_since(rows.store, PROJECT, await at(rows) - 3600)
+    assert (sum(one.tokens for one in spent), sum(one.usd for one in spent)) == (160, 0.75)
+    assert await spending.judged_since(rows.store, "other", 0.0) == []
+
+
+async def test_a_judging_that_came_to_nothing_was_paid_for_too(rows: Rows) -> None:
+    for code, detail in (
+        ("judge_unreadable", {"tokens_in": 90, "tokens_out": 10, "cost_usd": 0.5}),
+        ("judge_down", {"message": "nobody answered", "tokens_in": 0, "tokens_out": 0, "cost_usd": None}),
+    ):
+        claim = await claims.claim_one_for_judging(rows.store, await rows.ready_group(), "judge", 60)
+        assert claim is not None
+        await scores.mark_unscored(rows.store, claim, code, detail, 60)
+    spent = await spending.judged_since(rows.store, PROJECT, await at(rows) - 3600)
+    assert (sum(one.tokens for one in spent), sum(one.usd for one in spent)) == (100, 0.5)
+
+
+async def test_what_was_spent_before_and_by_campaigns_does_not_count(rows: Rows) -> None:
+    old = await judged(rows, await rows.ready_group(), 100, 1.0)
+    await rows.set(score_table, old, created_at=now() - 7200)
+    planned = await rows.ready_group()
+    await judged(rows, planned, 100, 1.0)
+    await rows.set(groups, planned, campaign_id="campaign_1")
+    assert await spending.judged_since(rows.store, PROJECT, await at(rows) - 3600) == []
+
+
+async def test_steps_of_an_alias_are_told_by_when_they_began(rows: Rows) -> None:
+    alias = await rows.alias()
+    assert alias.live_version_id is not None
+    parent = (await versions.get_version(rows.store, alias.live_version_id)).id
+    first = await steps.begin_step(rows.store, alias.id, parent)
+    await steps.begin_step(rows.store, alias.id, parent)  # the first is abandoned: nobody holds it any more
+    since = await at(rows) - 3600
+    assert len(await spending.stepped_since(rows.store, alias.id, since)) == 1
+    await rows.set(step_table, first.id, state="done", started_at=since - 1)
+    assert len(await spending.stepped_since(rows.store, alias.id, since)) == 1
+    assert await spending.stepped_since(rows.store, "another", since) == []
