@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 # Parts of the largest stake that can't ruin the doubter. Large ones find a broken version at once, small ones a
 # slightly worse one in the end; `benchmarks/canary.py` has what they find.
-STAKES: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
+STAKES: Final = (0.1, 0.2, 0.4, 0.8, 0.95)
 
 Floats = NDArray[np.float64]
 
