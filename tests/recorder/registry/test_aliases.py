@@ -104,7 +104,7 @@ async def test_a_gated_version_goes_live_and_the_old_one_retires(rows: Rows) -> 
     assert (old.state, old.reason) == (VersionState.RETIRED, None)
     [entry] = await ledger.of(rows.store, "version", version.id)
     assert (entry.code, entry.detail) == (
-        "gate", {"alias": "helpdesk", "from": alias.live_version_id, "to": version.id},
+        "gate", {"alias": "helpdesk", "from": alias.live_version_id, "to": version.id, "who": "hand"},
     )  # fmt: skip
 
 

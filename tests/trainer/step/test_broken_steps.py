@@ -246,7 +246,7 @@ async def test_a_commit_whose_answer_was_lost_keeps_its_version(world: World, mo
     newest = (await versions.list_versions(world.store, world.alias.id))[0]
     assert newest.state == VersionState.WRITTEN
     adapters.read(Path(str(newest.path)), newest.manifest_sha256)
-    assert (await group_state(world, group_id))[0] == GroupState.TRAINED
+    assert (await group_state(world, group_id))[0] == GroupState.TRIED
 
 
 async def test_a_trainer_that_lost_its_alias_trains_no_more(world: World) -> None:
