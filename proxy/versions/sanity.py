@@ -1,7 +1,7 @@
 """Is a version still the model that it was? Its answers to recorded prompts, by figures, beside the live version's.
 
 Owns: which figures are looked at, their bounds, and the code of the first that is out of them. Refuses: asking an
-engine (`proxy.versions.checks`), and whether the answers are good.
+engine, and whether the answers are good.
 
 One step moves a model little; what fails here is broken: it repeats a token, rambles, breaks its tool calls or no
 longer makes them, or went far from where it began. Few answers say little, so below `ENOUGH` only what no chance makes
