@@ -28,6 +28,7 @@ Lessons = Literal["again", "left_out"]
 
 VERSION_REJECTED: Final = "version_rejected"  # of a group: its version behaved badly, or was rolled back
 VERSIONS_FAILED: Final = "versions_failed"  # of a group: too many versions of it came to nothing
+OF_VERSIONS: Final = (VERSION_REJECTED, VERSIONS_FAILED)  # reasons that lie with the version, and not with the group
 GIVEN_BACK: Final = "given_back"  # of a group: it may be trained on again
 RETURNS: Final = 2  # how often a group may be given back: what fails three times fails through the group
 _BACK: Final = (GroupState.TRIED, GroupState.TRAINING, GroupState.SCORED)
@@ -87,11 +88,15 @@ async def give_back(conn: AsyncConnection, these: ColumnElement[bool], detail: M
 
 
 def _returns() -> ColumnElement[int]:
-    """How often a group was given back."""
+    """How often a group was given back, since it was last given up: a person may have asked for it again."""
+    own = (ledger_table.c.object_kind == "group", ledger_table.c.object_id == groups.c.id)
+    given_up = select(func.coalesce(func.max(ledger_table.c.id), 0)).where(*own, ledger_table.c.code == VERSIONS_FAILED)
+    since = ledger_table.alias("since")
     rows = select(func.count()).where(
-        ledger_table.c.object_kind == "group",
-        ledger_table.c.object_id == groups.c.id,
-        ledger_table.c.code == GIVEN_BACK,
+        since.c.object_kind == "group",
+        since.c.object_id == groups.c.id,
+        since.c.code == GIVEN_BACK,
+        since.c.id > given_up.scalar_subquery(),
     )
     return rows.scalar_subquery()
 

@@ -1,7 +1,7 @@
 """What `hone learn` puts together: a trainer and a learner for each alias.
 
-Owns: waiting for the store's aliases and for an alias that another trainer holds. Refuses: the steps
-(`trainer.programs.learner`).
+Owns: waiting for the store's aliases, for an alias that another trainer holds and for the end of a campaign on it.
+Refuses: the steps (`trainer.programs.learner`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from recorder.registry.aliases import AliasView
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
-from recorder.work import holders, leases
+from recorder.work import campaigns, holders, leases
+from recorder.work.campaigns import CampaignView
 from trainer.errors import AliasBusy
 from trainer.programs.learner import Learner
 from trainer.programs.train import Settings, open_trainer, opening, trainer_settings
@@ -56,6 +57,8 @@ async def _aliases(store: Store, project: str, names: Sequence[str], progress: P
 async def _learn(store: Store, alias: AliasView, everything: Settings, progress: Progress) -> None:
     told = False
     while True:
+        for campaign in await campaigns.running_on(store, alias.id):
+            await _until_over(store, alias, campaign, progress)
         try:
             async with opening(store, alias, everything, open_trainer) as trainer:
                 opened = await trainer
@@ -66,3 +69,9 @@ async def _learn(store: Store, alias: AliasView, everything: Settings, progress:
                 progress.tell(Status(0, "waiting", detail=str(e)))
                 told = True
             await holders.until_free(store, alias.project_id, leases.trainer(alias.name))
+
+
+async def _until_over(store: Store, alias: AliasView, campaign: CampaignView, progress: Progress) -> None:
+    """Leave the alias to a campaign until nobody runs that any more: it ended, or was killed."""
+    progress.tell(Status(0, "waiting", detail=f"for campaign {campaign.name!r} to end: it trains {alias.name!r} now"))
+    await holders.until_free(store, alias.project_id, campaigns.lease_name(campaign.id))

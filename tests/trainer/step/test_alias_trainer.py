@@ -50,7 +50,7 @@ async def test_scored_groups_become_a_written_version(world: World) -> None:
     assert report.metrics["trained_tokens"] == 3 * 2 * 6
     assert report.metrics["tokens_per_s"] > 0
     assert set(report.seconds) == {"read", "rows", "load", "probe", "train", "publish", "commit"}
-    left_out = {NotTrained.REWARD_MISSING: 1, NotTrained.ZERO_VARIANCE: 2}
+    left_out: dict[str, int] = {NotTrained.REWARD_MISSING: 1, NotTrained.ZERO_VARIANCE: 2}
     assert await ledger.counts(world.store, PROJECT, "trajectory") == left_out
     await world.promote(version)
     assert await group_state(world, good) == (GroupState.TRAINED, None)
