@@ -63,6 +63,7 @@ class ScriptedEngine:
         self.routed = False  # behind a router that knows /v1 alone
         self.base_root = "/base"
         self.speech: dict[str, Speech] = {}  # engine name → how it answers, where not as all do
+        self.chats_to_break = 0  # so many next ones are cut off
         self.asked_at_once = 0  # requests for prompts' logprobs, at most
         self._asked_now = 0
         self.more: dict[str, Handler] = {}  # path → what answers a POST there
@@ -172,6 +173,10 @@ class ScriptedEngine:
     async def _chat(self, request: web.Request) -> web.Response:
         body = await request.json()
         self.calls.append(("chat", body["model"]))
+        if self.chats_to_break:
+            self.chats_to_break -= 1
+            assert request.transport is not None
+            request.transport.abort()
         speech = self._speech(body["model"])
         if speech.status != 200:
             return _error(speech.status, "no")
