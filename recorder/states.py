@@ -30,7 +30,9 @@ class TrajectoryState(StrEnum):
 
 
 class GroupState(StrEnum):
-    """Trajectories that attempted the same task."""
+    """Trajectories that attempted the same task. `tried`: a version that is not decided yet was trained on them;
+    `trained`: the live version or an ancestor of it was.
+    """
 
     OPEN = "open"
     READY = "ready"

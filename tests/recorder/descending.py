@@ -82,6 +82,7 @@ class Line:
     rows: Rows
     alias: AliasView
     owner: str = ""
+    process: str = ""  # the name of a real process as a holder of leases
     groups: list[str] = field(default_factory=list)
 
     @property
@@ -114,7 +115,7 @@ class Line:
 
     async def begin(self, limit: int = 3) -> Half | None:
         """Take the alias as a new process does, claim groups and begin a step. None: there is nothing to do."""
-        self.owner = f"trainer-{next(_OWNERS)}"
+        self.owner = self.process or f"trainer-{next(_OWNERS)}"
         lease = await leases.acquire(self.store, PROJECT, leases.trainer(self.alias.name), self.owner, LEASE_S)
         if lease is None:
             return None
@@ -191,6 +192,11 @@ class Line:
             assert claim is not None
             await scores.record_score(self.store, claim, await self.rows.judgement(claim))
 
+    async def judge(self) -> None:
+        """Score what waits: a person's judging may have been killed."""
+        while claim := await claims.claim_for_judging(self.store, PROJECT, "judge", LEASE_S):
+            await scores.record_score(self.store, claim, await self.rows.judgement(claim))
+
     async def promote(self, version_id: str) -> None:
         """By hand."""
         await aliases.set_live(self.store, self.alias.id, version_id, why="promote")
@@ -237,6 +243,12 @@ class Line:
         assert set(groups) == set(self.groups)
         made = [v for v in known.values() if v.state in UNDECIDED - {VersionState.ALLOCATED}]
         assert len(made) <= 1
+
+    async def find_groups(self) -> None:
+        """Learn of the groups that another process was told about."""
+        async with self.store.read() as conn:
+            query = select(schema.groups.c.id).where(schema.groups.c.alias_id == self.alias.id)
+            self.groups = list((await conn.execute(query)).scalars())
 
     async def trained_runs(self) -> set[str]:
         """The runs of the alias that the ledger calls trained."""
