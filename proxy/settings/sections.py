@@ -266,6 +266,11 @@ class GateSettings(BaseModel):
     """How far a version's answers may be from the live version and from the base, in nats a token."""
     length_times: float = Field(2.0, gt=1)
     """How many times as long, or as short, as the live version's its answers may be."""
+    win_at_least: float = Field(0.4, gt=0, lt=1)
+    """The share of pairs, its answer beside the live version's to one recorded opening, that it is to win before a
+    judge. It is rejected only if it is shown to win less; where no judge runs, its answers' figures decide."""
+    max_samples: int = Field(64, ge=1)
+    """The most pairs that are judged, each twice: what is not decided by then passes."""
 
 
 class AliasSettings(BaseModel):
@@ -277,7 +282,8 @@ class AliasSettings(BaseModel):
     """The engine's name of the base model. Default: `engine.name`."""
     promote: Promote = "gate"
     """How a new version comes into service. Its files are checked, it is loaded and probed, and answers the newest
-    recorded openings; answers that are broken reject it. `auto`, `gate`: then it is live. `canary`: then it gets
+    recorded openings; answers that are broken reject it. `auto`: then it is live. All others have a judge compare its
+    answers with the live version's first. `gate`: then it is live. `canary`: then it gets
     `canary_share` of new runs, until `hone promote`. `manual`: then it waits for `hone promote`, and no further step is
     taken meanwhile. A campaign's versions pass as `auto`."""
     canary_share: float = Field(0.1, gt=0, lt=1)

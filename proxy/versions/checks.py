@@ -26,6 +26,7 @@ DISTANCES: Final = 8  # answers on which the distance is measured, one request a
 class Pair:
     """One opening, answered twice."""
 
+    question: Question
     candidate: Answered | None  # None: the engine could not answer as this version
     live: Answered
 
@@ -52,8 +53,8 @@ async def answers(replica: Replica, questions: Sequence[Question], candidate: st
     finally:
         for task in asked:
             task.cancel()
-    both = zip(said[::2], said[1::2], strict=True)
-    return [Pair(new, old) for new, old in both if old is not None and _answer(old).finite]
+    both = zip(questions, said[::2], said[1::2], strict=True)
+    return [Pair(q, new, old) for q, new, old in both if old is not None and _answer(old).finite]
 
 
 async def ask_sanity(

@@ -20,9 +20,11 @@ from proxy.engine.replica import Replica
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions import adapter_files, gate, pins, probe
+from proxy.versions.behaviour import Sides
 from proxy.versions.fleet import Fleet, Member
 from proxy.versions.gate import Verdict
 from proxy.versions.in_service import InService, passes
+from recorder.capture.recorder import Recorder
 from recorder.errors import Conflict, LeaseLost, StoreError
 from recorder.registry import replicas
 from recorder.registry.aliases import AliasView, ensure_alias, set_canary, set_live
@@ -59,6 +61,7 @@ class Controller:
         store: Store,
         project_id: str,
         versions: InService,
+        recorder: Recorder,
         *,
         engine: EngineSettings,
         proxy: ProxySettings,
@@ -70,6 +73,7 @@ class Controller:
         self._store = store
         self._project_id = project_id
         self._versions = versions
+        self._recorder = recorder
         self._engine = engine
         self._proxy = proxy
         self._aliases = aliases
@@ -371,7 +375,9 @@ class Controller:
         alias = self._alias_of(version)
         live = self._versions.snapshot.versions[alias.live_version_id or ""]
         settings = self._aliases.get(alias.name, AliasSettings())
-        return await gate.examine(self._store, self._fleet.up()[0].replica, alias, version, live, settings)
+        policy = await gate.policy_of(self._store, version, settings)
+        sides = Sides(self._store, self._recorder, self._fleet.up()[0].replica, alias, version, live)
+        return await gate.examine(sides, policy, settings.gate)
 
     async def _decide(self, version: VersionView, examined: asyncio.Task[Verdict]) -> None:
         try:

@@ -1,21 +1,21 @@
 """The gate: what a loaded version must pass before any user meets it, and what becomes of one that did.
 
 Owns: the policies (`aliases.NAME.promote`), the order of the checks, the codes and words of its verdicts. Refuses:
-asking engines (`proxy.versions.checks`), judging figures (`proxy.versions.sanity`), and moving anything: the controller
-does what the verdict says.
+asking engines (`proxy.versions.checks`) and judges (`proxy.versions.behaviour`), judging figures
+(`proxy.versions.sanity`), and moving anything: the controller does what the verdict says.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from proxy.engine.answers import Question
-from proxy.engine.replica import Replica
-from proxy.settings.sections import AliasSettings, Promote
-from proxy.versions import checks
+from proxy.settings.sections import AliasSettings, GateSettings, Promote
+from proxy.versions import behaviour, checks
+from proxy.versions.behaviour import Sides, Won, can_be_judged
 from proxy.versions.sanity import Bounds
 from recorder.reading.openings import recent_openings
 from recorder.registry.aliases import AliasView
@@ -30,6 +30,7 @@ SANE: Final = "sane"
 NOTHING_RECORDED: Final = "nothing_recorded"  # no agent asked anything yet: files, load and probe decided
 UNANSWERED: Final = "unanswered"  # the live version could not answer them either: as above
 NOT_ASKED_IN_TIME: Final = "not_asked_in_time"  # the engine was too busy: as above
+WORSE: Final = "behaviour"  # of one that was shown worse than the live version
 NOT_PROMOTED: Final = "not_promoted"  # of one that nobody promoted in time
 
 
@@ -63,18 +64,34 @@ def after_gate(policy: Promote, waited_s: float, settings: AliasSettings) -> Nex
     return "reject" if waited_s >= settings.canary_max_age_s else "wait"
 
 
-async def examine(
-    store: Store, replica: Replica, alias: AliasView, version: VersionView, live: VersionView, settings: AliasSettings
-) -> Verdict:
+async def examine(sides: Sides, policy: Promote, settings: GateSettings) -> Verdict:
     """Ask what is to be asked of a loaded version. Raises EngineUnreachable, StoreError."""
-    questions = await _questions(store, alias)
+    questions = await _questions(sides.store, sides.alias)
     if not questions:
         return Verdict(True, NOTHING_RECORDED)
+    won, sane = Won(settings.win_at_least), Verdict(True, NOT_ASKED_IN_TIME)
     try:
-        async with asyncio.timeout(settings.gate.timeout_s):
-            return await _sanity(replica, questions, alias, version, live, settings)
+        async with asyncio.timeout(settings.timeout_s):
+            sane = await _sanity(sides, questions, settings)
+            if not sane.passed or policy == "auto":
+                return sane
+            if not await can_be_judged(sides.store, sides.alias.project_id):
+                return replace(sane, why="no judge runs that could compare behaviour")
+            await behaviour.ask(sides, questions, settings.max_samples, won)
     except TimeoutError:
-        return Verdict(True, NOT_ASKED_IN_TIME, f"not answered within {settings.gate.timeout_s:g} s (gate.timeout_s)")
+        why = f"not all was answered and judged within {settings.timeout_s:g} s (gate.timeout_s)"
+        return replace(sane, why=why, figures={**sane.figures, **won.figures})
+    return _behaved(sane, won)
+
+
+def _behaved(sane: Verdict, won: Won) -> Verdict:
+    figures = {**sane.figures, **won.figures}
+    if won.doubt.shown_worse:
+        why = (
+            f"it wins {won.doubt.mean:.0%} of {len(won.values)} pairs, less than {won.at_least:.0%} (gate.win_at_least)"
+        )
+        return Verdict(False, WORSE, why, figures)
+    return replace(sane, why="" if won.values else "the judge could score no pair", figures=figures)
 
 
 async def _questions(store: Store, alias: AliasView) -> list[Question]:
@@ -82,17 +99,11 @@ async def _questions(store: Store, alias: AliasView) -> list[Question]:
     return [Question(call.messages, call.tools, call.sampling.max_tokens) for call in calls]
 
 
-async def _sanity(
-    replica: Replica,
-    questions: Sequence[Question],
-    alias: AliasView,
-    version: VersionView,
-    live: VersionView,
-    settings: AliasSettings,
-) -> Verdict:
+async def _sanity(sides: Sides, questions: Sequence[Question], settings: GateSettings) -> Verdict:
+    live, alias = sides.live, sides.alias
     against = {"live": live.engine_name} | ({"base": alias.base_model} if live.number > 0 else {})
-    bounds = Bounds(settings.gate.kl_max, settings.gate.length_times)
-    found = await checks.ask_sanity(replica, questions, version.engine_name, against, bounds)
+    bounds = Bounds(settings.kl_max, settings.length_times)
+    found = await checks.ask_sanity(sides.replica, questions, sides.version.engine_name, against, bounds)
     if found.fault is None:
         return Verdict(True, SANE if found.figures else UNANSWERED, figures=found.figures)
     code, why = found.fault

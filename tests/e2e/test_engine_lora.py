@@ -33,6 +33,7 @@ from proxy.versions.checks import ask_sanity
 from proxy.versions.controller import Controller
 from proxy.versions.in_service import InService
 from proxy.versions.sanity import Bounds
+from recorder.capture.recorder import Recorder
 from recorder.registry.aliases import get_alias
 from recorder.registry.versions import VersionView, allocate, get_version, mark
 from recorder.settings import RecorderSettings
@@ -223,10 +224,13 @@ async def controlled(running: Running, data: Path) -> AsyncIterator[InService]:
     """A store, and a proxy's controller beside the real engine."""
     store = await open_store(data, RecorderSettings(), migrate=True)
     versions = InService(store, "default", ProxySettings())
+    recorder = Recorder(store, RecorderSettings())
+    await recorder.start()
     controller = Controller(
         store,
         "default",
         versions,
+        recorder,
         engine=running.settings.model_copy(update={"urls": [running.replica.url]}),
         proxy=ProxySettings(),
         aliases={"helpdesk": AliasSettings()},
@@ -238,6 +242,7 @@ async def controlled(running: Running, data: Path) -> AsyncIterator[InService]:
         await until(lambda: bool(versions.snapshot.up()))
         yield versions
         await versions.stop()
+    await recorder.stop()
     await store.close()
 
 

@@ -5,7 +5,9 @@ Against a scripted engine and a real store. tests/e2e asks a real vLLM the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,17 +15,25 @@ import pytest
 from proxy.settings.sections import AliasSettings, GateSettings
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address
+from recorder.reading.listing import list_groups, list_trajectories
+from recorder.reading.transcripts import load_group
 from recorder.registry.moves import list_moves
 from recorder.registry.versions import allocate
 from recorder.settings import RecorderSettings
-from recorder.states import VersionState
+from recorder.states import GroupState, Origin, Purpose, TrajectoryState, VersionState
 from recorder.store import ledger
+from recorder.store.changes import Topic
 from recorder.work import campaigns
+from recorder.work.claims import claim_for_judging, count_for_training
+from recorder.work.presence import JUDGE, present
+from recorder.work.scores import NewPart, NewScore, record_score
 from recorder.work.steps import begin_step, finish_step
 from tests.proxy.adapters import make_adapter
 from tests.proxy.controlled import World, served
 from tests.proxy.scripted_engine import Speech
 from tests.recorder.talk import assistant, choice, request, turn, user
+
+ALONE = "sane: no judge runs that could compare behaviour"
 
 
 async def test_what_nobody_promotes_in_time_is_rejected(make_world: Callable[..., Any]) -> None:
@@ -79,7 +89,7 @@ async def told(world: World) -> list[tuple[str, str, str | None]]:
 async def test_a_version_passes_on_its_answers_and_the_row_has_their_figures(world: World) -> None:
     await recorded(world)
     await world.live()
-    assert await told(world) == [("helpdesk@1", "gate", None), ("helpdesk@1", "gated", "sane")]
+    assert await told(world) == [("helpdesk@1", "gate", None), ("helpdesk@1", "gated", ALONE)]
     figures = (await list_moves(world.store, "default"))[1].figures
     assert figures["kl_live"] == pytest.approx(0.0)
     assert figures["times_as_long"] == pytest.approx(1.0)
@@ -117,4 +127,63 @@ async def test_an_engine_that_breaks_off_while_it_is_asked_is_asked_again(world:
     await recorded(world)
     world.engine.chats_to_break = 1
     await world.live()
-    assert (await told(world))[1] == ("helpdesk@1", "gated", "sane")
+    assert (await told(world))[1] == ("helpdesk@1", "gated", ALONE)
+
+
+# --- how it behaves
+
+
+@asynccontextmanager
+async def judging(world: World, reward: Callable[[str], float]) -> AsyncIterator[None]:
+    """A judge that gives each answer what `reward` makes of its words."""
+
+    async def judge() -> None:
+        with world.store.watch.on(Topic.GROUPS) as news:
+            while True:
+                await news.wait()
+                while claim := await claim_for_judging(world.store, "default", "judge", 60):
+                    members = (await load_group(world.store, claim.group_id)).members
+                    parts = [NewPart(m.id, "reward", reward(str(m.messages[-1]["content"]))) for m in members]
+                    await record_score(world.store, claim, NewScore("recipe", parts=parts))
+
+    async with present(world.store, "default", JUDGE, "judge", 60):
+        task = asyncio.create_task(judge())
+        yield
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def by_words(words: str) -> float:
+    return {"Good.": 1.0, "Bad.": 0.0}.get(words, 0.5)
+
+
+async def test_a_version_that_is_judged_worse_is_rejected_and_the_pairs_are_never_trained_on(world: World) -> None:
+    await recorded(world)
+    world.engine.speech = {"helpdesk@1": Speech(content="Bad.")}
+    async with judging(world, by_words):
+        version = await world.becomes(await world.write(), VersionState.REJECTED)
+    assert (version.reason or "").startswith("behaviour: it wins 0% of 16 pairs")
+    pairs = await list_groups(world.store, "default", limit=100)
+    runs = [r for r in await list_trajectories(world.store, "default", limit=200) if r.origin is Origin.SHADOW]
+    assert len(runs) == 2 * 2 * 16
+    assert {(r.purpose, r.state) for r in runs} == {(Purpose.EVAL, TrajectoryState.COMPLETED)}
+    assert {g.state for g in pairs if g.declared_size == 2} == {GroupState.SCORED}
+    assert await count_for_training(world.store, version.alias_id) == 0
+
+
+@pytest.mark.parametrize("words", ["Good.", "As good."])
+async def test_a_version_that_is_not_shown_worse_goes_live_with_its_figures(world: World, words: str) -> None:
+    await recorded(world)
+    world.engine.speech = {"helpdesk@1": Speech(content=words)}
+    async with judging(world, by_words):
+        await world.live()
+    gated = (await list_moves(world.store, "default"))[1]
+    assert gated.why == "sane"
+    assert gated.figures["win_rate"] == by_words(words)
+    assert gated.figures["pairs"] == (8 if words == "Good." else 24)  # a tie is no loss, and that shows too
+
+
+async def test_where_no_judge_runs_sanity_decides_and_the_row_says_so(world: World) -> None:
+    await recorded(world)
+    await world.live()
+    assert (await told(world))[1] == ("helpdesk@1", "gated", ALONE)
