@@ -29,8 +29,6 @@ from recorder.store.transitions import move
 Why = Literal["promote", "rollback", "gate"]
 _NAME: Final = re.compile(r"[A-Za-z0-9._:~/-]{1,128}")  # org/model is usual; @ would mean a version
 BY_HAND: Final = "hand"  # who moved an alias: a person, by whatever way
-CANARY_BEGAN: Final = "canary"  # in the ledger
-CANARY_ENDED: Final = "canary_ended"
 ROLLED_BACK: Final = "rollback"  # reason of a retired version: its pins are void at once
 _SERVABLE: Final = (VersionState.GATED, VersionState.CANARY, VersionState.RETIRED)
 _SPOILT: Final = (VersionState.REJECTED, VersionState.ABANDONED)
@@ -235,29 +233,24 @@ async def set_canary(
 ) -> AliasView:
     """Give a gated version a share (0..1) of new groups, or take the canary out of service (None, retired).
 
-    What a canary that is taken away was trained on is left out: it was rolled back. The ledger says who did it and by
-    which figures. Raises Conflict for a version whose parent is not live.
+    The ledger says who did it and by which figures. What a canary that is taken away was trained on is left out: it was
+    rolled back. Raises Conflict for a version whose
+    parent is not live.
     """
     if not 0.0 <= share <= 1.0:
         raise ValueError(f"canary share {share} is not in 0..1")
     async with store.write() as conn:
         alias = await _lock(conn, alias_id)
-        said = {"who": who} | ({"figures": dict(figures)} if figures else {})
         if alias.canary_version_id not in (None, version_id):
-            await _end_canary(conn, alias, alias.canary_version_id, said)
+            await move(conn, versions, alias.canary_version_id, VersionState.RETIRED, reason=ROLLED_BACK)
+            await descent.end(conn, alias.canary_version_id, "left_out", ROLLED_BACK)
+            await _write_move(conn, alias, alias.canary_version_id, "canary_ended", {}, who, figures)
         if version_id is not None and version_id != alias.canary_version_id:
             await _require_child(conn, alias, version_id)
             await move(conn, versions, version_id, VersionState.CANARY)
-            row = LedgerRow(alias.project_id, "version", version_id, CANARY_BEGAN, {**said, "share": share})
-            await ledger.write(conn, [row])
+            await _write_move(conn, alias, version_id, "canary", {"share": share}, who, figures)
         await _point(conn, alias, canary_version_id=version_id, canary_share=share if version_id else 0.0)
         return await _lock(conn, alias_id)
-
-
-async def _end_canary(conn: AsyncConnection, alias: AliasView, version_id: str, said: Mapping[str, Any]) -> None:
-    await move(conn, versions, version_id, VersionState.RETIRED, reason=ROLLED_BACK)
-    await descent.end(conn, version_id, "left_out", ROLLED_BACK)
-    await ledger.write(conn, [LedgerRow(alias.project_id, "version", version_id, CANARY_ENDED, dict(said))])
 
 
 async def drop_canary(conn: AsyncConnection, version_id: str) -> None:
@@ -321,9 +314,21 @@ async def _swap(
     share = {"canary_version_id": None, "canary_share": 0.0} if canary_ends else {}
     await _point(conn, alias, live_version_id=version_id, previous_version_id=before, **share)
     await descent.move_line(conn, alias.live_version_id, version_id, why=why, who=who)
-    detail: dict[str, Any] = {"alias": alias.name, "from": alias.live_version_id, "to": version_id, "who": who}
-    detail |= {"figures": dict(figures)} if figures else {}
-    await ledger.write(conn, [LedgerRow(alias.project_id, "version", version_id, why, detail)])
+    await _write_move(conn, alias, version_id, why, {"from": alias.live_version_id, "to": version_id}, who, figures)
+
+
+async def _write_move(
+    conn: AsyncConnection,
+    alias: AliasView,
+    version_id: str,
+    code: str,
+    moved: Mapping[str, Any],
+    who: str,
+    figures: Mapping[str, Any] | None,
+) -> None:
+    """The row that says why a version came into service or left it."""
+    detail = {"alias": alias.name, **moved, "who": who} | ({"figures": dict(figures)} if figures else {})
+    await ledger.write(conn, [LedgerRow(alias.project_id, "version", version_id, code, detail)])
 
 
 async def _lived_before(conn: AsyncConnection, version_id: str) -> str | None:

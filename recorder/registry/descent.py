@@ -89,16 +89,17 @@ async def give_back(conn: AsyncConnection, these: ColumnElement[bool], detail: M
 
 def _returns() -> ColumnElement[int]:
     """How often a group was given back, since it was last given up: a person may have asked for it again."""
-    own = (ledger_table.c.object_kind == "group", ledger_table.c.object_id == groups.c.id)
-    given_up = select(func.coalesce(func.max(ledger_table.c.id), 0)).where(*own, ledger_table.c.code == VERSIONS_FAILED)
-    since = ledger_table.alias("since")
-    rows = select(func.count()).where(
-        since.c.object_kind == "group",
-        since.c.object_id == groups.c.id,
-        since.c.code == GIVEN_BACK,
-        since.c.id > given_up.scalar_subquery(),
+    back, up = ledger_table.alias("back"), ledger_table.alias("up")
+    given_up = select(func.coalesce(func.max(up.c.id), 0)).where(
+        up.c.object_kind == "group", up.c.object_id == back.c.object_id, up.c.code == VERSIONS_FAILED
     )
-    return rows.scalar_subquery()
+    rows = select(func.count()).where(
+        back.c.object_kind == "group",
+        back.c.object_id == groups.c.id,
+        back.c.code == GIVEN_BACK,
+        back.c.id > given_up.correlate(back).scalar_subquery(),
+    )
+    return rows.correlate(groups).scalar_subquery()
 
 
 async def _leave_out(conn: AsyncConnection, these: ColumnElement[bool], code: str, detail: Mapping[str, Any]) -> None:

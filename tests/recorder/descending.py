@@ -182,10 +182,10 @@ class Line:
             case "bad":
                 await versions.reject(self.store, version.id, "behaviour: x", lessons="left_out", who="gate")
 
-    async def again(self) -> None:
+    async def again(self, reason: str = "version_rejected") -> None:
         """What `hone score --again` does, to one group that was left out for its version."""
         async with self.store.read() as conn:
-            these = (schema.groups.c.alias_id == self.alias.id, schema.groups.c.reason == "version_rejected")
+            these = (schema.groups.c.alias_id == self.alias.id, schema.groups.c.reason == reason)
             found = (await conn.execute(select(schema.groups.c.id).where(*these).limit(1))).scalar_one_or_none()
         if found is not None:
             claim = await claims.claim_one_for_judging(self.store, found, "person", LEASE_S, again=True)

@@ -98,6 +98,22 @@ async def test_what_came_to_nothing_is_given_back_twice_then_left_out(rows: Rows
     await one.check()
 
 
+async def test_each_group_counts_its_own_versions_and_anew_when_a_person_asks_again(rows: Rows) -> None:
+    one = await trained(rows, "unloadable")
+    await one.train()
+    await one.decide("unloadable")
+    for left in ({"left_out versions_failed": 1, "scored": 1}, {"left_out versions_failed": 2}):
+        half = await one.begin(limit=1)
+        assert half is not None
+        await one.finish(half)
+        await one.decide("unloadable")
+        assert await states(one) == left
+    await one.again("versions_failed")
+    await one.train()
+    await one.decide("unloadable")
+    assert await states(one) == {"left_out versions_failed": 1, "scored": 1}
+
+
 async def test_what_made_a_version_behave_badly_is_left_out_until_a_person_asks_again(rows: Rows) -> None:
     one = await trained(rows, "bad")
     assert await states(one) == {"left_out version_rejected": 2}

@@ -52,10 +52,10 @@ async def test_a_campaign_beside_a_learner_has_the_alias_until_it_ends(tmp_path:
     everything = Everything(data, settings)
     async with Ring.running(data, Script()) as ring:
         learner, campaign = Told(), Told()
-        learning = asyncio.create_task(learn(everything, [], learner, hold))  # type: ignore[arg-type]  # reads less
+        learning = asyncio.create_task(learn(everything, [], learner, hold))
         await until(lambda: _held(ring))
         wanted = Wanted(data, PROJECT, everything.recorder, ring.url, found_timeout_s=10.0)
-        ended = await train.train(begin.plan(settings), everything, wanted, campaign, hold)  # type: ignore[arg-type]  # reads less
+        ended = await train.train(begin.plan(settings), everything, wanted, campaign, hold)
         assert [step.version for step in campaign.steps()] == ["helpdesk@1", "helpdesk@2"]
         assert ended.steps == 2
         assert waited_for(learner, "for campaign 'train' to end")
