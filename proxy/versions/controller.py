@@ -19,7 +19,7 @@ from proxy.engine.command import base_folder, dtype_of, engine_urls
 from proxy.engine.replica import Replica
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
-from proxy.versions import adapter_files, gate, pins, probe
+from proxy.versions import adapter_files, canary, gate, pins, probe
 from proxy.versions.behaviour import Sides
 from proxy.versions.fleet import Fleet, Member
 from proxy.versions.gate import Verdict
@@ -47,6 +47,7 @@ RENEW_EVERY_S = 5.0
 PINS_EVERY_S = 1.0  # runs end all the time, and what they held may stay a moment longer
 BREATH_S = 0.1  # between two rounds
 RETRY_S = 0.5  # after what the store or an engine refused, and while the base's files are not there yet
+CANARY_EVERY_S = 5.0  # between two looks at what agents made of a canary
 DRAIN_S = 0.25  # while requests hold what is to be unloaded: they tell nobody when they end
 PROXY_GONE_S = 30.0  # a proxy not heard of for so long holds nothing any more
 STOP_S = 5.0  # how long the round that runs may take to end; an engine that hangs is not waited for
@@ -85,6 +86,7 @@ class Controller:
         self._failing, self._broken = Seldom(log), Seldom(log)
         self._pinned: set[str] = set()
         self._deaths: dict[str, int] = {}
+        self._canaries_due = 0.0
         self._examined: dict[str, asyncio.Task[Verdict]] = {}  # by version id
         self._base_shapes: Mapping[str, tuple[int, ...]] | None = None
         self._stopping = asyncio.Event()
@@ -209,6 +211,7 @@ class Controller:
                 await self._admit(version)
         await self._examine_loaded()
         await self._promote_gated()
+        await self._look_at_canaries()
         await self._drain()
         self.rounds += 1
 
@@ -432,6 +435,25 @@ class Controller:
                 self._again(settings.canary_max_age_s - waited_s)
             case "reject":
                 await self._reject(version, gate.NOT_PROMOTED, f"nobody promoted it within {waited_s:.0f} s")
+
+    async def _look_at_canaries(self) -> None:
+        """Take canaries away that their users' runs show to be worse than the live version; as many looks as one likes
+        do not make that likelier for one that is as good."""
+        if time.monotonic() < self._canaries_due:
+            return
+        self._canaries_due = time.monotonic() + CANARY_EVERY_S
+        snapshot = self._versions.snapshot
+        for alias in list(snapshot.aliases.values()):
+            version = snapshot.versions.get(alias.canary_version_id or "")
+            if version is None:
+                continue
+            found = await canary.beside_live(self._store, alias, version)
+            if found.worse_by:
+                log.error("%s is taken away: its runs are worse by %s", version.name, ", ".join(found.worse_by))
+                await set_canary(self._store, alias.id, None, 0.0, who=WHO, figures=canary.figures(found))
+                await self._versions.refresh()
+            else:
+                self._again(CANARY_EVERY_S)
 
     async def _reject_strays(self) -> None:
         """Reject what was trained from a version that is not live any more, whoever would decide about it."""
