@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from proxy.settings.sections import EngineSettings
 from recorder.registry.aliases import AliasView
 from recorder.store.database import Store
 from recorder.work import campaigns, holders, leases
@@ -49,7 +50,7 @@ def waited_for(told: Told, words: str) -> bool:
 async def test_a_campaign_beside_a_learner_has_the_alias_until_it_ends(tmp_path: Path) -> None:
     data = tmp_path / "data"
     settings = CampaignSettings.model_validate(write_user_folder(tmp_path / "user") | {"steps": 2})
-    everything = Everything(data, settings)
+    everything = Everything(data, settings, engine=EngineSettings())
     async with Ring.running(data, Script()) as ring:
         learner, campaign = Told(), Told()
         learning = asyncio.create_task(learn(everything, [], learner, hold))
