@@ -24,6 +24,7 @@ HANDLERS: list[HTTPRouteHandler] = [
     groups.show_group,
     versions.show_aliases,
     versions.show_versions,
+    versions.show_moves,
 ]
 
 

@@ -7,6 +7,7 @@ work whether or not a proxy runs, because a running one follows the store.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from recorder.commands.support import run
 if TYPE_CHECKING:
     from proxy.api.steering import Moved
     from recorder.registry.aliases import AliasView
+    from recorder.registry.moves import Move
     from recorder.registry.versions import VersionView
     from recorder.store.database import Store
 
@@ -26,9 +28,13 @@ _METRICS = {"reward": "reward_mean", "kl": "kl_engine", "tokens": "tokens"}  # c
 
 @click.command()
 @click.argument("alias", required=False)
+@click.option("--moves", is_flag=True, help="What was decided about them instead: when, by whom, why, which figures.")
 @click.pass_obj
-def versions(context: Context, alias: str | None) -> None:
+def versions(context: Context, alias: str | None, moves: bool) -> None:
     """List the versions of ALIAS, or of every alias, newest first."""
+    if moves:
+        _tell_moves(context, run(context, lambda store, project: _moves(store, project, alias)))
+        return
     found = run(context, lambda store, project: _versions(store, project, alias))
     if context.json:
         click.echo(json.dumps([_version_json(a, v) for a, vs in found for v in vs], indent=2))
@@ -55,6 +61,30 @@ async def _versions(store: Store, project: str, alias: str | None) -> list[tuple
 
     aliases = [await get_alias(store, project, alias)] if alias else await get_aliases(store, project)
     return [(one, await list_versions(store, one.id)) for one in aliases]
+
+
+async def _moves(store: Store, project: str, alias: str | None) -> list[Move]:
+    from recorder.registry.aliases import get_alias
+    from recorder.registry.moves import list_moves
+
+    one = await get_alias(store, project, alias) if alias else None
+    return await list_moves(store, project, alias=one.name if one else None)
+
+
+def _tell_moves(context: Context, found: list[Move]) -> None:
+    if context.json:
+        click.echo(json.dumps([asdict(move) for move in found], indent=2))
+        return
+    from rich.table import Table
+
+    from recorder.commands.terminal import line
+
+    table = Table("when", "version", "move", "who", "why", "figures", box=None, header_style="dim")
+    for move in found:
+        figures = " ".join(f"{name}={_figure(value) or value}" for name, value in move.figures.items())
+        cells = (_when(move.at), move.version, move.move, move.who or "", move.why or "", figures)
+        table.add_row(*map(line, cells))
+    print_table(table)
 
 
 @click.command()

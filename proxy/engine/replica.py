@@ -1,4 +1,4 @@
-"""One engine as the controller talks to it: what it serves, loading and unloading adapters, logprobs of named tokens.
+"""One engine as the controller talks to it: what it serves, loading and unloading adapters, logprobs, plain answers.
 
 Owns: these requests to vLLM and what their refusals mean. Refuses: agents' requests (`proxy.engine.client` sends
 those).
@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from proxy.engine.answers import Answered, Question, read_answer, read_prompt_logprobs
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 
 # An engine on a busy CPU answers late, and the first load of an adapter compiles what it needs.
@@ -118,6 +119,20 @@ class Replica:
             raise EngineError(
                 f"the engine {self.url} answered a probe without the logprobs it was asked for: {str(body)[:300]}"
             ) from e
+
+    async def answer(self, model: str, question: Question) -> Answered:
+        """One answer, sampled plainly at temperature 1. Raises EngineUnreachable, EngineError."""
+        body = await self._json("POST", "/v1/chat/completions", json=question.body(model))
+        return read_answer(self.url, body)
+
+    async def logprobs_of(self, model: str, token_ids: Sequence[int]) -> list[float]:
+        """Log-probabilities at temperature 1 of every token after the first; NaN where the engine has none.
+
+        One such request at a time: two kill an engine that serves adapters (vLLM 0.32 on a CPU). Raises
+        EngineUnreachable, EngineError.
+        """
+        body = {"model": model, "prompt": list(token_ids), "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+        return read_prompt_logprobs(self.url, await self._json("POST", "/v1/completions", json=body), token_ids)
 
     async def fingerprint(self) -> str:
         """What can be known of a base served elsewhere: its path, its length, the engine's version.

@@ -48,10 +48,12 @@ async def run(settings: HoneSettings) -> None:
             engine_key=key,
             proxy_id=owner,  # so that what a killed one held is seen to be free
         )
+        recorder = Recorder(store, settings.recorder, process=owner)
         controller = Controller(
             store,
             settings.project,
             versions,
+            recorder,
             engine=settings.engine,
             proxy=settings.proxy,
             aliases=aliases,
@@ -64,7 +66,7 @@ async def run(settings: HoneSettings) -> None:
                 settings=settings.proxy,
                 recorder_settings=settings.recorder,
                 store=store,
-                recorder=Recorder(store, settings.recorder, process=owner),
+                recorder=recorder,
                 versions=versions,
                 background=(
                     partial(present, store, settings.project, PROXY, owner, settings.recorder.lease_s),

@@ -251,6 +251,28 @@ class SamplingSettings(BaseModel):
     `x-hone-sampling` tell what was sent instead."""
 
 
+Promote = Literal["auto", "gate", "canary", "manual"]
+
+
+class GateSettings(BaseModel):
+    """What a new version of an alias is held to before any user meets it: `[aliases.<name>.gate]`."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    timeout_s: float = Field(600.0, gt=0)
+    """How long a version's answers may be waited for. What is not answered by then does not decide, and the row of the
+    version says so (`hone versions --moves`)."""
+    kl_max: float = Field(2.0, gt=0)
+    """How far a version's answers may be from the live version and from the base, in nats a token."""
+    length_times: float = Field(2.0, gt=1)
+    """How many times as long, or as short, as the live version's its answers may be."""
+    win_at_least: float = Field(0.4, gt=0, lt=1)
+    """The share of pairs, its answer beside the live version's to one recorded opening, that it is to win before a
+    judge. It is rejected only if it is shown to win less; where no judge runs, its answers' figures decide."""
+    max_samples: int = Field(64, ge=1)
+    """The most pairs that are judged, each twice: what is not decided by then passes."""
+
+
 class AliasSettings(BaseModel):
     """A name that agents ask for, and how its new versions come into service."""
 
@@ -258,11 +280,18 @@ class AliasSettings(BaseModel):
 
     base_model: str | None = None
     """The engine's name of the base model. Default: `engine.name`."""
-    promote: Literal["auto", "manual"] = "auto"
-    """`auto`: a version that passes the gate goes into service. `manual`: it waits for `hone promote`."""
-    canary_share: float = Field(0.0, ge=0, le=1)
-    """Share of new groups that a version gets first. 0: it becomes live at once. Above 0: it stays a canary until
-    `hone promote`."""
+    promote: Promote = "gate"
+    """How a new version comes into service. Its files are checked, it is loaded and probed, and answers the newest
+    recorded openings; answers that are broken reject it. `auto`: then it is live. All others have a judge compare its
+    answers with the live version's first. `gate`: then it is live. `canary`: then it gets
+    `canary_share` of new runs, until `hone promote`. `manual`: then it waits for `hone promote`, and no further step is
+    taken meanwhile. A campaign's versions pass as `auto`."""
+    canary_share: float = Field(0.1, gt=0, lt=1)
+    """Share of new runs that a canary gets."""
+    canary_max_age_s: float = Field(86_400.0, gt=0)
+    """How long a version waits for a person where `promote` is `manual`; then it is rejected as `not_promoted`."""
+    gate: GateSettings = GateSettings()
+    """What it is held to."""
     fallback: str | None = None
     """A model of `[[proxy.models]]` that answers while no engine can. Such calls are recorded as text, and marked."""
     sampling: SamplingSettings = SamplingSettings()

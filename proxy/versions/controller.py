@@ -19,14 +19,18 @@ from proxy.engine.command import base_folder, dtype_of, engine_urls
 from proxy.engine.replica import Replica
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
-from proxy.versions import adapter_files, pins, probe
+from proxy.versions import adapter_files, canary, gate, pins, probe
+from proxy.versions.behaviour import Sides
 from proxy.versions.fleet import Fleet, Member
+from proxy.versions.gate import Verdict
 from proxy.versions.in_service import InService, passes
+from recorder.capture.recorder import Recorder
 from recorder.errors import Conflict, LeaseLost, StoreError
 from recorder.registry import replicas
 from recorder.registry.aliases import AliasView, ensure_alias, set_canary, set_live
+from recorder.registry.descent import Lessons
 from recorder.registry.fingerprint import base_fingerprint
-from recorder.registry.versions import VersionView, get_versions, mark, pinned, reject
+from recorder.registry.versions import VersionView, get_versions, mark, pass_gate, pinned, reject
 from recorder.seldom import Seldom
 from recorder.states import VersionState
 from recorder.store.changes import Topic
@@ -43,6 +47,7 @@ RENEW_EVERY_S = 5.0
 PINS_EVERY_S = 1.0  # runs end all the time, and what they held may stay a moment longer
 BREATH_S = 0.1  # between two rounds
 RETRY_S = 0.5  # after what the store or an engine refused, and while the base's files are not there yet
+CANARY_EVERY_S = 5.0  # between two looks at what agents made of a canary
 DRAIN_S = 0.25  # while requests hold what is to be unloaded: they tell nobody when they end
 PROXY_GONE_S = 30.0  # a proxy not heard of for so long holds nothing any more
 STOP_S = 5.0  # how long the round that runs may take to end; an engine that hangs is not waited for
@@ -57,6 +62,7 @@ class Controller:
         store: Store,
         project_id: str,
         versions: InService,
+        recorder: Recorder,
         *,
         engine: EngineSettings,
         proxy: ProxySettings,
@@ -68,6 +74,7 @@ class Controller:
         self._store = store
         self._project_id = project_id
         self._versions = versions
+        self._recorder = recorder
         self._engine = engine
         self._proxy = proxy
         self._aliases = aliases
@@ -79,6 +86,8 @@ class Controller:
         self._failing, self._broken = Seldom(log), Seldom(log)
         self._pinned: set[str] = set()
         self._deaths: dict[str, int] = {}
+        self._canaries_due = 0.0
+        self._examined: dict[str, asyncio.Task[Verdict]] = {}  # by version id
         self._base_shapes: Mapping[str, tuple[int, ...]] | None = None
         self._stopping = asyncio.Event()
         self._news = News()
@@ -108,7 +117,9 @@ class Controller:
             _, slow = await asyncio.wait(tasks, timeout=STOP_S)
             for task in slow:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for examined in self._examined.values():
+                examined.cancel()
+            await asyncio.gather(*tasks, *self._examined.values(), return_exceptions=True)
             await self._fleet.stop()
             if self._lease is not None:
                 await leases.release(self._store, self._lease)
@@ -198,7 +209,9 @@ class Controller:
         for version in await get_versions(self._store, self._project_id, [VersionState.WRITTEN]):
             if self._fleet.up():
                 await self._admit(version)
-                await self._promote_gated()
+        await self._examine_loaded()
+        await self._promote_gated()
+        await self._look_at_canaries()
         await self._drain()
         self.rounds += 1
 
@@ -272,7 +285,7 @@ class Controller:
     # --- a new version
 
     async def _admit(self, version: VersionView) -> None:
-        """written → loaded → gated, or rejected. An engine that goes away meanwhile is no fault of the version's."""
+        """written → loaded, or rejected. An engine that goes away meanwhile is no fault of the version's."""
         try:
             await self._check_files(version)
             began = time.monotonic()
@@ -296,7 +309,6 @@ class Controller:
                 verified=how,
                 metrics={**version.metrics, **figures},
             )
-            await mark(self._store, version.id, VersionState.GATED, expect=VersionState.LOADED)
             log.info("%s is loaded (verified by %s)", version.name, how)
             await self._versions.refresh()
             await self._serve_what_is_kept()
@@ -349,31 +361,99 @@ class Controller:
         for member in self._fleet.members:
             await member.look()
 
-    async def _reject(self, version: VersionView, code: str, why: str) -> None:
+    async def _examine_loaded(self) -> None:
+        """loaded → gated, or rejected. No round waits for what is asked meanwhile: its end begins another."""
+        snapshot = self._versions.snapshot
+        for version in [v for v in snapshot.versions.values() if v.state is VersionState.LOADED and snapshot.has(v)]:
+            examined = self._examined.get(version.id)
+            if examined is None:
+                self._examined[version.id] = examined = asyncio.create_task(self._examine(version))
+                examined.add_done_callback(lambda _: self.wake())
+            elif examined.done():
+                del self._examined[version.id]
+                await self._decide(version, examined)
+                await self._versions.refresh()
+
+    async def _examine(self, version: VersionView) -> Verdict:
+        alias = self._alias_of(version)
+        live = self._versions.snapshot.versions[alias.live_version_id or ""]
+        settings = self._aliases.get(alias.name, AliasSettings())
+        policy = await gate.policy_of(self._store, version, settings)
+        sides = Sides(self._store, self._recorder, self._fleet.up()[0].replica, alias, version, live)
+        return await gate.examine(sides, policy, settings.gate)
+
+    async def _decide(self, version: VersionView, examined: asyncio.Task[Verdict]) -> None:
+        try:
+            verdict = examined.result()
+        except EngineUnreachable as e:
+            await self._count_death(version, e)
+            return
+        if verdict.passed:
+            await pass_gate(self._store, version.id, verdict.said, who=WHO, figures=verdict.figures)
+            log.info("%s passed its gate (%s)", version.name, verdict.said)
+        else:
+            await self._reject(version, verdict.code, verdict.why, lessons="left_out", figures=verdict.figures)
+
+    async def _reject(
+        self,
+        version: VersionView,
+        code: str,
+        why: str,
+        *,
+        lessons: Lessons = "again",  # what could not be loaded, or came too late, is no doing of what it was trained on
+        figures: Mapping[str, float] | None = None,
+    ) -> None:
         log.error("%s is rejected (%s): %s", version.name, code, why)
         for member in self._fleet.members:
             if version.path is not None and member.adapters.get(version.engine_name) == version.path:
                 with contextlib.suppress(EngineError):  # the drain tries again
                     await member.unload(version.engine_name)
-        # none of this is the doing of what it was trained on: it could not be loaded, or came too late
-        await reject(self._store, version.id, f"{code}: {why}", lessons="again", who=WHO)
+        await reject(self._store, version.id, f"{code}: {why}", lessons=lessons, who=WHO, figures=figures)
 
     async def _promote_gated(self) -> None:
-        """Move aliases to versions that passed, by each alias's policy, and reject those that left the line."""
+        """Do with versions that passed what each alias's policy says, and reject those that left the line."""
         snapshot = self._versions.snapshot
         await self._reject_strays()
         for version in [v for v in snapshot.versions.values() if v.state is VersionState.GATED and snapshot.has(v)]:
             alias = self._alias_of(version)
-            policy = self._aliases.get(alias.name, AliasSettings())
-            if policy.promote != "auto" or version.parent_id != alias.live_version_id:
-                continue
-            if policy.canary_share > 0:
-                await set_canary(self._store, alias.id, version.id, policy.canary_share, who=WHO)
-                log.info("%s is the canary (%.0f %%)", version.name, 100 * policy.canary_share)
-            else:
+            if version.parent_id == alias.live_version_id:
+                await self._bring_on(version, alias, self._aliases.get(alias.name, AliasSettings()))
+                await self._versions.refresh()
+
+    async def _bring_on(self, version: VersionView, alias: AliasView, settings: AliasSettings) -> None:
+        """gated → live or canary, or left to wait for a person."""
+        waited_s = time.time() - version.state_at
+        policy = await gate.policy_of(self._store, version, settings)
+        match gate.after_gate(policy, waited_s, settings):
+            case "live":
                 await set_live(self._store, alias.id, version.id, why="gate", who=WHO)
                 log.info("%s is live", version.name)
-            await self._versions.refresh()
+            case "canary":
+                await set_canary(self._store, alias.id, version.id, settings.canary_share, who=WHO)
+                log.info("%s is the canary (%.0f %%)", version.name, 100 * settings.canary_share)
+            case "wait":
+                self._again(settings.canary_max_age_s - waited_s)
+            case "reject":
+                await self._reject(version, gate.NOT_PROMOTED, f"nobody promoted it within {waited_s:.0f} s")
+
+    async def _look_at_canaries(self) -> None:
+        """Take canaries away that their users' runs show to be worse than the live version; as many looks as one likes
+        do not make that likelier for one that is as good."""
+        if time.monotonic() < self._canaries_due:
+            return
+        self._canaries_due = time.monotonic() + CANARY_EVERY_S
+        snapshot = self._versions.snapshot
+        for alias in list(snapshot.aliases.values()):
+            version = snapshot.versions.get(alias.canary_version_id or "")
+            if version is None:
+                continue
+            found = await canary.beside_live(self._store, alias, version)
+            if found.worse_by:
+                log.error("%s is taken away: its runs are worse by %s", version.name, ", ".join(found.worse_by))
+                await set_canary(self._store, alias.id, None, 0.0, who=WHO, figures=canary.figures(found))
+                await self._versions.refresh()
+            else:
+                self._again(CANARY_EVERY_S)
 
     async def _reject_strays(self) -> None:
         """Reject what was trained from a version that is not live any more, whoever would decide about it."""

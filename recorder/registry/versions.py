@@ -211,6 +211,18 @@ async def move_version(
         await _end(conn, version_id, to, reason, "again", {})
 
 
+async def pass_gate(
+    store: Store, version_id: str, why: str, *, who: str, figures: Mapping[str, Any] | None = None
+) -> VersionView:
+    """A loaded version passed its gate: the ledger keeps by what (`why`). Raises Conflict where it is decided."""
+    said = {"who": who, "reason": why} | ({"figures": dict(figures)} if figures else {})
+    async with store.write() as conn:
+        await move(conn, versions, version_id, VersionState.GATED, expect=VersionState.LOADED)
+        view = await _one(conn, version_id)
+        await ledger.write(conn, [LedgerRow(view.project_id, "version", version_id, VersionState.GATED, said)])
+        return view
+
+
 async def reject(
     store: Store,
     version_id: str,

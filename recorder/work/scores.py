@@ -19,6 +19,7 @@ from recorder.groups.readiness import GroupCode
 from recorder.ids import new_id
 from recorder.states import GroupState
 from recorder.store import ledger, sql
+from recorder.store.changes import Topic
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import groups, score_parts, scores, trajectories
@@ -239,6 +240,23 @@ async def rewards(store: Store, score_id: str) -> dict[str, float | None]:
     )
     async with store.read() as conn:
         return {row.trajectory_id: row.value for row in await conn.execute(query)}
+
+
+async def when_judged(store: Store, group_ids: Collection[str]) -> dict[str, str | None]:
+    """Wait until a judge is through with groups; their current scores' ids, None for one that could not be scored.
+
+    How long to wait is the caller's policy (`asyncio.timeout`).
+    """
+    waiting = (GroupState.OPEN, GroupState.READY, GroupState.JUDGING)
+    query = select(groups.c.id, groups.c.state, groups.c.current_score_id).where(groups.c.id.in_(sorted(group_ids)))
+    with store.watch.on(Topic.GROUPS) as news:
+        while True:
+            await news.wait()
+            async with store.read() as conn:
+                rows = list(await conn.execute(query))
+            if all(row.state not in waiting for row in rows):
+                scored = {row.id: row.current_score_id for row in rows if row.state == GroupState.SCORED}
+                return {id_: scored.get(id_) for id_ in group_ids}
 
 
 async def _with_parts(conn: AsyncConnection, rows: Sequence[Any]) -> list[StoredScore]:

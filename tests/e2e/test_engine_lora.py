@@ -22,14 +22,18 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
+from proxy.engine.answers import Question
 from proxy.engine.command import engine_command, engine_key
 from proxy.engine.replica import Replica
 from proxy.errors import AdapterError
 from proxy.programs.engine import engine_program
 from proxy.programs.supervise import Supervisor
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
+from proxy.versions.checks import ask_sanity
 from proxy.versions.controller import Controller
 from proxy.versions.in_service import InService
+from proxy.versions.sanity import Bounds
+from recorder.capture.recorder import Recorder
 from recorder.registry.aliases import get_alias
 from recorder.registry.versions import VersionView, allocate, get_version, mark
 from recorder.settings import RecorderSettings
@@ -181,6 +185,29 @@ async def test_an_adapter_answers_on_the_ids_that_a_chat_brings(
     await running.replica.unload(path.name)
 
 
+async def test_an_answer_has_the_same_logprobs_when_it_is_sampled_and_when_it_is_a_prompt(
+    running: Running, peft_model: PeftModel, folder: Path
+) -> None:
+    path = publish(
+        peft_model, folder / "asked", "z@1", logprobs(peft_model, adapted=True), logprobs(peft_model, adapted=False)
+    )
+    await running.replica.load(path.name, str(path))
+    tools = [{"type": "function", "function": {"name": "find_order", "parameters": {"type": "object"}}}]
+    question = Question([{"role": "user", "content": "Where is order 4711?"}], tools, max_tokens=60)
+    for name in ("base", path.name):
+        said = await running.replica.answer(name, question)
+        assert len(said.token_ids) == len(said.logprobs) > 0
+        told = await running.replica.logprobs_of(name, [*said.prompt_ids, *said.token_ids])
+        assert told[len(said.prompt_ids) - 1 :] == pytest.approx(said.logprobs, abs=1e-4)
+    bounds = Bounds(kl_max=1e-3, length_times=100.0)
+    near = await ask_sanity(running.replica, [question] * 2, "base", {"live": "base"}, bounds)
+    assert near.fault is None
+    far = await ask_sanity(running.replica, [question] * 2, path.name, {"live": "base"}, bounds)
+    assert far.fault is not None
+    assert far.fault[0] == "kl"
+    await running.replica.unload(path.name)
+
+
 async def test_a_folder_that_is_missing_or_empty_is_refused_and_the_engine_lives(
     running: Running, folder: Path
 ) -> None:
@@ -197,10 +224,13 @@ async def controlled(running: Running, data: Path) -> AsyncIterator[InService]:
     """A store, and a proxy's controller beside the real engine."""
     store = await open_store(data, RecorderSettings(), migrate=True)
     versions = InService(store, "default", ProxySettings())
+    recorder = Recorder(store, RecorderSettings())
+    await recorder.start()
     controller = Controller(
         store,
         "default",
         versions,
+        recorder,
         engine=running.settings.model_copy(update={"urls": [running.replica.url]}),
         proxy=ProxySettings(),
         aliases={"helpdesk": AliasSettings()},
@@ -212,6 +242,7 @@ async def controlled(running: Running, data: Path) -> AsyncIterator[InService]:
         await until(lambda: bool(versions.snapshot.up()))
         yield versions
         await versions.stop()
+    await recorder.stop()
     await store.close()
 
 

@@ -35,6 +35,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.versions.controller.BREATH_S", 0.01)
     monkeypatch.setattr("proxy.versions.controller.RETRY_S", 0.05)
     monkeypatch.setattr("proxy.versions.controller.DRAIN_S", 0.02)
+    monkeypatch.setattr("proxy.versions.controller.CANARY_EVERY_S", 0.05)
     monkeypatch.setattr("proxy.versions.controller.RENEW_EVERY_S", 0.1)
 
 
@@ -112,22 +113,26 @@ async def controlled(
 ) -> AsyncIterator[World]:
     """A proxy's two parts, the one that follows the store and the one that leads, running."""
     versions = InService(store, "default", PROXY)
+    recorder = Recorder(store, RecorderSettings())
     controller = Controller(
         store,
         "default",
         versions,
+        recorder,
         engine=EngineSettings(urls=[e.url for e in engines], dtype="float32", **engine_fields),
         proxy=PROXY,
         aliases={"helpdesk": policy or AliasSettings(base_model="base")},
         default_base=None,
         engine_key=engines[0].key,
     )
+    await recorder.start()
     async with controller.running():
         await versions.start()
         try:
             yield World(store, folder / "adapters", engines[0], versions, controller)
         finally:
             await versions.stop()
+    await recorder.stop()
 
 
 def up(world: World, count: int = 1) -> bool:

@@ -10,10 +10,37 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+
+PROMPT = [1, 2, 3]  # the ids of every conversation
+WORD = 7  # the id of every token that is said
+
+
+@dataclass(frozen=True)
+class Speech:
+    """How a version answers: so many tokens, each this likely to itself, and to those it is compared with."""
+
+    tokens: int = 40
+    logprob: float | None = -0.5
+    to_others: float | None = None  # None: as to itself
+    calls: str | None = None  # arguments of the tool call that it makes
+    content: str = "It arrives on Monday."
+    status: int = 200
+
+    def message(self) -> dict[str, Any]:
+        if self.calls is None:
+            return {"role": "assistant", "content": self.content}
+        function = {"name": "find", "arguments": self.calls}
+        return {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c", "type": "function", "function": function}],
+        }
+
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -35,6 +62,10 @@ class ScriptedEngine:
         self.runtime_lora = True
         self.routed = False  # behind a router that knows /v1 alone
         self.base_root = "/base"
+        self.speech: dict[str, Speech] = {}  # engine name → how it answers, where not as all do
+        self.chats_to_break = 0  # so many next ones are cut off
+        self.asked_at_once = 0  # requests for prompts' logprobs, at most
+        self._asked_now = 0
         self.more: dict[str, Handler] = {}  # path → what answers a POST there
         self.port = 0
         self._runner: web.AppRunner | None = None
@@ -51,6 +82,8 @@ class ScriptedEngine:
         app.router.add_get("/version", self._version)
         app.router.add_get("/health", self._health)
         app.router.add_post("/v1/completions", self._completions)
+        if "/v1/chat/completions" not in self.more:
+            app.router.add_post("/v1/chat/completions", self._chat)
         for path, handler in self.more.items():
             app.router.add_post(path, handler)
         if self.runtime_lora:
@@ -121,6 +154,8 @@ class ScriptedEngine:
 
     async def _completions(self, request: web.Request) -> web.Response:
         body = await request.json()
+        if "prompt_logprobs" in body:
+            return await self._prompt_logprobs(body)
         self.calls.append(("probe", body["model"]))
         if self.probe_status != 200:
             return _error(self.probe_status, "no")
@@ -134,6 +169,37 @@ class ScriptedEngine:
         assert body["return_tokens_as_token_ids"] is True
         top = {f"token_id:{token}": named[token] for token in body["logprob_token_ids"]}
         return web.json_response({"choices": [{"logprobs": {"top_logprobs": [top | {"token_id:999": -0.5}]}}]})
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.calls.append(("chat", body["model"]))
+        if self.chats_to_break:
+            self.chats_to_break -= 1
+            assert request.transport is not None
+            request.transport.abort()
+        speech = self._speech(body["model"])
+        if speech.status != 200:
+            return _error(speech.status, "no")
+        said = {"content": [{"token": "x", "logprob": speech.logprob}] * speech.tokens}
+        choice = {"message": speech.message(), "token_ids": [WORD] * speech.tokens, "logprobs": said}
+        return web.json_response(
+            {"prompt_token_ids": PROMPT, "choices": [choice | {"index": 0, "finish_reason": "stop"}]}
+        )
+
+    async def _prompt_logprobs(self, body: dict[str, Any]) -> web.Response:
+        """How likely the newest adapter's words are to the model that is asked."""
+        self.calls.append(("far", body["model"]))
+        self._asked_now += 1
+        self.asked_at_once = max(self.asked_at_once, self._asked_now)
+        await asyncio.sleep(0)  # let another in, if there is one
+        self._asked_now -= 1
+        speech = self._speech(next(reversed(self.adapters), body["model"]))
+        value = speech.logprob if speech.to_others is None else speech.to_others
+        rows = [None, *({str(token): {"logprob": value}} for token in body["prompt"][1:])]
+        return web.json_response({"choices": [{"text": "x", "prompt_logprobs": rows}]})
+
+    def _speech(self, model: str) -> Speech:
+        return self.speech.get(model.rpartition("-")[0] or model, Speech())
 
 
 def _error(status: int, message: str) -> web.Response:

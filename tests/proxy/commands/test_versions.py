@@ -71,3 +71,14 @@ def test_versions_lists_names_states_and_the_live_one(tmp_path: Path) -> None:
     assert header.split() == ["version", "state", "parent", "verified", "since", "reward", "kl", "tokens", "reason"]
     assert one.split()[:3] == ["helpdesk@1", "gated", "helpdesk@0"]
     assert base.split()[:2] == ["helpdesk@0", "live"]
+
+
+def test_versions_tells_what_was_decided_by_whom_and_why(tmp_path: Path) -> None:
+    make_versions(tmp_path, 1)
+    data = ("--data", str(tmp_path))
+    hone("promote", "1", *data)
+    moves = json.loads(hone("versions", "--moves", "--json", *data)[1])
+    assert [(m["version"], m["move"], m["who"]) for m in moves] == [("helpdesk@1", "promote", "hand")]
+    header, one = hone("versions", "helpdesk", "--moves", *data)[1].splitlines()
+    assert header.split() == ["when", "version", "move", "who", "why", "figures"]
+    assert one.split()[-3:] == ["helpdesk@1", "promote", "hand"]

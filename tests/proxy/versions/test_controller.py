@@ -75,7 +75,7 @@ async def test_manual_promotion_waits_for_a_person(make_world: Callable[..., Any
 
 
 async def test_a_canary_gets_its_share_of_new_runs(make_world: Callable[..., Any]) -> None:
-    async with make_world(AliasSettings(base_model="base", canary_share=0.5)) as world:
+    async with make_world(AliasSettings(base_model="base", promote="canary", canary_share=0.5)) as world:
         version = await world.becomes(await world.write(), VersionState.CANARY)
         alias = await world.alias()
         await until(lambda: version.id in {world.versions.offer(alias, str(n)) for n in range(50)})

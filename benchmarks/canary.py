@@ -1,0 +1,203 @@
+"""What the canary's test promises and what it finds: simulated canaries, judged by the code that judges real ones.
+
+    python -m benchmarks.canary --save        writes benchmarks/results/canary.json
+
+A canary is `RUNS` runs a side, looked at after every task, on all five figures at once. Told is, for two versions that
+are alike, the share of canaries that is rejected by any figure at any look; and for a version that is worse in one way,
+the share that is found within `WITHIN` runs a side, and after how many in the median. Tasks differ in how hard, long
+and slow they are, and runs of one task are the more alike for it. Three shapes of traffic:
+
+- `alone`: no task comes twice; the k-th task of one side is set against the k-th of the other's.
+- `half`: groups of eight runs of one task, each of which draws its version, one to one.
+- `tenth`: the same at a share of 0.1, as of a hold-back: many groups hold none of the smaller side.
+
+`ranked` is `half` with rewards that say no more than a run's rank in its group.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from benchmarks.load import machine
+from proxy.versions.betting import Floats, log_capital
+from proxy.versions.comparison import ALPHA, SECONDS_LOG2, TOKENS_LOG2, Figure, claim
+
+RESULTS = Path(__file__).parent / "results" / "canary.json"
+CANARIES = 2000
+RUNS = 2000  # a side
+WITHIN = 500  # runs a side, in which a worse version is to be found
+CHUNK = 50  # canaries at a time: a tenth's runs would not fit into memory together
+GROUP = 8
+SEED = 9
+
+Values = Mapping[Figure, Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """How a version's runs come out: means, over tasks that differ."""
+
+    reward: float = 0.5  # chance of a success
+    errors: float = 0.02
+    tool_failures: float = 0.05  # of three calls a run
+    answer_tokens: float = 150.0  # median
+    call_s: float = 1.0  # median
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A traffic: members of a group, the share of runs that the smaller side gets, and whether rewards are ranks."""
+
+    members: int
+    share: float
+    ranked: bool = False
+
+    def tasks(self, runs: int) -> int:
+        """How many tasks give the smaller side so many runs."""
+        return runs if self.members == 1 else round(runs / (self.members * self.share))
+
+
+SHAPES: Final = {
+    "alone": Shape(1, 1.0),
+    "half": Shape(GROUP, 0.5),
+    "tenth": Shape(GROUP, 0.1),
+    "ranked": Shape(GROUP, 0.5, ranked=True),
+}
+BEFORE: Final = Version()
+WORSE: Final = {
+    "reward .50 → .35": replace(BEFORE, reward=0.35),
+    "errors .02 → .20": replace(BEFORE, errors=0.20),
+    "tool failures .05 → .30": replace(BEFORE, tool_failures=0.30),
+    "answers three times as long": replace(BEFORE, answer_tokens=450.0),
+    "three times as late": replace(BEFORE, call_s=3.0),
+}
+
+
+def simulate(shape: Shape, candidate: Version, runs: int, canaries: int, rng: np.random.Generator) -> Values:
+    """(1 + difference) / 2 of every task, by figure: [canaries, tasks]."""
+    size = (canaries, shape.tasks(runs))
+    if shape.members == 1:  # two tasks that have nothing to do with each other
+        new, old = (_runs(version, size, 1, rng) for version in (candidate, BEFORE))
+        return {figure: (1 + new[figure] - old[figure])[..., 0] / 2 for figure in Figure}
+    is_new = rng.random((*size, shape.members)) < shape.share
+    values = _drawn(candidate, is_new, rng)
+    if shape.ranked:
+        order = (values[Figure.REWARD] + rng.random(is_new.shape) / 2).argsort(axis=-1).argsort(axis=-1)
+        values = {**values, Figure.REWARD: order / (shape.members - 1)}
+    return {figure: set_against(values[figure], is_new, claim(figure)) for figure in Figure}
+
+
+def _drawn(candidate: Version, is_new: np.ndarray, rng: np.random.Generator) -> dict[Figure, Floats]:
+    """The runs' values where each run is of the version that it drew, of one task a group."""
+    state = rng.bit_generator.state
+    sides = []
+    for version in (candidate, BEFORE):  # the same tasks and the same luck: a run is one or the other's
+        rng.bit_generator.state = state
+        sides.append(_runs(version, is_new.shape[:2], is_new.shape[2], rng))
+    return {figure: np.where(is_new, sides[0][figure], sides[1][figure]) for figure in Figure}
+
+
+def _runs(version: Version, size: tuple[int, int], members: int, rng: np.random.Generator) -> dict[Figure, Floats]:
+    """Values of runs as `proxy.versions.comparison.value` has them: [canaries, tasks, members]."""
+    tasks, each = (*size, 1), (*size, members)
+    hard = rng.beta(2.0, 2.0, tasks) - 0.5  # by how much a task is easier than the mean one
+    reward = rng.random(each) < np.clip(version.reward + hard * 2 * min(version.reward, 1 - version.reward), 0, 1)
+    failed = rng.binomial(3, version.tool_failures, each) / 3
+    tokens = version.answer_tokens * np.exp(0.6 * rng.standard_normal(tasks) + 0.5 * rng.standard_normal(each))
+    call_s = version.call_s * np.exp(0.4 * rng.standard_normal(tasks) + 0.6 * rng.standard_normal(each))
+    return {
+        Figure.REWARD: reward.astype(np.float64),
+        Figure.ERRORS: (rng.random(each) >= version.errors).astype(np.float64),
+        Figure.TOOL_FAILURES: 1 - failed,
+        Figure.LENGTH: shortness(tokens, TOKENS_LOG2),
+        Figure.LATENCY: shortness(call_s, SECONDS_LOG2),
+    }
+
+
+def shortness(amounts: Floats, log2_bounds: tuple[float, float]) -> Floats:
+    """1 at the lower bound, 0 at the upper one, even in doublings."""
+    low, high = log2_bounds
+    return 1 - (np.clip(np.log2(amounts), low, high) - low) / (high - low)
+
+
+def set_against(values: Floats, is_new: np.ndarray, neutral: float) -> Floats:
+    """The two sides' means inside each group; a group of one side alone says nothing (`neutral` bets nothing)."""
+    new, old = is_new.sum(axis=-1), (~is_new).sum(axis=-1)
+    means = [np.where(side, values, 0).sum(axis=-1) / np.maximum(n, 1) for side, n in ((is_new, new), (~is_new, old))]
+    return np.where((new > 0) & (old > 0), (1 + means[0] - means[1]) / 2, neutral)
+
+
+def found_at(values: Values) -> dict[Figure, Floats]:
+    """After how many tasks each canary is rejected by each figure; infinite: never."""
+    at = {}
+    for figure, seen in values.items():
+        over = log_capital(seen, at_least=claim(figure)) >= -np.log(ALPHA[figure])
+        at[figure] = np.where(over.any(axis=-1), over.argmax(axis=-1) + 1.0, np.inf)
+    return at
+
+
+def chunks(
+    shape: Shape, candidate: Version, runs: int, canaries: int, rng: np.random.Generator
+) -> Iterator[dict[Figure, Floats]]:
+    """`found_at` of all canaries, some at a time."""
+    for _ in range(0, canaries, CHUNK):
+        yield found_at(simulate(shape, candidate, runs, min(CHUNK, canaries), rng))
+
+
+def rejected_alike(shape: Shape, canaries: int, rng: np.random.Generator) -> dict[str, float]:
+    """The share of canaries without a difference that is rejected: by each figure, and by any."""
+    parts = list(chunks(shape, BEFORE, RUNS, canaries, rng))
+    at = {figure: np.concatenate([part[figure] for part in parts]) for figure in Figure}
+    by = {str(figure): share(np.isfinite(found)) for figure, found in at.items()}
+    return {**by, "any": share(np.isfinite(np.minimum.reduce(list(at.values()))))}
+
+
+def found_worse(shape: Shape, candidate: Version, canaries: int, rng: np.random.Generator) -> dict[str, float | None]:
+    """The share of worse versions that is found within `WITHIN` runs a side, and after how many in the median."""
+    at = np.concatenate(
+        [np.minimum.reduce(list(part.values())) for part in chunks(shape, candidate, WITHIN, canaries, rng)]
+    )
+    median = float(np.median(at)) * WITHIN / shape.tasks(WITHIN)
+    return {"found": share(np.isfinite(at)), "median_runs_a_side": round(median) if np.isfinite(median) else None}
+
+
+def share(of: np.ndarray) -> float:
+    """The share of True."""
+    return round(float(of.mean()), 4)
+
+
+def measure(canaries: int) -> dict[str, object]:
+    """All shapes, with one seed."""
+    rng = np.random.default_rng(SEED)
+    alike = {name: rejected_alike(shape, canaries, rng) for name, shape in SHAPES.items()}
+    worse = {
+        name: {how: found_worse(shape, version, canaries, rng) for how, version in WORSE.items()}
+        for name, shape in SHAPES.items()
+    }
+    return {"canaries": canaries, "runs_a_side": RUNS, "within": WITHIN, "rejected_alike": alike, "found_worse": worse}
+
+
+def main() -> None:
+    """Simulate, print, and keep the figures if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--save", action="store_true", help=f"write {RESULTS}")
+    parser.add_argument("--canaries", type=int, default=CANARIES)
+    options = parser.parse_args()
+    began = time.monotonic()
+    figures = {"machine": machine(), **measure(options.canaries), "took_s": round(time.monotonic() - began)}
+    text = json.dumps(figures, indent=1, ensure_ascii=False)
+    print(text)
+    if options.save:
+        RESULTS.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Is a version's behaviour worse? Openings answered by it and by the live version, judged in pairs and tested.
+
+Owns: a pair as rows, who won it, and when enough were judged. A pair is a group of two runs of purpose eval and origin
+shadow: a judge scores it as any other and sees of neither whose it is, and nothing of it is trained on. Each pair is
+judged twice, each time in an order drawn anew. Refuses: judging, and sampling (`proxy.versions.checks`).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from proxy.engine.answers import Answered, Question
+from proxy.engine.replica import Replica
+from proxy.versions.betting import Doubt, doubt
+from proxy.versions.checks import answers
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
+from recorder.ids import new_id
+from recorder.registry.aliases import AliasView
+from recorder.registry.versions import VersionView
+from recorder.states import CallState, Confidence, Origin, Purpose
+from recorder.store.database import Store
+from recorder.work import presence, scores
+from recorder.work.leases import holders
+
+ALPHA: Final = 0.05
+BATCH: Final = 8  # pairs that are asked and judged at a time
+AGAIN: Final = 4  # how often one opening is asked at most: more would tell of it alone
+TIE: Final = 1e-6  # rewards nearer than this are equal
+
+
+@dataclass
+class Won:
+    """What was seen so far: 1 for a pair that the version won, 0 for one that it lost, between them a tie."""
+
+    at_least: float
+    values: list[float] = field(default_factory=list)
+
+    @property
+    def doubt(self) -> Doubt:
+        """The test of the claim that it wins at least so often."""
+        return doubt(self.values, at_least=self.at_least, alpha=ALPHA)
+
+    @property
+    def decided(self) -> bool:
+        """Whether it is shown worse, or shown not to be: neither changes with more pairs."""
+        lost = [1 - value for value in self.values]
+        return self.doubt.shown_worse or doubt(lost, at_least=1 - self.at_least, alpha=ALPHA).shown_worse
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """For the version's row."""
+        return {"pairs": len(self.values)} | ({"win_rate": self.doubt.mean} if self.values else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Who is compared, and where."""
+
+    store: Store
+    recorder: Recorder
+    replica: Replica
+    alias: AliasView
+    version: VersionView
+    live: VersionView
+
+
+async def can_be_judged(store: Store, project_id: str) -> bool:
+    """Whether a judge runs."""
+    return bool(await holders(store, project_id, presence.JUDGE))
+
+
+async def ask(sides: Sides, openings: Sequence[Question], most: int, won: Won) -> None:
+    """Ask and have judged up to `most` pairs, until they decide; what is seen is added to `won` as it comes.
+
+    Ends early where the judge could score none of a batch. Raises EngineUnreachable, StoreError.
+    """
+    asked = [question for _ in range(AGAIN) for question in openings][:most]
+    for first in range(0, len(asked), BATCH):
+        seen = await _batch(sides, asked[first : first + BATCH])
+        won.values += seen
+        if won.decided or not seen:
+            return
+
+
+async def _batch(sides: Sides, questions: Sequence[Question]) -> list[float]:
+    """Who won each pair that was answered by both and judged at least once."""
+    names = sides.version.engine_name, sides.live.engine_name
+    pairs = await answers(sides.replica, questions, *names)
+    both = [(pair.question, pair.candidate, pair.live) for pair in pairs if pair.candidate is not None]
+    twice = [[await _write(sides, *sampled) for _ in range(2)] for sampled in both]
+    scored = await scores.when_judged(sides.store, [group.id for groups in twice for group in groups])
+    judged = [[await _outcome(sides.store, group, scored[group.id]) for group in groups] for groups in twice]
+    known = [[value for value in values if value is not None] for values in judged]
+    return [sum(values) / len(values) for values in known if values]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    id: str
+    candidate: str  # trajectory ids
+    live: str
+
+
+async def _write(sides: Sides, question: Question, candidate: Answered, live: Answered) -> _Group:
+    """A pair as a group that is ready for a judge; which side is written first is drawn."""
+    name = new_id("gate")
+    todo = [(sides.version, candidate), (sides.live, live)]
+    refs = {}
+    for version, answered in sorted(todo, key=lambda _: secrets.randbits(32)):
+        refs[version.id] = await _side(sides, name, question, version, answered)
+    (group_id, new), (_, old) = refs[sides.version.id], refs[sides.live.id]
+    return _Group(group_id, new, old)
+
+
+async def _side(
+    sides: Sides, group: str, question: Question, version: VersionView, answered: Answered
+) -> tuple[str, str]:
+    """One answer as a run that ended; its group's id and its own."""
+    request = _request(sides.alias.name, question)
+    address = Address(
+        trajectory=new_id("side"),
+        group=group,
+        group_size=2,
+        purpose=Purpose.EVAL,
+        origin=Origin.SHADOW,
+        done=True,
+        tags={"gate": sides.version.name},
+    )
+    project_id, alias_id = sides.alias.project_id, sides.alias.id
+    ref = await sides.recorder.trajectory_at(project_id, alias_id, address, request, sides.version.id)
+    at = time.time()
+    logprobs = [float(p) for p in answered.logprobs]
+    said = SampledChoice(0, answered.message, answered.token_ids, logprobs, answered.finish_reason)
+    turn = Turn(
+        call_id=new_id("call"),
+        project_id=project_id,
+        address=address,
+        attribution=Attribution("path", Confidence.STATED, ref),
+        request=request,
+        state=CallState.COMPLETE,
+        alias_id=alias_id,
+        version_id=version.id,
+        base_fingerprint=version.base_fingerprint,
+        prompt_token_ids=answered.prompt_ids,
+        choices=[said],
+        usage=None,
+        response_meta=None,
+        http_status=200,
+        error=None,
+        started_at=at,
+        first_token_at=None,
+        finished_at=at,
+    )
+    await sides.recorder.commit(turn)
+    assert ref.group_id is not None  # it names one
+    return ref.group_id, ref.id
+
+
+def _request(model: str, question: Question) -> Request:
+    return Request(
+        dialect="chat",
+        endpoint="/v1/chat/completions",
+        model=model,
+        stream=False,
+        messages=question.messages,
+        tools=question.tools,
+        response_format=None,
+        rest={},
+        body_hash=secrets.token_bytes(16),  # no two of them are one request, sent again
+        sampling=Sampling(max_tokens=question.max_tokens),
+    )
+
+
+async def _outcome(store: Store, group: _Group, score_id: str | None) -> float | None:
+    """1, 0 or a tie; None where the judge gave one of the two no reward."""
+    rewards = await scores.rewards(store, score_id) if score_id is not None else {}
+    new, old = rewards.get(group.candidate), rewards.get(group.live)
+    if new is None or old is None:
+        return None
+    return 0.5 if abs(new - old) <= TIE else float(new > old)

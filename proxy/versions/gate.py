@@ -1,0 +1,110 @@
+"""The gate: what a loaded version must pass before any user meets it, and what becomes of one that did.
+
+Owns: the policies (`aliases.NAME.promote`), the order of the checks, the codes and words of its verdicts. Refuses:
+asking engines (`proxy.versions.checks`) and judges (`proxy.versions.behaviour`), judging figures
+(`proxy.versions.sanity`), and moving anything: the controller does what the verdict says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from proxy.engine.answers import Question
+from proxy.settings.sections import AliasSettings, GateSettings, Promote
+from proxy.versions import behaviour, checks
+from proxy.versions.behaviour import Sides, Won, can_be_judged
+from proxy.versions.sanity import Bounds
+from recorder.reading.openings import recent_openings
+from recorder.registry.aliases import AliasView
+from recorder.registry.versions import VersionView
+from recorder.store.database import Store
+from recorder.work.steps import step_of_version
+
+Next = Literal["live", "canary", "wait", "reject"]
+
+# What the row says of a version that passed, beside its figures.
+SANE: Final = "sane"
+NOTHING_RECORDED: Final = "nothing_recorded"  # no agent asked anything yet: files, load and probe decided
+UNANSWERED: Final = "unanswered"  # the live version could not answer them either: as above
+NOT_ASKED_IN_TIME: Final = "not_asked_in_time"  # the engine was too busy: as above
+WORSE: Final = "behaviour"  # of one that was shown worse than the live version
+NOT_PROMOTED: Final = "not_promoted"  # of one that nobody promoted in time
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the checks found. `code`: why it passed, or what it failed by; `why` in words."""
+
+    passed: bool
+    code: str
+    why: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def said(self) -> str:
+        """Code and words, as a row has them."""
+        return f"{self.code}: {self.why}" if self.why else self.code
+
+
+async def policy_of(store: Store, version: VersionView, settings: AliasSettings) -> Promote:
+    """How a version comes into service. One of a campaign's passes as `auto`: its validation is its gate."""
+    step = await step_of_version(store, version.id)
+    return "auto" if step is not None and step.campaign_id is not None else settings.promote
+
+
+def after_gate(policy: Promote, waited_s: float, settings: AliasSettings) -> Next:
+    """What becomes of a version that passed its gate `waited_s` ago."""
+    if policy in ("auto", "gate"):
+        return "live"
+    if policy == "canary":
+        return "canary"
+    return "reject" if waited_s >= settings.canary_max_age_s else "wait"
+
+
+async def examine(sides: Sides, policy: Promote, settings: GateSettings) -> Verdict:
+    """Ask what is to be asked of a loaded version. Raises EngineUnreachable, StoreError."""
+    questions = await _questions(sides.store, sides.alias)
+    if not questions:
+        return Verdict(True, NOTHING_RECORDED)
+    won, sane = Won(settings.win_at_least), Verdict(True, NOT_ASKED_IN_TIME)
+    try:
+        async with asyncio.timeout(settings.timeout_s):
+            sane = await _sanity(sides, questions, settings)
+            if not sane.passed or policy == "auto":
+                return sane
+            if not await can_be_judged(sides.store, sides.alias.project_id):
+                return replace(sane, why="no judge runs that could compare behaviour")
+            await behaviour.ask(sides, questions, settings.max_samples, won)
+    except TimeoutError:
+        why = f"not all was answered and judged within {settings.timeout_s:g} s (gate.timeout_s)"
+        return replace(sane, why=why, figures={**sane.figures, **won.figures})
+    return _behaved(sane, won)
+
+
+def _behaved(sane: Verdict, won: Won) -> Verdict:
+    figures = {**sane.figures, **won.figures}
+    if won.doubt.shown_worse:
+        why = (
+            f"it wins {won.doubt.mean:.0%} of {len(won.values)} pairs, less than {won.at_least:.0%} (gate.win_at_least)"
+        )
+        return Verdict(False, WORSE, why, figures)
+    return replace(sane, why="" if won.values else "the judge could score no pair", figures=figures)
+
+
+async def _questions(store: Store, alias: AliasView) -> list[Question]:
+    calls = await recent_openings(store, alias.project_id, alias.id, checks.QUESTIONS)
+    return [Question(call.messages, call.tools, call.sampling.max_tokens) for call in calls]
+
+
+async def _sanity(sides: Sides, questions: Sequence[Question], settings: GateSettings) -> Verdict:
+    live, alias = sides.live, sides.alias
+    against = {"live": live.engine_name} | ({"base": alias.base_model} if live.number > 0 else {})
+    bounds = Bounds(settings.kl_max, settings.length_times)
+    found = await checks.ask_sanity(sides.replica, questions, sides.version.engine_name, against, bounds)
+    if found.fault is None:
+        return Verdict(True, SANE if found.figures else UNANSWERED, figures=found.figures)
+    code, why = found.fault
+    return Verdict(False, code, why, found.figures)

@@ -1,0 +1,135 @@
+"""Is a version still the model that it was? Its answers to recorded prompts, by figures, beside the live version's.
+
+Owns: which figures are looked at, their bounds, and the code of the first that is out of them. Refuses: asking an
+engine, and whether the answers are good.
+
+One step moves a model little; what fails here is broken: it repeats a token, rambles, breaks its tool calls or no
+longer makes them, or went far from where it began. Few answers say little, so below `ENOUGH` only what no chance makes
+is looked at: numbers that are none, and the distance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+from proxy.versions.betting import doubt
+
+ENOUGH: Final = 8  # answers a side
+ALPHA: Final = 0.05  # of each test by betting
+LESS_OFTEN: Final = 0.1  # of tool calls: by how much fewer may be parsable
+CALLS_LOST: Final = 0.5  # of answers: how many may stop to call a tool where the live version calls one
+ENTROPY_TIMES: Final = 4.0  # how many times as sure, or as unsure, of its words a version may be …
+ENTROPY_SLACK: Final = 0.1  # … and nats a token in which that is not told apart
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One sampled answer. `logprobs` are its own tokens', NaN where the engine had none.
+
+    `begun`: it begins a tool call, `parsed`: the engine made calls of it whose arguments are JSON.
+    """
+
+    logprobs: Sequence[float]
+    begun: bool = False
+    parsed: bool = False
+
+    @property
+    def finite(self) -> bool:
+        """Whether it has tokens, and a probability for each."""
+        return bool(self.logprobs) and all(map(math.isfinite, self.logprobs))
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a version's owner sets: nats a token, and times as long or as short."""
+
+    kl_max: float
+    length_times: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sanity:
+    """The figures, and the code and the words for what is wrong; None: nothing is."""
+
+    figures: dict[str, float] = field(default_factory=dict)
+    fault: tuple[str, str] | None = None
+
+
+def judge(candidate: Sequence[Answer], live: Sequence[Answer], kl: dict[str, float], bounds: Bounds) -> Sanity:
+    """Judge answers to the same prompts in one order. `kl`: nats a token from whom, by name, where it was asked."""
+    broken = [answer for answer in candidate if not answer.finite]
+    if broken:
+        return Sanity(
+            {"not_finite": float(len(broken))},
+            ("not_finite", f"{len(broken)} of {len(candidate)} answers are empty or have no probabilities"),
+        )
+    figures = {f"kl_{name}": value for name, value in kl.items()}
+    if len(candidate) >= ENOUGH:
+        figures |= _compared(candidate, live)
+    return Sanity(figures, _far(kl, bounds) or _out_of_bounds(figures, bounds) or _calls(candidate, live))
+
+
+def kl(own: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> float:
+    """KL from another model, nats a token, over answers that the first sampled; infinite where a number is missing."""
+    gaps = [a - b for a, b in zip(chain(*own), chain(*others), strict=True)]
+    return sum(gaps) / len(gaps) if all(map(math.isfinite, gaps)) else math.inf
+
+
+def _compared(candidate: Sequence[Answer], live: Sequence[Answer]) -> dict[str, float]:
+    doublings = [
+        math.log2(len(a.logprobs)) - math.log2(max(1, len(b.logprobs))) for a, b in zip(candidate, live, strict=True)
+    ]
+    return {
+        "times_as_long": 2 ** (sum(doublings) / len(doublings)),
+        "entropy": _entropy(candidate),
+        "entropy_live": _entropy([answer for answer in live if answer.finite]),
+    }
+
+
+def _entropy(answers: Sequence[Answer]) -> float:
+    """Nats a token: what was sampled says how unsure the sampler was."""
+    logprobs = list(chain(*(answer.logprobs for answer in answers)))
+    return -sum(logprobs) / len(logprobs) if logprobs else math.nan
+
+
+def _far(kl: dict[str, float], bounds: Bounds) -> tuple[str, str] | None:
+    for name, value in kl.items():
+        if not value <= bounds.kl_max:
+            return "kl", f"{value:.3g} nats a token from {name}, at most {bounds.kl_max:g} (gate.kl_max)"
+    return None
+
+
+def _out_of_bounds(figures: dict[str, float], bounds: Bounds) -> tuple[str, str] | None:
+    if not figures.keys() >= {"times_as_long", "entropy", "entropy_live"}:
+        return None
+    times, entropy, before = figures["times_as_long"], figures["entropy"], figures["entropy_live"]
+    if not 1 / bounds.length_times <= times <= bounds.length_times:
+        return "length", f"its answers are {times:.2f} times as long as the live version's (gate.length_times)"
+    least, most = before / ENTROPY_TIMES - ENTROPY_SLACK, before * ENTROPY_TIMES + ENTROPY_SLACK
+    if not math.isnan(before) and not least <= entropy <= most:
+        return "entropy", f"{entropy:.3g} nats a token, the live version has {before:.3g}"
+    return None
+
+
+def _calls(candidate: Sequence[Answer], live: Sequence[Answer]) -> tuple[str, str] | None:
+    """Whether fewer of the tool calls that it begins can be parsed, or it no longer begins any."""
+    begun, before = [a for a in candidate if a.begun], [a for a in live if a.begun]
+    as_before = sum(a.parsed for a in before) / len(before) if before else 1.0
+    claim = min(max(as_before - LESS_OFTEN, 0.05), 0.95)
+    if doubt([float(a.parsed) for a in begun], at_least=claim, alpha=ALPHA).shown_worse:
+        good = sum(a.parsed for a in begun)
+        return (
+            "tool_calls_broken",
+            f"{good} of {len(begun)} tool calls can be parsed, of the live version's {as_before:.0%}",
+        )
+    kept = [(1.0 + a.begun - b.begun) / 2 for a, b in zip(candidate, live, strict=True)]
+    if doubt(kept, at_least=(1 - CALLS_LOST) / 2, alpha=ALPHA).shown_worse:
+        return (
+            "tool_calls_lost",
+            f"it calls a tool in {len(begun)} of {len(candidate)} answers, the live version in {len(before)}",
+        )
+    return None

@@ -1,0 +1,93 @@
+"""Sanity: what is broken is told by its code, what chance makes is not, and few answers are judged by little."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from proxy.versions.sanity import ENOUGH, Answer, Bounds, Sanity, judge, kl
+
+BOUNDS = Bounds(kl_max=2.0, length_times=2.0)
+NEAR = {"live": 0.01, "base": 0.3}
+
+
+def answers(count: int = 16, *, tokens: int = 40, sure: float = 0.5, calls: int = 0, parsed: int = 0) -> list[Answer]:
+    """So many alike, of which the first `calls` call a tool and the first `parsed` can be parsed."""
+    return [Answer([-sure] * tokens, begun=n < calls, parsed=n < parsed) for n in range(count)]
+
+
+def code(found: Sanity) -> str | None:
+    return found.fault[0] if found.fault else None
+
+
+def test_a_version_like_the_live_one_passes_and_its_figures_are_told() -> None:
+    found = judge(answers(calls=12, parsed=12), answers(calls=12, parsed=12), NEAR, BOUNDS)
+    assert found.fault is None
+    assert found.figures == {
+        "kl_live": 0.01,
+        "kl_base": 0.3,
+        "times_as_long": pytest.approx(1.0),
+        "entropy": pytest.approx(0.5),
+        "entropy_live": pytest.approx(0.5),
+    }
+
+
+@pytest.mark.parametrize(
+    ("candidate", "kls", "expected"),
+    [
+        ([*answers(15), Answer([-0.5, math.nan])], NEAR, "not_finite"),
+        ([*answers(15), Answer([])], NEAR, "not_finite"),
+        (answers(tokens=120), NEAR, "length"),
+        (answers(tokens=10), NEAR, "length"),
+        (answers(sure=0.001), NEAR, "entropy"),
+        (answers(sure=6.0), NEAR, "entropy"),
+        (answers(), {"live": 2.1}, "kl"),
+        (answers(), {"live": 0.1, "base": math.inf}, "kl"),
+        (answers(), {"live": math.nan}, "kl"),
+        (answers(calls=16, parsed=4), NEAR, "tool_calls_broken"),
+    ],
+)
+def test_what_is_broken_is_told_by_its_code(candidate: list[Answer], kls: dict[str, float], expected: str) -> None:
+    assert code(judge(candidate, answers(calls=16, parsed=16), kls, BOUNDS)) == expected
+
+
+def test_a_version_that_no_longer_calls_its_tools_is_found_and_one_that_calls_them_less_is_not() -> None:
+    live = answers(calls=16, parsed=16)
+    assert code(judge(answers(), live, NEAR, BOUNDS)) == "tool_calls_lost"
+    assert judge(answers(calls=11, parsed=11), live, NEAR, BOUNDS).fault is None
+    assert judge(live, answers(), NEAR, BOUNDS).fault is None
+
+
+def test_calls_that_are_broken_as_often_as_before_are_no_fault_of_the_versions() -> None:
+    assert judge(answers(calls=16, parsed=6), answers(calls=16, parsed=6), NEAR, BOUNDS).fault is None
+
+
+def test_few_answers_are_judged_by_what_no_chance_makes() -> None:
+    few = ENOUGH - 1
+    assert judge(answers(few, tokens=400), answers(few), NEAR, BOUNDS).fault is None
+    assert code(judge(answers(few), answers(few), {"live": 3.0}, BOUNDS)) == "kl"
+    assert judge([], [], {}, BOUNDS) == Sanity()
+
+
+def test_two_samples_of_one_model_are_rarely_told_apart() -> None:
+    """Sixteen prompts of very different length, answered twice by one model that calls a tool three times in four."""
+    dice = random.Random(5)
+
+    def sampled(mean: float) -> Answer:
+        tokens = max(1, round(mean * dice.lognormvariate(0, 0.4)))
+        begun = dice.random() < 0.75
+        return Answer([-dice.expovariate(2.0) for _ in range(tokens)], begun, begun and dice.random() < 0.95)
+
+    rejected = 0
+    for _ in range(100):
+        means = [dice.lognormvariate(4, 1) for _ in range(16)]
+        found = judge([sampled(m) for m in means], [sampled(m) for m in means], NEAR, BOUNDS)
+        rejected += found.fault is not None
+    assert rejected <= 5
+
+
+def test_kl_is_the_mean_gap_of_all_tokens_and_infinite_where_a_number_is_missing() -> None:
+    assert kl([[-1.0, -1.0], [-1.0]], [[-2.0, -1.0], [-3.0]]) == pytest.approx(1.0)
+    assert kl([[-1.0]], [[math.nan]]) == math.inf
