@@ -23,6 +23,8 @@ from examples.helpdesk.orders import Order, read_database
 from examples.helpdesk.scenarios import DemoFiles
 from tests.examples.conftest import tools_served
 
+pytestmark = pytest.mark.slow
+
 Json = dict[str, Any]
 Model = Callable[[list[Json]], Json]
 

@@ -20,6 +20,8 @@ from recorder.work import feedback
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import PROJECT, Proxy, serving
 
+pytestmark = pytest.mark.slow
+
 READING = {"list_runs", "read_run", "list_groups", "read_group", "list_versions"}
 STEERING = {"give_feedback", "promote", "roll_back"}
 ERAS = ("legacy", "2026-07-28")

@@ -30,7 +30,7 @@ from tests.proxy.provider_server import KEY, ProviderServer, provider_server
 from tests.proxy.running import ALIAS, PROJECT, Proxy, say, serving
 
 # LiteLLM reads what pydantic deprecated; an error out of that would be taken for one of the provider's.
-pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")]
 
 TODAY, CLAUDE, IMPATIENT = "gpt-today", "claude-today", "impatient"
 FIND = {"type": "function", "function": {"name": "find_order", "parameters": {"type": "object"}}}

@@ -18,6 +18,8 @@ from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import serving
 from tests.proxy.until import until
 
+pytestmark = pytest.mark.slow
+
 MODERN = "2026-07-28"
 WATCHED = "test://watched-resource"
 

@@ -30,7 +30,7 @@ from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import PROJECT, Proxy, serving
 from tests.proxy.until import until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 MODES = ["legacy", "auto"]
 SERVERS = ["new", "old", "local"]  # both eras over HTTP; the handshake era alone over HTTP; stdio

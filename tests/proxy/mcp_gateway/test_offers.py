@@ -16,6 +16,8 @@ from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import serving
 
+pytestmark = pytest.mark.slow
+
 MODES = ["legacy", "auto"]
 PROMPTS = ("prompts/list", "prompts/get")
 RESOURCES = ("resources/list", "resources/templates/list", "resources/read")

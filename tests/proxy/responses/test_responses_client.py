@@ -13,6 +13,8 @@ from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call, words
 from tests.proxy.running import Proxy, serving
 
+pytestmark = pytest.mark.slow
+
 FIND: Any = {"type": "function", "name": "find_order", "parameters": {"type": "object"}, "strict": False}
 CALL = tool_call("find_order", {"order_id": 4821}, "chatcmpl-tool-0123456789")
 

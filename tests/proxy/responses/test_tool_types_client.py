@@ -13,6 +13,8 @@ from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Said, Script, tool_call, words
 from tests.proxy.running import Proxy, serving
 
+pytestmark = pytest.mark.slow
+
 # What Codex 0.169 sends, shortened: its functions, a free-form tool with a grammar, a namespace, and web search.
 CODEX: list[Any] = [
     {"type": "function", "name": "exec_command", "strict": False, "parameters": {"type": "object", "properties": {}}},

@@ -16,6 +16,8 @@ from tests.proxy.fake_engine import FakeEngine, Said, Script, Step, ids_of, tool
 from tests.proxy.merged import events
 from tests.proxy.running import BASE, PROJECT, Proxy, serving
 
+pytestmark = pytest.mark.slow
+
 ASK: list[MessageParam] = [{"role": "user", "content": "Where is order 4821?"}]
 FIND: ToolParam = {"name": "find_order", "input_schema": {"type": "object"}}
 CALL_ID = "chatcmpl-tool-0123456789"

@@ -13,6 +13,8 @@ from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import ALIAS, PROJECT, Proxy, serving
 
+pytestmark = pytest.mark.slow
+
 GREEDY: dict[str, Any] = {"temperature": 0, "top_p": 0.9}
 FREE = {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "presence_penalty": 0.0}
 SCHEMA = {"type": "object"}

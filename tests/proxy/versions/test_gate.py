@@ -24,7 +24,7 @@ from recorder.states import GroupState, Origin, Purpose, TrajectoryState, Versio
 from recorder.store import ledger
 from recorder.store.changes import Topic
 from recorder.work import campaigns
-from recorder.work.claims import claim_for_judging, count_for_training
+from recorder.work.claims import claim_for_judging, waiting_for_training
 from recorder.work.presence import JUDGE, present
 from recorder.work.scores import NewPart, NewScore, record_score
 from recorder.work.steps import begin_step, finish_step
@@ -168,7 +168,7 @@ async def test_a_version_that_is_judged_worse_is_rejected_and_the_pairs_are_neve
     assert len(runs) == 2 * 2 * 16
     assert {(r.purpose, r.state) for r in runs} == {(Purpose.EVAL, TrajectoryState.COMPLETED)}
     assert {g.state for g in pairs if g.declared_size == 2} == {GroupState.SCORED}
-    assert await count_for_training(world.store, version.alias_id) == 0
+    assert (await waiting_for_training(world.store, version.alias_id)).groups == 0
 
 
 @pytest.mark.parametrize("words", ["Good.", "As good."])

@@ -28,6 +28,8 @@ from trainer.policy.optim import Optimizer
 from trainer.policy.update import plan, train
 from trainer.settings import TrainerSettings
 
+pytestmark = pytest.mark.slow
+
 TEMPERATURE = 0.8
 CLIP_LOW, CLIP_HIGH, TRUNCATION, CISPO_CAP = 0.2, 0.28, 2.0, 5.0
 

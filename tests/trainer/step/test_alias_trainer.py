@@ -21,6 +21,8 @@ from trainer.artifacts import adapters
 from trainer.batch.weights import NotTrained
 from trainer.step.alias_trainer import OPTIMIZER_FRESH
 
+pytestmark = pytest.mark.slow
+
 
 async def test_scored_groups_become_a_written_version(world: World) -> None:
     good = await world.group("g1", [1.0, 0.0, 0.5, None], seed=1)

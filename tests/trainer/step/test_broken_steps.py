@@ -22,6 +22,8 @@ from trainer.artifacts import adapters
 from trainer.errors import AdapterInvalid, AliasBusy, StepFailed, VersionNotWritten
 from trainer.step.alias_trainer import STEP_FAILED
 
+pytestmark = pytest.mark.slow
+
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(*args: Any) -> None:

@@ -26,6 +26,8 @@ from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import PROJECT, Proxy, serving
 from tests.proxy.until import until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[4]
 MODERN = "2026-07-28"
 FOR_EVER_S = 1000.0  # longer than a test may take
