@@ -80,17 +80,18 @@ async def run_worker(settings: Settings) -> None:
 @click.argument("group")
 @click.option("--debug", is_flag=True, help="Show the prompt, the reply and what was read from it.")
 @click.option("--save", is_flag=True, help="Make this the group's score, also where it has one.")
+@click.option("--again", is_flag=True, help="Save, also where the group was left out because its version was rejected.")
 @click.pass_obj
-def score(context: Context, group: str, debug: bool, save: bool) -> None:
+def score(context: Context, group: str, debug: bool, save: bool, again: bool) -> None:
     """Judge one GROUP (its id, or the name it was given) and show how.
 
-    Changes nothing in the store without --save.
+    Changes nothing in the store without --save or --again.
     """
     from judge.errors import JudgeUnanswered
     from recorder.commands.terminal import clean
 
     try:
-        found, scored = asyncio.run(run_score(context.settings(), group, save=save))
+        found, scored = asyncio.run(run_score(context.settings(), group, save=save or again, again=again))
     except JudgeUnanswered as e:
         if debug:
             click.echo(clean("\n\n".join(f"{m['role']}\n{m['content']}" for m in e.exchange)), err=context.json)
@@ -101,8 +102,10 @@ def score(context: Context, group: str, debug: bool, save: bool) -> None:
         _show(found, scored, debug=debug)
 
 
-async def run_score(settings: Settings, group: str, *, save: bool) -> tuple[GroupView, GroupScore]:
+async def run_score(settings: Settings, group: str, *, save: bool, again: bool = False) -> tuple[GroupView, GroupScore]:
     """Score a group by its internal or external id; with `save` the score becomes its current one.
+
+    With `again` also where it was left out because of a version that was trained on it: it may be trained on anew.
 
     Raises JudgeError, NotFound, and Conflict where it is to be saved and cannot be claimed.
     """
@@ -119,23 +122,24 @@ async def run_score(settings: Settings, group: str, *, save: bool) -> tuple[Grou
         async with open_bench(settings.judge, store, settings.project) as bench:
             scored = await score_group(found, bench)
         if save:
-            await _save(store, settings, found, scored)
+            await _save(store, settings, found, scored, again=again)
         return found, scored
     finally:
         await store.close()
 
 
-async def _save(store: Store, settings: Settings, group: GroupView, scored: GroupScore) -> None:
+async def _save(store: Store, settings: Settings, group: GroupView, scored: GroupScore, *, again: bool) -> None:
     # Claimed only now: a judge that fails must not cost the group the score it has.
     from recorder.errors import Conflict
     from recorder.work import claims, scores
     from recorder.work.holders import holder_name
 
-    claim = await claims.claim_one_for_judging(store, group.id, holder_name(), settings.recorder.lease_s)
+    lease_s = settings.recorder.lease_s
+    claim = await claims.claim_one_for_judging(store, group.id, holder_name(), lease_s, again=again)
     if claim is None:
         raise Conflict(
             f"group {group.id} cannot be given a score: it is not ready, unscored or scored, or somebody works on it. "
-            "Nothing was saved."
+            "Nothing was saved. One that was left out for its version takes --again."
         )
     await scores.record_score(store, claim, scored.new)
 

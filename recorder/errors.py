@@ -6,7 +6,8 @@ RecorderError
 │   └── StoreUnavailable      a commit failed or took too long
 ├── NotFound                  no such object
 ├── Conflict                  a guarded change met another state than it expected
-│   └── LeaseLost             the holder's lease ran out and somebody else took over
+│   ├── LeaseLost             the holder's lease ran out and somebody else took over
+│   └── Undecided             a version of the alias waits for its decision: no step begins before
 ├── Stale                     something was deleted since a write was prepared
 ├── NotOwn                    a run that another key made
 ├── InvalidId                 an id from outside that does not have the allowed form
@@ -44,6 +45,10 @@ class Conflict(RecorderError):
 
 class LeaseLost(Conflict):
     """The lease ran out and another owner holds the object."""
+
+
+class Undecided(Conflict):
+    """A version of the alias is made, and neither live nor given up: no step begins before it is."""
 
 
 class Stale(RecorderError):

@@ -30,7 +30,9 @@ class TrajectoryState(StrEnum):
 
 
 class GroupState(StrEnum):
-    """Trajectories that attempted the same task."""
+    """Trajectories that attempted the same task. `tried`: a version that is not decided yet was trained on them;
+    `trained`: the live version or an ancestor of it was.
+    """
 
     OPEN = "open"
     READY = "ready"
@@ -38,7 +40,8 @@ class GroupState(StrEnum):
     SCORED = "scored"
     UNSCORED = "unscored"  # judging failed; tried again after `try_after`
     TRAINING = "training"
-    TRAINED = "trained"
+    TRIED = "tried"  # a version was trained on it, and is not decided yet
+    TRAINED = "trained"  # the version that was trained on it is live, or an ancestor of the live one
     LEFT_OUT = "left_out"
 
 
@@ -146,14 +149,23 @@ CALL: Mapping[CallState, frozenset[CallState]] = {
 }
 
 GROUP: Mapping[GroupState, frozenset[GroupState]] = {
+    # ready … left out → trained: its version was rolled back, the group went on, and the version is made live again
     GroupState.OPEN: frozenset({GroupState.READY, GroupState.LEFT_OUT}),
-    GroupState.READY: frozenset({GroupState.JUDGING, GroupState.LEFT_OUT}),
-    GroupState.JUDGING: frozenset({GroupState.SCORED, GroupState.UNSCORED, GroupState.READY, GroupState.LEFT_OUT}),
-    GroupState.UNSCORED: frozenset({GroupState.JUDGING, GroupState.LEFT_OUT}),
+    GroupState.READY: frozenset({GroupState.JUDGING, GroupState.LEFT_OUT, GroupState.TRAINED}),
+    GroupState.JUDGING: frozenset(
+        {GroupState.SCORED, GroupState.UNSCORED, GroupState.READY, GroupState.LEFT_OUT, GroupState.TRAINED}
+    ),
+    GroupState.UNSCORED: frozenset({GroupState.JUDGING, GroupState.LEFT_OUT, GroupState.TRAINED}),
     # scored → judging: a new recipe, or feedback that arrived, scores the group again
-    GroupState.SCORED: frozenset({GroupState.TRAINING, GroupState.JUDGING, GroupState.LEFT_OUT}),
+    GroupState.SCORED: frozenset({GroupState.TRAINING, GroupState.JUDGING, GroupState.LEFT_OUT, GroupState.TRAINED}),
     # training → scored: the trainer died and its lease ran out
-    GroupState.TRAINING: frozenset({GroupState.TRAINED, GroupState.SCORED, GroupState.LEFT_OUT}),
+    GroupState.TRAINING: frozenset({GroupState.TRIED, GroupState.SCORED, GroupState.LEFT_OUT, GroupState.TRAINED}),
+    # tried → scored: the version came to nothing through no fault of what it was trained on
+    GroupState.TRIED: frozenset({GroupState.TRAINED, GroupState.SCORED, GroupState.LEFT_OUT}),
+    # trained → left out: its version was rolled back
+    GroupState.TRAINED: frozenset({GroupState.LEFT_OUT}),
+    # left out → judging: a person asked for it anew, because its version was at fault
+    GroupState.LEFT_OUT: frozenset({GroupState.JUDGING, GroupState.TRAINED}),
 }
 
 VERSION: Mapping[VersionState, frozenset[VersionState]] = {
@@ -184,3 +196,6 @@ STEP: Mapping[StepState, frozenset[StepState]] = {
 }
 
 TERMINAL_TRAJECTORY = frozenset(TrajectoryState) - {TrajectoryState.OPEN}
+UNDECIDED = frozenset(
+    {VersionState.ALLOCATED, VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED, VersionState.CANARY}
+)  # of a version: no step of its alias begins while it is in one of these

@@ -16,6 +16,7 @@ import click
 from proxy.commands.context import Context
 
 if TYPE_CHECKING:
+    from proxy.programs.supervise import Supervisor
     from proxy.settings.hone import HoneSettings
 
 
@@ -104,6 +105,7 @@ def _print_engine(settings: HoneSettings) -> None:
 async def _run_engine(settings: HoneSettings) -> None:
     from proxy.engine.command import engine_command, engine_key, require_free
     from proxy.programs.engine import engine_program
+    from proxy.programs.engine_file import noted
     from proxy.programs.supervise import Supervisor
 
     command = engine_command(
@@ -116,13 +118,18 @@ async def _run_engine(settings: HoneSettings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     click.echo(f"starting {settings.engine.base} at {command.url}; its log: {log}")
+    with noted(settings.data, settings.engine):
+        await _until_stopped(supervisor, stop, f"the engine is up at {command.url}")
+
+
+async def _until_stopped(supervisor: Supervisor, stop: asyncio.Event, up: str) -> None:
     starting = asyncio.ensure_future(supervisor.start())
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     try:
         if starting.done():
             starting.result()
-            click.echo(f"the engine is up at {command.url}")
+            click.echo(up)
             await stopping
     finally:
         starting.cancel()

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from proxy.engine.command import engine_command, engine_key, engine_urls, health_check, require_free
 from proxy.programs.engine import engine_program
+from proxy.programs.engine_file import running_engine
 from proxy.programs.run_file import remove_run_file, write_run_file
 from proxy.programs.supervise import Program, ProgramState, Supervisor
 from proxy.settings.hone import HoneSettings
@@ -56,6 +57,7 @@ class Up:
         self._console = console
         self._with_judge = with_judge
         self._with_learner = with_learner
+        self._engine_runs = self._take_engine()
         self._live: Live | None = None
         self.supervisors: dict[str, Supervisor] = {}
         self._stop = asyncio.Event()
@@ -127,11 +129,22 @@ class Up:
         if self._starts_engine:
             require_free(self._settings.engine.host, self._settings.engine.port, "engine.port")
 
+    def _take_engine(self) -> bool:
+        """Whether `hone engine` runs for this data folder: it is used, wherever it listens, and stays when we end."""
+        engine = self._settings.engine
+        there = running_engine(self._settings.data)
+        if engine.urls or there is None or there.base != engine.base:
+            return False
+        engine.host, engine.port = there.host, there.port
+        return True
+
     @property
     def _starts_engine(self) -> bool:
         """Whether an engine is started here. With models of other providers alone none is needed."""
         engine = self._settings.engine
-        return not engine.urls and (engine.base is not None or not self._settings.proxy.models)
+        return (
+            not self._engine_runs and not engine.urls and (engine.base is not None or not self._settings.proxy.models)
+        )
 
     def _engine(self) -> Program:
         engine = self._settings.engine
@@ -140,8 +153,10 @@ class Up:
         return engine_program(engine, command, self._log("engine"))
 
     def _proxy(self) -> Program:
-        proxy = self._settings.proxy
+        proxy, engine = self._settings.proxy, self._settings.engine
         env = {"HONE_PROXY__PORT": str(proxy.port), "HONE_PROXY__HOST": proxy.host}
+        if self._engine_runs:
+            env |= {"HONE_ENGINE__PORT": str(engine.port), "HONE_ENGINE__HOST": engine.host}
         return self._hone(
             "serve",
             name="proxy",

@@ -26,7 +26,7 @@ from recorder.errors import Conflict, LeaseLost, StoreError
 from recorder.registry import replicas
 from recorder.registry.aliases import AliasView, ensure_alias, set_canary, set_live
 from recorder.registry.fingerprint import base_fingerprint
-from recorder.registry.versions import VersionView, get_versions, mark, pinned
+from recorder.registry.versions import VersionView, get_versions, mark, pinned, reject
 from recorder.seldom import Seldom
 from recorder.states import VersionState
 from recorder.store.changes import Topic
@@ -37,6 +37,7 @@ from recorder.work.leases import Lease
 
 log = logging.getLogger(__name__)
 
+WHO = "controller"  # in the ledger
 LEASE_S = 15.0
 RENEW_EVERY_S = 5.0
 PINS_EVERY_S = 1.0  # runs end all the time, and what they held may stay a moment longer
@@ -354,36 +355,34 @@ class Controller:
             if version.path is not None and member.adapters.get(version.engine_name) == version.path:
                 with contextlib.suppress(EngineError):  # the drain tries again
                     await member.unload(version.engine_name)
-        await mark(self._store, version.id, VersionState.REJECTED, f"{code}: {why}")
+        # none of this is the doing of what it was trained on: it could not be loaded, or came too late
+        await reject(self._store, version.id, f"{code}: {why}", lessons="again", who=WHO)
 
     async def _promote_gated(self) -> None:
-        """Move aliases to versions that passed, by each alias's policy; never back to one older than the live one."""
+        """Move aliases to versions that passed, by each alias's policy, and reject those that left the line."""
         snapshot = self._versions.snapshot
+        await self._reject_strays()
         for version in [v for v in snapshot.versions.values() if v.state is VersionState.GATED and snapshot.has(v)]:
             alias = self._alias_of(version)
             policy = self._aliases.get(alias.name, AliasSettings())
-            live = snapshot.versions.get(alias.live_version_id or "")
-            if policy.promote != "auto" or (live is not None and version.number < live.number):
+            if policy.promote != "auto" or version.parent_id != alias.live_version_id:
                 continue
-            if not self._descends_from_service(version, alias):
-                await self._reject(version, "parent_left", "its parent was taken out of service in the meantime")
-            elif policy.canary_share > 0:
-                await set_canary(self._store, alias.id, version.id, policy.canary_share)
+            if policy.canary_share > 0:
+                await set_canary(self._store, alias.id, version.id, policy.canary_share, who=WHO)
                 log.info("%s is the canary (%.0f %%)", version.name, 100 * policy.canary_share)
             else:
-                await set_live(self._store, alias.id, version.id, why="gate")
+                await set_live(self._store, alias.id, version.id, why="gate", who=WHO)
                 log.info("%s is live", version.name)
             await self._versions.refresh()
 
-    def _descends_from_service(self, version: VersionView, alias: AliasView) -> bool:
-        """Whether the parent is live, the canary or an ancestor of the live one: not rolled back since."""
-        if version.parent_id is None or version.parent_id in (alias.live_version_id, alias.canary_version_id):
-            return True
-        live = alias.live_version_id
-        return (
-            live is not None
-            and pins.steps_behind(version.parent_id, live, self._versions.snapshot.versions) is not None
-        )
+    async def _reject_strays(self) -> None:
+        """Reject what was trained from a version that is not live any more, whoever would decide about it."""
+        snapshot = self._versions.snapshot
+        passed = (VersionState.GATED, VersionState.CANARY)
+        for version in [v for v in snapshot.versions.values() if v.state in passed]:
+            if version.parent_id != self._alias_of(version).live_version_id:
+                await self._reject(version, "parent_left", "its parent was taken out of service in the meantime")
+                await self._versions.refresh()
 
     def _alias_of(self, version: VersionView) -> AliasView:
         return self._versions.snapshot.aliases[version.alias_name]

@@ -24,6 +24,7 @@ _KEPT: Final = frozenset("\n\t")
 _STATE_STYLES: Final = {
     "completed": "green", "scored": "green", "trained": "green", "complete": "green",
     "errored": "red", "left_out": "red", "aborted": "red", "unscored": "yellow", "sealed-late": "yellow",
+    "tried": "yellow",
 }  # fmt: skip
 
 

@@ -2,12 +2,13 @@
 
 Owns: making an alias with its version 0, moving the alias (promote, roll back, gate, canary), its generation. Refuses:
 loading, probing and draining versions (the proxy's controller), choosing one for a request
-(`proxy.versions.in_service`).
+(`proxy.versions.in_service`), what was trained as it moves (`recorder.registry.descent`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -16,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, InvalidId, NotFound
 from recorder.ids import new_id
+from recorder.registry import descent
 from recorder.states import VersionState
 from recorder.store import ledger, sql
 from recorder.store.database import Store, now
@@ -26,6 +28,7 @@ from recorder.store.transitions import move
 
 Why = Literal["promote", "rollback", "gate"]
 _NAME: Final = re.compile(r"[A-Za-z0-9._:~/-]{1,128}")  # org/model is usual; @ would mean a version
+BY_HAND: Final = "hand"  # who moved an alias: a person, by whatever way
 ROLLED_BACK: Final = "rollback"  # reason of a retired version: its pins are void at once
 _SERVABLE: Final = (VersionState.GATED, VersionState.CANARY, VersionState.RETIRED)
 _SPOILT: Final = (VersionState.REJECTED, VersionState.ABANDONED)
@@ -178,41 +181,74 @@ async def get_alias(store: Store, project_id: str, name: str) -> AliasView:
     raise NotFound(f"no alias {name!r} in project {project_id!r}; there is: {there}")
 
 
-async def set_live(store: Store, alias_id: str, version_id: str, *, why: Why) -> AliasView:
-    """Make a version live: the old one retires, the generation counts up, the ledger says why. One transaction.
+async def set_live(
+    store: Store,
+    alias_id: str,
+    version_id: str,
+    *,
+    why: Why,
+    who: str = BY_HAND,
+    figures: Mapping[str, Any] | None = None,
+) -> AliasView:
+    """Make a version live: the old one retires, the generation counts up, and what is trained changes with the line.
 
-    Making the live version live again changes nothing. Raises Conflict for a version that is not fit to serve.
+    The ledger says why, who and by which figures. All of it is one transaction. Making the live version live again
+    changes nothing. Raises Conflict for a version that is not fit to serve, and for one that the gate passed (`why`)
+    and whose parent is not live any more: it would leave the line.
     """
     async with store.write() as conn:
         alias = await _lock(conn, alias_id)
         if alias.live_version_id != version_id:
             await _require_servable(conn, alias, version_id)
-            await _swap(conn, alias, version_id, why)
+            if why == "gate":
+                await _require_child(conn, alias, version_id)
+            await _swap(conn, alias, version_id, why, who, figures)
         return await _lock(conn, alias_id)
 
 
-async def rollback(store: Store, alias_id: str) -> AliasView:
-    """Go back to the version that was live before. Raises Conflict where there is none."""
+async def rollback(
+    store: Store, alias_id: str, *, who: str = BY_HAND, figures: Mapping[str, Any] | None = None
+) -> AliasView:
+    """Go back to the version that was live before: what only the one that is left was trained on is untrained.
+
+    Raises Conflict where there is none.
+    """
     async with store.write() as conn:
         alias = await _lock(conn, alias_id)
         if alias.previous_version_id is None:
             raise Conflict(f"alias {alias.name!r} has no earlier version to go back to")
         await _require_servable(conn, alias, alias.previous_version_id)
-        await _swap(conn, alias, alias.previous_version_id, "rollback")
+        await _swap(conn, alias, alias.previous_version_id, "rollback", who, figures)
         return await _lock(conn, alias_id)
 
 
-async def set_canary(store: Store, alias_id: str, version_id: str | None, share: float) -> AliasView:
-    """Give a gated version a share (0..1) of new groups, or take the canary out of service (None, retired)."""
+async def set_canary(
+    store: Store,
+    alias_id: str,
+    version_id: str | None,
+    share: float,
+    *,
+    who: str = BY_HAND,
+    figures: Mapping[str, Any] | None = None,
+) -> AliasView:
+    """Give a gated version a share (0..1) of new groups, or take the canary out of service (None, retired).
+
+    The ledger says who did it and by which figures. What a canary that is taken away was trained on is left out: it was
+    rolled back. Raises Conflict for a version whose
+    parent is not live.
+    """
     if not 0.0 <= share <= 1.0:
         raise ValueError(f"canary share {share} is not in 0..1")
     async with store.write() as conn:
         alias = await _lock(conn, alias_id)
         if alias.canary_version_id not in (None, version_id):
-            await move(conn, versions, alias.canary_version_id, VersionState.RETIRED)
+            await move(conn, versions, alias.canary_version_id, VersionState.RETIRED, reason=ROLLED_BACK)
+            await descent.end(conn, alias.canary_version_id, "left_out", ROLLED_BACK)
+            await _write_move(conn, alias, alias.canary_version_id, "canary_ended", {}, who, figures)
         if version_id is not None and version_id != alias.canary_version_id:
-            await _require_own(conn, alias, version_id)
+            await _require_child(conn, alias, version_id)
             await move(conn, versions, version_id, VersionState.CANARY)
+            await _write_move(conn, alias, version_id, "canary", {"share": share}, who, figures)
         await _point(conn, alias, canary_version_id=version_id, canary_share=share if version_id else 0.0)
         return await _lock(conn, alias_id)
 
@@ -251,7 +287,24 @@ async def _require_servable(conn: AsyncConnection, alias: AliasView, version_id:
         )
 
 
-async def _swap(conn: AsyncConnection, alias: AliasView, version_id: str, why: Why) -> None:
+async def _require_child(conn: AsyncConnection, alias: AliasView, version_id: str) -> None:
+    name, _, _ = await _require_own(conn, alias, version_id)
+    query = select(versions.c.parent_id).where(versions.c.id == version_id)
+    if (await conn.execute(query)).scalar_one() != alias.live_version_id:
+        raise Conflict(
+            f"{name} was trained from a version that is not live any more: accepted, it would drop what was learned "
+            "since. It is to be rejected as parent_left."
+        )
+
+
+async def _swap(
+    conn: AsyncConnection,
+    alias: AliasView,
+    version_id: str,
+    why: Why,
+    who: str,
+    figures: Mapping[str, Any] | None,
+) -> None:
     if alias.live_version_id is not None:
         left = ROLLED_BACK if why == "rollback" else None
         await move(conn, versions, alias.live_version_id, VersionState.RETIRED, reason=left)
@@ -260,8 +313,22 @@ async def _swap(conn: AsyncConnection, alias: AliasView, version_id: str, why: W
     canary_ends = alias.canary_version_id == version_id
     share = {"canary_version_id": None, "canary_share": 0.0} if canary_ends else {}
     await _point(conn, alias, live_version_id=version_id, previous_version_id=before, **share)
-    detail = {"alias": alias.name, "from": alias.live_version_id, "to": version_id}
-    await ledger.write(conn, [LedgerRow(alias.project_id, "version", version_id, why, detail)])
+    await descent.move_line(conn, alias.live_version_id, version_id, why=why, who=who)
+    await _write_move(conn, alias, version_id, why, {"from": alias.live_version_id, "to": version_id}, who, figures)
+
+
+async def _write_move(
+    conn: AsyncConnection,
+    alias: AliasView,
+    version_id: str,
+    code: str,
+    moved: Mapping[str, Any],
+    who: str,
+    figures: Mapping[str, Any] | None,
+) -> None:
+    """The row that says why a version came into service or left it."""
+    detail = {"alias": alias.name, **moved, "who": who} | ({"figures": dict(figures)} if figures else {})
+    await ledger.write(conn, [LedgerRow(alias.project_id, "version", version_id, code, detail)])
 
 
 async def _lived_before(conn: AsyncConnection, version_id: str) -> str | None:

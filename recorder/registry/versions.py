@@ -1,22 +1,25 @@
 """Versions: immutable LoRA adapters of an alias, from a number in the store to retirement.
 
-Owns: numbers (never used twice), states, ancestry and age. Refuses: the adapter's files (trainer), the engine (proxy).
+Owns: numbers (never used twice), states, ancestry and age, rejecting one. Refuses: the adapter's files (trainer), the
+engine (proxy), making one live (`recorder.registry.aliases`), what it was trained on (`recorder.registry.descent`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, func, insert, literal, or_, select, union, update
+from sqlalchemy import Select, func, insert, or_, select, union, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
 from recorder.ids import new_id
+from recorder.registry import descent
 from recorder.registry.aliases import drop_canary
-from recorder.states import GroupState, StepState, TrajectoryState, VersionState
+from recorder.registry.descent import Lessons
+from recorder.states import UNDECIDED, GroupState, StepState, TrajectoryState, VersionState
 from recorder.store import ledger, sql
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
@@ -183,7 +186,8 @@ async def mark(
     """Move a version on and set columns (`verified`, `metrics`, `path` …). Live and canary: see
     `recorder.registry.aliases`.
 
-    Rejected and abandoned are written to the ledger with `reason`. Raises Conflict.
+    Rejected and abandoned are written to the ledger with `reason`, and what the version was trained on is given back.
+    Raises Conflict.
     """
     if to in (VersionState.LIVE, VersionState.CANARY):
         raise ValueError(f"use aliases.set_live or set_canary to make a version {to}: the alias moves with it")
@@ -204,24 +208,66 @@ async def move_version(
     """`mark` inside the caller's transaction."""
     await move(conn, versions, version_id, to, expect=expect, reason=reason, **fields)
     if to in _ENDED_BADLY:
-        await drop_canary(conn, version_id)
-        project = select(versions.c.project_id).where(versions.c.id == version_id)
-        project_id = (await conn.execute(project)).scalar_one()
-        await ledger.write(conn, [LedgerRow(project_id, "version", version_id, to, {"reason": reason})])
+        await _end(conn, version_id, to, reason, "again", {})
+
+
+async def reject(
+    store: Store,
+    version_id: str,
+    reason: str,
+    *,
+    lessons: Lessons,
+    who: str,
+    figures: Mapping[str, Any] | None = None,
+) -> VersionView:
+    """Decide against a version, with what it was trained on, in one transaction. `reason` begins with a code.
+
+    `lessons` "again": it could not be tried, or was superseded, and its groups may be trained on anew (twice, then they
+    are left out as `versions_failed`). "left_out": it behaved badly, and so its groups are left out as
+    `version_rejected`. Raises Conflict where it is decided already.
+    """
+    said = {"who": who, "lessons": lessons} | ({"figures": dict(figures)} if figures else {})
+    async with store.write() as conn:
+        await move(conn, versions, version_id, VersionState.REJECTED, reason=reason)
+        await _end(conn, version_id, VersionState.REJECTED, reason, lessons, said)
+        return await _one(conn, version_id)
+
+
+async def _end(
+    conn: AsyncConnection,
+    version_id: str,
+    to: VersionState,
+    reason: str | None,
+    lessons: Lessons,
+    said: Mapping[str, Any],
+) -> None:
+    await drop_canary(conn, version_id)
+    await descent.end(conn, version_id, lessons, reason)
+    project = select(versions.c.project_id).where(versions.c.id == version_id)
+    project_id = (await conn.execute(project)).scalar_one()
+    await ledger.write(conn, [LedgerRow(project_id, "version", version_id, to, {"reason": reason, **said})])
+
+
+async def undecided(store: Store, alias_id: str) -> VersionView | None:
+    """The alias's version that is made but neither accepted nor given up: until then no step begins."""
+    async with store.read() as conn:
+        return await undecided_in(conn, alias_id)
+
+
+async def undecided_in(conn: AsyncConnection, alias_id: str) -> VersionView | None:
+    """`undecided` inside the caller's transaction. One that is still being written (`allocated`) does not count: its
+    step runs, or its trainer is dead.
+    """
+    made = sorted(UNDECIDED - {VersionState.ALLOCATED})
+    query = _query().where(versions.c.alias_id == alias_id, versions.c.state.in_(made))
+    row = (await conn.execute(query.order_by(versions.c.number).limit(1))).first()
+    return _view(row) if row else None
 
 
 async def ancestry(store: Store, version_id: str) -> list[str]:
     """Version ids from `version_id` itself back to version 0."""
-    line = (
-        select(versions.c.id, versions.c.parent_id, literal(0).label("age"))
-        .where(versions.c.id == version_id)
-        .cte("line", recursive=True)
-    )
-    line = line.union_all(
-        select(versions.c.id, versions.c.parent_id, line.c.age + 1).where(versions.c.id == line.c.parent_id)
-    )
     async with store.read() as conn:
-        found = [row.id for row in await conn.execute(select(line.c.id).order_by(line.c.age))]
+        found = [row.id for row in await conn.execute(descent.lineage(version_id))]
     if not found:
         raise NotFound(f"no version {version_id}")
     return found

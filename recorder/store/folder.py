@@ -23,7 +23,18 @@ from recorder.errors import StoreError
 log = logging.getLogger(__name__)
 
 ADAPTERS: Final = "adapters"
-OURS: Final = ("hone.db*", "run.json", "run.new", "engine.key*", "logs", ADAPTERS, "checkpoints", "campaigns")
+OURS: Final = (
+    "hone.db*",
+    "run.json",
+    "run.new",
+    "engine.json",
+    "engine.new",
+    "engine.key*",
+    "logs",
+    ADAPTERS,
+    "checkpoints",
+    "campaigns",
+)
 _NOBODYS: Final = frozenset({"lost+found"})  # what a fresh file system has in it
 
 

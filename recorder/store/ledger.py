@@ -1,20 +1,25 @@
 """The ledger: for every object that was skipped, refused or moved, a reason code, and when.
 
-Owns: its rows; nothing updates or deletes them, but that a deletion takes their details. Refuses: deciding.
+Owns: its rows; nothing updates or deletes them, but that a deletion takes their details. Of `trained` and `untrained`
+about one run the newest counts: whoever asks for one of the two, or counts, is told what holds. Refuses: deciding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import ColumnElement, and_, exists, func, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import ledger
+
+TRAINED: Final = "trained"  # of a run: the live version or an ancestor of it was trained on it
+UNTRAINED: Final = "untrained"  # of a run: it was so, and the version was taken back
+_REVOKING: Final = (TRAINED, UNTRAINED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,8 @@ async def latest(
     query = select(ledger).where(ledger.c.project_id == project_id).order_by(ledger.c.id.desc()).limit(limit)
     asked = {"object_kind": object_kind, "object_id": object_id, "code": code}
     query = query.where(*(ledger.c[name] == value for name, value in asked.items() if value is not None))
+    if code in _REVOKING:
+        query = query.where(_holds())
     if since is not None:
         query = query.where(ledger.c.at >= since)
     async with store.read() as conn:
@@ -77,10 +84,13 @@ async def latest(
 
 
 async def counts(store: Store, project_id: str, object_kind: str, since: float | None = None) -> dict[str, int]:
-    """How many rows of each code were written about objects of a kind, since a time (unix seconds)."""
+    """How many rows of each code were written about objects of a kind, since a time (unix seconds).
+
+    A run that was trained, then untrained, counts as what it is now.
+    """
     query = (
         select(ledger.c.code, func.count())
-        .where(ledger.c.project_id == project_id, ledger.c.object_kind == object_kind)
+        .where(ledger.c.project_id == project_id, ledger.c.object_kind == object_kind, _holds())
         .group_by(ledger.c.code)
         .order_by(ledger.c.code)
     )
@@ -88,3 +98,11 @@ async def counts(store: Store, project_id: str, object_kind: str, since: float |
         query = query.where(ledger.c.at >= since)
     async with store.read() as conn:
         return {code: int(count) for code, count in await conn.execute(query)}
+
+
+def _holds() -> ColumnElement[bool]:
+    """Whether no newer row takes a row back."""
+    newer = ledger.alias("newer")
+    same = and_(newer.c.object_kind == ledger.c.object_kind, newer.c.object_id == ledger.c.object_id)
+    revoked = exists().where(same, newer.c.code.in_(_REVOKING), newer.c.id > ledger.c.id)
+    return or_(ledger.c.code.not_in(_REVOKING), ~revoked)

@@ -501,6 +501,7 @@ steps = Table(
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
     UniqueConstraint("alias_id", "number"),
+    Index(None, "version_id"),
 )
 
 step_groups = Table(
@@ -510,6 +511,16 @@ step_groups = Table(
     Column("group_id", Text, ForeignKey("groups.id"), nullable=False),
     Column("score_id", Text, nullable=False),  # the score this step used
     PrimaryKeyConstraint("step_id", "group_id"),
+    Index(None, "group_id"),
+)
+
+# What the ledger says when the step's version goes live, and takes back when it is rolled back.
+step_trajectories = Table(
+    "step_trajectories",
+    metadata,
+    Column("step_id", Text, ForeignKey("steps.id"), nullable=False),
+    Column("trajectory_id", Text, nullable=False),  # no foreign key: it may be deleted, and was trained on all the same
+    PrimaryKeyConstraint("step_id", "trajectory_id"),
 )
 
 changes = Table(

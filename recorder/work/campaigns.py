@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from sqlalchemy import and_, insert, select
+from sqlalchemy import and_, exists, insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
@@ -18,7 +18,7 @@ from recorder.ids import check_external, new_id
 from recorder.states import CampaignState, GroupState, Purpose
 from recorder.store import sql
 from recorder.store.database import Store, now
-from recorder.store.schema import attempts, campaigns, groups, scenarios
+from recorder.store.schema import attempts, campaigns, groups, leases, scenarios
 from recorder.store.transitions import move
 
 Split = Literal["train", "val"]
@@ -124,6 +124,24 @@ async def list_campaigns(store: Store, project_id: str) -> list[CampaignView]:
     async with store.read() as conn:
         rows = await conn.execute(query.order_by(campaigns.c.started_at.desc(), campaigns.c.id.desc()))
         return [_view(row) for row in rows]
+
+
+def lease_name(campaign_id: str) -> str:
+    """The lease of the process that runs a campaign."""
+    return f"campaign:{campaign_id}"
+
+
+async def running_on(store: Store, alias_id: str) -> list[CampaignView]:
+    """The campaigns that some process runs on an alias now: the learner leaves it to them."""
+    held = exists().where(
+        leases.c.project_id == campaigns.c.project_id,
+        leases.c.name == literal(lease_name("")) + campaigns.c.id,
+        leases.c.lease_owner.is_not(None),
+        leases.c.lease_expires_at > now(),
+    )
+    query = select(campaigns).where(campaigns.c.alias_id == alias_id, held).order_by(campaigns.c.id)
+    async with store.read() as conn:
+        return [_view(row) for row in await conn.execute(query)]
 
 
 async def finish(store: Store, campaign_id: str, state: CampaignState, reason: str | None = None) -> CampaignView:

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, exists, false, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import LeaseLost
+from recorder.registry import descent
 from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store.changes import quietly
 from recorder.store.database import Store, now
@@ -58,11 +59,17 @@ async def next_try_in(store: Store, project_id: str) -> float | None:
     return None if in_s is None else max(0.0, float(in_s))
 
 
-async def claim_one_for_judging(store: Store, group_id: str, owner: str, lease_s: float) -> GroupClaim | None:
-    """Take a named group for judging, a scored one too (a new recipe judges it again). None: it is not free."""
+async def claim_one_for_judging(
+    store: Store, group_id: str, owner: str, lease_s: float, *, again: bool = False
+) -> GroupClaim | None:
+    """Take a named group for judging, a scored one too (a new recipe judges it again). None: it is not free.
+
+    `again`: also one that was left out because of the version that was trained on it.
+    """
     free = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED)
-    wanted = and_(groups.c.id == group_id, groups.c.state.in_(free))
-    took = await _take(store, wanted, 1, GroupState.JUDGING, free, owner, lease_s)
+    at_fault = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(descent.OF_VERSIONS))
+    wanted = and_(groups.c.id == group_id, or_(groups.c.state.in_(free), at_fault if again else false()))
+    took = await _take(store, wanted, 1, GroupState.JUDGING, (*free, GroupState.LEFT_OUT), owner, lease_s)
     return took[0] if took else None
 
 

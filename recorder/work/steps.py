@@ -1,26 +1,28 @@
 """Training steps: what a step consumed and made becomes visible in one transaction, or not at all.
 
-Owns: steps, the groups a step used and with which score. Refuses: training, files.
+Owns: steps, when one may begin, the groups a step used and with which score, what a dead trainer left. Refuses:
+training, files, deciding on the version that a step made (`recorder.registry`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Select, and_, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.errors import Conflict, NotFound
+from recorder.errors import Conflict, NotFound, Undecided
 from recorder.ids import new_id
-from recorder.registry.versions import move_version
+from recorder.registry import descent
+from recorder.registry.versions import move_version, undecided_in
 from recorder.states import GroupState, StepState, VersionState
 from recorder.store import ledger, sql
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import aliases, campaigns, groups, step_groups, steps, versions
-from recorder.store.transitions import move
+from recorder.store.schema import aliases, campaigns, groups, step_groups, step_trajectories, steps, versions
+from recorder.store.transitions import guarded, move
 from recorder.work import leases
 from recorder.work.claims import GroupClaim, put_back
 from recorder.work.leases import Lease
@@ -48,18 +50,23 @@ class StepView:
 
 
 async def begin_step(
-    store: Store, alias_id: str, parent_version_id: str, campaign_id: str | None = None, *, lease: Lease | None = None
+    store: Store,
+    alias_id: str,
+    parent_version_id: str,
+    campaign_id: str | None = None,
+    *,
+    groups: Sequence[GroupClaim] = (),
+    lease: Lease | None = None,
 ) -> StepView:
-    """Begin a step on the version that is live now. Only one trainer holds an alias, so a step that still runs is an
-    orphan: it and its version are abandoned.
+    """Begin a step on the version that is live now, with these groups. Only one trainer holds an alias, so a step that
+    still runs is an orphan: it and its version are abandoned.
+
+    Raises Undecided while a version of the alias waits for its decision, Conflict where another version is live.
     """
     async with store.write() as conn:
-        if lease is not None:
-            await leases.require(conn, lease)
-        alias = (await conn.execute(select(aliases).where(aliases.c.id == alias_id).with_for_update())).first()
-        if alias is None:
-            raise NotFound(f"no alias {alias_id}")
+        alias = await _lock(conn, alias_id, lease)
         await _abandon_orphans(conn, alias_id)
+        await _require_line(conn, alias, parent_version_id)
         highest = select(func.coalesce(func.max(steps.c.number), 0)).where(steps.c.alias_id == alias_id)
         step_id = new_id("step")
         await conn.execute(
@@ -75,7 +82,57 @@ async def begin_step(
                 started_at=now(),
             )
         )
+        await _note_groups(conn, step_id, groups)
         return await _one(conn, step_id)
+
+
+async def _lock(conn: AsyncConnection, alias_id: str, lease: Lease | None) -> Any:
+    """The alias's row, nobody else's until the transaction ends: begun steps and decisions come one after the other."""
+    if lease is not None:
+        await leases.require(conn, lease)
+    alias = (await conn.execute(select(aliases).where(aliases.c.id == alias_id).with_for_update())).first()
+    if alias is None:
+        raise NotFound(f"no alias {alias_id}")
+    return alias
+
+
+async def _require_line(conn: AsyncConnection, alias: Any, parent_version_id: str) -> None:
+    waiting = await undecided_in(conn, alias.id)
+    if waiting is not None:
+        raise Undecided(
+            f"{waiting.name} is {waiting.state} and not decided yet: no step of {alias.name!r} begins before it is "
+            "live or given up. `hone versions` shows it."
+        )
+    if parent_version_id != alias.live_version_id:
+        raise Conflict(
+            f"the version to train from is no longer live for {alias.name!r}. Begin again from the one that is."
+        )
+
+
+async def _note_groups(conn: AsyncConnection, step_id: str, claims: Sequence[GroupClaim]) -> None:
+    for claim in claims:
+        if claim.score_id is None:
+            raise Conflict(f"group {claim.group_id} has no score: step {step_id} cannot train on it")
+    used = [{"step_id": step_id, "group_id": c.group_id, "score_id": c.score_id} for c in claims]
+    if used:
+        await conn.execute(insert(step_groups), used)
+
+
+async def take_over(store: Store, alias_id: str, *, lease: Lease) -> None:
+    """Give up what an earlier trainer of the alias left when it died, as the one that holds it now (`lease`).
+
+    Its step and version are abandoned, and its groups given back; those that its step had begun on as often as
+    `recorder.registry.descent` allows. Raises LeaseLost.
+    """
+    async with store.write() as conn:
+        await _lock(conn, alias_id, lease)
+        in_steps = select(step_groups.c.group_id).join(steps, steps.c.id == step_groups.c.step_id)
+        in_steps = in_steps.where(steps.c.alias_id == alias_id, steps.c.state == StepState.RUNNING)
+        begun_on = and_(groups.c.id.in_(in_steps), groups.c.state.in_((GroupState.TRAINING, GroupState.SCORED)))
+        await descent.give_back(conn, begun_on, {"reason": ORPHANED})
+        free = guarded(groups, GroupState.SCORED, expect=GroupState.TRAINING, lease_owner=None, lease_expires_at=None)
+        await conn.execute(free.where(groups.c.alias_id == alias_id))
+        await _abandon_orphans(conn, alias_id)
 
 
 async def _abandon_orphans(conn: AsyncConnection, alias_id: str) -> None:
@@ -98,10 +155,14 @@ async def finish_step(
     metrics: Mapping[str, Any],
     checkpoint_path: str | None,
     groups: Sequence[GroupClaim],
+    trained: Collection[str] = (),
     ledger_rows: Iterable[LedgerRow] = (),
     lease: Lease | None = None,
 ) -> StepView:
-    """Make a step visible: version written, groups trained, step done, ledger, in one transaction.
+    """Make a step visible: version written, groups tried, step done, ledger, in one transaction.
+
+    `trained`: ids of the trajectories that the version was trained on; the ledger calls them so when it goes live.
+    `groups` are those that the step began with.
 
     Raises LeaseLost where a group (or the `lease` on the alias) was taken over, Conflict where the step or its version
     was abandoned meanwhile; then nothing of it is visible, and the version's directory is to be removed.
@@ -115,7 +176,7 @@ async def finish_step(
         await _require_version(conn, step, version_id)
         written: dict[str, Any] = {"path": path, "engine_name": engine_name, "manifest_sha256": manifest_sha256}
         await move_version(conn, version_id, VersionState.WRITTEN, metrics=dict(metrics), **written)
-        await _consume(conn, step_id, groups)
+        await _consume(conn, step_id, groups, trained)
         await ledger.write(conn, ledger_rows)
         if step.campaign_id is not None:
             counted = update(campaigns).where(campaigns.c.id == step.campaign_id)
@@ -129,14 +190,19 @@ async def _require_version(conn: AsyncConnection, step: StepView, version_id: st
         raise NotFound(f"step {step.id}: its alias has no version {version_id}")
 
 
-async def _consume(conn: AsyncConnection, step_id: str, claims: Sequence[GroupClaim]) -> None:
+async def _consume(conn: AsyncConnection, step_id: str, claims: Sequence[GroupClaim], trained: Collection[str]) -> None:
+    began = set((await conn.execute(_used(step_id))).scalars())
+    if began != {claim.group_id for claim in claims}:
+        raise Conflict(f"step {step_id} did not begin with the groups that it is said to have used")
     for claim in claims:
-        if claim.score_id is None:
-            raise Conflict(f"group {claim.group_id} has no score: step {step_id} cannot have trained on it")
-        await move(conn, groups, claim.group_id, GroupState.TRAINED, owner=claim.owner, epoch=claim.epoch)
-    used = [{"step_id": step_id, "group_id": c.group_id, "score_id": c.score_id} for c in claims]
-    if used:
-        await conn.execute(insert(step_groups), used)
+        await move(conn, groups, claim.group_id, GroupState.TRIED, owner=claim.owner, epoch=claim.epoch)
+    runs = [{"step_id": step_id, "trajectory_id": id_} for id_ in sorted(trained)]
+    if runs:
+        await conn.execute(insert(step_trajectories), runs)
+
+
+def _used(step_id: str) -> Select[Any]:
+    return select(step_groups.c.group_id).where(step_groups.c.step_id == step_id)
 
 
 async def abandon_step(store: Store, step_id: str, reason: str, *, claims: Sequence[GroupClaim] = ()) -> None:

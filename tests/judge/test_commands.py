@@ -16,6 +16,7 @@ from judge.settings import JudgeSettings
 from proxy.cli import cli
 from recorder.errors import Conflict, NotFound
 from recorder.reading.transcripts import load_group
+from recorder.registry.descent import VERSION_REJECTED
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.work import claims, scores
@@ -118,6 +119,22 @@ async def test_score_save_does_not_take_a_group_from_a_judge(store: Store, recor
     result = await score(group_id, "--save")
     assert isinstance(result.exception, Conflict)
     assert await scores.of_group(store, group_id) == []
+
+
+async def test_score_again_takes_what_was_left_out_for_its_version_and_nothing_else(
+    store: Store, recorded: Recorded, score: Any
+) -> None:
+    rejected, _ = await recorded.group("rejected", ["worth 0.2", "worth 0.9"])
+    lone, _ = await recorded.group("lone", ["worth 0.2", "worth 0.9"])
+    for group_id, reason in ((rejected, VERSION_REJECTED), (lone, "too_few")):
+        claim = await claims.claim_one_for_judging(store, group_id, "judge", 60)
+        assert claim is not None
+        await scores.leave_out(store, claim, reason)
+    assert isinstance((await score(rejected, "--save")).exception, Conflict)
+    assert (await score(rejected, "--again")).exit_code == 0
+    assert (await load_group(store, rejected)).state == "scored"
+    assert isinstance((await score(lone, "--again")).exception, Conflict)
+    assert (await load_group(store, lone)).reason == "too_few"
 
 
 async def test_a_judge_that_is_down_costs_a_scored_group_nothing(

@@ -272,7 +272,7 @@ class ScriptedTrainer:
             return StepReport(None, None, "no group teaches anything", left_out=left_out)
         alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
         assert alias.live_version_id is not None
-        step = await steps.begin_step(self._store, alias.id, alias.live_version_id, campaign_id)
+        step = await steps.begin_step(self._store, alias.id, alias.live_version_id, campaign_id, groups=teaching)
         version = await versions.allocate(self._store, alias.id, alias.live_version_id, step_id=step.id)
         step = await steps.finish_step(
             self._store, step.id, version_id=version.id, path="/nowhere", engine_name=f"{ALIAS}@{version.number}",

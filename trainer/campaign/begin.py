@@ -143,7 +143,7 @@ async def hold(store: Store, campaign: CampaignView, owner: str, lease_s: float)
 
     Raises `CampaignBusy`.
     """
-    name = f"campaign:{campaign.id}"
+    name = campaigns.lease_name(campaign.id)
     await holders.release_dead(store, campaign.project_id, name)
     lease = await leases.acquire(store, campaign.project_id, name, owner, lease_s)
     if lease is None:

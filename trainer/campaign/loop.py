@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from recorder.registry import aliases, replicas, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
-from recorder.states import CampaignState, GroupState, Purpose, VersionState
+from recorder.states import CampaignState, GroupState, Purpose, StepState, VersionState
 from recorder.store import ledger
 from recorder.store.changes import Topic
 from recorder.store.database import Store
@@ -141,6 +141,7 @@ class Campaign:
         self._seconds = {}
         self._still_ours()
         self._raise_early()
+        await self._until_decided(step)
         before = await self._live()
         with self._timed("sampling"):
             tally = await self._sampler.sample(step, Purpose.TRAIN, scenarios, self._settings.group_size)
@@ -156,6 +157,16 @@ class Campaign:
             failure = (await self._swap(step, version) if version else None) or failure
         return await self._done(step, before, tally, measured, groups, report, failure)
 
+    async def _until_decided(self, step: int) -> None:
+        """Wait for the decision on a version that was made before, by whomever: no step begins while there is one."""
+        deadline = time.monotonic() + self._settings.live_timeout_s
+        with self._store.watch.on(Topic.SERVICE) as news:
+            while (waiting := await versions.undecided(self._store, self._alias.id)) is not None:
+                self._progress.tell(Status(step, "swapping", detail=f"{waiting.name} is not decided yet"))
+                if time.monotonic() >= deadline:
+                    raise self._not_in_service(waiting)
+                await news.wait(deadline - time.monotonic())
+
     def _refuse_broken_agent(self, step: int, tally: Tally) -> None:
         if tally.total and sum(tally.failed.values()) == tally.total:
             reasons = ", ".join(f"{reason} {count}" for reason, count in tally.failed.most_common())
@@ -164,7 +175,10 @@ class Campaign:
             )
 
     async def _train(self, groups: Sequence[GroupStatus]) -> tuple[StepReport | None, str | None]:
-        """Train on the scored groups; the report, or why there is none. A failed step is tried with what is left."""
+        """Train on the scored groups; the report, or why there is none. A failed step is tried with what is left.
+
+        Groups of earlier steps that are scored again, because their version came to nothing, are trained on too.
+        """
         trainer = await self._trainer_to_be
         failure: str | None = None
         for _ in range(self._max_tries):
@@ -173,9 +187,8 @@ class Campaign:
                 self._alias.id,
                 trainer.owner,
                 self._lease_s,
-                limit=len(groups),
+                limit=2 * len(groups),
                 campaign_id=self._campaign.id,
-                group_ids=[group.group_id for group in groups if group.state is GroupState.SCORED],
             )
             if not claimed:
                 return None, failure
@@ -189,7 +202,9 @@ class Campaign:
     async def _trained_before(self, groups: Sequence[GroupStatus]) -> VersionView | None:
         """The version that this step made before the program was killed."""
         used = {group.group_id for group in groups if group.state is GroupState.TRAINED}
-        newest = await steps.list_steps(self._store, self._alias.id, campaign_id=self._campaign.id, limit=1)
+        newest = await steps.list_steps(
+            self._store, self._alias.id, state=StepState.DONE, campaign_id=self._campaign.id, limit=1
+        )
         if not used or not newest or newest[0].version_id is None:
             return None
         if not used & set(await steps.groups_of(self._store, newest[0].id)):
@@ -257,7 +272,7 @@ class Campaign:
             tokens_per_s=metrics.get("tokens_per_s"),
             attempts=tally.total,
             errored=sum(tally.failed.values()),
-            trained=report.trained if report else 0,
+            trained=report.trained if report and failure is None else 0,
             left_out=dict(report.left_out) if report else {},
             seconds=dict(self._seconds),
             note=failure or (report.reason if report and report.reason else ""),

@@ -24,7 +24,7 @@ from trainer.agents.attempts import AttemptRunner, Ended
 from trainer.campaign_settings import CampaignSettings
 from trainer.progress import Progress, Said, Status
 
-SETTLED = frozenset({GroupState.SCORED, GroupState.TRAINED, GroupState.LEFT_OUT})
+SETTLED = frozenset({GroupState.SCORED, GroupState.TRIED, GroupState.TRAINED, GroupState.LEFT_OUT})
 _JUDGE_CHECK_S = 5.0
 _REASON_CHARS = 300
 

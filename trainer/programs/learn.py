@@ -1,7 +1,7 @@
 """What `hone learn` puts together: a trainer and a learner for each alias.
 
-Owns: waiting for the store's aliases and for an alias that another trainer holds. Refuses: the steps
-(`trainer.programs.learner`).
+Owns: waiting for the store's aliases, for an alias that another trainer holds and for the end of a campaign on it.
+Refuses: the steps (`trainer.programs.learner`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ from recorder.registry.aliases import AliasView
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
-from recorder.work import holders, leases
+from recorder.work import campaigns, holders, leases
+from recorder.work.campaigns import CampaignView
 from trainer.errors import AliasBusy
 from trainer.programs.learner import Learner
-from trainer.programs.train import Settings, open_trainer, opening, trainer_settings
+from trainer.programs.train import OpenTrainer, Settings, open_trainer, opening, trainer_settings
 from trainer.progress import Progress, Status
 
 
-async def learn(everything: Settings, names: Sequence[str], progress: Progress) -> None:
-    """Train the named aliases, or all that there are once there is one, until cancelled.
+async def learn(
+    everything: Settings, names: Sequence[str], progress: Progress, open_with: OpenTrainer = open_trainer
+) -> None:
+    """Train the named aliases, or all that there are once there is one, until cancelled. `open_with` opens another
+    trainer than the real one.
 
     Raises what makes training impossible: `BaseMismatch`, `UnsupportedModel`, the recorder's errors.
     """
@@ -31,7 +35,7 @@ async def learn(everything: Settings, names: Sequence[str], progress: Progress) 
         found = await _aliases(store, everything.project, names, progress)
         async with asyncio.TaskGroup() as learners:
             for alias in found:
-                learners.create_task(_learn(store, alias, everything, progress))
+                learners.create_task(_learn(store, alias, everything, progress, open_with))
     except ExceptionGroup as several:
         raise several.exceptions[0] from several
     finally:
@@ -53,11 +57,15 @@ async def _aliases(store: Store, project: str, names: Sequence[str], progress: P
                 told = True
 
 
-async def _learn(store: Store, alias: AliasView, everything: Settings, progress: Progress) -> None:
+async def _learn(
+    store: Store, alias: AliasView, everything: Settings, progress: Progress, open_with: OpenTrainer
+) -> None:
     told = False
     while True:
+        for campaign in await campaigns.running_on(store, alias.id):
+            await _until_over(store, alias, campaign, progress)
         try:
-            async with opening(store, alias, everything, open_trainer) as trainer:
+            async with opening(store, alias, everything, open_with) as trainer:
                 opened = await trainer
                 told = False
                 await Learner(store, alias, trainer_settings(everything), opened, progress).run()
@@ -66,3 +74,9 @@ async def _learn(store: Store, alias: AliasView, everything: Settings, progress:
                 progress.tell(Status(0, "waiting", detail=str(e)))
                 told = True
             await holders.until_free(store, alias.project_id, leases.trainer(alias.name))
+
+
+async def _until_over(store: Store, alias: AliasView, campaign: CampaignView, progress: Progress) -> None:
+    """Leave the alias to a campaign until nobody runs that any more: it ended, or was killed."""
+    progress.tell(Status(0, "waiting", detail=f"for campaign {campaign.name!r} to end: it trains {alias.name!r} now"))
+    await holders.until_free(store, alias.project_id, campaigns.lease_name(campaign.id))

@@ -1,7 +1,8 @@
 """Learning from live traffic: whenever enough scored groups wait for an alias, one step on them, and again.
 
-Owns: when a step is due, and saying what is waited for: a learner that starves says why. Refuses: campaigns' groups
-(`trainer.campaign.loop` trains on them), scoring, and putting versions into service.
+Owns: when a step is due, leaving the alias to a campaign, and saying what is waited for: a learner that starves says
+why. No step begins before the last version is decided: so every step goes on from what the one before it learned.
+Refuses: campaigns' groups (`trainer.campaign.loop` trains on them), scoring, and putting versions into service.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
+from recorder.errors import Undecided
 from recorder.groups import lookup
+from recorder.registry import versions
 from recorder.registry.aliases import AliasView
 from recorder.states import GroupState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.work import claims, leases, presence
+from recorder.work import campaigns, claims, leases, presence
+from recorder.work.campaigns import CampaignView
 from recorder.work.claims import GroupClaim
 from trainer.errors import StepFailed
 from trainer.progress import Progress, Said, Status, StepDone
@@ -26,6 +30,7 @@ FAILURE_PAUSE_S = 10.0
 _JUDGE_CHECK_S = 30.0  # a judge that was killed tells nobody
 
 _ON_THE_WAY = (
+    (GroupState.TRIED, "tried in a version that is not decided"),
     (GroupState.SCORED, "scored"),
     (GroupState.UNSCORED, "could not be scored yet"),
     (GroupState.JUDGING, "being judged"),
@@ -48,21 +53,35 @@ class Learner:
         self._said = ""
         self._steps = 0
 
-    async def run(self) -> None:
-        """Learn until cancelled. Raises what makes the trainer useless (`AliasBusy`), not what fails one step."""
-        with self._store.watch.on(Topic.GROUPS, Topic.LEASES) as news:
+    async def run(self) -> CampaignView:
+        """Learn until cancelled, or until a campaign runs on the alias: it is returned, and the alias is to be let go.
+
+        Raises what makes the trainer useless (`AliasBusy`), not what fails one step.
+        """
+        with self._store.watch.on(Topic.GROUPS, Topic.LEASES, Topic.SERVICE) as news:
             while True:
                 await news.wait(_JUDGE_CHECK_S)
-                while claimed := await self._claim():
-                    try:
-                        await self._step(claimed)
-                    except StepFailed as e:
-                        self._progress.tell(Said(f"the step failed: {e}", warning=True))
-                        await asyncio.sleep(FAILURE_PAUSE_S)
+                while not (running := await campaigns.running_on(self._store, self._alias.id)):
+                    if not (claimed := await self._claim()):
+                        break
+                    await self._try_step(claimed)
+                if running:
+                    return running[0]
                 await self._say_what_is_missing()
 
+    async def _try_step(self, claimed: Sequence[GroupClaim]) -> None:
+        try:
+            await self._step(claimed)
+        except StepFailed as e:
+            self._progress.tell(Said(f"the step failed: {e}", warning=True))
+            await asyncio.sleep(FAILURE_PAUSE_S)
+        except Undecided:  # somebody else's step was faster: the next look sees its version
+            return
+
     async def _claim(self) -> list[GroupClaim]:
-        """The groups of a step, or none while fewer than `min_groups` wait."""
+        """The groups of a step, or none while fewer than `min_groups` wait or the last version is not decided."""
+        if await versions.undecided(self._store, self._alias.id) is not None:
+            return []
         if await claims.count_for_training(self._store, self._alias.id) < self._settings.min_groups:
             return []
         claimed = await claims.claim_for_training(
@@ -103,7 +122,9 @@ class Learner:
 
     async def _say_what_is_missing(self) -> None:
         counts = await lookup.counts(self._store, self._alias.id)
-        text = waits_for(counts, self._settings.min_groups)
+        version = await versions.undecided(self._store, self._alias.id)
+        decision = f"for {version.name} to be decided ({version.state}), then " if version else ""
+        text = decision + waits_for(counts, self._settings.min_groups)
         if not counts.get(GroupState.SCORED) and any(counts.get(s) for s in (GroupState.READY, GroupState.UNSCORED)):
             text += await self._without_judge()
         if text != self._said:

@@ -1,8 +1,9 @@
 """The services that a campaign needs: found running, or started as one child and stopped again.
 
-Owns: where a running proxy is (`run.json` in the data folder, or a URL that was given), starting `hone up --no-learn`
-or a judge that is missing, waiting until store, proxy, engine and judge are there. Refuses: supervising engine and
-proxy (`hone up` does), migrating the store.
+Owns: where a running proxy is (`run.json` in the data folder, what the store heard of it, or a URL that was given),
+starting `hone up --no-learn` or a judge that is missing, waiting until store, proxy, engine and judge are there.
+Refuses: supervising engine and proxy (`hone up` does, and it uses the engine of a `hone engine` that runs), migrating
+the store.
 
 What is started runs under `proxy.programs.watch`, which ends it when this process ends, by `kill -9` too.
 """
@@ -66,23 +67,45 @@ class Services:
         self.wanted = wanted
         self._say = say
         self._url = wanted.proxy_url
+        self._without_judge = False  # what was started has none: one ran already
         self._store: Store | None = None
         self._children: list[_Child] = []
 
     async def __aenter__(self) -> Services:
         """Find a running proxy, or begin to start one. Returns at once; `store()` and `ready()` wait."""
-        url = self.wanted.proxy_url or running_proxy(self.wanted.data)
-        if url is not None and await healthy(url):
-            self._url = url
-        elif self.wanted.proxy_url is not None:
+        self._url = await self._running()
+        if self._url is None and self.wanted.proxy_url is not None:
             raise ServiceUnavailable(
-                f"no proxy answers at {url}/healthz. Start one with `hone up` or `hone serve`, "
+                f"no proxy answers at {self.wanted.proxy_url}/healthz. Start one with `hone up` or `hone serve`, "
                 "or leave --proxy out: what is missing is then started."
             )
-        else:
-            self._say(f"starting engine, proxy and judge; their logs are in {self.wanted.data / 'logs'}")
-            await self._start("up", "--no-learn")
+        if self._url is None:
+            await self._start_up()
         return self
+
+    async def _running(self) -> str | None:
+        """The proxy that was named, that `hone up` wrote down, or that a `hone serve` on this store reports."""
+        if self.wanted.proxy_url is not None:
+            return self.wanted.proxy_url if await healthy(self.wanted.proxy_url) else None
+        noted = running_proxy(self.wanted.data)
+        for url in [noted] if noted else await self._reported():
+            if await healthy(url):
+                return url
+        return None
+
+    async def _reported(self) -> list[str]:
+        """Where proxies were that the store heard of lately. Without a store of our schema: nowhere."""
+        try:
+            store = await self._open()
+        except StoreError:
+            return []
+        return [proxy.url for proxy in await replicas.proxies_seen(store, self.wanted.project, RECENT_S)]
+
+    async def _start_up(self) -> None:
+        self._without_judge = self._store is not None and await self.judge_runs()
+        what = "engine and proxy" if self._without_judge else "engine, proxy and judge"
+        self._say(f"starting {what}; their logs are in {self.wanted.data / 'logs'}")
+        await self._start("up", "--no-learn", *(["--no-judge"] if self._without_judge else []))
 
     async def __aexit__(self, *error: object) -> None:
         """Close the store and stop what was started, and only that."""
@@ -93,16 +116,20 @@ class Services:
     async def store(self) -> Store:
         """The store, as soon as it is there and has this program's schema."""
         deadline = self._deadline()
-        while self._store is None:
+        while True:
             try:
-                self._store = await open_store(
-                    self.wanted.data, self.wanted.recorder, migrate=False, project=self.wanted.project
-                )
+                return await self._open()
             except StoreError as e:
                 # a service that was started here makes or migrates it; one that ran before has done so
                 if not self._children or time.monotonic() > deadline or not _may_come(e):
                     raise
                 await self._wait()
+
+    async def _open(self) -> Store:
+        if self._store is None:
+            self._store = await open_store(
+                self.wanted.data, self.wanted.recorder, migrate=False, project=self.wanted.project
+            )
         return self._store
 
     async def alias(self, name: str | None) -> AliasView:
@@ -126,7 +153,7 @@ class Services:
         """Wait until proxy, engine and judge are there; the proxy's URL."""
         url = await self._until(self._proxy, "a proxy that serves this store")
         await self._until(self._engine, "an engine behind the proxy")
-        if not await self._judge() and not self._children:
+        if not await self._judge() and (not self._children or self._without_judge):
             self._say("no judge runs: starting one")
             await self._start("judge")
         await self._until(self._judge, "a judge")

@@ -10,8 +10,10 @@ import asyncio
 import importlib
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +23,7 @@ from recorder.registry.aliases import AliasView
 from recorder.settings import RecorderSettings
 from recorder.store import sql
 from recorder.store.database import Store
-from recorder.work import holders, leases
+from recorder.work import campaigns, holders, leases
 from recorder.work.campaigns import CampaignView
 from trainer.agents.agent import Agent, AgentSpec, is_function
 from trainer.agents.attempts import AttemptRunner, Endpoint
@@ -37,6 +39,7 @@ from trainer.settings import TrainerSettings
 from trainer.step.report import StepTrainer
 
 _KEY_LIFE_S = 7 * 86400.0
+YIELD_TIMEOUT_S = 1800.0  # a step on a large model may take minutes, and is not cut short
 
 
 class Settings(Protocol):
@@ -86,7 +89,8 @@ async def train(
         owner = holders.holder_name()
         keeper = await stack.enter_async_context(hold(store, campaign, owner, settings.lease_s))
         await stack.enter_async_context(marked(store, campaign))
-        trainer = await stack.enter_async_context(opening(store, alias, everything, open_with or open_trainer))
+        open_with = partial(in_turn, open_with or open_trainer, campaign, progress)
+        trainer = await stack.enter_async_context(opening(store, alias, everything, open_with))
         for started in agents:
             await started.ready()
         endpoint = await _endpoint(store, await services.ready(), alias, campaign, stack)
@@ -165,11 +169,42 @@ async def open_trainer(store: Store, alias: AliasView, everything: Settings) -> 
     """Load the base that the engine serves, and hold the alias."""
     module = await asyncio.to_thread(_import_trainer)
     await holders.release_dead(store, alias.project_id, leases.trainer(alias.name))
-    try:
-        opened: Trainer = await module.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
-    except AliasBusy as e:
-        raise AliasBusy(f"{e} It may be the learner of `hone up`: beside a campaign, run `hone up --no-learn`.") from e
+    opened: Trainer = await module.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
     return opened
+
+
+async def in_turn(
+    open_with: OpenTrainer,
+    campaign: CampaignView,
+    progress: Progress,
+    store: Store,
+    alias: AliasView,
+    everything: Settings,
+) -> Trainer:
+    """Open a campaign's trainer, when the learner has left it the alias: it does so between two steps.
+
+    Raises `AliasBusy` where another campaign runs on the alias, or nobody lets go of it in time.
+    """
+    waits = 0.0
+    while True:
+        try:
+            return await open_with(store, alias, everything)
+        except AliasBusy as e:
+            others = [one for one in await campaigns.running_on(store, alias.id) if one.id != campaign.id]
+            if others:
+                raise AliasBusy(f"campaign {others[0].name!r} trains the alias {alias.name!r} now. {e}") from e
+            if waits >= YIELD_TIMEOUT_S:
+                raise
+            progress.tell(Status(0, "starting", detail="waiting for the learner to end its step: it makes way"))
+            began = time.monotonic()
+            await _until_let_go(store, alias, YIELD_TIMEOUT_S - waits)
+            waits += time.monotonic() - began
+
+
+async def _until_let_go(store: Store, alias: AliasView, patience_s: float) -> None:
+    with suppress(TimeoutError):  # who asked tries once more, and says who holds it
+        async with asyncio.timeout(patience_s):
+            await holders.until_free(store, alias.project_id, leases.trainer(alias.name))
 
 
 def trainer_settings(everything: Settings) -> TrainerSettings:

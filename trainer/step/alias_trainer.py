@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder.errors import Conflict, LeaseLost, RecorderError, StoreUnavailable
+from recorder.errors import Conflict, LeaseLost, RecorderError, StoreUnavailable, Undecided
 from recorder.reading import transcripts
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
@@ -38,9 +38,8 @@ from trainer.step.keeper import Keeper
 from trainer.step.report import StepReport
 from trainer.step.torch_thread import TorchThread
 
-__all__ = ["OPTIMIZER_FRESH", "STEP_FAILED", "TRAINED", "AliasTrainer", "StepReport"]
+__all__ = ["OPTIMIZER_FRESH", "STEP_FAILED", "AliasTrainer", "StepReport"]
 
-TRAINED = "trained"  # the ledger's code of a trajectory that a version was trained on
 OPTIMIZER_FRESH = "optimizer_fresh"  # the ledger's code of a version whose optimizer had lost its state
 STEP_FAILED = "step_failed"  # the ledger's code of a group whose step was given up
 
@@ -102,6 +101,7 @@ class AliasTrainer:
             )
         self._keeper = Keeper(self._store, lease, lease_s)
         await self._resources.enter_async_context(self._keeper.running())
+        await steps.take_over(self._store, self._alias.id, lease=lease)
         for folder in (self._folders.adapters, self._folders.checkpoints):
             durable.remove_unfinished(folder, slug(self._alias.name))
         self._core = await self._torch.run(Core, base, self._settings, self._folders)
@@ -143,12 +143,13 @@ class AliasTrainer:
     async def train_once(self, claims: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
         """Train one step on the claimed groups and publish the new version.
 
-        The parent is the version live now. Groups that teach nothing are left out, with the reason in the ledger;
+        The parent is the version live now. The groups are `tried` until the new version is decided, and trained when it
+        goes live. Groups that teach nothing are left out, with the reason in the ledger;
         where none is left no step begins (`version` is None). Leases of alias and groups are renewed meanwhile.
 
         After a failed step the groups are given back, or left out after `max_tries`, and the error is raised:
         `StepFailed` for a loss that is not finite and for a lease that ran out, `AliasBusy` where another trainer took
-        the alias, `VersionNotWritten` for a full disk.
+        the alias, `VersionNotWritten` for a full disk, `Undecided` while another version waits for its decision.
         """
         with self._keeper.keeping(claims):
             try:
@@ -227,8 +228,8 @@ class AliasTrainer:
         return [group for group in groups if group.code is None]
 
     async def _step(self, attempt: _Attempt, campaign_id: str | None) -> tuple[StepView, VersionView]:
-        parent, lease = attempt.parent, self._keeper.lease
-        step = await steps.begin_step(self._store, self._alias.id, parent.id, campaign_id, lease=lease)
+        parent = attempt.parent
+        step = await self._begin(attempt, campaign_id)
         try:
             version = await versions.allocate(self._store, self._alias.id, parent.id, step_id=step.id)
             attempt.version_id = version.id
@@ -242,6 +243,17 @@ class AliasTrainer:
             raise
         self._core.became(version.id)
         return step, await versions.get_version(self._store, version.id)
+
+    async def _begin(self, attempt: _Attempt, campaign_id: str | None) -> StepView:
+        lease, held = self._keeper.lease, attempt.claims
+        try:
+            return await steps.begin_step(
+                self._store, self._alias.id, attempt.parent.id, campaign_id, groups=held, lease=lease
+            )
+        except (Undecided, LeaseLost):
+            raise
+        except Conflict as e:  # the alias was moved while the groups were read
+            raise StepFailed(str(e)) from e
 
     def _compute(self, attempt: _Attempt, origin: Origin) -> None:
         """The blocking part, in the torch thread."""
@@ -270,6 +282,7 @@ class AliasTrainer:
             metrics=attempt.metrics,
             checkpoint_path=str(attempt.written.checkpoint),
             groups=attempt.claims,
+            trained=[id_ for group in attempt.groups for id_ in group.trained],
             ledger_rows=_ledger_rows(attempt, version),
             lease=self._keeper.lease,
         )
@@ -302,13 +315,8 @@ class AliasTrainer:
 
 
 def _ledger_rows(attempt: _Attempt, version: VersionView) -> list[LedgerRow]:
-    """What the ledger says of a step: every trajectory, trained on or not, and an optimizer that lost its state."""
+    """What the ledger says of a step: the trajectories that it left out, and an optimizer that lost its state."""
     rows = [row for group in attempt.groups for row in group.ledger_rows()]
-    rows += [
-        LedgerRow(group.project_id, "trajectory", trajectory_id, TRAINED, {"version": version.name})
-        for group in attempt.groups
-        for trajectory_id in sorted(group.trained)
-    ]
     if attempt.metrics["optimizer_fresh"]:
         lost = {"parent": attempt.parent.name, "why": "the parent has no checkpoint: the optimizer began anew"}
         rows.append(LedgerRow(version.project_id, "version", version.id, OPTIMIZER_FRESH, lost))

@@ -165,6 +165,25 @@ async def test_up_starts_the_engine_and_ends_it_even_when_it_is_killed(start: St
         await until(lambda: gone(int(answer.text)) and gone(found["pids"]["proxy"]))
 
 
+async def test_up_uses_the_engine_that_runs_for_its_data_folder_and_leaves_it_running(
+    start: Start, tmp_path: Path
+) -> None:
+    port, data = free_port(), tmp_path / "d"
+    python = fake_python(tmp_path, f"exec {sys.executable} {SERVER} {port}")
+    variables = {"HONE_ENGINE__BASE": "org/model", "HONE_ENGINE__PYTHON": str(python), "HONE_DATA": str(data)}
+    async with start("engine", "--port", str(port), **variables):  # another port than hone.toml's
+        engine_url = f"http://127.0.0.1:{port}"
+        await until(lambda: answers(engine_url, "/health"))
+        async with start("up", "--no-judge", "--no-learn", "--port", "0", **variables) as process:
+            found = await until(lambda: run_file(data))
+            assert set(found["pids"]) == {"up", "proxy"}
+            assert found["engine_url"] == engine_url
+            process.send_signal(signal.SIGINT)
+            await process.communicate()
+        assert await answers(engine_url, "/health") is not None
+    await until(lambda: not (data / "engine.json").exists())
+
+
 async def test_up_shows_the_last_lines_of_what_does_not_start(start: Start, tmp_path: Path) -> None:
     python = fake_python(tmp_path, "echo CUDA out of memory; exit 3")
     variables = {

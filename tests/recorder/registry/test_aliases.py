@@ -104,7 +104,7 @@ async def test_a_gated_version_goes_live_and_the_old_one_retires(rows: Rows) -> 
     assert (old.state, old.reason) == (VersionState.RETIRED, None)
     [entry] = await ledger.of(rows.store, "version", version.id)
     assert (entry.code, entry.detail) == (
-        "gate", {"alias": "helpdesk", "from": alias.live_version_id, "to": version.id},
+        "gate", {"alias": "helpdesk", "from": alias.live_version_id, "to": version.id, "who": "hand"},
     )  # fmt: skip
 
 
@@ -177,7 +177,10 @@ async def test_taking_the_canary_away_retires_it(rows: Rows) -> None:
     alias = await rows.alias()
     version = await gated(rows.store, alias)
     await aliases.set_canary(rows.store, alias.id, version.id, 0.1)
-    without = await aliases.set_canary(rows.store, alias.id, None, 0.0)
+    without = await aliases.set_canary(rows.store, alias.id, None, 0.0, figures={"p": 0.01})
+    first, last = await ledger.of(rows.store, "version", version.id)
+    assert (first.code, first.detail) == ("canary", {"alias": "helpdesk", "share": 0.1, "who": "hand"})
+    assert (last.code, last.detail) == ("canary_ended", {"alias": "helpdesk", "who": "hand", "figures": {"p": 0.01}})
     assert (without.canary_version_id, without.canary_share, without.generation) == (None, 0.0, alias.generation + 2)
     assert (await versions.get_version(rows.store, version.id)).state is VersionState.RETIRED
 

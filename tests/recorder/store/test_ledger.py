@@ -43,6 +43,17 @@ async def test_the_latest_come_first_and_can_be_narrowed(store: Store) -> None:
     assert [e.object_id for e in await ledger.latest(store, PROJECT, limit=1)] == ["x3"]
 
 
+async def test_of_trained_and_untrained_the_newest_row_of_a_run_counts(store: Store) -> None:
+    said = [(1, "trained"), (2, "trained"), (1, "untrained"), (3, "trained"), (3, "untrained"), (3, "trained")]
+    async with store.write() as conn:
+        await ledger.write(conn, [row(number, code, "trajectory") for number, code in said])
+    assert await ledger.counts(store, PROJECT, "trajectory") == {"trained": 2, "untrained": 1}
+    trained = await ledger.latest(store, PROJECT, code=ledger.TRAINED)
+    assert [entry.object_id for entry in trained] == ["x3", "x2"]
+    assert [entry.object_id for entry in await ledger.latest(store, PROJECT, code=ledger.UNTRAINED)] == ["x1"]
+    assert len(await ledger.latest(store, PROJECT)) == len(said)  # the whole story
+
+
 async def test_nothing_is_written_when_the_transaction_fails(store: Store) -> None:
     async def fail() -> None:
         async with store.write() as conn:

@@ -18,7 +18,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, create_engine, text
 
 from recorder.errors import SchemaMismatch, StoreError
 from recorder.settings import RecorderSettings
@@ -93,6 +93,62 @@ def test_what_was_there_before_keys_owned_runs_is_nobodys(tmp_path: Path) -> Non
         assert [tuple(row) for row in conn.execute(text("select family, replaces from keys"))] == [("key_1", None)]
         assert conn.execute(text("select made_by from groups")).scalar_one() == ""
     engine.dispose()
+
+
+def test_an_older_ledger_is_held_to_the_line_of_the_live_version(tmp_path: Path) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    engine = create_engine(f"sqlite:///{tmp_path / 'old.db'}")
+    with engine.begin() as conn:
+        config.attributes["connection"] = conn
+        command.upgrade(config, "0006")
+        _versions_of_old(conn)
+        command.upgrade(config, "head")
+        found = conn.execute(text("select id, state || coalesce(' ' || reason, '') as state from groups"))
+        assert {row.id: row.state for row in found} == {
+            "g1": "trained",
+            "g2": "left_out version_rejected",
+            "g3": "tried",
+        }
+        untrained = conn.execute(text("select object_id from ledger where code = 'untrained'"))
+        assert sorted(untrained.scalars()) == ["t2", "t3"]
+        runs = conn.execute(text("select step_id, trajectory_id from step_trajectories"))
+        assert sorted(map(tuple, runs)) == [("s1", "t1"), ("s2", "t2"), ("s3", "t3")]
+    engine.dispose()
+
+
+def _versions_of_old(conn: Connection) -> None:
+    """Version 1 is live, 2 was rejected, 3 is not decided; each was trained on one group, and the ledger says so."""
+    conn.execute(text("insert into projects values ('default', x'00', 0, 0)"))
+    conn.execute(
+        text("insert into aliases (id, project_id, name, base_model, live_version_id, recipe, updated_at) "
+             "values ('a', 'default', 'helpdesk', 'base', 'v1', '{}', 0)")
+    )  # fmt: skip
+    for number, (parent, state) in enumerate(
+        [(None, "retired"), ("v0", "live"), ("v0", "rejected"), ("v1", "written")]
+    ):
+        row = {"id": f"v{number}", "number": number, "parent": parent, "state": state}
+        conn.execute(
+            text("insert into versions (id, project_id, alias_id, number, parent_id, state, engine_name, metrics, "
+                 "created_at, state_at) values (:id, 'default', 'a', :number, :parent, :state, 'x', '{}', 0, 0)"),
+            row,
+        )  # fmt: skip
+    for number in (1, 2, 3):
+        ids = {"n": number, "s": f"s{number}", "g": f"g{number}", "t": f"t{number}", "v": f"v{number}"}
+        detail = json.dumps({"version": f"helpdesk@{number}"})
+        for statement in (
+            "insert into steps (id, project_id, alias_id, number, parent_version_id, version_id, state, metrics,"
+            " started_at) values (:s, 'default', 'a', :n, 'v0', :v, 'done', '{}', 0)",
+            "insert into groups (id, project_id, alias_id, state, opened_at, joined_at, last_call_at)"
+            " values (:g, 'default', 'a', 'trained', 0, 0, 0)",
+            "insert into step_groups values (:s, :g, 'score')",
+            "insert into trajectories (id, project_id, group_id, state, purpose, origin, tags, started_at,"
+            " last_call_at, sequence) values (:t, 'default', :g, 'completed', 'train', 'live', '{}', 0, 0, :n)",
+        ):
+            conn.execute(text(statement), ids)
+        entry = "(project_id, object_kind, object_id, code, detail, at)"
+        said = "values ('default', 'trajectory', :t, 'trained', :d, 0)"
+        conn.execute(text(f"insert into ledger {entry} {said}"), {"t": ids["t"], "d": detail})
 
 
 async def test_the_known_revisions_are_those_of_the_files() -> None:

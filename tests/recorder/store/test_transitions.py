@@ -74,7 +74,7 @@ def test_every_state_machine_knows_every_state_of_its_enum() -> None:
 
 def test_a_state_that_has_been_left_out_of_a_table_can_never_be_left() -> None:
     assert sources(trajectories, states.TrajectoryState.OPEN) == frozenset()
-    assert sources(groups, states.GroupState.TRAINED) == {"training"}
+    assert sources(groups, states.GroupState.TRIED) == {"training"}
 
 
 @pytest.mark.parametrize("table", STATES)

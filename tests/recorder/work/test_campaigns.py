@@ -8,7 +8,7 @@ from recorder.errors import Conflict, InvalidId, NotFound
 from recorder.groups.lookup import find_group
 from recorder.states import CampaignState, GroupState, Purpose
 from recorder.store.schema import groups
-from recorder.work import attempts, campaigns
+from recorder.work import attempts, campaigns, leases
 from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import Binding, CampaignView, NewScenario
 from tests.recorder.rows import PROJECT, Rows
@@ -27,6 +27,18 @@ async def with_scenario(rows: Rows) -> CampaignView:
     campaign = await create(rows)
     await campaigns.add_scenarios(rows.store, campaign.id, "train", [NewScenario("order-1", {"order": 1}, "today")])
     return campaign
+
+
+async def test_a_campaign_runs_on_its_alias_while_its_lease_is_held(rows: Rows) -> None:
+    alias = await rows.alias()
+    campaign = await campaigns.create(rows.store, PROJECT, alias.id, "orders", {})
+    assert await campaigns.running_on(rows.store, alias.id) == []
+    lease = await leases.acquire(rows.store, PROJECT, campaigns.lease_name(campaign.id), "train", 60)
+    assert lease is not None
+    assert await campaigns.running_on(rows.store, alias.id) == [campaign]
+    assert await campaigns.running_on(rows.store, (await rows.alias("other")).id) == []
+    await leases.release(rows.store, lease)
+    assert await campaigns.running_on(rows.store, alias.id) == []
 
 
 async def test_a_campaign_runs_until_it_is_finished(rows: Rows) -> None:

@@ -19,7 +19,7 @@ from recorder.states import StepState, VersionState
 from recorder.store import ledger
 from recorder.store.database import now
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import groups, step_groups
+from recorder.store.schema import groups, step_trajectories
 from recorder.store.schema import steps as table
 from recorder.work import campaigns, claims, leases, steps
 from recorder.work.claims import GroupClaim
@@ -45,7 +45,7 @@ async def begin(rows: Rows, alias: AliasView | None = None, *, campaign_id: str 
         await rows.scored_group(alias_id=alias.id, campaign_id=campaign_id)
     claimed = await claims.claim_for_training(rows.store, alias.id, "t", 60, limit=9, campaign_id=campaign_id)
     assert alias.live_version_id is not None
-    step = await steps.begin_step(rows.store, alias.id, alias.live_version_id, campaign_id)
+    step = await steps.begin_step(rows.store, alias.id, alias.live_version_id, campaign_id, groups=claimed)
     version = await versions.allocate(rows.store, alias.id, alias.live_version_id, step_id=step.id)
     return Work(alias, step, version, claimed)
 
@@ -63,6 +63,7 @@ async def finish(rows: Rows, work: Work, **changed: object) -> StepView:
         "metrics": {"loss": 0.5},
         "checkpoint_path": "/checkpoints/1",
         "groups": work.claims,
+        "trained": ["traj"],
         "ledger_rows": [row(work)],
     }
     return await steps.finish_step(rows.store, work.step.id, **{**arguments, **changed})  # type: ignore[arg-type]  # a mix
@@ -73,7 +74,7 @@ async def assert_nothing_is_visible(rows: Rows, work: Work) -> None:
     version = await versions.get_version(rows.store, work.version.id)
     assert (version.state, version.path, version.metrics) == (VersionState.ALLOCATED, None, {})
     assert {await rows.state(groups, c.group_id) for c in work.claims} <= {"training", "judging"}
-    assert await rows.all(step_groups) == []
+    assert await rows.all(step_trajectories) == []
     assert await ledger.of(rows.store, "trajectory", "traj") == []
     assert await steps.last_step(rows.store, work.alias.id) is None
 
@@ -87,7 +88,7 @@ async def test_a_finished_step_shows_version_groups_and_ledger_together(rows: Ro
     assert (version.state, version.engine_name, version.path) == (
         VersionState.WRITTEN, "helpdesk@1-abc", "/adapters/helpdesk@1-abc",
     )  # fmt: skip
-    assert {await rows.state(groups, c.group_id) for c in work.claims} == {"trained"}
+    assert {await rows.state(groups, c.group_id) for c in work.claims} == {"tried"}
     assert await steps.groups_of(rows.store, done.id) == {c.group_id: c.score_id for c in work.claims}
     assert len(await ledger.of(rows.store, "trajectory", "traj")) == 1
     assert await steps.last_step(rows.store, work.alias.id) == done
@@ -127,10 +128,19 @@ async def test_an_exception_at_the_very_end_leaves_nothing_of_the_step(rows: Row
     await assert_nothing_is_visible(rows, work)
 
 
-async def test_a_group_without_a_score_leaves_nothing_of_the_step(rows: Rows) -> None:
-    work = await begin(rows)
+async def test_no_step_begins_on_a_group_without_a_score(rows: Rows) -> None:
+    alias = await rows.alias()
+    await rows.scored_group(alias_id=alias.id)
+    [claim] = await claims.claim_for_training(rows.store, alias.id, "t", 60, limit=9)
     with pytest.raises(Conflict, match="has no score"):
-        await finish(rows, work, groups=[work.claims[0], replace(work.claims[1], score_id=None)])
+        await steps.begin_step(rows.store, alias.id, str(alias.live_version_id), groups=[replace(claim, score_id=None)])
+    assert await steps.list_steps(rows.store, alias.id) == []
+
+
+async def test_other_groups_than_the_step_began_with_leave_nothing_of_it(rows: Rows) -> None:
+    work = await begin(rows)
+    with pytest.raises(Conflict, match="did not begin with the groups"):
+        await finish(rows, work, groups=work.claims[:1])
     await assert_nothing_is_visible(rows, work)
 
 
@@ -235,6 +245,7 @@ async def test_steps_count_along_the_alias_and_in_their_campaign(rows: Rows) -> 
     campaign = await campaigns.create(rows.store, PROJECT, alias.id, "orders", {})
     first = await begin(rows, alias, campaign_id=campaign.id)
     await finish(rows, first)
+    await versions.mark(rows.store, first.version.id, VersionState.REJECTED, "probe_failed: x")
     second = await begin(rows, await aliases.get_alias(rows.store, PROJECT, "helpdesk"))
     done = await finish(rows, second, ledger_rows=[])
     assert [s.number for s in await steps.list_steps(rows.store, alias.id)] == [2, 1]

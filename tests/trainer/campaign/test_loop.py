@@ -145,6 +145,7 @@ async def test_a_rejected_version_is_told_and_the_next_step_goes_on_from_the_old
     await run_campaign(data, ring.url, user, told)
     first, second, _ = told.steps()
     assert (first.version, first.failed, second.version) == ("helpdesk@0", True, "helpdesk@2")
+    assert (first.trained, second.trained) == (0, 4)  # groups: what the rejected version was tried on is not lost
     assert "helpdesk@1 was rejected: probe_failed; going on from helpdesk@0" in told.warnings()
     assert (await versions.by_name(ring.store, PROJECT, "helpdesk@2")).parent_id == (
         await versions.by_name(ring.store, PROJECT, "helpdesk@0")

@@ -16,9 +16,10 @@ from sqlalchemy import update
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.groups import lookup
 from recorder.ids import new_id
+from recorder.registry import aliases, versions
 from recorder.states import CallState, Confidence, GroupState, Purpose
 from recorder.store.schema import groups as groups_table
-from recorder.work import claims, leases
+from recorder.work import campaigns, claims, leases
 from recorder.work.claims import GroupClaim
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, ScriptedTrainer, Told
 from trainer.errors import StepFailed
@@ -67,7 +68,12 @@ async def score(ring: Ring, claim: GroupClaim, rewards: dict[str, float]) -> Non
 
 @asynccontextmanager
 async def learning(ring: Ring, told: Told, trainer: ScriptedTrainer, **settings: int) -> AsyncIterator[None]:
-    learner = Learner(ring.store, ring.alias, TrainerSettings.model_validate(settings), trainer, told)
+    async with _running(Learner(ring.store, ring.alias, TrainerSettings.model_validate(settings), trainer, told)):
+        yield
+
+
+@asynccontextmanager
+async def _running(learner: Learner) -> AsyncIterator[None]:
     task = asyncio.create_task(learner.run())
     try:
         yield
@@ -92,7 +98,46 @@ async def test_a_step_begins_when_enough_scored_groups_wait(ring: Ring) -> None:
         await until(lambda: done(told, 1))
     (step,) = told.steps()
     assert (step.version, step.trained) == (f"{ALIAS}@1", 2)
-    assert not await lookup.counts(ring.store, ring.alias.id)
+    await until(lambda: nothing_on_the_way(ring))
+
+
+async def nothing_on_the_way(ring: Ring) -> bool:
+    return not await lookup.counts(ring.store, ring.alias.id)
+
+
+async def test_no_step_begins_before_the_last_version_is_decided(ring: Ring) -> None:
+    ring.script.promote = False
+    told = Told()
+    await live_group(ring, "first", [0.0, 1.0])
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
+        await until(lambda: done(told, 1))
+        await live_group(ring, "second", [1.0, 0.0])
+        waits = f"for {ALIAS}@1 to be decided (gated), then for 1 scored group; there is: "
+        await until(lambda: said(told, waits + "1 tried in a version that is not decided, 1 scored"))
+        assert len(told.steps()) == 1
+        version = await versions.by_name(ring.store, PROJECT, f"{ALIAS}@1")
+        await aliases.set_live(ring.store, ring.alias.id, version.id, why="promote")
+        await until(lambda: done(told, 2))
+    second = await versions.by_name(ring.store, PROJECT, f"{ALIAS}@2")
+    assert second.parent_id == version.id
+
+
+async def test_a_learner_makes_way_for_a_campaign(ring: Ring) -> None:
+    campaign = await campaigns.create(ring.store, PROJECT, ring.alias.id, "orders", {})
+    learner = Learner(
+        ring.store, ring.alias, TrainerSettings(), ScriptedTrainer(ring.store, ring.alias), told := Told()
+    )
+    learning = asyncio.create_task(learner.run())
+    await until(lambda: said(told, "for 1 scored group; there is: no group yet"))
+    lease = await leases.acquire(ring.store, PROJECT, campaigns.lease_name(campaign.id), "train", 60)
+    assert (await learning).id == campaign.id
+    await live_group(ring, "a", [0.0, 1.0])
+    assert (await learner.run()).id == campaign.id
+    assert not told.steps()
+    assert lease is not None
+    await leases.release(ring.store, lease)
+    async with _running(learner):
+        await until(lambda: done(told, 1))
 
 
 async def test_a_step_holds_no_more_groups_than_it_may(ring: Ring) -> None:
@@ -164,6 +209,6 @@ async def done(told: Told, steps: int) -> bool:
 def test_what_is_waited_for_names_every_group_on_its_way(counts: dict[GroupState, int], min_groups: int) -> None:
     text = waits_for(counts, min_groups)
     assert text.startswith(f"for {min_groups} scored group")
-    for state in (GroupState.OPEN, GroupState.READY, GroupState.JUDGING, GroupState.UNSCORED, GroupState.SCORED):
+    for state in set(GroupState) - {GroupState.TRAINING, GroupState.TRAINED, GroupState.LEFT_OUT}:
         if counts.get(state):
             assert f"{counts[state]} " in text

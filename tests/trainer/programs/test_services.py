@@ -16,8 +16,12 @@ import pytest
 
 from recorder.errors import StoreError
 from recorder.registry.aliases import ensure_alias
+from recorder.registry.replicas import proxies_seen
 from recorder.settings import RecorderSettings
+from recorder.store.changes import Topic
+from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.work import leases
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.trainer.ring import PROJECT, Ring, Script
 from trainer.errors import ServiceUnavailable
@@ -78,6 +82,49 @@ async def test_what_is_missing_is_started_then_used_then_stopped(tmp_path: Path,
     assert not await healthy(url)
     assert len(said) == 1
     assert "starting engine, proxy and judge" in said[0]
+
+
+@pytest.mark.slow
+async def test_a_proxy_that_runs_by_itself_is_used_with_a_judge_beside_it(
+    tmp_path: Path, engine: ScriptedEngine
+) -> None:
+    asked = wanted(tmp_path, engine)
+    argv = [sys.executable, "-m", "proxy.cli", "serve", *asked.options]
+    serving = await asyncio.create_subprocess_exec(*argv, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    said: list[str] = []
+    try:
+        store = await _until_a_proxy_reports(asked)
+        async with Services(asked, said.append) as services:
+            url = await services.ready()
+            assert [proxy.url for proxy in await proxies_seen(store, PROJECT, 60)] == [url]
+        await store.close()
+        assert said == ["no judge runs: starting one"]
+        assert await healthy(url)  # it is not ours to stop
+    finally:
+        serving.terminate()
+        await serving.wait()
+
+
+async def _until_a_proxy_reports(asked: Wanted) -> Store:
+    store = await open_store(asked.data, RecorderSettings(), migrate=True)
+    with store.watch.on(Topic.PROXIES) as news:
+        while not await proxies_seen(store, PROJECT, 60):
+            await news.wait()
+    return store
+
+
+@pytest.mark.slow
+async def test_a_judge_that_runs_already_is_not_doubled(tmp_path: Path, engine: ScriptedEngine) -> None:
+    asked = wanted(tmp_path, engine)
+    store = await open_store(asked.data, RecorderSettings(), migrate=True)
+    assert await leases.acquire(store, PROJECT, "judge:here", "here", 600) is not None
+    said: list[str] = []
+    async with Services(asked, said.append) as services:
+        await services.ready()
+        assert [lease.name for lease in await leases.holders(store, PROJECT, "judge:")] == ["judge:here"]
+    await store.close()
+    assert len(said) == 1
+    assert said[0].startswith("starting engine and proxy;")
 
 
 @pytest.mark.slow

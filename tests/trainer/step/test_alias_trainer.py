@@ -19,7 +19,7 @@ from tests.trainer.step.left import codes, folders, group_state
 from tests.trainer.world import PROJECT, World
 from trainer.artifacts import adapters
 from trainer.batch.weights import NotTrained
-from trainer.step.alias_trainer import OPTIMIZER_FRESH, TRAINED
+from trainer.step.alias_trainer import OPTIMIZER_FRESH
 
 
 async def test_scored_groups_become_a_written_version(world: World) -> None:
@@ -37,7 +37,7 @@ async def test_scored_groups_become_a_written_version(world: World) -> None:
     adapters.read(Path(str(version.path)), version.manifest_sha256)
     assert (step.state, step.version_id, step.parent_version_id) == (StepState.DONE, version.id, before.id)
     assert step.checkpoint_path == str(world.data / "checkpoints" / version.engine_name)
-    assert await group_state(world, good) == (GroupState.TRAINED, None)
+    assert await group_state(world, good) == (GroupState.TRIED, None)
     assert await group_state(world, flat) == (GroupState.LEFT_OUT, NotTrained.ZERO_VARIANCE)
     assert list(await steps.groups_of(world.store, step.id)) == [good]
     assert report.trained == 3
@@ -50,8 +50,11 @@ async def test_scored_groups_become_a_written_version(world: World) -> None:
     assert report.metrics["trained_tokens"] == 3 * 2 * 6
     assert report.metrics["tokens_per_s"] > 0
     assert set(report.seconds) == {"read", "rows", "load", "probe", "train", "publish", "commit"}
-    counted = await ledger.counts(world.store, PROJECT, "trajectory")
-    assert counted == {TRAINED: 3, NotTrained.REWARD_MISSING: 1, NotTrained.ZERO_VARIANCE: 2}
+    left_out: dict[str, int] = {NotTrained.REWARD_MISSING: 1, NotTrained.ZERO_VARIANCE: 2}
+    assert await ledger.counts(world.store, PROJECT, "trajectory") == left_out
+    await world.promote(version)
+    assert await group_state(world, good) == (GroupState.TRAINED, None)
+    assert await ledger.counts(world.store, PROJECT, "trajectory") == {**left_out, ledger.TRAINED: 3}
 
 
 async def test_engine_and_trainer_agree_on_every_token_with_and_without_an_adapter(world: World) -> None:

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import update
 
 import trainer.policy.update
-from recorder.errors import StoreUnavailable
-from recorder.registry import versions
+from recorder.errors import StoreUnavailable, Undecided
+from recorder.registry import aliases, versions
 from recorder.states import GroupState, StepState, VersionState
 from recorder.store import schema
 from recorder.work import leases, steps
@@ -231,6 +231,43 @@ async def test_a_step_that_ends_after_its_alias_was_taken_makes_nothing_visible(
     assert (await versions.list_versions(world.store, world.alias.id))[0].state == VersionState.ABANDONED
 
 
+async def test_no_step_begins_before_the_last_version_is_decided(world: World) -> None:
+    await world.group("g1", [1.0, 0.0])
+    async with await world.trainer() as trainer:
+        first = (await trainer.train_once(await world.claim(trainer))).version
+        assert first is not None
+        waiting = await world.group("g2", [1.0, 0.0], seed=2)
+        with pytest.raises(Undecided, match="org/helpdesk@1 is written and not decided"):
+            await trainer.train_once(await world.claim(trainer))
+        assert await group_state(world, waiting) == (GroupState.SCORED, None)
+        await world.promote(first)
+        second = (await trainer.train_once(await world.claim(trainer))).version
+        assert second is not None
+        assert second.parent_id == first.id
+
+
+async def test_an_alias_that_moved_while_its_groups_were_read_fails_the_step(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.group("g1", [1.0, 0.0])
+    genuine = steps.begin_step
+
+    async with await world.trainer() as trainer:
+        version = (await trainer.train_once(await world.claim(trainer))).version
+        assert version is not None
+        await world.promote(version)
+        group_id = await world.group("g2", [1.0, 0.0], seed=2)
+
+        async def rolled_back(*args: Any, **kwargs: Any) -> Any:
+            await aliases.rollback(world.store, world.alias.id)
+            return await genuine(*args, **kwargs)
+
+        monkeypatch.setattr(steps, "begin_step", rolled_back)
+        with pytest.raises(StepFailed, match="no longer live"):
+            await trainer.train_once(await world.claim(trainer))
+    assert await group_state(world, group_id) == (GroupState.SCORED, None)
+
+
 async def test_a_commit_whose_answer_was_lost_keeps_its_version(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     group_id = await world.group("g1", [1.0, 0.0])
     genuine = steps.finish_step
@@ -246,7 +283,7 @@ async def test_a_commit_whose_answer_was_lost_keeps_its_version(world: World, mo
     newest = (await versions.list_versions(world.store, world.alias.id))[0]
     assert newest.state == VersionState.WRITTEN
     adapters.read(Path(str(newest.path)), newest.manifest_sha256)
-    assert (await group_state(world, group_id))[0] == GroupState.TRAINED
+    assert (await group_state(world, group_id))[0] == GroupState.TRIED
 
 
 async def test_a_trainer_that_lost_its_alias_trains_no_more(world: World) -> None:

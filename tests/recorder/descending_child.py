@@ -1,0 +1,43 @@
+"""A trainer or a controller as a process of its own, to be killed: its arguments are its role and the store's URL."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+
+from recorder.errors import Conflict
+from recorder.store.changes import Topic
+from recorder.store.database import Store
+from recorder.work import holders, leases
+from tests.recorder.descending import Line, line
+from tests.recorder.rows import PROJECT, Rows
+
+LOOK_S = 1.0  # a process that was killed tells nobody
+
+
+async def train(one: Line) -> None:
+    """One step, if there is anything to train on."""
+    await holders.release_dead(one.store, PROJECT, leases.trainer(one.alias.name))
+    await one.train()
+
+
+async def decide(one: Line) -> None:
+    """One version into service, by way of a canary."""
+    await one.decide("canary")
+    await one.decide("live")
+
+
+async def work(role: str, url: str) -> None:
+    one = await line(Rows(Store(url)))
+    one.process = holders.holder_name()
+    act = {"train": train, "decide": decide}[role]
+    with one.store.watch.on(Topic.GROUPS, Topic.SERVICE, Topic.LEASES) as news:
+        while True:
+            with suppress(Conflict):
+                await act(one)
+            await news.wait(LOOK_S)
+
+
+if __name__ == "__main__":
+    asyncio.run(work(*sys.argv[1:]))

@@ -1,0 +1,86 @@
+"""A learner and a campaign on one alias: the campaign has it while it runs, the learner before and afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recorder.registry.aliases import AliasView
+from recorder.store.database import Store
+from recorder.work import campaigns, holders, leases
+from recorder.work.leases import Lease
+from tests.trainer.programs.test_learner import live_group, until
+from tests.trainer.ring import PROJECT, Everything, Ring, Script, ScriptedTrainer, Told, write_user_folder
+from trainer.campaign import begin
+from trainer.campaign_settings import CampaignSettings
+from trainer.errors import AliasBusy
+from trainer.programs import train
+from trainer.programs.learn import learn
+from trainer.programs.services import Wanted
+from trainer.progress import Status
+
+
+class HoldingTrainer(ScriptedTrainer):
+    """A scripted trainer that holds the alias, as the real one does."""
+
+    def __init__(self, store: Store, alias: AliasView, lease: Lease) -> None:
+        super().__init__(store, alias)
+        self._lease = lease
+
+    async def close(self) -> None:
+        await leases.release(self._store, self._lease)
+
+
+async def hold(store: Store, alias: AliasView, _: object) -> HoldingTrainer:
+    lease = await leases.acquire(store, PROJECT, leases.trainer(alias.name), holders.holder_name(), 60)
+    if lease is None:
+        raise AliasBusy(f"another trainer holds {alias.name}")
+    return HoldingTrainer(store, alias, lease)
+
+
+def waited_for(told: Told, words: str) -> bool:
+    return any(isinstance(event, Status) and words in event.detail for event in told.events)
+
+
+@pytest.mark.slow
+async def test_a_campaign_beside_a_learner_has_the_alias_until_it_ends(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    settings = CampaignSettings.model_validate(write_user_folder(tmp_path / "user") | {"steps": 2})
+    everything = Everything(data, settings)
+    async with Ring.running(data, Script()) as ring:
+        learner, campaign = Told(), Told()
+        learning = asyncio.create_task(learn(everything, [], learner, hold))  # type: ignore[arg-type]  # reads less
+        await until(lambda: _held(ring))
+        wanted = Wanted(data, PROJECT, everything.recorder, ring.url, found_timeout_s=10.0)
+        ended = await train.train(begin.plan(settings), everything, wanted, campaign, hold)  # type: ignore[arg-type]  # reads less
+        assert [step.version for step in campaign.steps()] == ["helpdesk@1", "helpdesk@2"]
+        assert ended.steps == 2
+        assert waited_for(learner, "for campaign 'train' to end")
+        await live_group(ring, "afterwards", [0.0, 1.0])
+        await until(lambda: _trained(learner))
+        assert learner.steps()[0].version == "helpdesk@3"
+        learning.cancel()
+        await asyncio.gather(learning, return_exceptions=True)
+
+
+async def _held(ring: Ring) -> bool:
+    return bool(await leases.holders(ring.store, PROJECT, "trainer:"))
+
+
+async def _trained(told: Told) -> bool:
+    return bool(told.steps())
+
+
+async def test_a_second_campaign_on_an_alias_is_refused(tmp_path: Path) -> None:
+    async with Ring.running(tmp_path / "data", Script()) as ring:
+        first, second = [await campaigns.create(ring.store, PROJECT, ring.alias.id, n, {}) for n in ("one", "two")]
+        for campaign in (first, second):
+            await leases.acquire(ring.store, PROJECT, campaigns.lease_name(campaign.id), campaign.name, 60)
+        opened = await hold(ring.store, ring.alias, None)
+        everything: Any = Everything(tmp_path / "data", CampaignSettings())
+        with pytest.raises(AliasBusy, match="campaign 'one' trains the alias 'helpdesk' now"):
+            await train.in_turn(hold, second, Told(), ring.store, ring.alias, everything)
+        await opened.close()
