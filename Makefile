@@ -9,7 +9,7 @@ PARALLEL := --numprocesses auto --dist loadscope
 # The quick tests wait for small servers more than they compute: two a core.
 QUICK := --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist loadscope --hypothesis-profile quick
 
-.PHONY: help setup demo test check long lint map e2e agents agents-table bench model clean
+.PHONY: help setup demo test check long lint map e2e agents agents-table bench soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ map: setup ## print the rooms and the arrows between them from the imports, and 
 
 bench: setup ## measure what README claims about speed and the canary; results go to benchmarks/results/
 	for b in upstream "recorder --save" "proxy --save" "idle --save" "canary --save"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
+
+soak: setup ## everything for MINUTES (60) while each program is killed at random; then `hone db check` over the store
+	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),60)
 
 model: setup ## train the demo's base model again from scratch (about ten minutes; the result is committed)
 	$(BIN)/python -m examples.helpdesk.make_model

@@ -67,7 +67,8 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "capture": {"content", "groups", "lineage", "store"},
         "reading": {"content", "lineage", "store", "work"},
         "upkeep": {"content", "groups", "reading", "store", "work"},
-        "commands": {"content", "groups", "reading", "registry", "store", "upkeep", "work"},
+        "checking": {"content", "registry", "store", "work"},
+        "commands": {"checking", "content", "groups", "reading", "registry", "store", "upkeep", "work"},
     },
     "judge": {
         "llm": set(),

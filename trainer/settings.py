@@ -78,5 +78,8 @@ class TrainerSettings(BaseModel):
     """Steps between the version that sampled a token and the version being trained; older tokens are left out."""
     max_tries: int = Field(3, ge=1)
     """Failed steps (a loss that is not finite) after which a group is left out."""
+    keep_versions: int = Field(8, ge=1)
+    """Newest versions whose folders (adapter and optimizer state) are kept, beside those that are live, were live
+    before, are a canary, or that a run, an engine or a proxy still holds."""
     lease_s: float = Field(60.0, gt=0)
     """How long the trainer's hold on its alias and groups lasts unless renewed."""

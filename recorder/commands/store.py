@@ -1,7 +1,7 @@
-"""`hone keys` and `hone db`: who may use the proxy, and the store's schema.
+"""`hone keys` and `hone db`: who may use the proxy, the store's schema, and whether what it holds is sound.
 
 Owns: reading arguments and printing. Refuses: what a key is (`recorder.registry.keys`), migrating
-(`recorder.store.migrate`).
+(`recorder.store.migrate`), what is sound (`recorder.checking`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import click
 from recorder.commands.support import Context, echo_json, run, show_table
 
 if TYPE_CHECKING:
+    from recorder.checking.checks import Checked
     from recorder.registry.keys import KeyView
     from recorder.store.database import Store
 
@@ -124,3 +125,35 @@ def upgrade(context: Context) -> None:
         echo_json({"store": url, "schema": HEAD})
     else:
         click.echo(f"The store {url} has schema {HEAD}.")
+
+
+@db.command()
+@click.pass_obj
+def check(context: Context) -> None:
+    """Look whether the store is sound: every rule that Hone keeps, over every row.
+
+    It only reads, a page at a time, and may run while Hone does. Exit code 1 where a rule is broken; each violation
+    says what, where, and what to do.
+    """
+    from recorder.checking.checks import check_store
+
+    data = context.settings().data
+    heard = (lambda _: None) if context.json else _say
+    done = run(context, lambda store, project: check_store(store, data, heard))
+    if context.json:
+        echo_json([asdict(one) for one in done])
+    broken = sum(len(one.violations) for one in done)
+    if not context.json:
+        click.echo(f"{len(done)} rules, {broken} violations" if broken else f"{len(done)} rules, all kept.")
+    if broken:
+        raise SystemExit(1)
+
+
+def _say(one: Checked) -> None:
+    """One rule, as it is done; ids and paths may come from outside."""
+    from recorder.commands.terminal import clean
+
+    mark = "BROKEN" if one.violations else "ok"
+    click.echo(f"{mark:6} {one.title} ({one.rows:,} rows)", err=not one.violations)
+    for violation in one.violations:
+        click.echo(clean(f"       {violation.kind} {violation.id}: {violation.what}. To do: {violation.do}."))

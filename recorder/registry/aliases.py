@@ -285,6 +285,16 @@ async def _require_servable(conn: AsyncConnection, alias: AliasView, version_id:
             f"{name} is {state}{because} and cannot be made live: only a version that passed its gate "
             f"({', '.join(_SERVABLE)}) can. `hone versions` shows which do."
         )
+    await _require_folder(conn, version_id, name)
+
+
+async def _require_folder(conn: AsyncConnection, version_id: str, name: str) -> None:
+    gone = (versions.c.id == version_id, versions.c.number > 0, versions.c.path.is_(None))
+    if (await conn.execute(select(versions.c.id).where(*gone))).first() is not None:
+        raise Conflict(
+            f"{name} cannot be made live: its folder was removed, since it was none of the newest "
+            "(trainer.keep_versions). `hone versions` shows the others."
+        )
 
 
 async def _require_child(conn: AsyncConnection, alias: AliasView, version_id: str) -> None:

@@ -36,6 +36,7 @@ from trainer.step import report
 from trainer.step.core import Core, Folders, Seconds, Start, Written
 from trainer.step.keeper import Keeper
 from trainer.step.report import StepReport
+from trainer.step.retention import remove_unneeded
 from trainer.step.torch_thread import TorchThread
 
 __all__ = ["OPTIMIZER_FRESH", "STEP_FAILED", "AliasTrainer", "StepReport"]
@@ -104,7 +105,11 @@ class AliasTrainer:
         await steps.take_over(self._store, self._alias.id, lease=lease)
         for folder in (self._folders.adapters, self._folders.checkpoints):
             durable.remove_unfinished(folder, slug(self._alias.name))
+        await self._remove_unneeded()
         self._core = await self._torch.run(Core, base, self._settings, self._folders)
+
+    async def _remove_unneeded(self) -> None:
+        await remove_unneeded(self._store, self._alias, self._folders, self._settings.keep_versions)
 
     async def _check_base(self, base: Path) -> None:
         self._fingerprint = await asyncio.to_thread(base_fingerprint, base, dtype_name(self._settings))
@@ -242,6 +247,7 @@ class AliasTrainer:
             await asyncio.shield(self._give_up(step, attempt, e))
             raise
         self._core.became(version.id)
+        await self._remove_unneeded()
         return step, await versions.get_version(self._store, version.id)
 
     async def _begin(self, attempt: _Attempt, campaign_id: str | None) -> StepView:

@@ -1,11 +1,14 @@
-"""Keys and the schema on the command line."""
+"""Keys, the schema and the check of the store on the command line."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from recorder.checking.checks import CHECKS
 from recorder.store import migrate
 from tests.recorder.commands.hone import Hone
+from tests.recorder.rows import Rows
 
 
 def test_a_key_is_printed_once_and_can_be_revoked(hone: Hone) -> None:
@@ -48,3 +51,20 @@ def test_upgrading_makes_an_empty_store(tmp_path: Path) -> None:
     assert new.json("db", "upgrade")["schema"] == migrate.HEAD
     assert f"has schema {migrate.HEAD}" in new("db", "upgrade").stdout
     assert new.json("groups") == []
+
+
+def test_a_sound_store_passes_every_rule(hone: Hone) -> None:
+    done = hone("db", "check")
+    assert done.stdout.splitlines()[-1] == f"{len(CHECKS)} rules, all kept."
+    assert [one["violations"] for one in hone.json("db", "check")] == [[]] * len(CHECKS)
+
+
+def test_a_broken_rule_is_named_with_what_to_do_and_fails(hone: Hone) -> None:
+    hone.do(lambda store: Rows(store).group(id="grp_x", state="judging"))
+    shown = hone("db", "check", fails=True)
+    assert shown.exit_code == 1
+    assert "group grp_x: it is judging and nobody holds it. To do: start `hone serve`" in shown.stdout
+    assert shown.stdout.splitlines()[-1] == f"{len(CHECKS)} rules, 1 violations"
+    told = json.loads(hone("db", "check", "--json", fails=True).stdout)
+    [broken] = [one for one in told if one["violations"]]
+    assert (broken["name"], broken["violations"][0]["id"]) == ("what_is_in_hand_has_a_holder", "grp_x")
