@@ -45,12 +45,32 @@ class Context(Protocol):
 
 
 @click.command()
+@click.option("--check", "only_check", is_flag=True, help="Only say whether its settings can work, and end.")
 @click.pass_obj
-def judge(context: Context) -> None:
+def judge(context: Context, only_check: bool) -> None:
     """Score groups as they become ready, until stopped."""
+    if only_check:
+        _check(context)
+        return
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("judge").setLevel(logging.INFO)
     asyncio.run(run_worker(context.settings()))
+
+
+def _check(context: Context) -> None:
+    """Tell what is right and wrong; exit status 1 where something is wrong."""
+    from judge.scoring.checks import check
+    from recorder.commands.terminal import clean
+    from recorder.findings import any_wrong
+
+    findings = asyncio.run(check(context.settings().judge))
+    if context.json:
+        click.echo(json.dumps([one.as_json() for one in findings], indent=2))
+    else:
+        for one in findings:
+            click.echo(clean(f"{one.verdict:<7} {one.line()}"))
+    if any_wrong(findings):
+        raise SystemExit(1)
 
 
 async def run_worker(settings: Settings) -> None:

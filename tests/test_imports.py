@@ -33,6 +33,7 @@ GROUND: dict[str, set[str]] = {
     "recorder": {
         "child_env",
         "errors",
+        "findings",
         "ids",
         "litellm_edge",
         "lru",
@@ -93,11 +94,12 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "serving": {"admission", "attribution", "dialects", "engine", "http", "settings", "versions"},
         "responses": {"admission", "dialects", "engine", "http", "serving", "versions"},
         "mcp_gateway": {"admission", "attribution", "http", "settings"},
+        "doctor": {"engine", "settings"},
         "programs": {
             "admission", "api", "dialects", "engine", "http", "mcp_gateway", "responses", "serving",
             "settings", "versions",
         },
-        "commands": {"api", "engine", "programs", "settings"},
+        "commands": {"api", "doctor", "engine", "programs", "settings"},
     },
 }  # fmt: skip
 

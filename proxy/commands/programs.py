@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from proxy.commands.context import Context
+from proxy.commands.context import Context, override_engine
 
 if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings
@@ -66,8 +66,7 @@ def _server(text: str) -> tuple[str, dict[str, str]]:
 def _override(
     context: Context, engines: tuple[str, ...], models: tuple[str, ...], host: str | None, port: int | None
 ) -> None:
-    context.override("engine.urls", list(engines) or None)
-    context.override("aliases", {name: {"base_model": name} for name in models} or None)
+    override_engine(context, engines, models)
     context.override("proxy.host", host)
     context.override("proxy.port", port)
 

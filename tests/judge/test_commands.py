@@ -146,6 +146,6 @@ def test_without_a_judge_hone_judge_refuses_with_one_line(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HONE_JUDGE__MODEL", raising=False)
     result = CliRunner().invoke(cli, ["judge", "--data", str(tmp_path)])
-    assert result.exit_code == 1
+    assert result.exit_code == 2  # set wrongly: `hone up` does not start it again
     assert result.output.startswith("hone: nobody judges: set judge.model")
     assert len(result.output.splitlines()) == 1
