@@ -96,7 +96,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "mcp_gateway": {"admission", "attribution", "http", "settings"},
         "doctor": {"engine", "settings"},
         "programs": {
-            "admission", "api", "dialects", "engine", "http", "mcp_gateway", "responses", "serving",
+            "admission", "api", "dialects", "doctor", "engine", "http", "mcp_gateway", "responses", "serving",
             "settings", "versions",
         },
         "commands": {"api", "doctor", "engine", "programs", "settings"},

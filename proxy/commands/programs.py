@@ -155,6 +155,7 @@ def up(
     logging.basicConfig(level=logging.ERROR)  # restarts are shown as states
     from rich.console import Console
 
+    from proxy.programs.telling import telling
     from proxy.programs.up import Up
 
     loaded = context.loaded()
@@ -162,7 +163,7 @@ def up(
         loaded.settings,
         config=loaded.file,
         flags=context.overrides,
-        console=Console(soft_wrap=True, highlight=False),
+        telling=telling(Console(soft_wrap=True, highlight=False), as_json=context.json),
         with_judge=not no_judge,
         with_learner=not no_learn,
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.ids import first_id_at
@@ -101,7 +101,7 @@ class Happenings:
         )
         rows = list(await conn.execute(query))
         after.scores = {row.id for row in rows}
-        new: dict[str, list[Row[Any]]] = defaultdict(list)
+        new: dict[str, list[Any]] = defaultdict(list)
         for row in rows:
             if before is not None and row.id not in before.scores:
                 new[row.alias or "no alias"].append(row)
@@ -173,7 +173,7 @@ async def _rewards(conn: AsyncConnection, score_ids: Sequence[str]) -> list[floa
     return [float(value) for value in (await conn.execute(select(score_parts.c.value).where(*part))).scalars()]
 
 
-def _batch(alias: str, judged: Sequence[Row[Any]], rewards: Sequence[float]) -> Happening:
+def _batch(alias: str, judged: Sequence[Any], rewards: Sequence[float]) -> Happening:
     costs = [row.cost_usd for row in judged if row.cost_usd is not None]
     facts = {"alias": alias, "groups": len(judged), "runs": len(rewards), "cost_usd": sum(costs) if costs else None}
     text = f"{alias}: {_count(len(judged), 'group')} judged, {_count(len(rewards), 'run')}"
@@ -203,7 +203,7 @@ def _said(detail: Mapping[str, Any]) -> str:
     return "" if said is None else str(said)
 
 
-def _step(row: Row[Any]) -> Happening:
+def _step(row: Any) -> Happening:
     name = f"{row.alias}: step {row.number}"
     facts: dict[str, Any] = {"alias": row.alias, "step": row.number, "state": row.state}
     if row.state == StepState.RUNNING:
@@ -216,7 +216,7 @@ def _step(row: Row[Any]) -> Happening:
     return Happening(Kind.STEP, f"{name} made {facts['version']} ({', '.join(figures)})", facts)
 
 
-def _version(row: Row[Any], before: _Seen) -> Happening | None:
+def _version(row: Any, before: _Seen) -> Happening | None:
     name, live = f"{row.alias}@{row.number}", before.live.get(row.alias)
     facts = {"alias": row.alias, "version": name, "state": row.state, "reason": row.reason}
     if row.state == VersionState.LIVE:
@@ -238,7 +238,7 @@ def _version(row: Row[Any], before: _Seen) -> Happening | None:
     return Happening(kind, f"{name} {text}", facts)
 
 
-def _engine(row: Row[Any]) -> Happening:
+def _engine(row: Any) -> Happening:
     bad = row.state == "down"
     text = f"{row.url} is {row.state}" + (f": {row.detail}" if row.detail else "")
     facts = {"url": row.url, "state": row.state, "detail": row.detail}
