@@ -45,7 +45,7 @@ GROUND: dict[str, set[str]] = {
     },
     "judge": {"errors", "settings"},
     "trainer": {"campaign_settings", "errors", "progress", "settings"},
-    "proxy": {"errors", "metrics"},
+    "proxy": {"errors", "metrics", "store_metrics"},
 }
 # Files at a package's root that no room imports; the rooms named here are roofs too.
 ROOF: dict[str, set[str]] = {
