@@ -136,6 +136,7 @@ async def run_score(settings: Settings, group: str, *, save: bool) -> tuple[Grou
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
     try:
         found = await load_group(store, await find_group(store, settings.project, group))
+        _require_enough(found)
         async with open_bench(settings.judge, store, settings.project) as bench:
             scored = await score_group(found, bench)
         if save:
@@ -143,6 +144,30 @@ async def run_score(settings: Settings, group: str, *, save: bool) -> tuple[Grou
         return found, scored
     finally:
         await store.close()
+
+
+def _require_enough(group: GroupView) -> None:
+    """Raise CannotJudge where a group has too few runs to be judged only because it is still open."""
+    from judge.errors import CannotJudge
+    from judge.scoring.score import judged_members
+
+    try:
+        judged_members(group)
+    except CannotJudge as e:
+        if open_ := still_open(group):
+            raise CannotJudge("still_open", f"{open_} {e}") from e
+        raise
+
+
+def still_open(group: GroupView) -> str | None:
+    """That a group is still open, and what it waits for; None where it is not."""
+    from recorder.states import GroupState, TrajectoryState
+
+    if group.state != GroupState.OPEN:
+        return None
+    running = sum(member.state == TrajectoryState.OPEN for member in group.members)
+    waits = f"{running} of its {len(group.members)} runs have not ended" if running else "more runs may join it"
+    return f"group {group.id} is still open: {waits}. End its runs, or wait until it closes by itself."
 
 
 async def _save(store: Store, settings: Settings, group: GroupView, scored: GroupScore) -> None:
@@ -153,6 +178,8 @@ async def _save(store: Store, settings: Settings, group: GroupView, scored: Grou
 
     claim = await claims.claim_one_for_judging(store, group.id, holder_name(), settings.recorder.lease_s)
     if claim is None:
+        if open_ := still_open(group):
+            raise Conflict(f"{open_} Nothing was saved.")
         raise Conflict(
             f"group {group.id} cannot be given a score: it is not ready, unscored or scored, or somebody works on it. "
             "Nothing was saved."
@@ -167,6 +194,7 @@ def as_json(group: GroupView, scored: GroupScore, *, debug: bool) -> dict[str, A
     out: dict[str, Any] = {
         "group_id": group.id,
         "group_external_id": group.external_id,
+        "still_open": still_open(group),
         "shortened": bool(scored.prompt and scored.prompt.shortened),
         **{name: value for name, value in asdict(scored.new).items() if name not in ("parts", "reply")},
         "trajectories": [
@@ -208,6 +236,8 @@ def _show(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
     out.print(table(columns, _table_rows(group, scored), right=("reward", "value", "weight")))
     shortened = "; long texts were shortened" if scored.prompt and scored.prompt.shortened else ""
     out.print(line(f"group {group.id}: {summary(scored)}{shortened}"))
+    if open_ := still_open(group):
+        out.print(line(f"{open_} This is what its runs that ended would get now.", "yellow"))
 
 
 def _table_rows(group: GroupView, scored: GroupScore) -> Iterator[Sequence[object]]:

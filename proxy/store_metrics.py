@@ -90,8 +90,8 @@ def _of_groups(found: Figures) -> Iterator[Metric]:
         groups.add_metric([state], found.waiting.groups.get(state, 0))
     yield groups
     due = GaugeMetricFamily("hone_groups_due_seconds", "Until time moves the next group of a state.", labels=["state"])
-    for state in found.waiting.due:
-        due.add_metric([state], found.waiting.in_s(state) or 0.0)
+    for waiting_in in found.waiting.due:
+        due.add_metric([waiting_in], found.waiting.in_s(waiting_in) or 0.0)
     yield due
     yield GaugeMetricFamily("hone_open_runs", "Runs that have not ended.", found.waiting.runs_open)
     yield GaugeMetricFamily("hone_trained_runs", "Runs that versions were trained on.", found.trained)

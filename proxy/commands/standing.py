@@ -119,6 +119,7 @@ def _learning(found: Figures) -> Json:
             asdict(one) | {"ended_s_ago": found.at - one.ended_at if one.ended_at else None} for one in found.steps
         ],
         "gate": [asdict(one) | {"for_s": found.at - one.since} for one in found.undecided],
+        "missing_parts": [asdict(one) for one in found.missing_parts],
         "unscored": [
             asdict(one) | {"next_in_s": None if one.next_at is None else max(0.0, one.next_at - found.at)}
             for one in found.troubles
@@ -138,6 +139,8 @@ def alarms(told: Json) -> Iterator[str]:
     for one in told["unscored"]:
         again = "" if one["next_in_s"] is None else f", tried again in {clock(one['next_in_s'])}"
         yield f"{_groups(one['groups'])} could not be judged ({one['code']}{again}): {one['said']}"
+    for one in told["missing_parts"]:
+        yield f"reward {one['part']!r} is missing for {one['runs']} of the newest {one['of']} runs: {one['said']}"
     if told["groups"].get("ready") and not any(_is_judge(one) for one in told["workers"]):
         yield f"{_groups(told['groups']['ready'])} ready and no judge runs: start one with `hone judge`"
     for one in told["steps"]:

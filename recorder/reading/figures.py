@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import Subquery, case, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.ids import first_id_at
+from recorder.reading.happenings import said_in
 from recorder.reading.waiting import Waiting, waiting
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, StepState, VersionState
@@ -84,6 +85,16 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
+class MissingPart:
+    """A part of the reward that some of the newest runs have no value of. `said`: why, of one of them."""
+
+    part: str
+    runs: int
+    of: int
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """How a project stood at a time (unix seconds)."""
 
@@ -99,6 +110,7 @@ class Figures:
     versions: Mapping[tuple[str, str], int]  # (alias, state) → how many
     undecided: Sequence[Undecided]
     troubles: Sequence[Trouble]
+    missing_parts: Sequence[MissingPart]
 
 
 async def figures(store: Store, project_id: str, settings: RecorderSettings) -> Figures:
@@ -120,6 +132,7 @@ async def figures(store: Store, project_id: str, settings: RecorderSettings) -> 
             versions=found,
             undecided=await _undecided(conn, project_id),
             troubles=await _troubles(conn, project_id),
+            missing_parts=await _missing(conn, project_id),
         )
 
 
@@ -146,10 +159,33 @@ async def _spent(conn: AsyncConnection, project_id: str, since: float) -> Spent:
     return Spent(int(number), int(tokens or 0), None if cost is None else float(cost))
 
 
-async def _rewards(conn: AsyncConnection, project_id: str) -> list[RewardOf]:
+def _newest_groups(project_id: str) -> Subquery:
     scored = (groups.c.project_id == project_id, groups.c.current_score_id.is_not(None))
     newest = select(groups.c.id, groups.c.current_score_id, groups.c.version_id).where(*scored)
-    newest_groups = newest.order_by(groups.c.id.desc()).limit(NEWEST_GROUPS).subquery()
+    return newest.order_by(groups.c.id.desc()).limit(NEWEST_GROUPS).subquery()
+
+
+async def _missing(conn: AsyncConnection, project_id: str) -> list[MissingPart]:
+    newest = _newest_groups(project_id)
+    there = func.count(score_parts.c.value)
+    query = (
+        select(
+            score_parts.c.part,
+            func.count() - there,
+            func.count(),
+            func.max(case((score_parts.c.value.is_(None), score_parts.c.explanation))),
+        )
+        .join(newest, score_parts.c.score_id == newest.c.current_score_id)
+        .where(score_parts.c.part != REWARD)
+        .group_by(score_parts.c.part)
+        .having(func.count() > there)
+        .order_by(score_parts.c.part)
+    )
+    return [MissingPart(part, int(runs), int(of), said or "") for part, runs, of, said in await conn.execute(query)]
+
+
+async def _rewards(conn: AsyncConnection, project_id: str) -> list[RewardOf]:
+    newest_groups = _newest_groups(project_id)
     by = func.coalesce(trajectories.c.version_id, newest_groups.c.version_id)
     query = (
         select(aliases.c.name, versions.c.number, func.count(), func.avg(score_parts.c.value))
@@ -222,5 +258,4 @@ async def _said(conn: AsyncConnection, group_id: str) -> str:
     of_group = (ledger.c.object_kind == "group", ledger.c.object_id == group_id)
     query = select(ledger.c.detail).where(*of_group).order_by(ledger.c.id.desc()).limit(1)
     detail = (await conn.execute(query)).scalar_one_or_none() or {}
-    inner = detail.get("detail")
-    return str(inner.get("message", "")) if isinstance(inner, dict) else str(inner or "")
+    return said_in(detail)

@@ -105,7 +105,11 @@ class Happenings:
         for row in rows:
             if before is not None and row.id not in before.scores:
                 new[row.alias or "no alias"].append(row)
-        return [_batch(alias, of, await _rewards(conn, [row.id for row in of])) for alias, of in new.items()]
+        told = []
+        for alias, of in new.items():
+            ids = [row.id for row in of]
+            told += [_batch(alias, of, await _rewards(conn, ids)), *await _missing(conn, alias, ids)]
+        return told
 
     async def _ledger(self, conn: AsyncConnection, before: _Seen | None, after: _Seen) -> Sequence[Happening]:
         if before is None:
@@ -173,6 +177,20 @@ async def _rewards(conn: AsyncConnection, score_ids: Sequence[str]) -> list[floa
     return [float(value) for value in (await conn.execute(select(score_parts.c.value).where(*part))).scalars()]
 
 
+async def _missing(conn: AsyncConnection, alias: str, score_ids: Sequence[str]) -> list[Happening]:
+    """Parts of the reward that some runs of a batch have no value of: a function that raised, for example."""
+    absent = (score_parts.c.score_id.in_(score_ids), score_parts.c.part != REWARD, score_parts.c.value.is_(None))
+    query = select(score_parts.c.part, func.count(), func.max(score_parts.c.explanation)).where(*absent)
+    return [
+        Happening(
+            Kind.FAULT,
+            f"{alias}: {part!r} is missing for {_count(runs, 'run')}: {said}",
+            {"alias": alias, "part": part, "runs": runs, "message": said},
+        )
+        for part, runs, said in await conn.execute(query.group_by(score_parts.c.part))
+    ]
+
+
 def _batch(alias: str, judged: Sequence[Any], rewards: Sequence[float]) -> Happening:
     costs = [row.cost_usd for row in judged if row.cost_usd is not None]
     facts = {"alias": alias, "groups": len(judged), "runs": len(rewards), "cost_usd": sum(costs) if costs else None}
@@ -185,7 +203,7 @@ def _batch(alias: str, judged: Sequence[Any], rewards: Sequence[float]) -> Happe
 
 def _group_trouble(code: str, again: bool, details: Sequence[Mapping[str, Any]]) -> Happening:
     facts = {"code": code, "groups": len(details)}
-    said = _said(details[-1])
+    said = said_in(details[-1])
     more = f": {said}" if said else ""
     if not again:
         kind = Kind.FAULT if code == "lease_expired" else Kind.LEFT_OUT
@@ -196,7 +214,7 @@ def _group_trouble(code: str, again: bool, details: Sequence[Mapping[str, Any]])
     return Happening(Kind.FAULT, text, {**facts, "message": said, _RETRIED: wait_s})
 
 
-def _said(detail: Mapping[str, Any]) -> str:
+def said_in(detail: Mapping[str, Any]) -> str:
     """The words in a ledger row's detail, which is written in one of two forms."""
     inner = detail.get("detail")
     said = inner.get("message") if isinstance(inner, Mapping) else inner

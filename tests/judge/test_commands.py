@@ -11,16 +11,18 @@ import pytest
 from click.testing import CliRunner, Result
 
 from judge import commands
-from judge.errors import JudgeDown, JudgeMisconfigured, JudgeUnanswered
+from judge.errors import CannotJudge, JudgeDown, JudgeMisconfigured, JudgeUnanswered
 from judge.settings import JudgeSettings
 from proxy.cli import cli
 from recorder.errors import Conflict, NotFound
 from recorder.reading.transcripts import load_group
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.store.schema import groups
 from recorder.work import claims, scores
 from tests.judge.judge_server import JudgeServer, fails, says
 from tests.judge.recorded import Recorded
+from tests.recorder.rows import Rows
 
 Make = Callable[..., JudgeSettings]
 
@@ -110,6 +112,29 @@ async def test_score_save_scores_a_scored_group_anew(store: Store, recorded: Rec
     first, second = await scores.of_group(store, group_id)
     assert first.recipe_hash != second.recipe_hash
     assert (await load_group(store, group_id)).current_score_id == second.id
+
+
+async def test_a_group_that_is_still_open_is_said_to_be(store: Store, score: Any) -> None:
+    rows = Rows(store)
+    group_id = await rows.group(external_id="g")
+    await rows.trajectory(group_id)
+    result = await score("g")
+    assert isinstance(result.exception, CannotJudge)
+    assert result.exception.code == "still_open"
+    assert f"group {group_id} is still open: 1 of its 1 runs have not ended" in str(result.exception)
+
+
+async def test_the_runs_of_an_open_group_that_ended_are_judged_and_not_saved(
+    store: Store, recorded: Recorded, score: Any
+) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    await Rows(store).set(groups, group_id, state="open")
+    result = await score("g")
+    assert "is still open: more runs may join it" in result.output
+    assert json.loads((await score("g", as_json=True)).output)["still_open"]
+    saved = await score("g", "--save")
+    assert isinstance(saved.exception, Conflict)
+    assert "is still open" in str(saved.exception)
 
 
 async def test_score_save_does_not_take_a_group_from_a_judge(store: Store, recorded: Recorded, score: Any) -> None:

@@ -15,6 +15,7 @@ from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.work import claims, scores, steps
+from recorder.work.scores import NewPart
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -92,3 +93,16 @@ async def test_a_failing_judge_is_told_by_its_words_and_when_it_is_tried_again(s
     assert (trouble.code, trouble.groups) == ("parts_missing", 1)
     assert trouble.said == "f: KeyError: 'x' (checks.py:3)"
     assert trouble.next_at is not None
+
+
+async def test_a_function_that_raises_for_some_runs_is_counted_with_its_words(store: Store, rows: Rows) -> None:
+    await rows.ready_group(3)
+    claim = await claims.claim_for_judging(store, PROJECT, "j", 60)
+    assert claim is not None
+    ids = await rows.members(claim.group_id)
+    parts = [NewPart(id_, "reward", 1.0) for id_ in ids] + [NewPart(ids[0], "polite", 1.0, 1.0)]
+    parts += [NewPart(id_, "polite", None, 1.0, "KeyError: 'x' (checks.py:3)") for id_ in ids[1:]]
+    await scores.record_score(store, claim, await rows.judgement(claim, parts=parts))
+    [missing] = (await asked(store)).missing_parts
+    assert (missing.part, missing.runs, missing.of) == ("polite", 2, 3)
+    assert missing.said == "KeyError: 'x' (checks.py:3)"

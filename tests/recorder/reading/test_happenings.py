@@ -12,6 +12,7 @@ from recorder.registry.aliases import rollback, set_live
 from recorder.states import VersionState
 from recorder.store.database import Store
 from recorder.work import claims, scores, steps
+from recorder.work.scores import NewPart
 from tests.recorder.rows import PROJECT, Rows
 
 PASSED = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED)
@@ -43,6 +44,20 @@ async def test_groups_judged_between_two_looks_are_one_batch_and_told_once(rows:
     assert told.text == "helpdesk: 2 groups judged, 6 runs, reward 0.50 (0.00 to 1.00)"
     assert told.facts["runs"] == 6
     assert await happenings.look() == []
+
+
+async def test_a_function_that_raised_for_some_runs_is_told_beside_the_batch(
+    store: Store, rows: Rows, happenings: Happenings
+) -> None:
+    await rows.ready_group()
+    claim = await claims.claim_for_judging(store, PROJECT, "j", 60)
+    assert claim is not None
+    ids = await rows.members(claim.group_id)
+    parts = [NewPart(id_, "reward", 1.0) for id_ in ids] + [NewPart(ids[0], "polite", None, 1.0, "KeyError: 'x'")]
+    await scores.record_score(store, claim, await rows.judgement(claim, parts=parts))
+    judged, fault = await happenings.look()
+    assert judged.kind is Kind.JUDGED
+    assert (fault.kind, fault.text) == (Kind.FAULT, "no alias: 'polite' is missing for 1 run: KeyError: 'x'")
 
 
 async def test_a_judge_that_fails_and_what_is_left_out_are_told(
