@@ -14,6 +14,7 @@ from pathlib import Path
 from proxy.doctor import here
 from proxy.doctor.engines import engines
 from proxy.doctor.judges import judges
+from proxy.doctor.stored import bases_on_disk
 from proxy.engine.command import KEY_FILE, engine_urls
 from proxy.settings.hone import HoneSettings
 from recorder.findings import Finding, Verdict
@@ -68,8 +69,9 @@ async def everything(
     """The whole list, as `hone doctor` tells it. An engine that `hone up` will start is not asked before it runs."""
     local = before(settings, run, starting=False)
     asked = of_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
-    of_engine, of_judges = await asyncio.gather(asked, of_judge(settings, config, env))
-    return [*local, *of_engine, *of_judges]
+    stored = bases_on_disk(settings)
+    of_store, of_engine, of_judges = await asyncio.gather(stored, asked, of_judge(settings, config, env))
+    return [*local, *of_store, *of_engine, *of_judges]
 
 
 async def _later(settings: HoneSettings) -> list[Finding]:

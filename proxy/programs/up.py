@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.doctor import checkup, here
+from proxy.doctor.stored import bases
 from proxy.engine.command import engine_command, engine_key, engine_urls, health_check
 from proxy.errors import ConfigError, StartError
 from proxy.programs.engine import engine_program
@@ -73,17 +74,17 @@ class Up:
         try:
             with self._signals():
                 async with self._telling_news(store):
-                    await self._run()
+                    await self._run(store)
         finally:
             self._telling.close()
             await store.close()
 
-    async def _run(self) -> None:
+    async def _run(self, store: Store) -> None:
         judged = asyncio.create_task(self._look_at_judge(), name="check the judge")
         try:
             await self._until_stopped(self._start())
             if not self._stop.is_set():
-                await self._until_stopped(self._look_after(judged))
+                await self._until_stopped(self._look_after(store, judged))
             if not self._stop.is_set():
                 await self._stop.wait()
             self._raise_failure()
@@ -121,9 +122,9 @@ class Up:
             return []
         return await checkup.of_judge(self._settings, self._config, self._environment)
 
-    async def _look_after(self, judged: asyncio.Task[list[Finding]]) -> None:
+    async def _look_after(self, store: Store, judged: asyncio.Task[list[Finding]]) -> None:
         """Look at what could only be looked at now, and say that all is ready."""
-        found = [*await checkup.of_engines(self._settings), *await judged]
+        found = [*await bases(store, self._settings), *await checkup.of_engines(self._settings), *await judged]
         self._tell_findings(found)
         self._announce(found)
 

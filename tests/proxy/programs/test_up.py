@@ -193,6 +193,27 @@ async def test_up_starts_the_engine_and_ends_it_even_when_it_is_killed(start: St
         await until(lambda: gone(int(answer.text)) and gone(found["pids"]["proxy"]))
 
 
+async def test_up_ends_with_an_engine_that_turns_out_to_be_set_wrongly(start: Start, tmp_path: Path) -> None:
+    port, data = free_port(), tmp_path / "d"
+    variables = {
+        "HONE_ENGINE__BASE": "org/model",
+        "HONE_ENGINE__PYTHON": str(fake_python(tmp_path, f"exec {sys.executable} {SERVER} {port}")),
+        "HONE_ENGINE__PORT": str(port),
+        "HONE_DATA": str(data),
+    }
+    async with start("up", "--no-judge", "--no-learn", "--port", "0", "--json", **variables) as process:
+        assert process.stdout is not None
+        while json.loads(await process.stdout.readline())["event"] != "ready":
+            pass
+        with pytest.raises(httpx.HTTPError):
+            await httpx.AsyncClient().get(f"http://127.0.0.1:{port}/wrong")
+        out, _ = await process.communicate()
+        assert process.returncode == 1
+        assert "its settings cannot work, it is not started again" in out.decode()
+        assert "no such flag" in out.decode()
+        assert run_file(data) is None
+
+
 async def test_up_shows_the_last_lines_of_what_does_not_start(start: Start, tmp_path: Path) -> None:
     python = fake_python(tmp_path, "echo CUDA out of memory; exit 3")
     variables = {
