@@ -46,12 +46,32 @@ class Context(Protocol):
 
 
 @click.command()
+@click.option("--check", "only_check", is_flag=True, help="Only say whether its settings can work, and end.")
 @click.pass_obj
-def judge(context: Context) -> None:
+def judge(context: Context, only_check: bool) -> None:
     """Score groups as they become ready, until stopped."""
+    if only_check:
+        _check(context)
+        return
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("judge").setLevel(logging.INFO)
     asyncio.run(run_worker(context.settings()))
+
+
+def _check(context: Context) -> None:
+    """Tell what is right and wrong; exit status 1 where something is wrong."""
+    from judge.scoring.checks import check
+    from recorder.commands.terminal import clean
+    from recorder.findings import any_wrong
+
+    findings = asyncio.run(check(context.settings().judge))
+    if context.json:
+        click.echo(json.dumps([one.as_json() for one in findings], indent=2))
+    else:
+        for one in findings:
+            click.echo(clean(f"{one.verdict:<7} {one.line()}"))
+    if any_wrong(findings):
+        raise SystemExit(1)
 
 
 async def run_worker(settings: Settings) -> None:
@@ -152,10 +172,9 @@ async def run_score(settings: Settings, group: str, *, save: bool, again: bool =
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
     try:
         found = await load_group(store, await find_group(store, settings.project, group))
-        if found.state == "open":
+        if open_ := still_open(found):
             raise Conflict(
-                f"group {found.id} is still open: `hone score --open {found.id}` judges it as it is, `hone close "
-                f"{found.id}` closes it."
+                f"{open_} `hone score --open {found.id}` judges it as it is, `hone close {found.id}` closes it."
             )
         async with open_bench(settings.judge, store, settings.project) as bench:
             scored = await score_group(found, bench)
@@ -209,6 +228,17 @@ async def _open_groups(store: Store, project: str, group: str | None) -> list[st
     return [named.id]
 
 
+def still_open(group: GroupView) -> str | None:
+    """That a group is still open, and what it waits for; None where it is not."""
+    from recorder.states import GroupState, TrajectoryState
+
+    if group.state != GroupState.OPEN:
+        return None
+    running = sum(member.state == TrajectoryState.OPEN for member in group.members)
+    waits = f"{running} of its {len(group.members)} runs have not ended" if running else "more runs may join it"
+    return f"group {group.id} is still open: {waits}."
+
+
 async def _save(store: Store, settings: Settings, group: GroupView, scored: GroupScore, *, again: bool) -> None:
     # Claimed only now: a judge that fails must not cost the group the score it has.
     from recorder.errors import Conflict
@@ -232,6 +262,7 @@ def as_json(group: GroupView, scored: GroupScore, *, debug: bool) -> dict[str, A
     out: dict[str, Any] = {
         "group_id": group.id,
         "group_external_id": group.external_id,
+        "still_open": still_open(group),
         "shortened": bool(scored.prompt and scored.prompt.shortened),
         **{name: value for name, value in asdict(scored.new).items() if name not in ("parts", "reply")},
         "trajectories": [
@@ -273,6 +304,8 @@ def _show(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
     out.print(table(columns, _table_rows(group, scored), right=("reward", "value", "weight")))
     shortened = "; long texts were shortened" if scored.prompt and scored.prompt.shortened else ""
     out.print(line(f"group {group.id}: {summary(scored)}{shortened}"))
+    if open_ := still_open(group):
+        out.print(line(f"{open_} This is what its runs that ended would get now.", "yellow"))
 
 
 def _table_rows(group: GroupView, scored: GroupScore) -> Iterator[Sequence[object]]:

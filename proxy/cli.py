@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "versions": ("proxy.commands.versions:versions", "List the versions of an alias."),
     "promote": ("proxy.commands.versions:promote", "Make a version live."),
     "rollback": ("proxy.commands.versions:rollback", "Take the canary away, or go back to the previous live version."),
+    "doctor": ("proxy.commands.doctor:doctor", "Check all that Hone needs, and say what to do."),
     "config": ("proxy.commands.status:config", "Show the settings in force and where each came from."),
     "trajectories": ("recorder.commands.runs:trajectories", "List recorded runs."),
     "groups": ("recorder.commands.runs:groups", "List groups of runs."),
@@ -39,6 +40,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "db": ("recorder.commands.store:db", "Look after the store."),
 }
 _ERROR_TREES = frozenset(f"{package}.errors" for package in ("proxy", "recorder", "judge", "trainer"))
+SET_WRONGLY = 2  # exit status of what starting anew does not mend
+_WRONG_SETTINGS = frozenset({"ConfigError", "JudgeMisconfigured", "BaseMismatch", "UnsupportedModel"})
 _TRAINERS_MODULES = frozenset({"torch", "transformers", "peft"})
 
 
@@ -81,7 +84,7 @@ class LazyGroup(click.Group):
             if shared.debug or message is None:
                 raise
             click.echo(f"hone: {_harmless(message)}", err=True)
-            ctx.exit(2 if type(e).__name__ == "ConfigError" else 1)
+            ctx.exit(SET_WRONGLY if type(e).__name__ in _WRONG_SETTINGS else 1)
 
 
 def _harmless(message: str) -> str:

@@ -33,6 +33,7 @@ GROUND: dict[str, set[str]] = {
     "recorder": {
         "child_env",
         "errors",
+        "findings",
         "hours",
         "ids",
         "litellm_edge",
@@ -46,7 +47,7 @@ GROUND: dict[str, set[str]] = {
     },
     "judge": {"errors", "settings"},
     "trainer": {"campaign_settings", "errors", "progress", "settings"},
-    "proxy": {"errors", "metrics"},
+    "proxy": {"errors", "metrics", "store_metrics"},
 }
 # Files at a package's root that no room imports; the rooms named here are roofs too.
 ROOF: dict[str, set[str]] = {
@@ -96,11 +97,12 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "serving": {"admission", "attribution", "dialects", "engine", "http", "settings", "versions"},
         "responses": {"admission", "dialects", "engine", "http", "serving", "versions"},
         "mcp_gateway": {"admission", "attribution", "http", "settings"},
+        "doctor": {"engine", "settings"},
         "programs": {
-            "admission", "api", "dialects", "engine", "http", "mcp_gateway", "responses", "serving",
+            "admission", "api", "dialects", "doctor", "engine", "http", "mcp_gateway", "responses", "serving",
             "settings", "versions",
         },
-        "commands": {"api", "engine", "programs", "settings"},
+        "commands": {"api", "doctor", "engine", "programs", "settings"},
     },
 }  # fmt: skip
 

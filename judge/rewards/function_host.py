@@ -4,7 +4,9 @@ Owns: importing `package.module:function` from the working directory, calling it
 Refuses: anything of Hone; it imports none of it.
 
 JSON lines. In: {"functions": ["package.module:function", …]} once, then {"id", "function", "trajectory": {…}} each.
-Out: {"ready": true} or {"failed": why}, then {"id", "score", "explanation", "extra"} or {"id", "error"} each.
+Out: {"ready": true, "files": [path, …]} or {"failed": why}, then {"id", "score", "explanation", "extra"} or
+{"id", "error"} each.
+The files are the user's own that the functions' import loaded: who edits one wants it loaded anew.
 What a function prints goes to standard error. When the input closes, the process ends, even in the middle of a call.
 """
 
@@ -45,7 +47,7 @@ def main() -> None:
     except BaseException as error:  # noqa: BLE001 - importing runs the user's code, which may raise or exit
         _say(replies, {"failed": describe(error)})
         return
-    _say(replies, {"ready": True})
+    _say(replies, {"ready": True, "files": own_files()})
     while True:
         request = json.loads(waiting.get())
         _say(replies, {"id": request["id"], **answer(functions[request["function"]], request["trajectory"], loop)})
@@ -80,6 +82,15 @@ def load(path: str) -> Callable[[Any], Any]:
     if not callable(function):
         raise TypeError(f"{path} is no function")
     return function  # type: ignore[no-any-return]  # getattr's result is Any, callable() checked it
+
+
+def own_files() -> list[str]:
+    """The source files in the working directory that are loaded by now, but for installed packages and this script."""
+    loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    paths = {Path(file).resolve() for file in loaded if file is not None and file.endswith(".py")}
+    folder, installed = Path.cwd().resolve(), {"site-packages", "dist-packages"}
+    ours = {p for p in paths if folder in p.parents and not installed.intersection(p.parts)}
+    return sorted(str(path) for path in ours - {Path(__file__).resolve()})
 
 
 def answer(function: Callable[[Any], Any], trajectory: Json, loop: asyncio.AbstractEventLoop) -> Json:

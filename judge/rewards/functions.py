@@ -1,6 +1,7 @@
 """Reward functions, run in long-lived child processes with the user's Python and in the user's folder.
 
-Owns: starting, asking, timing out and killing the processes. Refuses: what a function means; it never imports one.
+Owns: starting, asking, timing out and killing the processes, and starting them anew where the code was edited.
+Refuses: what a function means; it never imports one.
 An exception, a wrong result, a crash or a hang marks the one call; a process that cannot start is `FunctionsDown`.
 """
 
@@ -16,6 +17,7 @@ from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,19 @@ class FunctionPool:
         self._all = [_Child(settings, functions) for _ in range(settings.function_processes)]
         for child in self._all:
             self._free.put_nowait(child)
+        self._code = ""
+
+    async def code(self) -> str:
+        """A hash of the functions' code as it is on disk now: ask it before the calls that are to be made with it.
+
+        What is called from then on is this code, loaded anew where it was edited. Raises FunctionsDown.
+        """
+        child = await self._free.get()
+        try:
+            self._code = await child.fresh()
+            return self._code
+        finally:
+            self._free.put_nowait(child)
 
     async def call(self, function: str, trajectory: Mapping[str, Any]) -> Result:
         """Call one of the functions of the settings.
@@ -57,6 +72,8 @@ class FunctionPool:
         """
         child = await self._free.get()
         try:
+            if self._code and child.code != self._code:
+                self._code = await child.fresh()  # edited once more since then: the newest counts
             return await child.call(function, trajectory)
         finally:
             self._free.put_nowait(child)
@@ -78,9 +95,21 @@ class _Child:
         self._said: deque[str] = deque(maxlen=LAST_LINES)
         self._listener: asyncio.Task[None] | None = None
         self._calls = 0
+        self._files: tuple[Path, ...] = ()  # the user's own, that were loaded
+        self.code = ""  # the hash of their content when they were
+
+    async def fresh(self) -> str:
+        """Have the code loaded that is on disk now; its hash."""
+        if not self._runs() or await asyncio.to_thread(hash_of, self._files, self._settings.folder) != self.code:
+            await self.kill()
+            await self._start()
+        return self.code
+
+    def _runs(self) -> bool:
+        return self._process is not None and self._process.returncode is None
 
     async def call(self, function: str, trajectory: Mapping[str, Any]) -> Result:
-        if self._process is None or self._process.returncode is not None:  # killed from outside, between two calls
+        if not self._runs():  # killed from outside, between two calls
             await self.kill()
             await self._start()
         self._calls += 1
@@ -104,8 +133,9 @@ class _Child:
         python = self._settings.python or Path(sys.executable)
         self._said.clear()
         try:
+            # -B: compiled files know their source by size and second alone, and would hide a quick edit
             starting = asyncio.create_subprocess_exec(
-                python, HOST, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=LINE_LIMIT_BYTES,
+                python, "-B", HOST, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=LINE_LIMIT_BYTES,
                 cwd=self._settings.folder, env=environment(self._settings.function_env), start_new_session=True,
             )  # fmt: skip
             self._starting = asyncio.ensure_future(starting)
@@ -120,7 +150,8 @@ class _Child:
         self._listener = asyncio.create_task(self._listen(self._process))
         try:
             async with asyncio.timeout(self._settings.function_start_s):
-                why = (await self._ask({"functions": self._functions})).get("failed")
+                said = await self._ask({"functions": self._functions})
+            why = said.get("failed")
         except TimeoutError:
             why = f"importing took longer than {self._settings.function_start_s:g} s (judge.function_start_s)"
         except _Died:
@@ -136,6 +167,8 @@ class _Child:
                 f"{self._settings.folder.absolute()}: {without_secrets(why)} ({end}). See judge.rewards, judge.python "
                 "and judge.folder.",
             )
+        self._files = tuple(map(Path, said["files"]))
+        self.code = await asyncio.to_thread(hash_of, self._files, self._settings.folder)
 
     async def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process is not None
@@ -179,6 +212,15 @@ class _Child:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._listener
         return "; ".join([f"status {status}", *self._said])
+
+
+def hash_of(files: Sequence[Path], folder: Path) -> str:
+    """A hash of files' places in the folder and of their content; a file that is gone has none."""
+    digest = blake2b(digest_size=16)
+    for path in files:
+        content = path.read_bytes() if path.is_file() else b""
+        digest.update(f"{os.path.relpath(path, folder.resolve())}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
 
 
 class _Died(Exception):

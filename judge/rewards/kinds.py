@@ -44,11 +44,15 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What one kind found: a part for each trajectory it applies to, and the judge's ruling if it was asked."""
+    """What one kind found: a part for each trajectory it applies to, and the judge's ruling if it was asked.
+
+    `code`: the hash of the user's code that was asked, if any was.
+    """
 
     parts: Mapping[str, Part]
     prompt: Prompt | None = None
     ruling: Ruling | None = None
+    code: str = ""
 
 
 Kind = Callable[[RewardSettings, GroupView, Sequence[TrajectoryView], Bench], Awaitable[Judged]]
@@ -60,8 +64,11 @@ async def by_functions(
     """Your own code looks at each trajectory by itself."""
     if bench.functions is None:
         raise JudgeMisconfigured(f"there is no process to run {reward.function} in")
+    code = await bench.functions.code()
     results = await asyncio.gather(*(bench.functions.call(reward.function, for_function(m)) for m in members))
-    return Judged({m.id: Part(r.score, r.explanation, r.extra) for m, r in zip(members, results, strict=True)})
+    return Judged(
+        {m.id: Part(r.score, r.explanation, r.extra) for m, r in zip(members, results, strict=True)}, code=code
+    )
 
 
 def for_function(member: TrajectoryView) -> dict[str, Any]:

@@ -37,11 +37,6 @@ def check_settings(settings: JudgeSettings) -> None:
 async def open_bench(settings: JudgeSettings, store: Store, project_id: str) -> AsyncIterator[Bench]:
     """What scoring needs, until the end of the block. Raises JudgeMisconfigured."""
     check_settings(settings)
-    recipe = recipe_hash(settings)
-
-    async def known(prompt_hash: str) -> StoredScore | None:
-        return await scores.cached(store, project_id, recipe, prompt_hash)
-
     rewards = settings.in_force()
     async with AsyncExitStack() as stack:
         model = functions = None
@@ -52,4 +47,10 @@ async def open_bench(settings: JudgeSettings, store: Store, project_id: str) -> 
         if any(reward.kind == "function" for reward in rewards):
             functions = FunctionPool(settings)
             stack.push_async_callback(functions.close)
+
+        async def known(prompt_hash: str) -> StoredScore | None:
+            # functions are asked before a judge model is: by now their code is loaded
+            recipe = recipe_hash(settings, await functions.code() if functions else "")
+            return await scores.cached(store, project_id, recipe, prompt_hash)
+
         yield Bench(settings, model.ask if model else None, functions, known)

@@ -38,11 +38,16 @@ def combine(
     return Part(mean - sum(reward.weight * value for reward, value in present if reward.penalty))
 
 
-def recipe_hash(settings: JudgeSettings) -> str:
-    """What a reward depends on beside the trajectories: scores under one recipe may be compared."""
-    recipe = {
+def recipe_hash(settings: JudgeSettings, code: str = "") -> str:
+    """What a reward depends on beside the trajectories: scores under one recipe may be compared.
+
+    `code`: the hash of the reward functions' code, where there are any.
+    """
+    recipe: dict[str, object] = {
         "rewards": [reward.model_dump() for reward in settings.in_force()],
         "missing": settings.feedback.missing,
         "judge": [settings.model, settings.temperature, settings.rubric, settings.max_context_chars, prompt.VERSION],
     }
+    if code:
+        recipe["code"] = code
     return blake2b(json.dumps(recipe, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -148,7 +148,7 @@ def _as_score(
 ) -> GroupScore:
     prompt, ruling = _ruling(found)
     new = NewScore(
-        recipe_hash=recipe_hash(bench.settings),
+        recipe_hash=recipe_hash(bench.settings, next((judged.code for judged in found.values() if judged.code), "")),
         parts=[*_reward_rows(combined), *(row for reward in rewards for row in _rows(reward, found[reward.name]))],
         judge_model=bench.settings.model if ruling else None,
         judge_version=ruling.version if ruling else None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,12 @@ class Context:
     def settings(self) -> HoneSettings:
         """The settings in force. Raises `ConfigError`."""
         return self.loaded().settings
+
+
+def override_engine(context: Context, engines: Sequence[str], models: Sequence[str]) -> None:
+    """Let `--engine` and `--model` decide which engines are used, and which of their models are served."""
+    context.override("engine.urls", list(engines) or None)
+    context.override("aliases", {name: {"base_model": name} for name in models} or None)
 
 
 def with_shared_options(command: click.Command) -> click.Command:

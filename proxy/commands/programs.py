@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from proxy.commands.context import Context
+from proxy.commands.context import Context, override_engine
 
 if TYPE_CHECKING:
     from proxy.programs.supervise import Supervisor
@@ -67,8 +67,7 @@ def _server(text: str) -> tuple[str, dict[str, str]]:
 def _override(
     context: Context, engines: tuple[str, ...], models: tuple[str, ...], host: str | None, port: int | None
 ) -> None:
-    context.override("engine.urls", list(engines) or None)
-    context.override("aliases", {name: {"base_model": name} for name in models} or None)
+    override_engine(context, engines, models)
     context.override("proxy.host", host)
     context.override("proxy.port", port)
 
@@ -104,8 +103,8 @@ def _print_engine(settings: HoneSettings) -> None:
 
 async def _run_engine(settings: HoneSettings) -> None:
     from proxy.engine.command import engine_command, engine_key, require_free
+    from proxy.engine.engine_file import noted
     from proxy.programs.engine import engine_program
-    from proxy.programs.engine_file import noted
     from proxy.programs.supervise import Supervisor
 
     command = engine_command(
@@ -163,6 +162,7 @@ def up(
     logging.basicConfig(level=logging.ERROR)  # restarts are shown as states
     from rich.console import Console
 
+    from proxy.programs.telling import telling
     from proxy.programs.up import Up
 
     loaded = context.loaded()
@@ -170,7 +170,7 @@ def up(
         loaded.settings,
         config=loaded.file,
         flags=context.overrides,
-        console=Console(soft_wrap=True, highlight=False),
+        telling=telling(Console(soft_wrap=True, highlight=False), as_json=context.json),
         with_judge=not no_judge,
         with_learner=not no_learn,
     )

@@ -1,23 +1,30 @@
 """`hone status` and `hone config`: what runs and is in service, and the settings in force.
 
-Owns: reading and printing. Refuses: changing anything. Status works whether or not a proxy runs, because it asks the
-store.
+Owns: printing. Refuses: changing anything, and finding out (`proxy.commands.standing`). Status works whether or not a
+proxy runs, because it asks the store.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from proxy.commands.context import Context, print_table
-from recorder.commands.support import run
+from recorder.commands.support import echo_json, run
 
 if TYPE_CHECKING:
+    from recorder.settings import RecorderSettings
     from recorder.store.database import Store
+
+VERSIONS_SHOWN: Final = 8  # of an alias, in its line of rewards
+
+Row = tuple[str, tuple[str, ...]]  # what, and its cells
 
 
 @click.command()
@@ -41,76 +48,87 @@ def config(context: Context) -> None:
 @click.command()
 @click.pass_obj
 def status(context: Context) -> None:
-    """Show what runs on this data folder, and which versions are in service."""
-    data = context.settings().data
-    found = run(context, lambda store, project: _status(store, project, data))
+    """Show what runs on this data folder, which versions are in service, how learning stands, and what is wrong."""
+    settings = context.settings()
+    found = run(context, lambda store, project: _read(store, project, settings.data, settings.recorder))
     if context.json:
-        click.echo(json.dumps(found, indent=2))
+        echo_json(found)
         return
     from rich.table import Table
 
     from recorder.commands.terminal import line
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-
-    def add(*cells: str) -> None:
-        table.add_row(*map(line, cells))
-
-    add("data", found["data"], "")
-    up = found["run"]
-    add("hone up", f"runs, {up['proxy_url']}/v1" if up else "does not run", "")
-    for row in found["engines"]:
-        add("engine", f"{row['url']} {row['state']}", row["detail"] or ", ".join(row["loaded"]))
-    for row in found["proxies"]:
-        add("proxy", row["url"], f"{row['in_flight']} in flight")
-    for row in found["workers"]:
-        add("worker", row, "")
-    for row in found["aliases"]:
-        canary = f", canary {row['canary']} ({row['canary_share']:.0%})" if row["canary"] else ""
-        add("alias", row["name"], f"live {row['live']}{canary}")
-    for row in found["never_trained"]:
-        add("never trained on", f"{row['client']} ({row['alias']}): {row['why']}", row["advice"])
-    for row in found["attribution_missing"]:
-        add("attribution missing", f"{row['client']} ({row['alias']}): {row['calls']} calls, each a run", row["advice"])
+    for what, cells in (*_running(found), *_learning(found), *_wrong(found)):
+        style = "red" if what == "alarm" else ""
+        table.add_row(line(what, style), *(line(cell) for cell in (*cells, "")[:2]))
     print_table(table)
 
 
-async def _status(store: Store, project: str, data: Path) -> dict[str, Any]:
-    from proxy.programs.run_file import read_run_file
-    from recorder.reading.never_trained import never_trained
-    from recorder.reading.unattributed import ADVICE, unattributed
-    from recorder.registry import replicas
-    from recorder.registry.aliases import get_aliases
-    from recorder.registry.versions import get_versions
-    from recorder.work import leases
+async def _read(store: Store, project: str, data: Path, settings: RecorderSettings) -> dict[str, Any]:
+    from proxy.commands.standing import standing
 
-    recent_s = 30.0
-    names = {v.id: v.name for v in await get_versions(store, project)}
-    return {
-        "data": str(data),
-        "run": read_run_file(data),
-        "engines": [
-            {"url": r.url, "state": r.state, "detail": r.detail, "loaded": r.loaded, "base_model": r.base_model}
-            for r in await replicas.list_replicas(store, project, recent_s)
-        ],
-        "proxies": [
-            {"url": p.url, "in_flight": sum(p.in_flight.values())}
-            for p in await replicas.proxies_seen(store, project, recent_s)
-        ],
-        "workers": [lease.name for lease in await leases.holders(store, project)],
-        "aliases": [
-            {
-                "name": a.name,
-                "live": names.get(a.live_version_id or ""),
-                "previous": names.get(a.previous_version_id or ""),
-                "canary": names.get(a.canary_version_id or ""),
-                "canary_share": a.canary_share,
-                "generation": a.generation,
-            }
-            for a in await get_aliases(store, project)
-        ],
-        "never_trained": [
-            {**asdict(one), "why": one.why(), "advice": one.advice()} for one in await never_trained(store, project)
-        ],
-        "attribution_missing": [{**asdict(one), "advice": ADVICE} for one in await unattributed(store, project)],
-    }
+    return await standing(store, project, data, settings)
+
+
+def _running(found: dict[str, Any]) -> Iterator[Row]:
+    """Who is there, and which versions are in service."""
+    from recorder.reading.happenings import clock
+
+    yield "data", (found["data"],)
+    yield "hone up", (_up(found),)
+    for one in found["engines"]:
+        heard = f" (not heard of for {clock(one['heard_s_ago'])})" if one["state"] == "unknown" else ""
+        yield "engine", (f"{one['url']} {one['state']}{heard}", one["detail"] or ", ".join(one["loaded"]))
+    for one in found["proxies"]:
+        there = f"{one['in_flight']} in flight" if one["alive"] else f"dead, heard of {clock(one['heard_s_ago'])} ago"
+        yield "proxy", (one["url"], there)
+    for one in found["workers"]:
+        there = "alive" if one["alive"] else f"dead, its lease runs out in {clock(one['lease_left_s'])}"
+        yield "worker", (one["name"], there)
+    for one in found["aliases"]:
+        canary = f", canary {one['canary']} ({one['canary_share']:.0%})" if one["canary"] else ""
+        since = "" if one["live_for_s"] is None else f" for {clock(one['live_for_s'])}"
+        yield "alias", (one["name"], f"live {one['live']}{since}{canary}")
+
+
+def _up(found: dict[str, Any]) -> str:
+    if found["run"]:
+        return f"runs (process {found['run']['pids']['up']}), {found['run']['proxy_url']}/v1"
+    return "does not run: it was killed" if found["killed"] else "does not run"
+
+
+def _learning(found: dict[str, Any]) -> Iterator[Row]:
+    """What becomes of what was recorded."""
+    from recorder.commands.terminal import number
+    from recorder.reading.happenings import clock
+
+    yield "traffic", (f"{found['calls_per_s']:.2g} calls/s, {found['runs_open']} runs open",)
+    yield "waiting", (found["waiting"],)
+    yield "trained", (f"{found['trained']} runs", _counts(found["left_out"], "left out: "))
+    spent = found["spent_today"]
+    cost = "price unknown" if spent["cost_usd"] is None else f"${spent['cost_usd']:.4f}"
+    yield "judge today", (f"{spent['groups']} groups, {spent['tokens']} tokens, {cost}",)
+    for alias, trend in groupby(found["rewards"], key=itemgetter("alias")):
+        shown = [f"{one['version'].rpartition('@')[2]}: {number(one['mean'])}" for one in trend]
+        yield "reward", (f"{alias} by version", ", ".join(shown[-VERSIONS_SHOWN:]))
+    for one in found["steps"]:
+        ago = "" if one["ended_s_ago"] is None else f" {clock(one['ended_s_ago'])} ago"
+        made = one["version"] or one["reason"] or ""
+        yield "last step", (f"{one['alias']} {one['number']} {one['state']}{ago}", made)
+    for one in found["gate"]:
+        yield "gate", (one["version"], f"{one['state']} for {clock(one['for_s'])}")
+
+
+def _counts(by: dict[str, int], what: str) -> str:
+    return what + ", ".join(f"{count} {code}" for code, count in by.items()) if by else ""
+
+
+def _wrong(found: dict[str, Any]) -> Iterator[Row]:
+    for one in found["never_trained"]:
+        yield "never trained on", (f"{one['client']} ({one['alias']}): {one['why']}", one["advice"])
+    for one in found["attribution_missing"]:
+        told = f"{one['client']} ({one['alias']}): {one['calls']} calls, each a run"
+        yield "attribution missing", (told, one["advice"])
+    for alarm in found["alarms"]:
+        yield "alarm", (alarm,)

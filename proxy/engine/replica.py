@@ -87,6 +87,14 @@ class Replica:
             "load_refused", f"the engine {self.url} refused to load {path} ({answer.status_code}): {_said(answer)}"
         )
 
+    async def answer_to_load(self, name: str, path: str) -> tuple[int, str]:
+        """The status and words with which the engine answers a load that cannot succeed (`proxy.doctor.engines`).
+
+        Raises EngineUnreachable, EngineError.
+        """
+        answer = await self._send("POST", "/v1/load_lora_adapter", json={"lora_name": name, "lora_path": path})
+        return answer.status_code, _said(answer)
+
     async def unload(self, name: str) -> None:
         """Unload an adapter; one that is not loaded is fine. Raises EngineUnreachable, EngineError."""
         answer = await self._send("POST", "/v1/unload_lora_adapter", json={"lora_name": name})

@@ -52,6 +52,7 @@ from proxy.serving.passed import GENERATING, PASSED, ModelRoutes
 from proxy.serving.several_prompts import SeveralPrompts
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings
+from proxy.store_metrics import StoreMetrics
 from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
 from recorder.registry.keys import any_keys
@@ -151,7 +152,7 @@ def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gatewa
             *(_mounted(path, models.passed(path)) for path in (*PASSED, *GENERATING) if path not in DIALECTS),
             _mounted("/v1/models", models.models, whole_tree=True),
             _mounted(MCP_PATH, gateway),
-            _mounted("/metrics", _metrics_route(parts.metrics)),
+            _mounted("/metrics", _metrics_route(parts.metrics, _store_metrics(deps))),
             *(_mounted(path, health.alive) for path in ("/healthz", "/health")),
             _mounted("/readyz", health.ready),
             _mounted("/hone/mcp", steering),
@@ -216,9 +217,13 @@ def _mounted(path: str, app: App, *, whole_tree: bool = False) -> ASGIRouteHandl
     return asgi(path, is_mount=whole_tree, copy_scope=False)(handler)
 
 
-def _metrics_route(figures: Metrics) -> App:
+def _store_metrics(deps: Deps) -> StoreMetrics:
+    return StoreMetrics(deps.store, deps.project_id, deps.recorder_settings)
+
+
+def _metrics_route(figures: Metrics, of_store: StoreMetrics) -> App:
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
-        await respond(send, 200, figures.text(), metrics.CONTENT_TYPE)
+        await respond(send, 200, figures.text() + await of_store.text(), metrics.CONTENT_TYPE)
 
     return route
 

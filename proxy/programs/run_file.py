@@ -11,10 +11,14 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
+
+import psutil
 
 from recorder import private
 
 RUN_FILE = "run.json"
+CLOCKS_DIFFER_S: Final = 2.0  # the kernel tells when a process began to a hundredth, by a clock that may be set
 
 
 def write_run_file(data: Path, *, proxy_url: str, engine_urls: Sequence[str], pids: Mapping[str, int]) -> None:
@@ -39,9 +43,29 @@ def remove_run_file(data: Path) -> None:
 
 def read_run_file(data: Path) -> dict[str, object] | None:
     """What `hone up` of this data folder wrote while it runs; None where none runs."""
+    found = _read(data)
+    return found if found is not None and _lives(found) else None
+
+
+def left_behind(data: Path) -> dict[str, object] | None:
+    """What a `hone up` wrote that is gone and did not take it away: it was killed."""
+    found = _read(data)
+    return found if found is not None and not _lives(found) else None
+
+
+def _read(data: Path) -> dict[str, Any] | None:
     try:
         found = json.loads((data / RUN_FILE).read_text())
-        os.kill(int(found["pids"]["up"]), 0)
+        return {**found, "pids": found["pids"] | {"up": int(found["pids"]["up"])}, "written_at": found["written_at"]}
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return dict(found)
+
+
+def _lives(found: Mapping[str, Any]) -> bool:
+    """Whether its writer is there; a process of the same number that began later is another."""
+    try:
+        return bool(psutil.Process(found["pids"]["up"]).create_time() <= found["written_at"] + CLOCKS_DIFFER_S)
+    except (psutil.NoSuchProcess, ValueError, OverflowError):
+        return False
+    except psutil.AccessDenied:
+        return True

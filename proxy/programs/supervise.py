@@ -1,6 +1,7 @@
 """Keeping a program running: start it, wait until it is ready, restart it with backoff, end it with us.
 
 Owns: one child's life, its log file and what to show of it. Refuses: knowing what the program is.
+A child that ends with status 2 is set wrongly, and is not started again.
 Every child runs under `proxy.programs.watch`, so that it ends with us whatever ends us.
 """
 
@@ -31,6 +32,7 @@ CALM_S = 60.0  # up for this long: the next restart begins at the first backoff 
 SETTLE_S = 4.0  # longer than a worker takes to find that its settings or its store are wrong
 POLL_S = 0.1
 KILLED_STARTS = 3  # so often is a program started anew that a signal ended before it was up; its own end is final
+SET_WRONGLY = 2  # a child's exit status where its settings cannot work: starting it again would not change that
 TAIL_LINES = 15
 LOG_BYTES = 20 * 1024 * 1024  # a log longer than this is set aside at the next start
 
@@ -82,6 +84,11 @@ class Supervisor:
         """The watcher's pid while there is one; ending it ends the program."""
         return self._process.pid if self._process else None
 
+    @property
+    def was_up(self) -> bool:
+        """Whether it has been up since `start`."""
+        return self._started is not None and self._started.done()
+
     async def start(self) -> None:
         """Start the program and wait until it is up. Raises StartError with its last log lines."""
         self._started = asyncio.get_running_loop().create_future()
@@ -119,10 +126,13 @@ class Supervisor:
                     self._started.set_result(None)
                 trouble = await self._until_gone()
                 failures = 0 if time.monotonic() - since > CALM_S else failures
-            killed = _was_killed(self._process)
+            killed, wrongly = _was_killed(self._process), _was_set_wrongly(self._process)
             await self._end()
             if not self._started.done() and not (killed and failures < KILLED_STARTS):
                 self._fail(trouble)
+                return
+            if wrongly:
+                self._become(ProgramState.FAILED, f"{trouble}: its settings cannot work, it is not started again")
                 return
             self.restarts += 1
             wait_s = self.program.backoff_s[min(failures, len(self.program.backoff_s) - 1)]
@@ -237,6 +247,10 @@ def _was_killed(process: asyncio.subprocess.Process | None) -> bool:
     """Whether a signal ended it, or its watcher: the kernel's for want of memory, or somebody's."""
     status = process.returncode if process is not None else None
     return status is not None and (status < 0 or status > 128)
+
+
+def _was_set_wrongly(process: asyncio.subprocess.Process | None) -> bool:
+    return process is not None and process.returncode == SET_WRONGLY
 
 
 def _how(status: int) -> str:

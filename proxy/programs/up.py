@@ -1,7 +1,13 @@
 """`hone up`: engine, proxy, judge and learner as child processes, kept running and ended together.
 
-Owns: which programs there are, the order in which they start and stop, and the lines on the terminal. Refuses: their
-work, and what run.json says of them (`proxy.programs.run_file`).
+Owns: which programs there are, the order in which they start and stop, and what is said of them. Refuses: their work,
+what run.json says of them (`proxy.programs.run_file`), checks (`proxy.doctor`), how a line looks
+(`proxy.programs.telling`).
+
+What is set wrongly ends the whole while it starts: somebody is there, and nothing is served yet. Later, a judge or
+learner that is set wrongly stays down, is told with its last words, and the others go on: agents must not lose their
+model, nor what they do its record, because learning stopped. Without its proxy or engine nothing is served, so those
+end the whole.
 """
 
 from __future__ import annotations
@@ -10,32 +16,28 @@ import asyncio
 import contextlib
 import signal
 import socket
-import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-
-from proxy.engine.command import engine_command, engine_key, engine_urls, health_check, require_free
+from proxy.doctor import checkup, here
+from proxy.doctor.stored import bases
+from proxy.engine.command import engine_command, engine_key, engine_urls, health_check
+from proxy.errors import ConfigError, StartError
 from proxy.programs.engine import engine_program
-from proxy.programs.engine_file import running_engine
-from proxy.programs.run_file import remove_run_file, write_run_file
+from proxy.programs.news import News
+from proxy.programs.run_file import read_run_file, remove_run_file, write_run_file
 from proxy.programs.supervise import Program, ProgramState, Supervisor
+from proxy.programs.telling import ProgramLine, Telling
 from proxy.settings.hone import HoneSettings
 from proxy.settings.showing import as_environment
+from recorder.findings import Finding, Verdict, any_wrong
+from recorder.store.database import Store
 from recorder.store.migrate import open_store
 
 PROXY_START_TIMEOUT_S = 60.0
-_COLOURS = {
-    ProgramState.STARTING: "yellow",
-    ProgramState.UP: "green",
-    ProgramState.RESTARTING: "yellow",
-    ProgramState.FAILED: "red",
-    ProgramState.STOPPED: "dim",
-}
+LAST_WORDS = 5  # lines of a child that failed
+_SERVING = ("engine", "proxy")
 
 
 class Up:
@@ -47,41 +49,96 @@ class Up:
         *,
         config: Path | None,
         flags: Mapping[str, object],
-        console: Console,
+        telling: Telling,
         with_judge: bool = True,
         with_learner: bool = True,
     ) -> None:
         self._settings = settings
         self._config = config
         self._environment = as_environment(flags)  # the children see our flags
-        self._console = console
+        self._telling = telling
         self._with_judge = with_judge
-        self._with_learner = with_learner
-        self._engine_runs = self._take_engine()
-        self._live: Live | None = None
+        self._engine_runs = checkup.takes_engine(settings)
+        self._with_learner = with_learner and here.can_train(settings)
         self.supervisors: dict[str, Supervisor] = {}
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
-        """Start everything, keep it running until SIGINT or SIGTERM, stop it. Raises StartError, PortInUse."""
-        self._require_ports()
+        """Start everything, keep it running until SIGINT or SIGTERM, stop it.
+
+        Raises StartError, and ConfigError where nothing is named that could be served.
+        """
+        await self._look_before()
         store = await open_store(
             self._settings.data, self._settings.recorder, migrate=True, project=self._settings.project
         )
-        await store.close()
-        with self._signals(), self._shown():
-            try:
-                await self._until_stopped(self._start())
-                if not self._stop.is_set():
-                    self._announce()
-                    await self._stop.wait()
-            finally:
-                await self._end()
+        try:
+            with self._signals():
+                async with self._telling_news(store):
+                    await self._run(store)
+        finally:
+            self._telling.close()
+            await store.close()
+
+    async def _run(self, store: Store) -> None:
+        judged = asyncio.create_task(self._look_at_judge(), name="check the judge")
+        try:
+            await self._until_stopped(self._start())
+            if not self._stop.is_set():
+                await self._until_stopped(self._look_after(store, judged))
+            if not self._stop.is_set():
+                await self._stop.wait()
+            self._raise_failure()
+        finally:
+            judged.cancel()
+            await asyncio.gather(judged, return_exceptions=True)
+            await self._end()
+
+    @contextlib.asynccontextmanager
+    async def _telling_news(self, store: Store) -> AsyncIterator[None]:
+        news = News(store, self._settings.project, self._settings.recorder, self._telling)
+        task = asyncio.create_task(news.run(), name="news")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # --- looking
+
+    async def _look_before(self) -> None:
+        """Refuse to start where nothing could run."""
+        if self._settings.proxy.port == 0:
+            self._settings.proxy.port = _free_port(self._settings.proxy.host)
+        run = read_run_file(self._settings.data)
+        found = await asyncio.to_thread(checkup.before, self._settings, run, starting=True)
+        stopping = [one for one in found if one.stops]
+        if stopping:
+            what = ConfigError if any(one.check == "aliases" for one in stopping) else StartError
+            raise what("\n".join(one.line() for one in stopping))
+        self._tell_findings(found)
+
+    async def _look_at_judge(self) -> list[Finding]:
+        if not self._with_judge:
+            return []
+        return await checkup.of_judge(self._settings, self._config, self._environment)
+
+    async def _look_after(self, store: Store, judged: asyncio.Task[list[Finding]]) -> None:
+        """Look at what could only be looked at now, and say that all is ready."""
+        found = [*await bases(store, self._settings), *await checkup.of_engines(self._settings), *await judged]
+        self._tell_findings(found)
+        self._announce(found)
+
+    def _tell_findings(self, found: Sequence[Finding]) -> None:
+        """What is as it should be is not told."""
+        for one in found:
+            if one.verdict in (Verdict.WRONG, Verdict.NOTE):
+                self._telling.tell(one.verdict, one.line(), one.as_json())
 
     async def _start(self) -> None:
         """The engine beside the proxy, then the workers, which need the store that the proxy has prepared."""
         async with asyncio.TaskGroup() as group:
-            if self._starts_engine:
+            if checkup.starts_engine(self._settings):
                 group.create_task(self._start_one(self._engine()))
             group.create_task(self._start_proxy_and_workers())
 
@@ -90,7 +147,7 @@ class Up:
         async with asyncio.TaskGroup() as group:
             if self._with_judge:
                 group.create_task(self._start_one(self._hone("judge")))
-            if self._with_learner and self._settings.declared_aliases():
+            if self._with_learner:
                 group.create_task(self._start_one(self._hone("learn")))
 
     async def _start_one(self, program: Program) -> None:
@@ -122,30 +179,6 @@ class Up:
 
     # --- the programs
 
-    def _require_ports(self) -> None:
-        if self._settings.proxy.port == 0:
-            self._settings.proxy.port = _free_port(self._settings.proxy.host)
-        require_free(self._settings.proxy.host, self._settings.proxy.port, "proxy.port (--port)")
-        if self._starts_engine:
-            require_free(self._settings.engine.host, self._settings.engine.port, "engine.port")
-
-    def _take_engine(self) -> bool:
-        """Whether `hone engine` runs for this data folder: it is used, wherever it listens, and stays when we end."""
-        engine = self._settings.engine
-        there = running_engine(self._settings.data)
-        if engine.urls or there is None or there.base != engine.base:
-            return False
-        engine.host, engine.port = there.host, there.port
-        return True
-
-    @property
-    def _starts_engine(self) -> bool:
-        """Whether an engine is started here. With models of other providers alone none is needed."""
-        engine = self._settings.engine
-        return (
-            not self._engine_runs and not engine.urls and (engine.base is not None or not self._settings.proxy.models)
-        )
-
     def _engine(self) -> Program:
         engine = self._settings.engine
         key = engine_key(engine, self._settings.data)
@@ -174,20 +207,9 @@ class Up:
         ready: Callable[[], Awaitable[bool]] | None = None,
         grace_s: float = 15.0,
     ) -> Program:
-        argv = [
-            sys.executable,
-            "-P",
-            "-m",
-            "proxy.cli",
-            command,
-            "--data",
-            str(self._settings.data),
-        ]  # -P: no module of cwd
-        if self._config is not None:
-            argv += ["--config", str(self._config)]
         return Program(
             name=name or command,
-            argv=tuple(argv),
+            argv=tuple(checkup.hone_argv(command, self._settings, self._config)),
             env={**self._environment, **(env or {})},
             log=self._log(name or command),
             ready=ready,
@@ -207,26 +229,29 @@ class Up:
     # --- telling about it
 
     def _changed(self, supervisor: Supervisor) -> None:
-        if self._live is not None:
-            self._live.update(self._table(), refresh=True)
-        elif supervisor.state is not ProgramState.STARTING:
-            self._console.print(f"{supervisor.program.name:<8} {supervisor.state.value} {supervisor.detail}".rstrip())
+        shown = [_line(one) for one in self.supervisors.values()]
+        self._telling.programs(shown, _line(supervisor))
         if self._started():
             self._write_run_file()
+        if supervisor.program.name in _SERVING and _failed_later(supervisor):
+            self._stop.set()
+
+    def _raise_failure(self) -> None:
+        """Say why the whole ends, where nobody told it to."""
+        for name in _SERVING:
+            supervisor = self.supervisors.get(name)
+            if supervisor is not None and _failed_later(supervisor):
+                raise StartError(f"{name} {supervisor.detail}. Its log: {supervisor.program.log}")
 
     def _started(self) -> bool:
         return "proxy" in self.supervisors and self.supervisors["proxy"].state is ProgramState.UP
 
-    def _table(self) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-        for name, supervisor in self.supervisors.items():
-            state = f"[{_COLOURS[supervisor.state]}]{supervisor.state.value}[/]"
-            table.add_row(name, state, supervisor.detail or f"[dim]{supervisor.program.log}[/]")
-        return table
-
-    def _announce(self) -> None:
+    def _announce(self, found: Sequence[Finding]) -> None:
         names = ", ".join(self._settings.model_names())
-        self._console.print(f"\nReady: base_url [bold]{self.proxy_url}/v1[/], model [bold]{names}[/]. Ctrl-C stops.\n")
+        url = f"{self.proxy_url}/v1"
+        but = " Not all is well: see above, or `hone doctor`." if any_wrong(found) else ""
+        facts = {"base_url": url, "models": self._settings.model_names(), "all_well": not any_wrong(found)}
+        self._telling.tell("ready", f"Ready: base_url {url}, model {names}. Ctrl-C stops.{but}", facts)
 
     def _write_run_file(self) -> None:
         pids = {name: s.pid for name, s in self.supervisors.items() if s.pid is not None}
@@ -238,18 +263,6 @@ class Up:
         )
 
     @contextlib.contextmanager
-    def _shown(self) -> Iterator[None]:
-        if not self._console.is_terminal:
-            yield
-            return
-        with Live(self._table(), console=self._console, auto_refresh=False) as live:  # drawn when something changed
-            self._live = live
-            try:
-                yield
-            finally:
-                self._live = None
-
-    @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -259,6 +272,20 @@ class Up:
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
+
+
+def _failed_later(supervisor: Supervisor) -> bool:
+    """Whether it failed after it had been up: what fails before is raised where it was started."""
+    return supervisor.state is ProgramState.FAILED and supervisor.was_up
+
+
+def _line(supervisor: Supervisor) -> ProgramLine:
+    """A program as it is shown; of one that ended unasked, its last words too."""
+    detail, log = supervisor.detail, supervisor.program.log
+    if not detail:
+        return ProgramLine(supervisor.program.name, supervisor.state, str(log))
+    words = supervisor.last_lines(LAST_WORDS)
+    return ProgramLine(supervisor.program.name, supervisor.state, f"{detail}. Its log: {log}\n{words}".rstrip())
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:

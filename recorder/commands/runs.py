@@ -20,6 +20,7 @@ from recorder.reasons import meaning
 from recorder.states import GroupState, Purpose, TrajectoryState
 
 if TYPE_CHECKING:
+    from recorder.reading.failed import FailedJudging
     from recorder.reading.views import CallView, GroupView, TrajectoryView
     from recorder.store.database import Store
     from recorder.store.ledger import Entry
@@ -109,17 +110,20 @@ def show(context: Context, object_id: str, group: str | None, full: bool) -> Non
     """Show one run, call or group: by Hone's id, or by the one its caller gave."""
     found = run(context, lambda store, project: _find(store, project, object_id, group))
     from recorder.commands import transcript
+    from recorder.commands.terminal import line
     from recorder.reading.views import CallView, TrajectoryView
 
     kind = {TrajectoryView: "trajectory", CallView: "call"}.get(type(found.view), "group")
     if context.json:
-        echo_json({"kind": kind, kind: found.view, "score": found.score})
+        echo_json({"kind": kind, kind: found.view, "score": found.score, "failed": found.failed})
     elif isinstance(found.view, TrajectoryView):
         print_shown(transcript.trajectory(found.view, found.score, found.versions, full=full))
     elif isinstance(found.view, CallView):
         print_shown(transcript.call(found.view, found.versions, full=full))
     else:
         print_shown(transcript.group(found.view, found.score, found.versions))
+        if found.failed is not None:
+            print_shown(line(found.failed.sentence(), "yellow"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,7 @@ class _Found:
     view: TrajectoryView | CallView | GroupView
     score: StoredScore | None
     versions: dict[str, str]
+    failed: FailedJudging | None = None  # of a group that could not be judged
 
 
 async def _find(store: Store, project: str, object_id: str, group: str | None) -> _Found:
@@ -144,8 +149,10 @@ async def _find(store: Store, project: str, object_id: str, group: str | None) -
         return _Found(*await _run_of(store, await find_trajectory(store, project, object_id, group)), names)
     except NotFound:
         group_id = await _group_id(store, project, object_id)
+    from recorder.reading.failed import failed_judging
+
     found = await load_group(store, group_id)
-    return _Found(found, await _score(store, found.current_score_id), names)
+    return _Found(found, await _score(store, found.current_score_id), names, await failed_judging(store, found.id))
 
 
 async def _run_of(store: Store, trajectory_id: str) -> tuple[TrajectoryView, StoredScore | None]:

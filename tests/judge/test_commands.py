@@ -19,9 +19,11 @@ from recorder.reading.transcripts import load_group
 from recorder.registry.descent import VERSION_REJECTED
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.store.schema import groups
 from recorder.work import claims, scores
 from tests.judge.judge_server import JudgeServer, fails, says
 from tests.judge.recorded import Recorded
+from tests.recorder.rows import Rows
 
 Make = Callable[..., JudgeSettings]
 
@@ -113,6 +115,20 @@ async def test_score_save_scores_a_scored_group_anew(store: Store, recorded: Rec
     assert (await load_group(store, group_id)).current_score_id == second.id
 
 
+async def test_what_an_open_group_waits_for_is_said(store: Store, recorded: Recorded, score: Any) -> None:
+    rows = Rows(store)
+    running = await rows.group(external_id="g")
+    await rows.trajectory(running)
+    ended, _ = await recorded.group("h", ["worth 0.2", "worth 0.9"])
+    await rows.set(groups, ended, state="open")
+    for named, waits in (("g", "1 of its 1 runs have not ended"), ("h", "more runs may join it")):
+        refused = await score(named)
+        assert isinstance(refused.exception, Conflict)
+        assert f"is still open: {waits}." in str(refused.exception)
+    [shown] = json.loads((await score("h", "--open", as_json=True)).stdout)
+    assert "more runs may join it" in shown["still_open"]
+
+
 async def test_score_save_does_not_take_a_group_from_a_judge(store: Store, recorded: Recorded, score: Any) -> None:
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     assert await claims.claim_one_for_judging(store, group_id, "another", 60)
@@ -161,7 +177,7 @@ async def test_an_open_group_is_scored_as_it_is_where_that_is_asked_for(
     lone_id, _ = await recorded.group("lone", ["worth 0.5"], size=3)
     refused = await score("g")
     assert isinstance(refused.exception, Conflict)
-    assert f"still open: `hone score --open {group_id}`" in str(refused.exception)
+    assert f"`hone score --open {group_id}`" in str(refused.exception)
     for named in (["g"], []):
         result = await score("--open", *named)
         assert result.exit_code == 0, result.output
@@ -191,6 +207,6 @@ def test_without_a_judge_hone_judge_refuses_with_one_line(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HONE_JUDGE__MODEL", raising=False)
     result = CliRunner().invoke(cli, ["judge", "--data", str(tmp_path)])
-    assert result.exit_code == 1
+    assert result.exit_code == 2  # set wrongly: `hone up` does not start it again
     assert result.output.startswith("hone: nobody judges: set judge.model")
     assert len(result.output.splitlines()) == 1

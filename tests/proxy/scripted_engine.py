@@ -60,6 +60,8 @@ class ScriptedEngine:
         self.load_gate = asyncio.Event()  # cleared: a load waits for it
         self.load_gate.set()
         self.runtime_lora = True
+        self.lora = True  # started with --enable-lora
+        self.max_lora_rank = 32
         self.routed = False  # behind a router that knows /v1 alone
         self.base_root = "/base"
         self.speech: dict[str, Speech] = {}  # engine name → how it answers, where not as all do
@@ -139,8 +141,12 @@ class ScriptedEngine:
             return _error(*self.refuse_load)
         if name in self.adapters:
             return _error(400, f"The lora adapter '{name}' has already been loaded.")
+        if not self.lora:
+            return _error(500, "LoRA is not enabled. Use --enable-lora to enable LoRA.")
         if not Path(path).is_dir():
-            return _error(404, f"No adapter found for {path}")
+            return _error(404, f"Loading lora {name} failed: No adapter found for {path}")
+        if (rank := _rank(Path(path))) > self.max_lora_rank:
+            return _error(500, f"LoRA rank {rank} is greater than max_lora_rank {self.max_lora_rank}.")
         self.adapters[name] = path
         return web.Response(text=f"Success: LoRA adapter '{name}' added successfully.")
 
@@ -200,6 +206,13 @@ class ScriptedEngine:
 
     def _speech(self, model: str) -> Speech:
         return self.speech.get(model.rpartition("-")[0] or model, Speech())
+
+
+def _rank(folder: Path) -> int:
+    try:
+        return int(json.loads((folder / "adapter_config.json").read_text())["r"])
+    except (OSError, KeyError):  # some tests' folders hold a probe alone
+        return 0
 
 
 def _error(status: int, message: str) -> web.Response:

@@ -1,4 +1,6 @@
-"""A program to supervise: answers /health; /die and /hang do what they say. Run: tiny_server.py PORT [OPTION ...].
+"""A program to supervise: answers /health; /die, /hang do what they say, /wrong ends it with status 2.
+
+Run: tiny_server.py PORT [OPTION ...].
 
 Options: --spawn FILE starts a child that sleeps and writes its pid to FILE; --stubborn ignores SIGTERM;
 --never is never healthy; --say TEXT logs a line.
@@ -22,6 +24,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/die":
             print("dying as told", flush=True)
             os._exit(7)
+        if self.path == "/wrong":
+            print("no such flag", flush=True)
+            os._exit(2)
         if self.path == "/hang":
             hung.set()
         elif hung.is_set():

@@ -274,3 +274,35 @@ async def test_a_pool_that_is_closed_while_a_child_starts_leaves_no_child(
     assert calling.cancelled() == cancelled
     assert calling.cancelled() or isinstance(calling.exception(), FunctionsDown)
     assert started[0].returncode is not None
+
+
+async def test_an_edited_function_is_loaded_anew_and_its_code_has_another_hash(pool: Make, tmp_path: Path) -> None:
+    (tmp_path / "edited.py").write_text("from helper import ONE\ndef f(t): return ONE\n")
+    (tmp_path / "helper.py").write_text("ONE = 1\n")
+    functions = pool("edited:f", function_processes=2)
+    first = await functions.code()
+    assert (await functions.call("edited:f", trajectory(""))).score == 1
+    assert await functions.code() == first
+    (tmp_path / "helper.py").write_text("ONE = 2\n")  # of equal size, within the same second
+    second = await functions.code()
+    assert second != first
+    both = await asyncio.gather(*(functions.call("edited:f", trajectory("")) for _ in range(4)))
+    assert [one.score for one in both] == [2, 2, 2, 2]
+    (tmp_path / "helper.py").write_text("ONE = 1\n")
+    assert await functions.code() == first
+
+
+async def test_an_edit_that_breaks_the_import_is_told_and_mended_by_the_next(pool: Make, tmp_path: Path) -> None:
+    (tmp_path / "edited.py").write_text("def f(t): return 1\n")
+    functions = pool("edited:f")
+    first = await functions.code()
+    (tmp_path / "edited.py").write_text("def f(t) return 1\n")
+    with pytest.raises(FunctionsDown, match="SyntaxError"):
+        await functions.code()
+    (tmp_path / "edited.py").write_text("def f(t): return 1\n")
+    assert await functions.code() == first
+
+
+async def test_two_processes_give_the_same_code_one_hash(pool: Make) -> None:
+    assert await pool("checks:score").code() == await pool("checks:score").code()
+    assert await pool("checks:score").code() != await pool("settings:one").code()

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
-from recorder.registry.replicas import report_replica
+from recorder.registry.aliases import get_aliases
+from recorder.registry.replicas import report_proxy, report_replica
 from recorder.registry.versions import mark
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.migrate import open_store
+from recorder.store.schema import replicas
+from recorder.work import leases
+from recorder.work.holders import holder_name
 from tests.proxy.commands.gated import make_versions
 from tests.proxy.hone_command import hone
+from tests.recorder.rows import Rows
 
 pytestmark = pytest.mark.usefixtures("bare")
 
@@ -56,3 +66,67 @@ def test_status_says_what_is_in_service(tmp_path: Path) -> None:
     assert found["run"] is None
     assert found["aliases"][0]["live"] == "helpdesk@0"
     assert "does not run" in hone("status", "--data", str(tmp_path))[1]
+
+
+def dead_worker() -> str:
+    """The name of a holder whose process is gone."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return f"{socket.gethostname()}:{ended.pid}:00"
+
+
+def test_status_tells_the_dead_from_the_living(tmp_path: Path) -> None:
+    make_versions(tmp_path, 1)
+    living, dead = holder_name(), dead_worker()
+
+    async def fill() -> None:
+        store = await open_store(tmp_path, RecorderSettings(), migrate=False)
+        await leases.acquire(store, "default", "judge:a", living, 60)
+        await leases.acquire(store, "default", "trainer:helpdesk", dead, 60)
+        for url, owner in (("http://l", living), ("http://d", dead)):
+            await report_proxy(store, owner, "default", url, generations={}, in_flight={})
+        await report_replica(store, "default", "http://e", state="up", loaded=["x"])
+        async with store.write() as conn:
+            await conn.execute(update(replicas).values(seen_at=replicas.c.seen_at - 300.0))
+        await store.close()
+
+    asyncio.run(fill())
+    found = json.loads(hone("status", "--json", "--data", str(tmp_path))[1])
+    assert {one["name"]: one["alive"] for one in found["workers"]} == {"judge:a": True, "trainer:helpdesk": False}
+    assert {one["url"]: one["alive"] for one in found["proxies"]} == {"http://l": True, "http://d": False}
+    assert [one["state"] for one in found["engines"]] == ["unknown"]
+    assert any("trainer:helpdesk is dead" in alarm for alarm in found["alarms"])
+    assert [(one["version"], one["state"]) for one in found["gate"]] == [("helpdesk@1", "gated")]
+    told = hone("status", "--data", str(tmp_path))[1]
+    assert "not heard of for 05:0" in told
+    assert "alarm" in told
+
+
+def test_a_killed_hone_is_told_from_a_stopped_one(tmp_path: Path) -> None:
+    make_versions(tmp_path, 0)
+    (tmp_path / "run.json").write_text(json.dumps({"pids": {"up": os.getpid()}, "written_at": 1.0, "proxy_url": "u"}))
+    found = json.loads(hone("status", "--json", "--data", str(tmp_path))[1])
+    assert found["run"] is None
+    assert found["alarms"] == ["`hone up` was killed: run.json is there and its process is not. Start it again."]
+    assert "it was killed" in hone("status", "--data", str(tmp_path))[1]
+
+
+def test_status_tells_how_learning_stands(tmp_path: Path) -> None:
+    make_versions(tmp_path, 0)
+
+    async def fill() -> None:
+        store = await open_store(tmp_path, RecorderSettings(), migrate=False)
+        rows = Rows(store)
+        [alias] = await get_aliases(store, "default")
+        await rows.scored_group(3, alias_id=alias.id, version_id=alias.live_version_id)
+        await rows.ready_group(alias_id=alias.id)
+        await store.close()
+
+    asyncio.run(fill())
+    found = json.loads(hone("status", "--json", "--data", str(tmp_path))[1])
+    assert found["groups"] == {"ready": 1, "scored": 1}
+    assert found["rewards"] == [{"alias": "helpdesk", "version": "helpdesk@0", "runs": 3, "mean": 0.5}]
+    assert found["alarms"] == ["1 group ready and no judge runs: start one with `hone judge`"]
+    told = hone("status", "--data", str(tmp_path))[1]
+    assert "1 group ready for the judge; 1 group scored" in told
+    assert "0: 0.5" in told

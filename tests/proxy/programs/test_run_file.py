@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.programs.run_file import RUN_FILE, read_run_file, remove_run_file, write_run_file
+from proxy.programs.run_file import RUN_FILE, left_behind, read_run_file, remove_run_file, write_run_file
 from trainer.programs.services import running_proxy
 
 URL = "http://127.0.0.1:8700"
@@ -58,6 +58,18 @@ def test_one_whose_writer_is_gone_is_not_believed(tmp_path: Path) -> None:
     path = tmp_path / RUN_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | {"pids": {"up": ended.pid}}))
     assert read_run_file(tmp_path) is None
+
+
+def test_one_of_a_killed_writer_is_told_apart_and_so_is_a_later_process_of_its_number(tmp_path: Path) -> None:
+    assert left_behind(tmp_path) is None
+    write(tmp_path)
+    assert left_behind(tmp_path) is None
+    path = tmp_path / RUN_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"written_at": 1000.0}))  # before this process began
+    assert read_run_file(tmp_path) is None
+    left = left_behind(tmp_path)
+    assert left is not None
+    assert left["proxy_url"] == URL
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"pids": 3}', '{"pids": {"up": "x"}}', "{"])

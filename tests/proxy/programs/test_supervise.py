@@ -115,6 +115,17 @@ async def test_one_that_dies_is_started_again(program: Callable[..., Program], u
         await until(lambda: supervisor.restarts == 2 and supervisor.state is ProgramState.UP)
 
 
+async def test_one_that_is_set_wrongly_is_not_started_again(tmp_path: Path) -> None:
+    argv = (sys.executable, "-c", "import sys, time; time.sleep(0.5); print('no such thing'); sys.exit(2)")
+    made = Program(name="s", argv=argv, log=tmp_path / "s.log", settle_s=0.1, backoff_s=(0.01,))
+    async with running(made) as supervisor:
+        await until(lambda: supervisor.state is ProgramState.FAILED)
+        assert supervisor.was_up
+        assert supervisor.restarts == 0
+        assert "not started again" in supervisor.detail
+        assert supervisor.last_lines() == "no such thing"
+
+
 async def test_one_that_hangs_is_started_again(
     program: Callable[..., Program], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,34 @@ async def test_up_restarts_a_killed_proxy_and_stops_cleanly(
         assert (data / "logs" / "proxy.log").exists()
 
 
+async def test_up_tells_a_program_what_it_finds_and_when_it_is_ready(
+    start: Start, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    engine.lora = False
+    arguments = ("--no-judge", "--engine", engine.url, "--model", "base", "--port", "0", "--json")
+    async with start("up", *arguments, "--data", str(tmp_path / "d")) as process:
+        assert process.stdout is not None
+        lines: list[dict[str, Any]] = []
+        while not lines or lines[-1]["event"] != "ready":
+            lines.append(json.loads(await process.stdout.readline()))
+        told = {line["check"]: line for line in lines if "check" in line}
+        assert "never train" in told["base"]["found"]
+        assert "--enable-lora" in told["adapters"]["todo"]
+        assert lines[-1]["base_url"].endswith("/v1")
+        assert lines[-1]["all_well"] is False
+        assert {line.get("program") for line in lines} == {None, "proxy"}  # what can never train starts no learner
+
+
+async def test_a_second_up_on_the_folder_names_the_first(start: Start, engine: ScriptedEngine, tmp_path: Path) -> None:
+    arguments = ("--no-judge", "--engine", engine.url, "--model", "base", "--port", "0", "--data", str(tmp_path / "d"))
+    async with start("up", *arguments) as first:
+        await until(lambda: run_file(tmp_path / "d"))
+        async with start("up", *arguments) as second:
+            out, _ = await second.communicate()
+            assert second.returncode == 1
+            assert f"process {first.pid}" in out.decode()
+
+
 def fake_python(folder: Path, body: str) -> Path:
     """A program that stands where the engine's Python would, and ignores vLLM's arguments."""
     path = folder / "python"
@@ -182,6 +210,27 @@ async def test_up_uses_the_engine_that_runs_for_its_data_folder_and_leaves_it_ru
             await process.communicate()
         assert await answers(engine_url, "/health") is not None
     await until(lambda: not (data / "engine.json").exists())
+
+
+async def test_up_ends_with_an_engine_that_turns_out_to_be_set_wrongly(start: Start, tmp_path: Path) -> None:
+    port, data = free_port(), tmp_path / "d"
+    variables = {
+        "HONE_ENGINE__BASE": "org/model",
+        "HONE_ENGINE__PYTHON": str(fake_python(tmp_path, f"exec {sys.executable} {SERVER} {port}")),
+        "HONE_ENGINE__PORT": str(port),
+        "HONE_DATA": str(data),
+    }
+    async with start("up", "--no-judge", "--no-learn", "--port", "0", "--json", **variables) as process:
+        assert process.stdout is not None
+        while json.loads(await process.stdout.readline())["event"] != "ready":
+            pass
+        with pytest.raises(httpx.HTTPError):
+            await httpx.AsyncClient().get(f"http://127.0.0.1:{port}/wrong")
+        out, _ = await process.communicate()
+        assert process.returncode == 1
+        assert "its settings cannot work, it is not started again" in out.decode()
+        assert "no such flag" in out.decode()
+        assert run_file(data) is None
 
 
 async def test_up_shows_the_last_lines_of_what_does_not_start(start: Start, tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""What must be right before groups can be judged: who judges, the judge's key, functions that can be called.
+
+Owns: looking, without asking a judge that costs money, and calling each reward function with a run that was made up.
+Refuses: telling (`judge.commands`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from judge.errors import FunctionsDown, JudgeMisconfigured
+from judge.rewards.functions import FunctionPool, Result
+from judge.scoring.bench import check_settings
+from judge.settings import JudgeSettings
+from recorder import litellm_edge
+from recorder.findings import Finding, Verdict
+
+# In the form of `judge.rewards.kinds.for_function`.
+SAMPLE: dict[str, Any] = {
+    "id": "sample",
+    "messages": [{"role": "user", "content": "Say hello."}, {"role": "assistant", "content": "Hello."}],
+    "tools": [],
+    "answer": None,
+    "tags": {},
+    "scenario": None,
+}
+
+
+async def check(settings: JudgeSettings) -> list[Finding]:
+    """All that is looked at."""
+    try:
+        check_settings(settings)
+    except JudgeMisconfigured as e:
+        return [Finding("judge", Verdict.WRONG, f"{e}.", "Until then runs are recorded and never judged.")]
+    names = ", ".join(f"{reward.name} x {reward.weight:g}" for reward in settings.in_force())
+    findings = [Finding("judge", Verdict.FINE, f"rewards are {names}.")]
+    if any(reward.kind == "ruler" for reward in settings.in_force()):
+        findings.append(await asyncio.to_thread(_key, settings))
+    return [*findings, *await _functions(settings)]
+
+
+def _key(settings: JudgeSettings) -> Finding:
+    """Whether there is a key for the judge model."""
+    if settings.api_key is not None:
+        return Finding("judge key", Verdict.FINE, f"{settings.model} is sent judge.api_key.")
+    if settings.api_base is not None:
+        return Finding("judge key", Verdict.FINE, f"{settings.model} is asked without a key.")
+    missing = litellm_edge.load().validate_environment(settings.model).get("missing_keys") or []
+    if not missing:
+        return Finding("judge key", Verdict.FINE, f"the key for {settings.model} is in the environment.")
+    return Finding(
+        "judge key",
+        Verdict.WRONG,
+        f"{settings.model} needs {', '.join(missing)}, which is not set.",
+        "Set it, or judge.api_key (HONE_JUDGE__API_KEY).",
+    )
+
+
+async def _functions(settings: JudgeSettings) -> list[Finding]:
+    """Whether every reward function can be imported and gives a number."""
+    functions = sorted({reward.function for reward in settings.in_force() if reward.function})
+    if not functions:
+        return []
+    pool = FunctionPool(settings)
+    try:
+        return [finding for name in functions for finding in _answer(name, await pool.call(name, SAMPLE))]
+    except FunctionsDown as e:
+        return [Finding("reward functions", Verdict.WRONG, str(e))]
+    finally:
+        await pool.close()
+
+
+def _answer(name: str, result: Result) -> Iterator[Finding]:
+    if result.score is not None:
+        yield Finding("reward functions", Verdict.FINE, f"{name} gives a made-up run {result.score:g}.")
+        return
+    yield Finding(
+        "reward functions",
+        Verdict.NOTE,
+        f"{name} gives a made-up run no number: {result.explanation}.",
+        "If it does so with real runs too, they get no reward.",
+    )

@@ -1,0 +1,52 @@
+"""`hone doctor`: everything that must be right, looked at now, and what to do about what is not.
+
+Owns: reading and printing. Refuses: the checks (`proxy.doctor.checkup`), and mending anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from proxy.commands.context import Context, override_engine
+
+if TYPE_CHECKING:
+    from recorder.findings import Finding
+
+_COLOURS: Final = {"fine": "green", "note": "yellow", "wrong": "red", "skipped": "bright_black"}
+
+
+@click.command()
+@click.option("--engine", "engines", multiple=True, metavar="URL", help="An engine that runs already. Repeatable.")
+@click.option("--model", "models", multiple=True, metavar="NAME", help="A model of the engine to serve. Repeatable.")
+@click.pass_context
+def doctor(click_context: click.Context, engines: tuple[str, ...], models: tuple[str, ...]) -> None:
+    """Check all that Hone needs and say what to do. Exit status 1 if something is wrong."""
+    from proxy.doctor.checkup import everything
+    from proxy.programs.run_file import read_run_file
+    from proxy.settings.showing import as_environment
+    from recorder.findings import any_wrong
+
+    context = click_context.ensure_object(Context)
+    override_engine(context, engines, models)
+    loaded = context.loaded()
+    settings = loaded.settings
+    run = read_run_file(settings.data)
+    findings = asyncio.run(everything(settings, run, loaded.file, as_environment(context.overrides)))
+    if context.json:
+        click.echo(json.dumps([one.as_json() for one in findings], indent=2))
+    else:
+        for one in findings:
+            _tell(one)
+    click_context.exit(1 if any_wrong(findings) else 0)
+
+
+def _tell(one: Finding) -> None:
+    from recorder.commands.terminal import clean
+
+    click.echo(f"{click.style(f'{one.verdict:<7}', fg=_COLOURS[one.verdict])} {one.check:<16} {clean(one.found)}")
+    if one.todo:
+        click.echo(f"{'':<24} {clean(one.todo)}")

@@ -1,0 +1,4 @@
+"""What must be right before Hone can record, judge and learn: one list of checks, for `hone up` and `hone doctor`.
+
+Refuses: mending anything, and printing. Others import `checkup`.
+"""

@@ -1,0 +1,146 @@
+"""What an engine is asked before it is trusted: whether it takes our key, serves the base, and can load our adapters.
+
+Owns: these questions and what its answers mean. Refuses: starting an engine, and loading anything into one.
+
+Whether adapters can be loaded is asked with one that no engine accepts: a folder in the data folder whose config claims
+a rank beyond every limit. vLLM reads the config before it checks the rank, and checks the rank before it touches
+weights, so that its refusal tells which of the four it is: no such route (the variable is missing), LoRA not enabled
+(the flag is missing), nothing found (it cannot see the folder), or the rank, which is what we want to hear.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from proxy.engine.replica import Replica, Served
+from proxy.errors import EngineError, EngineUnreachable
+from proxy.settings.hone import HoneSettings
+from proxy.settings.sections import base_name
+from recorder import private
+from recorder.errors import StoreError
+from recorder.findings import Finding, Verdict
+from recorder.store.folder import ADAPTERS, share_adapters
+
+_NO_RANK: Final = 1_000_000  # no engine allows it
+_LIMIT: Final = re.compile(r"max_lora_rank\s+(\d+)")
+
+
+async def engine(url: str, key: str | None, settings: HoneSettings) -> AsyncIterator[Finding]:
+    """All that one engine is asked."""
+    replica = Replica(url, key)
+    try:
+        served = await replica.served()
+    except EngineUnreachable as e:
+        yield Finding("engine", Verdict.WRONG, f"{e}.", "Start it, or mend engine.urls (--engine).")
+    except EngineError as e:
+        yield Finding("engine", Verdict.WRONG, str(e))
+    else:
+        yield Finding("engine", Verdict.FINE, f"{url} answers and takes our key.")
+        for finding in _bases(url, served, settings):
+            yield finding
+        yield await _adapters(replica, settings)
+    finally:
+        await replica.close()
+
+
+def _bases(url: str, served: Served, settings: HoneSettings) -> Iterator[Finding]:
+    """Whether the engine serves the bases that aliases name, from the weights that Hone would train."""
+    default = base_name(settings.engine)
+    for alias, one in settings.declared_aliases().items():
+        wanted = one.base_model or default or alias
+        if wanted in served.bases:
+            yield _weights(url, wanted, served.bases[wanted], settings)
+            continue
+        there = ", ".join(sorted(served.bases)) or "nothing"
+        kind = "is an adapter of" if wanted in served.adapters else "is not served by"
+        yield Finding(
+            "engine base",
+            Verdict.WRONG,
+            f"{wanted!r}, the base of the alias {alias!r}, {kind} {url}, which serves {there}.",
+            f"Set base_model in [aliases.{alias}] to one of these, or start the engine with --served-model-name.",
+        )
+
+
+def _weights(url: str, name: str, root: str, settings: HoneSettings) -> Finding:
+    base = settings.engine.base
+    if base is None or not settings.engine.urls or _same(base, root):
+        return Finding("engine base", Verdict.FINE, f"{url} serves {name}.")
+    return Finding(
+        "engine base",
+        Verdict.NOTE,
+        f"{url} serves {name} from {root}, and engine.base is {base}.",
+        "If these are not the same weights, every trained version is wrong: let both name one model.",
+    )
+
+
+def _same(base: str, root: str) -> bool:
+    """Whether two names may mean one model: equal, one folder, or folders of one name on two machines."""
+    return base == root or Path(base).absolute() == Path(root).absolute() or Path(base).name == Path(root).name
+
+
+async def _adapters(replica: Replica, settings: HoneSettings) -> Finding:
+    """Ask the engine for an adapter that it must refuse, and read why it does."""
+    folder = (settings.data / ADAPTERS / f"doctor-{secrets.token_hex(6)}").absolute()
+    try:
+        _write_impossible(folder, settings)
+        status, said = await replica.answer_to_load(folder.name, str(folder))
+        if status < 300:  # no vLLM
+            await replica.unload(folder.name)
+    except (OSError, StoreError, EngineError) as e:
+        return Finding("adapters", Verdict.WRONG, f"{e}.")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return read_refusal(replica.url, status, said, folder.parent, settings.trainer.rank)
+
+
+def _write_impossible(folder: Path, settings: HoneSettings) -> None:
+    private.make_folder(folder)
+    config = {"peft_type": "LORA", "r": _NO_RANK, "lora_alpha": 1, "target_modules": ["q_proj"], "bias": "none"}
+    private.write(folder / "adapter_config.json", json.dumps(config))
+    if settings.engine.adapter_group is not None:
+        share_adapters(settings.data, settings.engine.adapter_group)
+
+
+def read_refusal(url: str, status: int, said: str, adapters: Path, rank: int) -> Finding:
+    """What an engine's answer to an adapter that it must refuse says about it."""
+    if status == 405 or (status == 404 and "No adapter found" not in said):
+        return _cannot(
+            f"{url} loads no adapters while it runs.",
+            "Start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment (docs/your-vllm.md).",
+        )
+    if "not enabled" in said or "--enable-lora" in said:
+        flags = f"--enable-lora --max-loras 4 --max-cpu-loras 8 --max-lora-rank {max(rank, 32)}"
+        return _cannot(f"{url} was started without LoRA.", f"Start it with {flags} (docs/your-vllm.md).")
+    if status == 404:
+        return _cannot(
+            f"{url} cannot see {adapters}.",
+            "Let the engine have the data folder under the same path (a shared disk or volume), and its user read the "
+            "adapters (engine.adapter_group).",
+        )
+    if (limit := _LIMIT.search(said)) is None:
+        return Finding(
+            "adapters", Verdict.NOTE, f"{url} gave an answer to a trial that is not known ({status}): {said}"
+        )
+    if int(limit[1]) < rank:
+        return _cannot(
+            f"{url} takes adapters up to rank {limit[1]}, and trainer.rank is {rank}.",
+            f"Start it with --max-lora-rank {rank} or more, or lower trainer.rank.",
+        )
+    return Finding("adapters", Verdict.FINE, f"{url} loads adapters from {adapters}, up to rank {limit[1]}.")
+
+
+def _cannot(found: str, todo: str) -> Finding:
+    return Finding("adapters", Verdict.WRONG, found, f"Until then nothing that is trained is served. {todo}")
+
+
+async def engines(urls: Sequence[str], key: str | None, settings: HoneSettings) -> list[Finding]:
+    """All that all engines are asked; nothing where no alias needs one."""
+    if not settings.declared_aliases():
+        return [Finding("engine", Verdict.SKIPPED, "without an alias there is no engine.")]
+    return [finding for url in urls async for finding in engine(url, key, settings)]

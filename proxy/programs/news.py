@@ -1,0 +1,58 @@
+"""What happens in the store, told as it happens, for as long as `hone up` runs.
+
+Owns: waiting for changes and telling them. Refuses: what happened (`recorder.reading.happenings`) and how a line looks
+(`proxy.programs.telling`). While nothing changes the store is not asked: the watch knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from proxy.programs.telling import Telling
+from recorder.errors import StoreError
+from recorder.reading.happenings import Happenings
+from recorder.reading.waiting import Waiting, waiting
+from recorder.settings import RecorderSettings
+from recorder.store.changes import Topic
+from recorder.store.database import Store
+
+BREATH_S = 0.5  # between two looks, however much happens: what comes meanwhile is one batch
+
+
+class News:
+    """One project's news. `await run()` until cancelled."""
+
+    def __init__(self, store: Store, project_id: str, settings: RecorderSettings, telling: Telling) -> None:
+        self._store = store
+        self._project_id = project_id
+        self._settings = settings
+        self._telling = telling
+        self._happenings = Happenings(store, project_id)
+        self._waiting: Waiting | None = None
+        self._ahead_s = 0.0  # of the database's clock before ours
+        self._away = False
+
+    async def run(self) -> None:
+        """Tell everything from now on."""
+        with self._store.watch.on(Topic.GROUPS, Topic.SERVICE, Topic.ENGINES, Topic.RUNS) as news:
+            while True:
+                if await news.wait(self._telling.refresh_s):
+                    await self._look()
+                if self._waiting is not None:
+                    self._telling.waits(self._waiting, time.time() + self._ahead_s)
+                await asyncio.sleep(BREATH_S)
+
+    async def _look(self) -> None:
+        try:
+            told = await self._happenings.look()
+            self._waiting = await waiting(self._store, self._project_id, self._settings)
+        except StoreError as e:
+            if not self._away:
+                self._telling.tell("fault", f"the store cannot be read: {e}")
+            self._away = True
+            return
+        self._away = False
+        self._ahead_s = self._waiting.at - time.time()
+        for one in told:
+            self._telling.tell(one.kind, one.text, one.facts)

@@ -1,0 +1,175 @@
+"""What `hone up` says while it runs: one line a thing, for eyes or for a program.
+
+Owns: how a line looks on a terminal, in a log and as JSON, and how often what is waited for is said. Refuses: knowing
+what happened (`recorder.reading.happenings`, `proxy.programs.up`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from recorder.commands.terminal import clean
+from recorder.reading.waiting import Waiting
+
+WAITING: Final = "waiting"
+SAID_EVERY_S: Final = 15.0  # in a log, what is waited for is not said more often
+_STYLES: Final = {
+    "up": "green", "ready": "bold green", "swap": "bold green", "step": "cyan", "judged": "cyan", "gate": "cyan",
+    "fine": "green", "note": "yellow", "restarting": "yellow", "rollback": "yellow", "left out": "yellow",
+    "fault": "red", "failed": "red", "wrong": "red", "starting": "dim", "stopped": "dim", "waiting": "dim",
+}  # fmt: skip
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramLine:
+    """One program as it is shown: its state, and what there is to say of it."""
+
+    name: str
+    state: str
+    detail: str
+
+
+class Telling(Protocol):
+    """Where lines go."""
+
+    refresh_s: float | None  # how often `waits` wants to be called though nothing changed; None: never
+
+    def tell(self, event: str, text: str, facts: Mapping[str, Any] = _NOTHING) -> None:
+        """Something happened."""
+
+    def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
+        """A program is not as it was."""
+
+    def waits(self, waiting: Waiting, at: float) -> None:
+        """What is waited for at `at` (unix seconds)."""
+
+    def close(self) -> None:
+        """Nothing more is told."""
+
+
+class Lines:
+    """A line a thing, for a log. What is waited for is said when its numbers change, but not too often."""
+
+    refresh_s: float | None = SAID_EVERY_S
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._said = ""
+        self._said_at = float("-inf")
+
+    def tell(self, event: str, text: str, facts: Mapping[str, Any] = _NOTHING) -> None:
+        """Print it, each further line of it set in."""
+        first, *more = text.splitlines() or [""]
+        line = Text(f"{time.strftime('%H:%M:%S')}  ", style="dim")
+        line.append(f"{event:<10}", style=_STYLES.get(event, ""))
+        line.append("\n".join([clean(first), *(f"{'':<20}{clean(one)}" for one in more)]))
+        self._console.print(line)
+
+    def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
+        """Print the one that changed."""
+        if changed.state != "starting":
+            self.tell(changed.state, f"{changed.name} {changed.detail}".rstrip())
+
+    def waits(self, waiting: Waiting, at: float) -> None:
+        """Print it where it is news, and it was not said just now."""
+        text, now = waiting.sentence(times=False), time.monotonic()
+        if text != self._said and now - self._said_at >= SAID_EVERY_S:
+            self._said, self._said_at = text, now
+            self.tell(WAITING, waiting.sentence(at))
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+class Screen(Lines):
+    """A terminal: lines above, and below them the programs and what is waited for, as they are now."""
+
+    refresh_s: float | None = 1.0
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._shown: Sequence[ProgramLine] = ()
+        self._waiting = ""
+        self._live = Live(self._table(), console=console, auto_refresh=False)  # drawn when something changed
+        self._live.start()
+
+    def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
+        """Draw all of them; what went wrong with one stays as a line."""
+        self._shown = list(shown)
+        if changed.state in ("restarting", "failed") and changed.detail:
+            super().programs(shown, changed)
+        self._draw()
+
+    def waits(self, waiting: Waiting, at: float) -> None:
+        """Draw it, with its times counted down."""
+        text = waiting.sentence(at)
+        if text != self._waiting:
+            self._waiting = text
+            self._draw()
+
+    def close(self) -> None:
+        """Leave the terminal as it is."""
+        self._live.stop()
+
+    def _draw(self) -> None:
+        self._live.update(self._table(), refresh=True)
+
+    def _table(self) -> Table:
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        for one in self._shown:
+            table.add_row(one.name, Text(one.state, style=_STYLES.get(one.state, "")), Text(_first_line(one.detail)))
+        if self._waiting:
+            table.add_row(WAITING, "", Text(self._waiting, style="dim"))
+        return table
+
+
+class JsonLines:
+    """A JSON object a line, for a program: `at`, `event`, `text` and the facts."""
+
+    refresh_s: float | None = None
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._said = ""
+
+    def tell(self, event: str, text: str, facts: Mapping[str, Any] = _NOTHING) -> None:
+        """Print it."""
+        line = {"at": time.time(), "event": event, "text": text, **facts}
+        self._console.out(json.dumps(line, default=str), highlight=False)
+
+    def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
+        """Print the one that changed."""
+        facts = {"program": changed.name, "detail": changed.detail}
+        self.tell(changed.state, f"{changed.name} {changed.state}", facts)
+
+    def waits(self, waiting: Waiting, at: float) -> None:
+        """Print it where the numbers changed; `due` has the times."""
+        text = waiting.sentence(times=False)
+        if text != self._said:
+            self._said = text
+            due = {state: waiting.in_s(state, at) for state in waiting.due}
+            self.tell(WAITING, text, {"groups": dict(waiting.groups), "due_in_s": due, "runs_open": waiting.runs_open})
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+def telling(console: Console, *, as_json: bool) -> Telling:
+    """Where lines go, for this terminal, file or program."""
+    if as_json:
+        return JsonLines(console)
+    return Screen(console) if console.is_terminal else Lines(console)
+
+
+def _first_line(text: str) -> str:
+    return clean((text.splitlines() or [""])[0])

@@ -1,0 +1,261 @@
+"""How a project stands, in numbers: calls, groups, runs trained and left out, money, rewards by version, steps, gates.
+
+Owns: the questions. Refuses: printing (`hone status`, `/metrics`), and what runs (leases and replicas tell).
+
+Each question is bounded by an index or a number of rows, so that a page may ask again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Subquery, case, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.ids import first_id_at
+from recorder.reading.happenings import said_in
+from recorder.reading.waiting import Waiting, waiting
+from recorder.settings import RecorderSettings
+from recorder.states import GroupState, StepState, VersionState
+from recorder.store.database import Store
+from recorder.store.ledger import counts
+from recorder.store.schema import aliases, calls, groups, ledger, score_parts, scores, steps, trajectories, versions
+from recorder.work.scores import REWARD
+
+RATE_S: Final = 60.0
+NEWEST_GROUPS: Final = 2000  # rewards by version are over the newest groups alone
+_TRAINED, _UNTRAINED = "trained", "untrained"  # codes of the ledger: the second takes back one of the first
+_UNDECIDED: Final = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED, VersionState.CANARY)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the judge used since a time. `cost_usd` None: no price is known."""
+
+    groups: int
+    tokens: int
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RewardOf:
+    """The mean reward of the runs that a version sampled."""
+
+    alias: str
+    version: str
+    runs: int
+    mean: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepOf:
+    """The newest step of an alias, and how many there were by state. `version` None: it made none yet."""
+
+    alias: str
+    number: int
+    state: str
+    reason: str | None
+    version: str | None
+    began_at: float
+    ended_at: float | None
+    counts: Mapping[str, int]
+    metrics: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A version between its step and a decision. `since`: when it came into this state (unix seconds)."""
+
+    version: str
+    state: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Groups that could not be judged, by why. `said`: the newest words about it."""
+
+    code: str
+    groups: int
+    next_at: float | None
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPart:
+    """A part of the reward that some of the newest runs have no value of. `said`: why, of one of them."""
+
+    part: str
+    runs: int
+    of: int
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How a project stood at a time (unix seconds)."""
+
+    at: float
+    calls_per_s: float
+    waiting: Waiting
+    trained: int  # runs
+    left_out: Mapping[str, int]  # runs, by the ledger's code
+    groups_left_out: Mapping[str, int]
+    spent_today: Spent
+    rewards: Sequence[RewardOf]
+    steps: Sequence[StepOf]
+    versions: Mapping[tuple[str, str], int]  # (alias, state) → how many
+    undecided: Sequence[Undecided]
+    troubles: Sequence[Trouble]
+    missing_parts: Sequence[MissingPart]
+
+
+async def figures(store: Store, project_id: str, settings: RecorderSettings) -> Figures:
+    """All of it, in short reads."""
+    there = await waiting(store, project_id, settings)
+    codes = await counts(store, project_id, "trajectory")
+    async with store.read() as conn:
+        found = await _versions(conn, project_id)
+        return Figures(
+            at=there.at,
+            calls_per_s=await _calls(conn, project_id, there.at) / RATE_S,
+            waiting=there,
+            trained=max(0, codes.get(_TRAINED, 0) - codes.get(_UNTRAINED, 0)),
+            left_out={code: n for code, n in codes.items() if code not in (_TRAINED, _UNTRAINED)},
+            groups_left_out=await _left_out(conn, project_id),
+            spent_today=await _spent(conn, project_id, _midnight(there.at)),
+            rewards=await _rewards(conn, project_id),
+            steps=await _steps(conn, project_id),
+            versions=found,
+            undecided=await _undecided(conn, project_id),
+            troubles=await _troubles(conn, project_id),
+            missing_parts=await _missing(conn, project_id),
+        )
+
+
+def _midnight(at: float) -> float:
+    """When this machine's day began."""
+    return datetime.fromtimestamp(at).astimezone().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+
+
+async def _calls(conn: AsyncConnection, project_id: str, at: float) -> int:
+    recent = (calls.c.id >= first_id_at("call", at - RATE_S), calls.c.project_id == project_id)
+    return int((await conn.execute(select(func.count()).where(*recent))).scalar_one())
+
+
+async def _left_out(conn: AsyncConnection, project_id: str) -> dict[str, int]:
+    out = (groups.c.project_id == project_id, groups.c.state == GroupState.LEFT_OUT)
+    query = select(groups.c.reason, func.count()).where(*out).group_by(groups.c.reason).order_by(groups.c.reason)
+    return {str(reason): int(count) for reason, count in await conn.execute(query)}
+
+
+async def _spent(conn: AsyncConnection, project_id: str, since: float) -> Spent:
+    query = select(func.count(), func.sum(scores.c.tokens_in + scores.c.tokens_out), func.sum(scores.c.cost_usd))
+    query = query.where(scores.c.id >= first_id_at("score", since), scores.c.project_id == project_id)
+    number, tokens, cost = (await conn.execute(query)).one()
+    return Spent(int(number), int(tokens or 0), None if cost is None else float(cost))
+
+
+def _newest_groups(project_id: str) -> Subquery:
+    scored = (groups.c.project_id == project_id, groups.c.current_score_id.is_not(None))
+    newest = select(groups.c.id, groups.c.current_score_id, groups.c.version_id).where(*scored)
+    return newest.order_by(groups.c.id.desc()).limit(NEWEST_GROUPS).subquery()
+
+
+async def _missing(conn: AsyncConnection, project_id: str) -> list[MissingPart]:
+    newest = _newest_groups(project_id)
+    there = func.count(score_parts.c.value)
+    query = (
+        select(
+            score_parts.c.part,
+            func.count() - there,
+            func.count(),
+            func.max(case((score_parts.c.value.is_(None), score_parts.c.explanation))),
+        )
+        .join(newest, score_parts.c.score_id == newest.c.current_score_id)
+        .where(score_parts.c.part != REWARD)
+        .group_by(score_parts.c.part)
+        .having(func.count() > there)
+        .order_by(score_parts.c.part)
+    )
+    return [MissingPart(part, int(runs), int(of), said or "") for part, runs, of, said in await conn.execute(query)]
+
+
+async def _rewards(conn: AsyncConnection, project_id: str) -> list[RewardOf]:
+    newest_groups = _newest_groups(project_id)
+    by = func.coalesce(trajectories.c.version_id, newest_groups.c.version_id)
+    query = (
+        select(aliases.c.name, versions.c.number, func.count(), func.avg(score_parts.c.value))
+        .select_from(newest_groups)
+        .join(score_parts, score_parts.c.score_id == newest_groups.c.current_score_id)
+        .join(trajectories, trajectories.c.id == score_parts.c.trajectory_id)
+        .join(versions, versions.c.id == by)
+        .join(aliases, aliases.c.id == versions.c.alias_id)
+        .where(score_parts.c.part == REWARD, score_parts.c.value.is_not(None))
+        .group_by(aliases.c.name, versions.c.number)
+        .order_by(aliases.c.name, versions.c.number)
+    )
+    rows = await conn.execute(query)
+    return [RewardOf(alias, f"{alias}@{number}", int(runs), float(mean)) for alias, number, runs, mean in rows]
+
+
+async def _steps(conn: AsyncConnection, project_id: str) -> list[StepOf]:
+    by_state: dict[str, dict[str, int]] = {}
+    counted = select(steps.c.alias_id, steps.c.state, func.count()).where(steps.c.project_id == project_id)
+    for alias_id, state, number in await conn.execute(counted.group_by(steps.c.alias_id, steps.c.state)):
+        by_state.setdefault(alias_id, {})[str(state)] = int(number)
+    newest = select(steps.c.alias_id, func.max(steps.c.number).label("number")).where(steps.c.project_id == project_id)
+    last = newest.group_by(steps.c.alias_id).subquery()
+    query = (
+        select(steps, aliases.c.name, versions.c.number.label("version"))
+        .join(last, (last.c.alias_id == steps.c.alias_id) & (last.c.number == steps.c.number))
+        .join(aliases, aliases.c.id == steps.c.alias_id)
+        .outerjoin(versions, versions.c.id == steps.c.version_id)
+        .order_by(aliases.c.name)
+    )
+    return [_step(row, by_state[row.alias_id]) for row in await conn.execute(query)]
+
+
+def _step(row: Any, by_state: Mapping[str, int]) -> StepOf:
+    version = f"{row.name}@{row.version}" if row.state == StepState.DONE else None
+    return StepOf(
+        row.name, row.number, row.state, row.reason, version, row.started_at, row.ended_at, by_state, row.metrics
+    )
+
+
+async def _versions(conn: AsyncConnection, project_id: str) -> dict[tuple[str, str], int]:
+    query = (
+        select(aliases.c.name, versions.c.state, func.count())
+        .join(aliases, aliases.c.id == versions.c.alias_id)
+        .where(versions.c.project_id == project_id)
+        .group_by(aliases.c.name, versions.c.state)
+    )
+    return {(str(name), str(state)): int(number) for name, state, number in await conn.execute(query)}
+
+
+async def _undecided(conn: AsyncConnection, project_id: str) -> list[Undecided]:
+    query = (
+        select(aliases.c.name, versions.c.number, versions.c.state, versions.c.state_at)
+        .join(aliases, aliases.c.id == versions.c.alias_id)
+        .where(versions.c.project_id == project_id, versions.c.state.in_(_UNDECIDED))
+        .order_by(versions.c.state_at)
+    )
+    return [Undecided(f"{name}@{number}", state, at) for name, number, state, at in await conn.execute(query)]
+
+
+async def _troubles(conn: AsyncConnection, project_id: str) -> list[Trouble]:
+    unscored = (groups.c.project_id == project_id, groups.c.state == GroupState.UNSCORED)
+    query = select(groups.c.reason, func.count(), func.min(groups.c.try_after), func.max(groups.c.id)).where(*unscored)
+    rows = list(await conn.execute(query.group_by(groups.c.reason).order_by(groups.c.reason)))
+    return [Trouble(str(code), int(n), again, await _said(conn, example)) for code, n, again, example in rows]
+
+
+async def _said(conn: AsyncConnection, group_id: str) -> str:
+    """What the judge said when it last failed on a group."""
+    of_group = (ledger.c.object_kind == "group", ledger.c.object_id == group_id)
+    query = select(ledger.c.detail).where(*of_group).order_by(ledger.c.id.desc()).limit(1)
+    detail = (await conn.execute(query)).scalar_one_or_none() or {}
+    return said_in(detail)

@@ -1,0 +1,274 @@
+"""What happened to a project since one last looked, as sentences: groups judged, steps, versions, engines, faults.
+
+Owns: comparing the store with what was seen of it, and the words. Refuses: waiting (`recorder.store.watch` says when a
+look is worth it), printing, and what happened before the first look.
+
+Score and step ids sort by time, so each look reads only what is younger than the last, and a little more: a transaction
+that took its id earlier may commit later.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.ids import first_id_at
+from recorder.states import StepState, VersionState
+from recorder.store import sql
+from recorder.store.database import Store
+from recorder.store.schema import aliases, groups, ledger, replicas, score_parts, scores, steps, versions
+from recorder.work.scores import REWARD
+
+OVERLAP_S: Final = 30.0
+MOST_ROWS: Final = 500  # of one kind in one look
+_RETRIED: Final = "try_after_s"  # in the ledger's detail of a group that could not be judged now
+
+
+class Kind(StrEnum):
+    """What sort of thing happened."""
+
+    JUDGED = "judged"
+    STEP = "step"
+    GATE = "gate"
+    SWAP = "swap"
+    ROLLBACK = "rollback"
+    LEFT_OUT = "left out"
+    FAULT = "fault"
+    ENGINE = "engine"
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One thing that happened. `facts`: the same for a program."""
+
+    kind: Kind
+    text: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was there at the last look."""
+
+    at: float = 0.0
+    ledger_id: int = 0
+    scores: set[str] = field(default_factory=set)
+    steps: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    engines: dict[str, str] = field(default_factory=dict)
+    live: dict[str, int] = field(default_factory=dict)  # alias → number
+
+
+class Happenings:
+    """Looks at one project. The first look only remembers."""
+
+    def __init__(self, store: Store, project_id: str) -> None:
+        self._store = store
+        self._project_id = project_id
+        self._seen: _Seen | None = None
+
+    async def look(self) -> list[Happening]:
+        """What happened since the last look, in the order of a group's life. Raises StoreError."""
+        before = self._seen
+        after = _Seen()
+        async with self._store.read() as conn:
+            after.at = await sql.clock(conn)
+            since = (before.at if before else after.at) - OVERLAP_S
+            told = [
+                *await self._judged(conn, before, after, since),
+                *await self._ledger(conn, before, after),
+                *await self._steps(conn, before, after, since),
+                *await self._versions(conn, before, after),
+                *await self._engines(conn, before, after),
+            ]
+        self._seen = after
+        return told if before is not None else []
+
+    async def _judged(self, conn: AsyncConnection, before: _Seen | None, after: _Seen, since: float) -> list[Happening]:
+        query = (
+            select(scores.c.id, scores.c.cost_usd, aliases.c.name.label("alias"))
+            .join(groups, groups.c.id == scores.c.group_id)
+            .outerjoin(aliases, aliases.c.id == groups.c.alias_id)
+            .where(scores.c.project_id == self._project_id, scores.c.id >= first_id_at("score", since))
+            .order_by(scores.c.id.desc())
+            .limit(MOST_ROWS)
+        )
+        rows = list(await conn.execute(query))
+        after.scores = {row.id for row in rows}
+        new: dict[str, list[Any]] = defaultdict(list)
+        for row in rows:
+            if before is not None and row.id not in before.scores:
+                new[row.alias or "no alias"].append(row)
+        told = []
+        for alias, of in new.items():
+            ids = [row.id for row in of]
+            told += [_batch(alias, of, await _rewards(conn, ids)), *await _missing(conn, alias, ids)]
+        return told
+
+    async def _ledger(self, conn: AsyncConnection, before: _Seen | None, after: _Seen) -> Sequence[Happening]:
+        if before is None:
+            after.ledger_id = int((await conn.execute(select(func.coalesce(func.max(ledger.c.id), 0)))).scalar_one())
+            return ()
+        query = (
+            select(ledger.c.id, ledger.c.code, ledger.c.detail)
+            .where(
+                ledger.c.id > before.ledger_id,
+                ledger.c.project_id == self._project_id,
+                ledger.c.object_kind == "group",
+            )
+            .order_by(ledger.c.id)
+            .limit(MOST_ROWS)
+        )
+        rows = list(await conn.execute(query))
+        after.ledger_id = rows[-1].id if rows else before.ledger_id
+        by_code: dict[tuple[str, bool], list[Any]] = defaultdict(list)
+        for row in rows:
+            by_code[row.code, _RETRIED in (row.detail or {})].append(row.detail or {})
+        return [_group_trouble(code, again, details) for (code, again), details in by_code.items()]
+
+    async def _steps(self, conn: AsyncConnection, before: _Seen | None, after: _Seen, since: float) -> list[Happening]:
+        running = steps.c.state == StepState.RUNNING
+        recent = running | (steps.c.ended_at >= since)
+        query = (
+            select(steps, aliases.c.name.label("alias"), versions.c.number.label("version"))
+            .join(aliases, aliases.c.id == steps.c.alias_id)
+            .outerjoin(versions, versions.c.id == steps.c.version_id)
+            .where(steps.c.project_id == self._project_id, recent)
+            .order_by(steps.c.id)
+            .limit(MOST_ROWS)
+        )
+        rows = list(await conn.execute(query))
+        after.steps = {row.id: row.state for row in rows}
+        changed = [row for row in rows if before is not None and before.steps.get(row.id) != row.state]
+        return [_step(row) for row in changed]
+
+    async def _versions(self, conn: AsyncConnection, before: _Seen | None, after: _Seen) -> list[Happening]:
+        query = (
+            select(versions, aliases.c.name.label("alias"), aliases.c.canary_share)
+            .join(aliases, aliases.c.id == versions.c.alias_id)
+            .where(versions.c.project_id == self._project_id)
+            .order_by(versions.c.state_at.desc())
+            .limit(MOST_ROWS)
+        )
+        rows = list(await conn.execute(query))
+        after.versions = {row.id: row.state for row in rows}
+        after.live = {row.alias: row.number for row in rows if row.state == VersionState.LIVE}
+        if before is None:
+            return []
+        changed = [row for row in reversed(rows) if before.versions.get(row.id) != row.state]
+        return [told for row in changed if (told := _version(row, before))]
+
+    async def _engines(self, conn: AsyncConnection, before: _Seen | None, after: _Seen) -> list[Happening]:
+        columns = (replicas.c.url, replicas.c.state, replicas.c.detail)
+        rows = list(await conn.execute(select(*columns).where(replicas.c.project_id == self._project_id)))
+        after.engines = {row.url: row.state for row in rows}
+        known = before.engines if before is not None else after.engines
+        return [_engine(row) for row in rows if known.get(row.url) != row.state]
+
+
+async def _rewards(conn: AsyncConnection, score_ids: Sequence[str]) -> list[float]:
+    part = (score_parts.c.score_id.in_(score_ids), score_parts.c.part == REWARD, score_parts.c.value.is_not(None))
+    return [float(value) for value in (await conn.execute(select(score_parts.c.value).where(*part))).scalars()]
+
+
+async def _missing(conn: AsyncConnection, alias: str, score_ids: Sequence[str]) -> list[Happening]:
+    """Parts of the reward that some runs of a batch have no value of: a function that raised, for example."""
+    absent = (score_parts.c.score_id.in_(score_ids), score_parts.c.part != REWARD, score_parts.c.value.is_(None))
+    query = select(score_parts.c.part, func.count(), func.max(score_parts.c.explanation)).where(*absent)
+    return [
+        Happening(
+            Kind.FAULT,
+            f"{alias}: {part!r} is missing for {_count(runs, 'run')}: {said}",
+            {"alias": alias, "part": part, "runs": runs, "message": said},
+        )
+        for part, runs, said in await conn.execute(query.group_by(score_parts.c.part))
+    ]
+
+
+def _batch(alias: str, judged: Sequence[Any], rewards: Sequence[float]) -> Happening:
+    costs = [row.cost_usd for row in judged if row.cost_usd is not None]
+    facts = {"alias": alias, "groups": len(judged), "runs": len(rewards), "cost_usd": sum(costs) if costs else None}
+    text = f"{alias}: {_count(len(judged), 'group')} judged, {_count(len(rewards), 'run')}"
+    if rewards:
+        facts |= {"reward_mean": sum(rewards) / len(rewards), "reward_min": min(rewards), "reward_max": max(rewards)}
+        text += f", reward {facts['reward_mean']:.2f} ({min(rewards):.2f} to {max(rewards):.2f})"
+    return Happening(Kind.JUDGED, text + (f", ${sum(costs):.4f}" if costs else ""), facts)
+
+
+def _group_trouble(code: str, again: bool, details: Sequence[Mapping[str, Any]]) -> Happening:
+    facts = {"code": code, "groups": len(details)}
+    said = said_in(details[-1])
+    more = f": {said}" if said else ""
+    if not again:
+        kind = Kind.FAULT if code == "lease_expired" else Kind.LEFT_OUT
+        what = "given back, whoever worked on it is gone" if kind is Kind.FAULT else f"left out ({code}){more}"
+        return Happening(kind, f"{_count(len(details), 'group')} {what}", facts)
+    wait_s = float(details[-1][_RETRIED])
+    text = f"{_count(len(details), 'group')} could not be judged ({code}){more}; tried again in {clock(wait_s)}"
+    return Happening(Kind.FAULT, text, {**facts, "message": said, _RETRIED: wait_s})
+
+
+def said_in(detail: Mapping[str, Any]) -> str:
+    """The words in a ledger row's detail, which is written in one of two forms."""
+    inner = detail.get("detail")
+    said = inner.get("message") if isinstance(inner, Mapping) else inner
+    return "" if said is None else str(said)
+
+
+def _step(row: Any) -> Happening:
+    name = f"{row.alias}: step {row.number}"
+    facts: dict[str, Any] = {"alias": row.alias, "step": row.number, "state": row.state}
+    if row.state == StepState.RUNNING:
+        return Happening(Kind.STEP, f"{name} begins", facts)
+    if row.state == StepState.ABANDONED:
+        return Happening(Kind.FAULT, f"{name} was given up ({row.reason})", {**facts, "reason": row.reason})
+    facts |= {"version": f"{row.alias}@{row.version}", "metrics": row.metrics, "seconds": row.ended_at - row.started_at}
+    reward = row.metrics.get("reward_mean")
+    figures = [f"{facts['seconds']:.1f} s", *([f"reward {reward:.2f}"] if isinstance(reward, int | float) else [])]
+    return Happening(Kind.STEP, f"{name} made {facts['version']} ({', '.join(figures)})", facts)
+
+
+def _version(row: Any, before: _Seen) -> Happening | None:
+    name, live = f"{row.alias}@{row.number}", before.live.get(row.alias)
+    facts = {"alias": row.alias, "version": name, "state": row.state, "reason": row.reason}
+    if row.state == VersionState.LIVE:
+        if live is None:  # the alias was declared just now
+            return None
+        kind = Kind.ROLLBACK if row.number < live else Kind.SWAP
+        return Happening(kind, f"{name} is live, in place of {row.alias}@{live}", facts)
+    because = f" ({row.reason})" if row.reason else ""
+    words: Mapping[str, tuple[Kind, str]] = {
+        VersionState.LOADED: (Kind.GATE, "is loaded"),
+        VersionState.GATED: (Kind.GATE, "may be served by its files, its load and its probe"),
+        VersionState.CANARY: (Kind.GATE, f"is the canary, for {row.canary_share:.0%} of new runs"),
+        VersionState.REJECTED: (Kind.GATE, f"is rejected{because}"),
+        VersionState.ABANDONED: (Kind.FAULT, f"is abandoned{because}"),
+    }
+    if row.state not in words:
+        return None
+    kind, text = words[row.state]
+    return Happening(kind, f"{name} {text}", facts)
+
+
+def _engine(row: Any) -> Happening:
+    bad = row.state == "down"
+    text = f"{row.url} is {row.state}" + (f": {row.detail}" if row.detail else "")
+    facts = {"url": row.url, "state": row.state, "detail": row.detail}
+    return Happening(Kind.FAULT if bad else Kind.ENGINE, text, facts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def clock(seconds: float) -> str:
+    """A time to wait as `07:38`, or `1:02:03`."""
+    left = max(0, round(seconds))
+    hours, minutes = left // 3600, left // 60 % 60
+    return f"{hours}:{minutes:02}:{left % 60:02}" if hours else f"{minutes:02}:{left % 60:02}"

@@ -1,0 +1,60 @@
+"""What the judge says of its settings: nobody judges, no key, functions that cannot be imported or give no number."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from judge.scoring.checks import check
+from judge.settings import JudgeSettings
+from proxy.cli import cli
+from recorder.findings import Finding, Verdict, from_json
+
+CODE = "def half(t): return len(t.messages) / 4\ndef strict(t): return t.scenario['reference'] == 1\n"
+
+
+async def found(folder: Path, **more: object) -> dict[str, Finding]:
+    return {one.check: one for one in await check(JudgeSettings.model_validate({"folder": folder, **more}))}
+
+
+def by(*functions: str) -> list[dict[str, str]]:
+    return [{"kind": "function", "function": name} for name in functions]
+
+
+async def test_nobody_judges(tmp_path: Path) -> None:
+    assert (await found(tmp_path))["judge"].verdict is Verdict.WRONG
+
+
+async def test_functions_are_called_with_a_made_up_run(tmp_path: Path) -> None:
+    (tmp_path / "checks.py").write_text(CODE)
+    one = (await found(tmp_path, rewards=by("checks:half")))["reward functions"]
+    assert (one.verdict, one.found) == (Verdict.FINE, "checks:half gives a made-up run 0.5.")
+    one = (await found(tmp_path, rewards=by("checks:strict")))["reward functions"]
+    assert one.verdict is Verdict.NOTE
+    assert "TypeError" in one.found
+    assert "checks.py:2" in one.found
+
+
+async def test_functions_that_cannot_be_imported_are_wrong(tmp_path: Path) -> None:
+    one = (await found(tmp_path, rewards=by("no_such_file:f")))["reward functions"]
+    assert one.verdict is Verdict.WRONG
+    assert "no_such_file" in one.found
+
+
+@pytest.mark.slow  # imports LiteLLM
+async def test_a_missing_key_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    one = (await found(tmp_path, model="openai/gpt-5-mini"))["judge key"]
+    assert one.verdict is Verdict.WRONG
+    assert "OPENAI_API_KEY" in one.found
+    assert (await found(tmp_path, model="openai/gpt-5-mini", api_key="k"))["judge key"].verdict is Verdict.FINE
+
+
+def test_the_command_tells_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HONE_JUDGE__MODEL", raising=False)
+    result = CliRunner().invoke(cli, ["judge", "--check", "--json", "--data", str(tmp_path)])
+    assert result.exit_code == 1
+    [one] = map(from_json, json.loads(result.output))
+    assert (one.check, one.verdict) == ("judge", Verdict.WRONG)

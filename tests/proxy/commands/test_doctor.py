@@ -1,0 +1,51 @@
+"""`hone doctor`: the whole list on a terminal and as JSON, and its exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.proxy.hone_command import hone
+
+pytestmark = [pytest.mark.usefixtures("bare"), pytest.mark.slow]  # the judge checks itself in a process of its own
+
+CODE = "def half(t): return 0.5\n"
+TOML = """
+[engine]
+urls = ["http://127.0.0.1:9"]
+[aliases.helpdesk]
+[proxy]
+port = 0
+[[judge.rewards]]
+kind = "function"
+function = "checks:half"
+"""
+
+
+def test_what_is_wrong_is_told_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "checks.py").write_text(CODE)
+    (tmp_path / "hone.toml").write_text(TOML)
+    code, out, _ = hone("doctor", "--json", "--data", str(tmp_path / "d"))
+    assert code == 1
+    found = {one["check"]: one for one in json.loads(out)}
+    assert found["engine"]["verdict"] == "wrong"
+    assert "engine.urls" in found["engine"]["todo"]
+    assert found["base"]["verdict"] == "note"
+    assert found["reward functions"]["verdict"] == "fine"
+
+
+def test_it_says_that_all_is_well_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "checks.py").write_text(CODE)
+    provider = '[[proxy.models]]\nname = "m"\nmodel = "openai/m"\n'
+    (tmp_path / "hone.toml").write_text(
+        TOML.replace("[aliases.helpdesk]", "")
+        .replace("[engine]", "[recorder]")
+        .replace('urls = ["http://127.0.0.1:9"]', "")
+        + provider
+    )
+    code, out, _ = hone("doctor", "--data", str(tmp_path / "d"))
+    assert code == 0, out
+    assert "wrong" not in out
+    assert "checks:half gives a made-up run 0.5." in out

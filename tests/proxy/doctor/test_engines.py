@@ -1,0 +1,98 @@
+"""What an engine's answers say about it: each thing that can be missing is named; one that lacks nothing passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from proxy.doctor.engines import engine as ask
+from proxy.settings.hone import HoneSettings
+from proxy.settings.sections import AliasSettings, EngineSettings
+from recorder.findings import Finding, Verdict
+from tests.proxy.scripted_engine import ScriptedEngine
+
+Change = Callable[[ScriptedEngine], None]
+
+
+def settings(data: Path, base_model: str = "base") -> HoneSettings:
+    return HoneSettings(data=data, aliases={"helpdesk": AliasSettings(base_model=base_model)})
+
+
+async def findings(url: str, data: Path, base_model: str = "base", key: str = "engine-key") -> dict[str, Finding]:
+    return {one.check: one async for one in ask(url, key, settings(data, base_model))}
+
+
+async def test_an_engine_that_lacks_nothing_passes_and_is_left_as_it_was(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    found = await findings(engine.url, tmp_path)
+    assert {one.verdict for one in found.values()} == {Verdict.FINE}
+    assert "up to rank 32" in found["adapters"].found
+    assert engine.adapters == {}
+    assert list((tmp_path / "adapters").iterdir()) == []
+
+
+def no_variable(engine: ScriptedEngine) -> None:
+    engine.runtime_lora = False
+
+
+def no_flag(engine: ScriptedEngine) -> None:
+    engine.lora = False
+
+
+def low_rank(engine: ScriptedEngine) -> None:
+    engine.max_lora_rank = 1
+
+
+def blind(engine: ScriptedEngine) -> None:
+    engine.refuse_load = (404, "Loading lora x failed: No adapter found for /x")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (no_variable, "VLLM_ALLOW_RUNTIME_LORA_UPDATING"),
+        (no_flag, "--enable-lora"),
+        (low_rank, "--max-lora-rank 8"),
+        (blind, "shared disk"),
+    ],
+)
+async def test_what_is_missing_is_named(change: Change, named: str, engine: ScriptedEngine, tmp_path: Path) -> None:
+    await engine.stop()
+    change(engine)
+    await engine.start()
+    found = (await findings(engine.url, tmp_path))["adapters"]
+    assert found.verdict is Verdict.WRONG
+    assert named in found.todo
+
+
+async def test_one_that_takes_everything_is_no_vllm_and_keeps_nothing(engine: ScriptedEngine, tmp_path: Path) -> None:
+    engine.max_lora_rank = 10_000_000
+    assert (await findings(engine.url, tmp_path))["adapters"].verdict is Verdict.NOTE
+    assert engine.adapters == {}
+
+
+async def test_a_wrong_key_and_a_silent_engine_are_told(engine: ScriptedEngine, tmp_path: Path) -> None:
+    assert "engine.api_key" in (await findings(engine.url, tmp_path, key="other"))["engine"].found
+    await engine.stop()
+    gone = await findings(engine.url, tmp_path)
+    assert list(gone) == ["engine"]
+    assert gone["engine"].verdict is Verdict.WRONG
+    assert "engine.urls" in gone["engine"].todo
+
+
+async def test_a_base_that_is_not_served_is_told_with_what_is(engine: ScriptedEngine, tmp_path: Path) -> None:
+    found = (await findings(engine.url, tmp_path, base_model="other"))["engine base"]
+    assert found.verdict is Verdict.WRONG
+    assert "which serves base" in found.found
+    assert "[aliases.helpdesk]" in found.todo
+
+
+async def test_weights_of_another_name_are_told(engine: ScriptedEngine, tmp_path: Path) -> None:
+    engine.base_root = "/models/another"
+    given = settings(tmp_path).model_copy(update={"engine": EngineSettings(base="org/this", urls=[engine.url])})
+    found = {one.check: one async for one in ask(engine.url, "engine-key", given)}["engine base"]
+    assert found.verdict is Verdict.NOTE
+    assert "/models/another" in found.found

@@ -1,0 +1,77 @@
+"""What is looked at on this machine: the folder, other Hones, ports, names, and whether there are weights to train."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from proxy.doctor import here
+from proxy.settings.hone import HoneSettings
+from proxy.settings.sections import AliasSettings, EngineSettings, ModelSettings, ProxySettings
+from recorder.findings import Verdict
+from trainer.settings import TrainerSettings
+
+RUN = {"pids": {"up": 7}, "proxy_url": "http://127.0.0.1:8700"}
+ALIAS = {"helpdesk": AliasSettings()}
+BY_URL = EngineSettings(urls=["http://127.0.0.1:9"])
+
+
+def test_another_hone_is_in_the_way_of_one_that_starts_and_of_nobody_else(tmp_path: Path) -> None:
+    in_the_way = here.other_hone(tmp_path, RUN, starting=True)
+    assert in_the_way.stops
+    assert "process 7" in in_the_way.found
+    assert here.other_hone(tmp_path, RUN, starting=False).verdict is Verdict.FINE
+    assert here.other_hone(tmp_path, None, starting=True).verdict is Verdict.FINE
+
+
+def test_a_folder_that_is_a_file_stops_everything(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert here.data_folder(tmp_path / "file").stops
+    assert here.data_folder(tmp_path).verdict is Verdict.FINE
+    assert here.data_folder(tmp_path / "new").verdict is Verdict.FINE
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_port_in_use_is_named_with_its_setting_unless_it_is_ours() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        settings = HoneSettings(proxy=ProxySettings(port=taken.getsockname()[1]))
+        [found] = here.ports(settings, running=False, starts_engine=False)
+        assert found.stops
+        assert "--port" in found.found
+        [found] = here.ports(settings, running=True, starts_engine=False)
+        assert found.verdict is Verdict.FINE
+
+
+def test_nothing_to_ask_for_stops_everything_and_a_providers_model_is_enough() -> None:
+    assert here.names(HoneSettings()).stops
+    assert here.names(HoneSettings(aliases=ALIAS)).verdict is Verdict.FINE
+    models = [ModelSettings(name="m", model="openai/m")]
+    assert here.names(HoneSettings(proxy=ProxySettings(models=models))).verdict is Verdict.NOTE
+
+
+def test_an_engine_by_url_alone_is_said_to_train_never() -> None:
+    settings = HoneSettings(aliases=ALIAS, engine=BY_URL)
+    told = here.base(settings)
+    assert told.verdict is Verdict.NOTE
+    assert "record and judge, but never train" in told.found
+    assert not here.can_train(settings)
+    with_weights = settings.model_copy(update={"trainer": TrainerSettings(base="org/model")})
+    assert here.base(with_weights).verdict is Verdict.FINE
+    assert here.can_train(with_weights)
+
+
+@pytest.mark.parametrize(("text", "verdict"), [("same", Verdict.FINE), ("other", Verdict.WRONG)])
+def test_engine_and_trainer_must_have_equal_weights(text: str, verdict: Verdict, tmp_path: Path) -> None:
+    for name, weights in (("served", "same"), ("trained", text)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_text(weights)
+    settings = HoneSettings(
+        aliases=ALIAS,
+        engine=EngineSettings(base=str(tmp_path / "served"), device="cpu"),
+        trainer=TrainerSettings(base=str(tmp_path / "trained")),
+    )
+    assert here.base(settings).verdict is verdict

@@ -1,0 +1,53 @@
+"""A base that an alias was trained on and that is served no more is told; where nothing was trained yet, it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.doctor.stored import bases, bases_on_disk
+from proxy.settings.hone import HoneSettings
+from proxy.settings.sections import AliasSettings, EngineSettings
+from recorder.findings import Verdict
+from recorder.registry.aliases import ensure_alias
+from recorder.registry.fingerprint import base_fingerprint
+from recorder.registry.versions import allocate
+from recorder.store.database import Store
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> HoneSettings:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "model.safetensors").write_text("weights")
+    engine = EngineSettings(base=str(tmp_path / "base"), device="cpu")
+    return HoneSettings(data=tmp_path / "data", engine=engine, aliases={"helpdesk": AliasSettings()})
+
+
+async def trained(store: Store, fingerprint: str) -> None:
+    alias = await ensure_alias(store, "default", "helpdesk", "base", fingerprint)
+    await allocate(store, alias.id, alias.live_version_id or "")
+
+
+async def test_versions_of_another_base_are_told(store: Store, settings: HoneSettings) -> None:
+    await trained(store, "another")
+    [found] = await bases(store, settings)
+    assert found.verdict is Verdict.WRONG
+    assert "'helpdesk'" in found.found
+    assert await bases_on_disk(settings) == [found]
+
+
+async def test_versions_of_this_base_are_fine(store: Store, settings: HoneSettings, tmp_path: Path) -> None:
+    await trained(store, base_fingerprint(tmp_path / "base", "float32"))
+    assert await bases(store, settings) == []
+
+
+async def test_an_alias_without_versions_takes_the_new_base(store: Store, settings: HoneSettings) -> None:
+    await ensure_alias(store, "default", "helpdesk", "base", "another")
+    assert await bases(store, settings) == []
+
+
+async def test_where_there_is_no_store_there_is_nothing_to_say(settings: HoneSettings, tmp_path: Path) -> None:
+    fresh = settings.model_copy(update={"data": tmp_path / "none"})
+    assert await bases_on_disk(fresh) == []
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,67 @@
+"""What `/metrics` shows of the store: groups, rewards, steps, versions, what is undecided, who works."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy import store_metrics
+from proxy.store_metrics import StoreMetrics
+from recorder.registry import versions
+from recorder.settings import RecorderSettings
+from recorder.states import VersionState
+from recorder.store.database import Store
+from recorder.work import leases, steps
+from tests.recorder.rows import PROJECT, Rows
+
+Figures = dict[tuple[str, tuple[str, ...]], float]
+
+
+async def read(made: StoreMetrics) -> Figures:
+    text = (await made.text()).decode()
+    found = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    return {(sample.name, tuple(sample.labels.values())): sample.value for sample in found}
+
+
+async def test_groups_rewards_steps_versions_and_workers_are_shown(store: Store) -> None:
+    rows = Rows(store)
+    alias = await rows.alias()
+    await rows.scored_group(3, alias_id=alias.id, version_id=alias.live_version_id)
+    await rows.group(state="unscored", reason="judge_down", try_after=1.0)
+    step = await steps.begin_step(store, alias.id, alias.live_version_id or "")
+    version = await versions.allocate(store, alias.id, alias.live_version_id or "", step_id=step.id)
+    await versions.mark(store, version.id, VersionState.WRITTEN)
+    await leases.acquire(store, PROJECT, "judge:a:1:x", "a:1:x", 60)
+    found = await read(StoreMetrics(store, PROJECT, RecorderSettings()))
+    assert found["hone_groups", ("scored",)] == 1
+    assert found["hone_groups", ("trained",)] == 0
+    assert found["hone_groups_due_seconds", ("unscored",)] == 0
+    assert found["hone_unscored_groups", ("judge_down",)] == 1
+    assert found["hone_reward_mean", ("helpdesk", "helpdesk@0")] == 0.5
+    assert found["hone_rewarded_runs", ("helpdesk", "helpdesk@0")] == 3
+    assert found["hone_steps", ("helpdesk", "running")] == 1
+    assert found["hone_versions", ("helpdesk", "written")] == 1
+    assert ("hone_undecided_seconds", ("helpdesk", "written", "helpdesk@1")) in found
+    assert found["hone_live_version", ("helpdesk",)] == 0
+    assert found["hone_workers", ("judge",)] == 1
+    assert found["hone_workers", ("trainer",)] == 0
+
+
+async def test_the_store_is_not_asked_for_every_reader(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, made = Rows(store), StoreMetrics(store, PROJECT, RecorderSettings())
+    assert (await read(made))["hone_groups", ("open",)] == 0
+    await rows.group()
+    assert (await read(made))["hone_groups", ("open",)] == 0
+    monkeypatch.setattr(store_metrics, "EVERY_S", 0.0)
+    assert (await read(made))["hone_groups", ("open",)] == 1
+
+
+async def test_without_a_store_nothing_is_shown(store: Store) -> None:
+    made = StoreMetrics(store, PROJECT, RecorderSettings())
+    assert store.file is not None
+    await asyncio.to_thread(Path(store.file).write_bytes, b"")
+    await store._reader.dispose()
+    assert await read(made) == {}

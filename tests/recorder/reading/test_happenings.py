@@ -1,0 +1,113 @@
+"""What happened since the last look: batches judged, groups left out or tried again, steps, versions, engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recorder.reading.happenings import Happening, Happenings, Kind, clock
+from recorder.registry import replicas, versions
+from recorder.registry.aliases import rollback, set_live
+from recorder.states import VersionState
+from recorder.store.database import Store
+from recorder.work import claims, scores, steps
+from recorder.work.scores import NewPart
+from tests.recorder.rows import PROJECT, Rows
+
+PASSED = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED)
+
+
+@pytest.fixture
+def rows(store: Store) -> Rows:
+    return Rows(store)
+
+
+@pytest.fixture
+async def happenings(store: Store, rows: Rows) -> Happenings:
+    await rows.scored_group()
+    made = Happenings(store, PROJECT)
+    assert await made.look() == []  # what was there before is no news
+    return made
+
+
+def kinds(told: list[Happening]) -> list[Kind]:
+    return [one.kind for one in told]
+
+
+async def test_groups_judged_between_two_looks_are_one_batch_and_told_once(rows: Rows, happenings: Happenings) -> None:
+    alias = await rows.alias()
+    for _ in range(2):
+        await rows.scored_group(3, alias_id=alias.id)
+    [told] = await happenings.look()
+    assert told.kind is Kind.JUDGED
+    assert told.text == "helpdesk: 2 groups judged, 6 runs, reward 0.50 (0.00 to 1.00)"
+    assert told.facts["runs"] == 6
+    assert await happenings.look() == []
+
+
+async def test_a_function_that_raised_for_some_runs_is_told_beside_the_batch(
+    store: Store, rows: Rows, happenings: Happenings
+) -> None:
+    await rows.ready_group()
+    claim = await claims.claim_for_judging(store, PROJECT, "j", 60)
+    assert claim is not None
+    ids = await rows.members(claim.group_id)
+    parts = [NewPart(id_, "reward", 1.0) for id_ in ids] + [NewPart(ids[0], "polite", None, 1.0, "KeyError: 'x'")]
+    await scores.record_score(store, claim, await rows.judgement(claim, parts=parts))
+    judged, fault = await happenings.look()
+    assert judged.kind is Kind.JUDGED
+    assert (fault.kind, fault.text) == (Kind.FAULT, "no alias: 'polite' is missing for 1 run: KeyError: 'x'")
+
+
+async def test_a_judge_that_fails_and_what_is_left_out_are_told(
+    store: Store, rows: Rows, happenings: Happenings
+) -> None:
+    for _ in range(2):
+        await rows.ready_group()
+    first = await claims.claim_for_judging(store, PROJECT, "j", 60)
+    second = await claims.claim_for_judging(store, PROJECT, "j", 60)
+    assert first is not None
+    assert second is not None
+    await scores.mark_unscored(store, first, "judge_down", {"message": "no route"}, 90)
+    await scores.leave_out(store, second, "too_few", "one is not enough")
+    fault, left = await happenings.look()
+    assert fault.kind is Kind.FAULT
+    assert fault.text == "1 group could not be judged (judge_down): no route; tried again in 01:30"
+    assert (left.kind, left.text) == (Kind.LEFT_OUT, "1 group left out (too_few): one is not enough")
+
+
+async def test_steps_and_versions_are_told_to_the_swap_and_back(
+    store: Store, rows: Rows, happenings: Happenings, tmp_path: Path
+) -> None:
+    alias = await rows.alias()
+    assert alias.live_version_id is not None
+    await happenings.look()
+    step = await steps.begin_step(store, alias.id, alias.live_version_id)
+    assert [one.text for one in await happenings.look()] == ["helpdesk: step 1 begins"]
+    await steps.abandon_step(store, step.id, "loss is not finite")
+    [told] = await happenings.look()
+    assert (told.kind, told.text) == (Kind.FAULT, "helpdesk: step 1 was given up (loss is not finite)")
+    version = await versions.allocate(store, alias.id, alias.live_version_id)
+    for state in PASSED:
+        await versions.mark(store, version.id, state)
+    assert kinds(await happenings.look()) == [Kind.GATE]
+    await set_live(store, alias.id, version.id, why="gate")
+    [swap] = await happenings.look()
+    assert (swap.kind, swap.text) == (Kind.SWAP, "helpdesk@1 is live, in place of helpdesk@0")
+    await rollback(store, alias.id)
+    [back] = await happenings.look()
+    assert (back.kind, back.text) == (Kind.ROLLBACK, "helpdesk@0 is live, in place of helpdesk@1")
+
+
+async def test_an_engine_that_goes_is_a_fault_and_one_that_comes_none(store: Store, happenings: Happenings) -> None:
+    await replicas.report_replica(store, PROJECT, "http://e", state="up")
+    assert kinds(await happenings.look()) == [Kind.ENGINE]
+    await replicas.report_replica(store, PROJECT, "http://e", state="down", detail="refused")
+    [told] = await happenings.look()
+    assert (told.kind, told.text) == (Kind.FAULT, "http://e is down: refused")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(-3, "00:00"), (458.2, "07:38"), (3723, "1:02:03")])
+def test_a_time_to_wait_is_a_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
