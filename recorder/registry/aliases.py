@@ -289,7 +289,8 @@ async def _require_servable(conn: AsyncConnection, alias: AliasView, version_id:
 
 
 async def _require_folder(conn: AsyncConnection, version_id: str, name: str) -> None:
-    gone = (versions.c.id == version_id, versions.c.number > 0, versions.c.path.is_(None))
+    published = versions.c.manifest_sha256.is_not(None)
+    gone = (versions.c.id == version_id, published, versions.c.path.is_(None))
     if (await conn.execute(select(versions.c.id).where(*gone))).first() is not None:
         raise Conflict(
             f"{name} cannot be made live: its folder was removed, since it was none of the newest "
