@@ -69,7 +69,8 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "reading": {"content", "lineage", "store", "work"},
         "upkeep": {"content", "groups", "reading", "store", "work"},
         "checking": {"content", "registry", "store", "work"},
-        "commands": {"checking", "content", "groups", "reading", "registry", "store", "upkeep", "work"},
+        "telling": {"store", "upkeep", "work"},
+        "commands": {"checking", "content", "groups", "reading", "registry", "store", "telling", "upkeep", "work"},
     },
     "judge": {
         "llm": set(),

@@ -103,7 +103,7 @@ def _print_engine(settings: HoneSettings) -> None:
 
 async def _run_engine(settings: HoneSettings) -> None:
     from proxy.engine.command import engine_command, engine_key, require_free
-    from proxy.engine.engine_file import noted
+    from proxy.engine.note import noted
     from proxy.programs.engine import engine_program
     from proxy.programs.supervise import Supervisor
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from proxy.programs.run_file import left_behind, read_run_file
-from recorder.reading.figures import Figures, figures
-from recorder.reading.happenings import clock
 from recorder.reading.never_trained import never_trained
 from recorder.reading.unattributed import ADVICE, unattributed
 from recorder.registry import replicas
@@ -24,6 +22,8 @@ from recorder.registry.replicas import ProxyView, ReplicaView
 from recorder.registry.versions import VersionView, get_versions
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.telling.figures import Figures, figures
+from recorder.telling.happenings import clock
 from recorder.work import holders, leases
 
 RECENT_S: Final = 30.0  # engines and proxies are reported every ten seconds

@@ -73,7 +73,7 @@ async def _read(store: Store, project: str, data: Path, settings: RecorderSettin
 
 def _running(found: dict[str, Any]) -> Iterator[Row]:
     """Who is there, and which versions are in service."""
-    from recorder.reading.happenings import clock
+    from recorder.telling.happenings import clock
 
     yield "data", (found["data"],)
     yield "hone up", (_up(found),)
@@ -101,7 +101,7 @@ def _up(found: dict[str, Any]) -> str:
 def _learning(found: dict[str, Any]) -> Iterator[Row]:
     """What becomes of what was recorded."""
     from recorder.commands.terminal import number
-    from recorder.reading.happenings import clock
+    from recorder.telling.happenings import clock
 
     yield "traffic", (f"{found['calls_per_s']:.2g} calls/s, {found['runs_open']} runs open",)
     yield "waiting", (found["waiting"],)

@@ -16,7 +16,7 @@ from proxy.doctor.engines import engines
 from proxy.doctor.judges import judges
 from proxy.doctor.stored import bases_on_disk
 from proxy.engine.command import KEY_FILE, engine_urls
-from proxy.engine.engine_file import running_engine
+from proxy.engine.note import running_engine
 from proxy.settings.hone import HoneSettings
 from recorder.findings import Finding, Verdict
 

@@ -1,6 +1,6 @@
 """What happens in the store, told as it happens, for as long as `hone up` runs.
 
-Owns: waiting for changes and telling them. Refuses: what happened (`recorder.reading.happenings`) and how a line looks
+Owns: waiting for changes and telling them. Refuses: what happened (`recorder.telling.happenings`) and how a line looks
 (`proxy.programs.telling`). While nothing changes the store is not asked: the watch knows.
 """
 
@@ -11,11 +11,11 @@ import time
 
 from proxy.programs.telling import Telling
 from recorder.errors import StoreError
-from recorder.reading.happenings import Happenings
-from recorder.reading.waiting import Waiting, waiting
 from recorder.settings import RecorderSettings
 from recorder.store.changes import Topic
 from recorder.store.database import Store
+from recorder.telling.happenings import Happenings
+from recorder.telling.waiting import Waiting, waiting
 
 BREATH_S = 0.5  # between two looks, however much happens: what comes meanwhile is one batch
 

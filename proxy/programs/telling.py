@@ -1,7 +1,7 @@
 """What `hone up` says while it runs: one line a thing, for eyes or for a program.
 
 Owns: how a line looks on a terminal, in a log and as JSON, and how often what is waited for is said. Refuses: knowing
-what happened (`recorder.reading.happenings`, `proxy.programs.up`).
+what happened (`recorder.telling.happenings`, `proxy.programs.up`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recorder.commands.terminal import clean
-from recorder.reading.waiting import Waiting
+from recorder.telling.waiting import Waiting
 
 WAITING: Final = "waiting"
 SAID_EVERY_S: Final = 15.0  # in a log, what is waited for is not said more often

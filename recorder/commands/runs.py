@@ -20,10 +20,10 @@ from recorder.reasons import meaning
 from recorder.states import GroupState, Purpose, TrajectoryState
 
 if TYPE_CHECKING:
-    from recorder.reading.failed import FailedJudging
     from recorder.reading.views import CallView, GroupView, TrajectoryView
     from recorder.store.database import Store
     from recorder.store.ledger import Entry
+    from recorder.telling.failed import FailedJudging
     from recorder.upkeep.deletion import Deleted
     from recorder.work.scores import StoredScore
 
@@ -149,7 +149,7 @@ async def _find(store: Store, project: str, object_id: str, group: str | None) -
         return _Found(*await _run_of(store, await find_trajectory(store, project, object_id, group)), names)
     except NotFound:
         group_id = await _group_id(store, project, object_id)
-    from recorder.reading.failed import failed_judging
+    from recorder.telling.failed import failed_judging
 
     found = await load_group(store, group_id)
     return _Found(found, await _score(store, found.current_score_id), names, await failed_judging(store, found.id))

@@ -13,7 +13,8 @@ from sqlalchemy import Select, exists, func, select
 from recorder.groups.readiness import GroupFacts
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState, Origin, TrajectoryState
-from recorder.store.database import Store, now
+from recorder.store import sql
+from recorder.store.database import Store
 from recorder.store.schema import calls, groups, trajectories
 from recorder.upkeep.sweep import idle_runs
 
@@ -21,18 +22,32 @@ MOST: Final = 200  # open groups that are looked at, those that were joined firs
 
 
 async def next_close_in(store: Store, project_id: str, alias_id: str, settings: RecorderSettings) -> float | None:
-    """In how many seconds the next open group of an alias closes, of no campaign; None: nobody can tell.
+    """In how many seconds `next_close_at` is; 0 where it is past."""
+    closes = await next_close_at(store, project_id, settings, alias_id)
+    if closes is None:
+        return None
+    async with store.read() as conn:
+        return max(0.0, closes - await sql.clock(conn))
+
+
+async def next_close_at(
+    store: Store, project_id: str, settings: RecorderSettings, alias_id: str | None = None
+) -> float | None:
+    """When the next open group of an alias, or of any, closes, of no campaign (unix seconds); None: nobody can tell.
 
     A group in which a model answers now, or somebody else ends the runs, is not counted on.
     """
     async with store.read() as conn:
-        at = float((await conn.execute(select(now()))).scalar_one())
         rows: Sequence[Any] = (await conn.execute(_open_groups(project_id, alias_id, settings))).all()
-    closing = [
-        closes_at(GroupFacts(row.declared_size, row.joined_at, row.last_call_at), row.members, row.runs_end, settings)
-        for row in rows
-    ]
-    return max(0.0, min(closing) - at) if closing else None
+    return min(
+        (
+            closes_at(
+                GroupFacts(row.declared_size, row.joined_at, row.last_call_at), row.members, row.runs_end, settings
+            )
+            for row in rows
+        ),
+        default=None,
+    )
 
 
 def closes_at(group: GroupFacts, members: int, runs_end: float | None, settings: RecorderSettings) -> float:
@@ -45,7 +60,7 @@ def closes_at(group: GroupFacts, members: int, runs_end: float | None, settings:
     return max(ends, group.joined_at + settings.group_window_s)
 
 
-def _open_groups(project_id: str, alias_id: str, settings: RecorderSettings) -> Select[Any]:
+def _open_groups(project_id: str, alias_id: str | None, settings: RecorderSettings) -> Select[Any]:
     member = trajectories.c.group_id == groups.c.id
     is_open = trajectories.c.state == TrajectoryState.OPEN
     ends = idle_runs(project_id, settings)
@@ -60,7 +75,7 @@ def _open_groups(project_id: str, alias_id: str, settings: RecorderSettings) -> 
         .where(
             groups.c.project_id == project_id,
             groups.c.state == GroupState.OPEN,
-            groups.c.alias_id == alias_id,
+            *((groups.c.alias_id == alias_id,) if alias_id is not None else ()),
             groups.c.campaign_id.is_(None),
             ~answering,
             ~anothers,

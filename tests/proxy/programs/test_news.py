@@ -11,9 +11,9 @@ import pytest
 
 from proxy.programs.news import News
 from proxy.programs.telling import ProgramLine
-from recorder.reading.waiting import Waiting
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.telling.waiting import Waiting
 from tests.proxy.until import until
 from tests.recorder.rows import PROJECT, Rows
 

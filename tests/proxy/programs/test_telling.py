@@ -11,7 +11,7 @@ from rich.console import Console
 
 from proxy.programs import telling as lines
 from proxy.programs.telling import ProgramLine, telling
-from recorder.reading.waiting import Waiting
+from recorder.telling.waiting import Waiting
 
 DOWN = ProgramLine("judge", "failed", "ended (exit status 2). Its log: judge.log\nno model is set\nset judge.model")
 WAITS = Waiting(at=100.0, groups={"open": 5}, due={"open": 558.0}, runs_open=2)

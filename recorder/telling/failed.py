@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from recorder.reading.happenings import clock, said_in
 from recorder.states import GroupState
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import groups, ledger
+from recorder.telling.happenings import clock, said_in
 
 
 @dataclass(frozen=True, slots=True)

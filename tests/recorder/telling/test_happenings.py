@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from recorder.reading.happenings import Happening, Happenings, Kind, clock
 from recorder.registry import replicas, versions
 from recorder.registry.aliases import rollback, set_live
 from recorder.states import VersionState
 from recorder.store.database import Store
+from recorder.telling.happenings import Happening, Happenings, Kind, clock
 from recorder.work import claims, scores, steps
 from recorder.work.scores import NewPart
 from tests.recorder.rows import PROJECT, Rows

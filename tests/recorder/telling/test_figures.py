@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from recorder.ids import new_id
-from recorder.reading.figures import Figures, Spent, figures
 from recorder.registry import versions
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
+from recorder.telling.figures import Figures, Spent, figures
 from recorder.work import claims, scores, steps
 from recorder.work.scores import NewPart
 from tests.recorder.rows import PROJECT, Rows

@@ -16,13 +16,13 @@ from sqlalchemy import Subquery, case, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.ids import first_id_at
-from recorder.reading.happenings import said_in
-from recorder.reading.waiting import Waiting, waiting
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, StepState, VersionState
 from recorder.store.database import Store
 from recorder.store.ledger import counts
 from recorder.store.schema import aliases, calls, groups, ledger, score_parts, scores, steps, trajectories, versions
+from recorder.telling.happenings import said_in
+from recorder.telling.waiting import Waiting, waiting
 from recorder.work.scores import REWARD
 
 RATE_S: Final = 60.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from recorder.reading.failed import FailedJudging, failed_judging
 from recorder.store.database import Store
+from recorder.telling.failed import FailedJudging, failed_judging
 from recorder.work import claims, scores
 from tests.recorder.rows import Rows
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from recorder.reading.waiting import Waiting, on_the_way, waiting
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.telling.waiting import Waiting, on_the_way, waiting
 from tests.recorder.rows import PROJECT, Rows
 
 SETTINGS = RecorderSettings(idle_timeout_s=900, group_window_s=300, group_timeout_s=3600)
@@ -18,7 +18,7 @@ async def asked(store: Store) -> Waiting:
 
 async def test_the_next_close_is_told_by_the_rule_of_each_group(store: Store) -> None:
     rows = Rows(store)
-    declared = await rows.group(declared_size=4, joined_at=1000.0, last_call_at=1000.0)
+    await rows.group(declared_size=4, joined_at=1000.0, last_call_at=1000.0)
     assert (await asked(store)).due == {"open": 1000.0 + 3600}
     await rows.group(joined_at=4200.0)
     assert (await asked(store)).due == {"open": 4200.0 + 300}
@@ -29,7 +29,6 @@ async def test_the_next_close_is_told_by_the_rule_of_each_group(store: Store) ->
     assert (found.groups, found.runs_open) == ({"open": 3}, 1)
     assert found.sentence(at=3442.0) == "3 groups open, the next closes in 07:38"
     assert found.sentence(times=False) == "3 groups open"
-    assert declared
 
 
 async def test_a_group_that_failed_is_tried_again(store: Store) -> None:
@@ -47,7 +46,7 @@ async def test_nothing_is_waited_for(store: Store) -> None:
     assert on_the_way(found.groups) == {}
 
 
-@pytest.mark.parametrize("state", ["ready", "judging", "scored", "training"])
+@pytest.mark.parametrize("state", ["ready", "judging", "scored", "training", "tried"])
 async def test_what_needs_no_time_has_none(state: str, store: Store) -> None:
     await Rows(store).group(state=state)
     found = await asked(store)

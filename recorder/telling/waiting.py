@@ -1,26 +1,24 @@
 """What is waited for: how many groups stand in each state, and when time will move the next of them.
 
-Owns: the question, and its sentence. Refuses: moving anything (`recorder.upkeep.sweep` does), and telling what a
-learner still needs (`trainer.programs.learner`).
-
-When an open group closes follows `recorder.groups.readiness` as far as the rows tell: a group whose runs are still open
-is said to close when the last of them has been idle long enough, and it may close earlier, when they end.
+Owns: the question, and its sentence. Refuses: when an open group closes (`recorder.upkeep.outlook`), moving
+anything, and telling what a learner still needs (`trainer.programs.waiting`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Select, case, func, select
+from sqlalchemy import func, select
 
-from recorder.reading.happenings import clock
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, TrajectoryState
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import groups, trajectories
+from recorder.telling.happenings import clock
+from recorder.upkeep.outlook import next_close_at
 
 _AFTER: Final = {GroupState.TRAINED, GroupState.LEFT_OUT}  # nothing is waited for
 _WORDS: Final = (
@@ -30,6 +28,7 @@ _WORDS: Final = (
     (GroupState.UNSCORED, "could not be judged", "is tried again"),
     (GroupState.SCORED, "scored", ""),
     (GroupState.TRAINING, "being trained on", ""),
+    (GroupState.TRIED, "in a version that is not decided", ""),
 )
 
 
@@ -61,38 +60,20 @@ class Waiting:
 
 
 async def waiting(store: Store, project_id: str, settings: RecorderSettings) -> Waiting:
-    """Groups by state and their next times. Two short queries; fit for every change."""
+    """Groups by state and their next times. A few short queries; fit for every change."""
     running = (trajectories.c.project_id == project_id, trajectories.c.state == TrajectoryState.OPEN)
     async with store.read() as conn:
         at = await sql.clock(conn)
         counted = select(groups.c.state, func.count(), func.min(groups.c.try_after))
         rows = list(await conn.execute(counted.where(groups.c.project_id == project_id).group_by(groups.c.state)))
-        closes = (await conn.execute(_first_close(project_id, settings))).scalar_one()
         runs_open = int((await conn.execute(select(func.count()).where(*running))).scalar_one())
     counts = {str(state): int(number) for state, number, _ in rows}
     due = {str(state): float(again) for state, _, again in rows if state == GroupState.UNSCORED and again is not None}
-    if closes is not None:
-        due[GroupState.OPEN] = float(closes)
+    if counts.get(GroupState.OPEN) and (closes := await next_close_at(store, project_id, settings)) is not None:
+        due[GroupState.OPEN] = closes
     return Waiting(at, counts, due, runs_open)
 
 
 def on_the_way(counts: Mapping[str, int]) -> dict[str, int]:
     """Only the groups that somebody still works on or waits for."""
     return {state: count for state, count in counts.items() if state not in _AFTER}
-
-
-def _first_close(project_id: str, settings: RecorderSettings) -> Select[Any]:
-    open_runs = (
-        select(func.max(trajectories.c.last_call_at))
-        .where(trajectories.c.group_id == groups.c.id, trajectories.c.state == TrajectoryState.OPEN)
-        .scalar_subquery()
-    )
-    window = groups.c.joined_at + settings.group_window_s
-    idle = open_runs + settings.idle_timeout_s
-    at = case(
-        (groups.c.declared_size.is_not(None), groups.c.last_call_at + settings.group_timeout_s),
-        (open_runs.is_(None), window),
-        (idle > window, idle),
-        else_=window,
-    )
-    return select(func.min(at)).where(groups.c.project_id == project_id, groups.c.state == GroupState.OPEN)

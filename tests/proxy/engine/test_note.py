@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.engine.engine_file import ENGINE_FILE, EngineNote, noted, running_engine
+from proxy.engine.note import ENGINE_FILE, EngineNote, noted, running_engine
 from proxy.settings.sections import EngineSettings
 
 ENGINE = EngineSettings(base="org/model", port=8123)

@@ -1,0 +1,4 @@
+"""How learning stands, for people and dashboards: what happened, what is waited for, what was raised, the figures.
+
+May use the store, the work, and the sweep's forecast; read by `hone up`, `hone status`, `hone show` and `/metrics`.
+"""
