@@ -124,7 +124,9 @@ async def _alone(conn: AsyncConnection, project_id: str) -> list[_Alone]:
     )
     rows = (await conn.execute(query)).all()
     known = await _messages(conn, [row.prompt_node_id for row in rows if row.prompt_node_id is not None])
-    return [_Alone(row, _up(row.prompt_node_id, known), row.message) for row in reversed(rows)]
+    # ids of one millisecond are in no order
+    in_time = sorted(rows, key=lambda row: (row.started_at, row.finished_at or row.started_at))
+    return [_Alone(row, _up(row.prompt_node_id, known), row.message) for row in in_time]
 
 
 async def _messages(conn: AsyncConnection, ends: Sequence[bytes]) -> dict[bytes, Any]:

@@ -297,7 +297,7 @@ class Everything:
     project: str = PROJECT
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
     learn: LearnSettings = field(default_factory=LearnSettings)
-    trainer: TrainerSettings = field(default_factory=TrainerSettings)
+    trainer: TrainerSettings = field(default_factory=lambda: TrainerSettings(min_groups=1))
     engine: Any = None
 
 
