@@ -20,21 +20,18 @@ _DETAILS: Final = {
 
 
 def sound(usage: object) -> Body | None:
-    """The usage without what are no counts; fields that are not read here stay as they are. None: it is no usage."""
+    """The usage without what are no counts; fields that are not read here stay as they are, and so do details that
+    are not counted (null). None: it is no usage."""
     if not isinstance(usage, dict):
         return None
-    kept = _with_counts(usage, _COUNTS)
+    kept = {said: n for said, n in usage.items() if said not in _COUNTS or _is_count(n)}
     for name, counts in _DETAILS.items():
         details = kept.get(name)
         if isinstance(details, dict):
-            kept[name] = _with_counts(details, counts)
+            kept[name] = {said: n for said, n in details.items() if said not in counts or n is None or _is_count(n)}
         elif name in kept:
             kept[name] = None
     return kept
-
-
-def _with_counts(said: Body, counts: tuple[str, ...]) -> Body:
-    return {name: value for name, value in said.items() if name not in counts or _is_count(value)}
 
 
 def _is_count(value: object) -> bool:

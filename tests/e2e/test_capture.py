@@ -114,7 +114,9 @@ def test_the_same_conversation_twice_is_recorded_twice(stack: Stack) -> None:
     with stack.proxy() as proxy:
         ids = []
         for _ in range(2):
-            answer = proxy.post("/v1/chat/completions", json=body(21)).raise_for_status()
+            # a group takes so many: one of its own
+            asked = body(21, messages=[{"role": "user", "content": "Where is order 21, please?"}])
+            answer = proxy.post("/v1/chat/completions", json=asked).raise_for_status()
             ids.append(answer.headers["x-hone-trajectory"])
     assert ids[0] != ids[1]
     calls = {c["trajectory_id"]: c for c in stack.export() if c["trajectory_id"] in ids}

@@ -47,6 +47,7 @@ def test_whatever_an_engine_counted_can_be_told(usage: Any) -> None:
     [
         {"prompt_tokens": 7, "completion_tokens": 0, "total_tokens": 7, "prompt_tokens_details": None},
         {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 3, "audio_tokens": None}, "cost": 0.5},
+        {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": None, "created_cache_tokens": None}},
         {"completion_tokens_details": {"reasoning_tokens": 2}, "of_others": [1, "x", None]},
         {},
     ],
