@@ -262,8 +262,10 @@ class GateSettings(BaseModel):
     timeout_s: float = Field(600.0, gt=0)
     """How long a version's answers may be waited for. What is not answered by then does not decide, and the row of the
     version says so (`hone versions --moves`)."""
-    kl_max: float = Field(2.0, gt=0)
-    """How far a version's answers may be from the live version and from the base, in nats a token."""
+    kl_max: float | None = Field(None, gt=0)
+    """How far a version's answers may be from the live version and from the base, in nats a token. Default: it is not
+    asked. It needs the logprobs of prompts, and vLLM 0.32 dies of those with an adapter loaded while it answers others:
+    set it only for an engine that does not."""
     length_times: float = Field(2.0, gt=1)
     """How many times as long, or as short, as the live version's its answers may be."""
     win_at_least: float = Field(0.4, gt=0, lt=1)

@@ -7,6 +7,7 @@ Owns: how many are asked, in which order, and what a refusal means. Refuses: cho
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -65,11 +66,13 @@ async def ask_sanity(
     bounds: Bounds,
 ) -> Sanity:
     """Whether a version's answers are sane. `against`: engine names by what they are, `live` (required) and `base`.
+    How far it is from them is asked where that is bounded.
 
     Raises EngineUnreachable.
     """
     pairs = await answers(replica, questions[:QUESTIONS], candidate, against["live"])
-    kl = {name: await _distance(replica, pairs, engine_name) for name, engine_name in against.items()}
+    asked = against if math.isfinite(bounds.kl_max) else {}
+    kl = {name: await _distance(replica, pairs, engine_name) for name, engine_name in asked.items()}
     known = {name: value for name, value in kl.items() if value is not None}
     return sanity.judge([_answer(p.candidate) for p in pairs], [_answer(p.live) for p in pairs], known, bounds)
 

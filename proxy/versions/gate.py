@@ -8,6 +8,7 @@ asking engines (`proxy.versions.checks`) and judges (`proxy.versions.behaviour`)
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
@@ -102,7 +103,7 @@ async def _questions(store: Store, alias: AliasView) -> list[Question]:
 async def _sanity(sides: Sides, questions: Sequence[Question], settings: GateSettings) -> Verdict:
     live, alias = sides.live, sides.alias
     against = {"live": live.engine_name} | ({"base": alias.base_model} if live.number > 0 else {})
-    bounds = Bounds(settings.kl_max, settings.length_times)
+    bounds = Bounds(settings.kl_max or math.inf, settings.length_times)
     found = await checks.ask_sanity(sides.replica, questions, sides.version.engine_name, against, bounds)
     if found.fault is None:
         return Verdict(True, SANE if found.figures else UNANSWERED, figures=found.figures)

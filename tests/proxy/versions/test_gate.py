@@ -91,8 +91,17 @@ async def test_a_version_passes_on_its_answers_and_the_row_has_their_figures(wor
     await world.live()
     assert await told(world) == [("helpdesk@1", "gate", None), ("helpdesk@1", "gated", ALONE)]
     figures = (await list_moves(world.store, "default"))[1].figures
-    assert figures["kl_live"] == pytest.approx(0.0)
     assert figures["times_as_long"] == pytest.approx(1.0)
+    assert "kl_live" not in figures, "an engine may die of that question: it is asked where somebody bounds it"
+
+
+async def test_how_far_a_version_is_from_the_live_one_is_asked_where_that_is_bounded(
+    make_world: Callable[..., Any],
+) -> None:
+    async with make_world(AliasSettings(base_model="base", gate=GateSettings(kl_max=2.0))) as world:
+        await recorded(world)
+        await world.live()
+        assert (await list_moves(world.store, "default"))[1].figures["kl_live"] == pytest.approx(0.0)
 
 
 async def test_before_anybody_asked_anything_the_row_says_that_nothing_was(world: World) -> None:
