@@ -207,7 +207,8 @@ class Ring:
             return
         await leases.acquire(self.store, PROJECT, "judge:scripted", "scripted", 600)
         while True:
-            claim = await claims.claim_for_judging(self.store, PROJECT, "scripted", 60)
+            # A live group has no scenario whose reference it could compare: tests score theirs themselves.
+            claim = await claims.claim_for_judging(self.store, PROJECT, "scripted", 60, of_campaigns=True)
             if claim is None:
                 await asyncio.sleep(0.01)
                 continue
