@@ -263,6 +263,8 @@ class AliasSettings(BaseModel):
     canary_share: float = Field(0.0, ge=0, le=1)
     """Share of new groups that a version gets first. 0: it becomes live at once. Above 0: it stays a canary until
     `hone promote`."""
+    baseline: Literal["group", "running"] | None = None
+    """What its runs' rewards are compared with in training. Default: `trainer.baseline`."""
     fallback: str | None = None
     """A model of `[[proxy.models]]` that answers while no engine can. Such calls are recorded as text, and marked."""
     sampling: SamplingSettings = SamplingSettings()

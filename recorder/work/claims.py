@@ -6,7 +6,7 @@ Owns: who may take which group, epochs, renewing and giving back. Refuses: what 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from recorder.errors import LeaseLost
 from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store.changes import quietly
 from recorder.store.database import Store, now
-from recorder.store.schema import aliases, groups, trajectories
+from recorder.store.schema import aliases, groups, scores, trajectories
 from recorder.store.transitions import guarded
 
 _BACK: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
@@ -75,28 +75,36 @@ async def claim_for_training(
     limit: int,
     campaign_id: str | None = None,
     group_ids: Sequence[str] | None = None,
+    lacking: Collection[str] = (),
 ) -> list[GroupClaim]:
     """Take up to `limit` scored groups of an alias, oldest first; only those whose judged members all train.
 
-    Without `campaign_id` only groups that belong to no campaign; `group_ids` narrows to named groups.
+    Without `campaign_id` only groups that belong to no campaign; `group_ids` narrows to named groups. Those scored by
+    the recipes of `lacking` (`recorder.work.baselines`) wait until there is a baseline to compare with.
     """
-    wanted = _trainable(alias_id, campaign_id)
+    wanted = _trainable(alias_id, campaign_id, lacking)
     if group_ids is not None:
         wanted = and_(wanted, groups.c.id.in_(list(group_ids)))
     return await _take(store, wanted, limit, GroupState.TRAINING, (GroupState.SCORED,), owner, lease_s)
 
 
-async def count_for_training(store: Store, alias_id: str) -> int:
+async def count_for_training(store: Store, alias_id: str, lacking: Collection[str] = ()) -> int:
     """How many groups of no campaign `claim_for_training` would find."""
     async with store.read() as conn:
-        return int((await conn.execute(select(func.count()).where(_trainable(alias_id, None)))).scalar_one())
+        return int((await conn.execute(select(func.count()).where(_trainable(alias_id, None, lacking)))).scalar_one())
 
 
-def _trainable(alias_id: str, campaign_id: str | None) -> ColumnElement[bool]:
+def _trainable(alias_id: str, campaign_id: str | None, lacking: Collection[str]) -> ColumnElement[bool]:
     mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
     project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()  # for the index
     scored = and_(groups.c.project_id == project, groups.c.state == GroupState.SCORED)
-    return and_(scored, groups.c.alias_id == alias_id, mine, for_training())
+    wanted = and_(scored, groups.c.alias_id == alias_id, mine, for_training())
+    return and_(wanted, ~_lacks_baseline(lacking)) if lacking else wanted
+
+
+def _lacks_baseline(recipes: Collection[str]) -> ColumnElement[bool]:
+    by_these = and_(scores.c.id == groups.c.current_score_id, scores.c.absolute, scores.c.recipe_hash.in_(recipes))
+    return exists().where(by_these)
 
 
 def for_training() -> ColumnElement[bool]:

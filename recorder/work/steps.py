@@ -21,7 +21,8 @@ from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import aliases, campaigns, groups, step_groups, steps, versions
 from recorder.store.transitions import move
-from recorder.work import leases
+from recorder.work import baselines, leases
+from recorder.work.baselines import Compared
 from recorder.work.claims import GroupClaim, put_back
 from recorder.work.leases import Lease
 
@@ -99,9 +100,10 @@ async def finish_step(
     checkpoint_path: str | None,
     groups: Sequence[GroupClaim],
     ledger_rows: Iterable[LedgerRow] = (),
+    compared: Sequence[Compared] = (),
     lease: Lease | None = None,
 ) -> StepView:
-    """Make a step visible: version written, groups trained, step done, ledger, in one transaction.
+    """Make a step visible: version written, groups trained, step done, ledger, baselines, in one transaction.
 
     Raises LeaseLost where a group (or the `lease` on the alias) was taken over, Conflict where the step or its version
     was abandoned meanwhile; then nothing of it is visible, and the version's directory is to be removed.
@@ -117,6 +119,7 @@ async def finish_step(
         await move_version(conn, version_id, VersionState.WRITTEN, metrics=dict(metrics), **written)
         await _consume(conn, step_id, groups)
         await ledger.write(conn, ledger_rows)
+        await baselines.keep(conn, step_id, compared)
         if step.campaign_id is not None:
             counted = update(campaigns).where(campaigns.c.id == step.campaign_id)
             await conn.execute(counted.values(steps_done=campaigns.c.steps_done + 1))

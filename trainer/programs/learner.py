@@ -15,7 +15,7 @@ from recorder.registry.aliases import AliasView
 from recorder.states import GroupState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.work import claims, leases, presence
+from recorder.work import baselines, claims, leases, presence
 from recorder.work.claims import GroupClaim
 from trainer.errors import StepFailed
 from trainer.progress import Progress, Said, Status, StepDone
@@ -62,12 +62,14 @@ class Learner:
                 await self._say_what_is_missing()
 
     async def _claim(self) -> list[GroupClaim]:
-        """The groups of a step, or none while fewer than `min_groups` wait."""
-        if await claims.count_for_training(self._store, self._alias.id) < self._settings.min_groups:
+        """The groups of a step, or none while fewer than `min_groups` wait that there is something to compare with."""
+        lacking = await baselines.lacking(self._store, self._alias.id)
+        if await claims.count_for_training(self._store, self._alias.id, lacking) < self._settings.min_groups:
             return []
         claimed = await claims.claim_for_training(
-            self._store, self._alias.id, self._trainer.owner, self._settings.lease_s, limit=self._settings.max_groups
-        )
+            self._store, self._alias.id, self._trainer.owner, self._settings.lease_s, limit=self._settings.max_groups,
+            lacking=lacking,
+        )  # fmt: skip
         if len(claimed) < self._settings.min_groups:  # some of those counted were taken
             for claim in claimed:
                 await claims.give_back(self._store, claim)
@@ -106,6 +108,7 @@ class Learner:
         text = waits_for(counts, self._settings.min_groups)
         if not counts.get(GroupState.SCORED) and any(counts.get(s) for s in (GroupState.READY, GroupState.UNSCORED)):
             text += await self._without_judge()
+        text += without_baseline(await baselines.lacking(self._store, self._alias.id))
         if text != self._said:
             self._said = text
             self._progress.tell(Status(0, "waiting", detail=text))
@@ -113,6 +116,14 @@ class Learner:
     async def _without_judge(self) -> str:
         judges = await leases.holders(self._store, self._alias.project_id, presence.JUDGE)
         return "" if judges else "; no judge runs: start one with `hone judge`"
+
+
+def without_baseline(lacking: Mapping[str, int]) -> str:
+    """What is said of runs that wait for a running baseline, from how many rewards their recipes have each."""
+    if not lacking:
+        return ""
+    most = max(lacking.values())
+    return f"; a running baseline needs more than {baselines.FEWEST} rewards by one recipe: {most} are there"
 
 
 def waits_for(counts: Mapping[GroupState, int], min_groups: int) -> str:
