@@ -125,4 +125,4 @@ def test_an_advantage_is_the_reward_over_its_baseline() -> None:
     assert running_advantages({"b": 1.0 + 9e-7}, baselines) is None
     assert running_advantages({}, baselines) is None
     divided = running_advantages({"a": 1.0}, baselines, divide_by_std=True)
-    assert divided == {"a": pytest.approx(2.0, rel=1e-3)}
+    assert divided == pytest.approx({"a": 2.0}, rel=1e-3)
