@@ -21,7 +21,8 @@ from trainer.campaign_settings import CampaignSettings
 from trainer.settings import TrainerSettings
 
 if TYPE_CHECKING:
-    from trainer.campaign.traffic import Tasks
+    from recorder.content.redaction import Redaction
+    from trainer.campaign.traffic import Opening, Tasks
 
 INTERRUPTED = 130
 
@@ -61,6 +62,9 @@ def _path(name: str, text: str) -> Callable[[F], F]:
 @_path("--scenarios", "JSONL file of scenarios to learn from.")
 @_path("--val-scenarios", "JSONL file of scenarios to measure with; never trained on.")
 @click.option("--agent", metavar="MODULE:FUNCTION|COMMAND", help="What attempts a scenario.")
+@click.option(
+    "--replay", is_flag=True, default=None, help="Attempt scenarios of `from-traffic --replay`; no agent runs."
+)
 @click.option("--success", metavar="MODULE:FUNCTION|PART", help="What counts as success [the mean reward is shown].")
 @_path("--python", "The Python that runs the agent [Hone's].")
 @_path("--cwd", "The folder the agent runs in [this one].")
@@ -142,23 +146,29 @@ def scenarios() -> None:
     "--where", "conditions", multiple=True, metavar="CONDITION",
     help="Of such runs only: reward<0.5, calls>=3, version=NAME@2, tag.team=billing. Repeatable: all must hold.",
 )  # fmt: skip
+@click.option("--replay", is_flag=True, help="With the run's own tools and their results, for `hone train --replay`.")
 @click.option("--runs", default=2000, show_default=True, type=click.IntRange(1), help="Newest runs that are looked at.")
 @_path("--out", "JSONL file to write [they are only shown].")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @click.pass_obj
 def from_traffic(
-    context: Context, alias: str, conditions: tuple[str, ...], runs: int, out: Path | None, yes: bool
+    context: Context, alias: str, conditions: tuple[str, ...], replay: bool, runs: int, out: Path | None, yes: bool
 ) -> None:
     """Show what agents were first asked, as scenarios, and write them to a file for `hone train`.
 
-    Tasks that are nearly the same are one. What `recorder.redact` matches is marked, as in the record. With --json the
-    file is written only with --yes.
+    Your agent attempts them; with --replay Hone does, and tools are answered from the record, or not at all. Tasks that
+    are nearly the same are one. What `recorder.redact` matches is marked, as in the record. With --json the file is
+    written only with --yes.
     """
+    from recorder.content.redaction import Redaction
+    from trainer.campaign import replaying, traffic
     from trainer.campaign import scenarios as files
-    from trainer.campaign import traffic
 
-    tasks = asyncio.run(_tasks(context.settings(), alias, conditions, runs))
-    found = traffic.scenarios(tasks.found)
+    settings = context.settings()
+    redaction = Redaction(settings.recorder.redact)
+    opening = replaying.opening if replay else traffic.opening_text
+    tasks = asyncio.run(_tasks(settings, alias, conditions, redaction, opening, runs))
+    found = replaying.scenarios(tasks.found, redaction) if replay else traffic.scenarios(tasks.found)
     if not context.json:
         _show_tasks(tasks)
         yes = yes or (out is not None and click.confirm(f"Write {len(found)} scenarios to {out}?"))
@@ -168,13 +178,15 @@ def from_traffic(
     if context.json:
         click.echo(json.dumps(_tasks_as_json(tasks, written), indent=2))
     elif written is not None:
-        click.echo(f"Wrote {written}: hone train --scenarios {written} --alias {alias} --agent …")
+        who = "--replay" if replay else "--agent …"
+        click.echo(f"Wrote {written}: hone train --scenarios {written} --alias {alias} {who}")
     elif out is None:
         click.echo("Nothing was written: name a file with --out.")
 
 
-async def _tasks(settings: Settings, alias: str, conditions: Sequence[str], runs: int) -> Tasks:
-    from recorder.content.redaction import Redaction
+async def _tasks(
+    settings: Settings, alias: str, conditions: Sequence[str], redaction: Redaction, opening: Opening, runs: int
+) -> Tasks:
     from recorder.registry.aliases import get_alias
     from recorder.store.migrate import open_store
     from trainer.campaign import traffic, wanted
@@ -183,8 +195,7 @@ async def _tasks(settings: Settings, alias: str, conditions: Sequence[str], runs
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
     try:
         await get_alias(store, settings.project, alias)  # raises NotFound, with the names that there are
-        redaction = Redaction(settings.recorder.redact)
-        return await traffic.tasks_of(store, settings.project, alias, asked, redaction, runs=runs)
+        return await traffic.tasks_of(store, settings.project, alias, asked, redaction, runs=runs, opening=opening)
     finally:
         await store.close()
 

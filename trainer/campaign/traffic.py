@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -21,7 +21,7 @@ from recorder.content.redaction import Redaction
 from recorder.content.turns import Message
 from recorder.reading.listing import TrajectoryLine, list_trajectories
 from recorder.reading.transcripts import load_trajectories
-from recorder.reading.views import TrajectoryView
+from recorder.reading.views import CallView, TrajectoryView
 from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.store.database import Store
 from trainer.campaign.scenarios import Scenario
@@ -43,6 +43,9 @@ class PassedOver(StrEnum):
     EMPTY = "nothing is left of its text"
 
 
+Opening = Callable[[TrajectoryView], str | PassedOver]
+
+
 @dataclass(slots=True)
 class Task:
     """A task, and the runs that began with it or nearly so, newest first."""
@@ -62,9 +65,18 @@ class Tasks:
 
 
 async def tasks_of(
-    store: Store, project: str, alias: str, wanted: Sequence[Condition], redaction: Redaction, *, runs: int
+    store: Store,
+    project: str,
+    alias: str,
+    wanted: Sequence[Condition],
+    redaction: Redaction,
+    *,
+    runs: int,
+    opening: Opening | None = None,
 ) -> Tasks:
     """The tasks of the newest `runs` completed runs of an alias, those of its traffic that are wanted.
+
+    `opening` says what a run began with [`opening_text`].
 
     Raises `NoTasks` where there is none.
     """
@@ -73,7 +85,7 @@ async def tasks_of(
     looked_at = 0
     async for view in _runs(store, project, alias, wanted, runs):
         looked_at += 1
-        text = opening_text(view)
+        text = (opening or opening_text)(view)
         if isinstance(text, PassedOver):
             passed_over[text] += 1
         elif not (kept := redaction.text(text).strip()):
@@ -109,30 +121,30 @@ def facts(line: TrajectoryLine, view: TrajectoryView) -> dict[str, Any]:
     return known | {f"tag.{name}": value for name, value in view.tags.items()}
 
 
-def opening_messages(view: TrajectoryView) -> Sequence[Message] | None:
-    """What a run's first main call was asked; None where it was never answered."""
+def first_call(view: TrajectoryView) -> CallView | None:
+    """The call that opened a run; None where it was never answered."""
     if not view.main_path:
         return None
-    first = next((call for call in view.calls if call.id == view.main_path[0][0]), None)
-    return first.messages if first is not None else None
+    return next((call for call in view.calls if call.id == view.main_path[0][0]), None)
 
 
 def opening_text(view: TrajectoryView) -> str | PassedOver:
     """The task that a run began with, or why it gives none."""
-    messages = opening_messages(view)
-    if messages is None:
+    call = first_call(view)
+    if call is None:
         return PassedOver.NO_OPENING
-    asked = [message for message in messages if message.get("role") not in _INSTRUCTIONS]
+    asked = [message for message in call.messages if message.get("role") not in _INSTRUCTIONS]
     if len(asked) != 1 or asked[0].get("role") != "user":
         return PassedOver.SEVERAL_MESSAGES
-    text = _plain_text(asked[0].get("content"))
+    text = texts_of(asked[0])
     if text is None:
         return PassedOver.NOT_TEXT
     return text.strip() or PassedOver.EMPTY
 
 
-def _plain_text(content: Any) -> str | None:
+def texts_of(message: Message) -> str | None:
     """The text of a message that is nothing but text."""
+    content = message.get("content")
     if isinstance(content, str):
         return content
     if not isinstance(content, list) or not content:
