@@ -6,7 +6,7 @@ Owns: the order of things, and when a group has too little to be scored. Refuses
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from judge.errors import CannotJudge, JudgeFailed, PartsMissing
@@ -147,10 +147,10 @@ def _as_score(
     rewards: Sequence[RewardSettings], found: Mapping[str, Judged], combined: Mapping[str, Part], bench: Bench
 ) -> GroupScore:
     prompt, ruling = _ruling(found)
-    compared = any(_compares(reward) and reward.weight > 0 and found[reward.name].parts for reward in rewards)
+    rewarded = {id_ for id_, part in combined.items() if part.value is not None}
     new = NewScore(
         recipe_hash=recipe_hash(bench.settings),
-        absolute=not compared,
+        absolute=all(_absolute(reward, found[reward.name], rewarded) for reward in rewards if reward.weight > 0),
         parts=[*_reward_rows(combined), *(row for reward in rewards for row in _rows(reward, found[reward.name]))],
         judge_model=bench.settings.model if ruling else None,
         judge_version=ruling.version if ruling else None,
@@ -163,6 +163,13 @@ def _as_score(
         latency_s=ruling.spent.latency_s if ruling else None,
     )
     return GroupScore(new, combined, prompt, ruling)
+
+
+def _absolute(reward: RewardSettings, judged: Judged, rewarded: Collection[str]) -> bool:
+    """Whether what a part gave to the rewards holds outside the group: it is no ranking, and nobody lacks it."""
+    if _compares(reward):
+        return not judged.parts
+    return all(part.value is not None for id_, part in judged.parts.items() if id_ in rewarded)
 
 
 def _ruling(found: Mapping[str, Judged]) -> tuple[Prompt | None, Ruling | None]:

@@ -354,7 +354,7 @@ scores = Table(
     Column("latency_s", Double),
     Column("created_at", Double, nullable=False),
     Column("alias_id", Text),  # the group's
-    # Whether its rewards say something outside the group: no judge's ranking moved them.
+    # Whether its rewards say something outside the group: no judge's ranking moved them, and no part is missing.
     Column("absolute", Boolean, nullable=False, default=False, server_default="0"),
     Index(None, "group_id"),
     Index(None, "project_id", "prompt_hash"),

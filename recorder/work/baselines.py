@@ -124,7 +124,8 @@ def _rewards(alias_id: str, recipe_hash: str) -> Select[Any]:
         scores.c.created_at.label("at"),
         scores.c.id.label("score_id"),
     )
-    current = scores.join(groups, groups.c.current_score_id == scores.c.id)
+    # by the group's id: its current score has no index, and SQLite would make one of the whole table for each page
+    current = scores.join(groups, and_(groups.c.id == scores.c.group_id, groups.c.current_score_id == scores.c.id))
     of_runs = current.join(score_parts, score_parts.c.score_id == scores.c.id)
     of_runs = of_runs.join(trajectories, t.id == score_parts.c.trajectory_id)
     return (

@@ -492,10 +492,13 @@ async def test_a_group_of_a_campaign_needs_two_all_the_same(store: Store, record
         ([function("right")], True),
         ([{"kind": "ruler"}, function("right")], False),
         ([{"kind": "ruler", "weight": 0}, function("right")], True),  # measured, but it moves nothing
+        ([function("picky"), function("right")], False),  # one reward has a part less than others
+        ([function("picky", weight=0), function("right")], True),
+        ([function("picky")], True),  # and so there is no reward that lacks it
     ],
 )
-async def test_a_score_says_whether_a_ranking_moved_it(
+async def test_a_score_says_whether_its_rewards_may_be_compared_outside_its_group(
     store: Store, recorded: Recorded, judging: Any, parts: list[dict[str, Any]], absolute: bool
 ) -> None:
-    group_id, _ = await recorded.group("g", ["right, worth 0.2", "worth 0.9"])
+    group_id, _ = await recorded.group("g", ["right, worth 0.2", "worth 0.9", "odd, worth 0.1"])
     assert (await judged(store, judging, group_id, rewards=parts)).new.absolute is absolute

@@ -92,6 +92,7 @@ async def test_the_query_walks_its_index(rows: Rows, alias: AliasView) -> None:
         plan = " ".join(str(row) for row in await conn.exec_driver_sql(f"explain query plan {text}"))
     assert "ix_scores_alias_id_recipe_hash_created_at" in plan
     assert "SCAN" not in plan
+    assert "AUTOMATIC" not in plan
 
 
 async def test_a_runs_tools_are_those_of_its_last_answer(rows: Rows, alias: AliasView) -> None:
