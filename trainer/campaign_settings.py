@@ -24,6 +24,9 @@ class CampaignSettings(BaseModel):
     agent: str | None = None
     """`module:function`, called with a task (`.id .input .base_url .api_key .model`), or a shell command, which finds
     OPENAI_BASE_URL, OPENAI_API_KEY, HONE_MODEL, HONE_TASK_ID and HONE_TASK_INPUT (JSON) in its environment."""
+    replay: bool = False
+    """Hone attempts the scenarios itself, in the agent's place: tools are answered from the record of each scenario's
+    run. The file is one of `hone scenarios from-traffic --replay`."""
     python: Path | None = None
     """The Python that runs the agent. Default: the one that runs Hone."""
     cwd: Path | None = None

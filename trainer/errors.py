@@ -10,6 +10,8 @@ TrainerError
 ├── VersionNotWritten     a step's version or checkpoint could not be written: a full disk, a folder that is not ours
 ├── Interrupted           the step was asked to stop between two packs
 ├── ScenariosInvalid      a scenario file that cannot be read, with the lines at fault
+├── ConditionInvalid      a `--where` that cannot be read
+├── NoTasks               recorded runs that give no task, or a file that would have to be written over
 ├── AgentUnusable         an agent or success function that cannot be imported, started or called
 ├── ServiceUnavailable    no proxy answers, or what was started for the campaign did not come up
 └── CampaignError         a campaign that cannot begin or go on
@@ -57,6 +59,14 @@ class Interrupted(TrainerError):
 
 class ScenariosInvalid(TrainerError):
     """A scenario file is not what it must be; nothing of it is used."""
+
+
+class ConditionInvalid(TrainerError):
+    """What runs are wanted cannot be read."""
+
+
+class NoTasks(TrainerError):
+    """Nothing of the record fits, or it may not be written; nothing was."""
 
 
 class AgentUnusable(TrainerError):

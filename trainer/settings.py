@@ -39,7 +39,14 @@ class TrainerSettings(BaseModel):
     kl_coef: float = Field(0.0, ge=0)
     """Weight of the KL divergence to the base. 0 also saves its forward pass."""
     advantage_std: bool = False
-    """Divide a group's advantages by their standard deviation (it favours very easy and very hard tasks)."""
+    """Divide advantages by the standard deviation of what they were compared with (it favours very easy and very hard
+    tasks)."""
+    baseline: Literal["group", "running"] = "group"
+    """What `hone learn` compares a run's reward with, where an alias has no `baseline` of its own.
+
+    `group`: the mean of the runs at the same task. `running`: the mean of the last 256 rewards of the alias by the same
+    recipe, so that tasks that never repeat are learnt from. It takes reward functions or feedback, and 64 rewards to
+    begin with. What RULER had a part in is compared inside its group all the same."""
 
     lr: float = Field(2e-5, gt=0)
     """Learning rate. LoRA needs about ten times that of full fine-tuning."""

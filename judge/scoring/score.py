@@ -6,7 +6,7 @@ Owns: the order of things, and when a group has too little to be scored. Refuses
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from judge.errors import CannotJudge, JudgeFailed, PartsMissing
@@ -16,7 +16,7 @@ from judge.rewards.kinds import REWARDS, Bench, Judged
 from judge.rewards.part import Part
 from judge.scoring.combine import combine, recipe_hash
 from judge.settings import RewardSettings
-from recorder.groups.readiness import MEASURED, usable
+from recorder.groups.readiness import MEASURED, one_is_enough, usable
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.states import TrajectoryState
 from recorder.work.scores import REWARD, NewPart, NewScore
@@ -24,8 +24,8 @@ from recorder.work.scores import REWARD, NewPart, NewScore
 MAX_REASONS = 3
 NEEDS_TWO = "ruler_needs_two"
 NEEDS_TWO_WHY = (
-    "RULER compares trajectories and this group has one. Validate with a reward function (judge.rewards), or with at "
-    "least two attempts a scenario."
+    "RULER compares trajectories and this group has one. Name a reward that looks at each by itself (a function or "
+    "feedback, in judge.rewards), or make at least two attempts at each task."
 )
 
 
@@ -42,24 +42,26 @@ class GroupScore:
 async def score_group(group: GroupView, bench: Bench) -> GroupScore:
     """Judge a group.
 
-    At least two members must get a reward; in a group that is only measured (validation, evaluation) one part of one
-    member is enough, but RULER, which compares, needs two there as well.
+    At least two members must get a reward, or one where runs are compared with earlier ones of their alias; in a group
+    that is only measured (validation, evaluation) one part of one member is enough. RULER, which compares, needs two
+    everywhere.
 
     Raises:
         CannotJudge: the group never can be.
         JudgeFailed: it cannot be now.
     """
     members = judged_members(group)
+    fewest = _fewest(group, members)
     rewards = bench.settings.in_force()
     found: dict[str, Judged] = {}
     for reward in sorted(rewards, key=lambda r: list(REWARDS).index(r.kind)):
         able = _still_able(members, rewards, found, bench)
-        if not _enough(able, members):
+        if len(able) < fewest:
             raise _too_few(members, rewards, found, bench)
         found[reward.name] = await REWARDS[reward.kind](reward, group, able, bench)
     combined = _combined(members, rewards, found, bench)
     rewarded = [member for member in members if combined[member.id].value is not None]
-    if not _enough(rewarded, members) and not _measured_somehow(members, found):
+    if len(rewarded) < fewest and not _measured_somehow(members, found):
         raise _too_few(members, rewards, found, bench)
     return _as_score(rewards, found, combined, bench)
 
@@ -71,7 +73,7 @@ def judged_members(group: GroupView) -> list[TrajectoryView]:
         CannotJudge: they are too few.
     """
     members = [m for m in group.members if usable(m.state, m.purpose, m.selection) and m.messages]
-    if not members or not _enough(members, members):
+    if len(members) < _fewest(group, members):
         raise CannotJudge(
             "too_few",
             f"group {group.id} has {len(members)} trajectories that can be judged, of {len(group.members)}: a group "
@@ -89,15 +91,21 @@ def as_if_ended(group: GroupView) -> GroupView:
 
 def only_compares(rewards: Sequence[RewardSettings]) -> bool:
     """Whether nothing of a recipe can say anything about a trajectory by itself."""
-    return bool(rewards) and all(reward.kind == "ruler" for reward in rewards if reward.weight > 0)
+    return bool(rewards) and all(_compares(reward) for reward in rewards if reward.weight > 0)
+
+
+def _compares(reward: RewardSettings) -> bool:
+    return reward.kind == "ruler"
 
 
 def _measured(members: Sequence[TrajectoryView]) -> bool:
     return all(member.purpose in MEASURED for member in members)
 
 
-def _enough(able: Sequence[TrajectoryView], members: Sequence[TrajectoryView]) -> bool:
-    return len(able) >= (1 if _measured(members) else 2)
+def _fewest(group: GroupView, members: Sequence[TrajectoryView]) -> int:
+    """How many members must have a reward."""
+    enough = one_is_enough(group.baseline, group.campaign_id) or (members and _measured(members))
+    return 1 if enough else 2
 
 
 def _still_able(
@@ -147,8 +155,10 @@ def _as_score(
     rewards: Sequence[RewardSettings], found: Mapping[str, Judged], combined: Mapping[str, Part], bench: Bench
 ) -> GroupScore:
     prompt, ruling = _ruling(found)
+    rewarded = {id_ for id_, part in combined.items() if part.value is not None}
     new = NewScore(
         recipe_hash=recipe_hash(bench.settings, next((judged.code for judged in found.values() if judged.code), "")),
+        absolute=all(_absolute(reward, found[reward.name], rewarded) for reward in rewards if reward.weight > 0),
         parts=[*_reward_rows(combined), *(row for reward in rewards for row in _rows(reward, found[reward.name]))],
         judge_model=bench.settings.model if ruling else None,
         judge_version=ruling.version if ruling else None,
@@ -161,6 +171,13 @@ def _as_score(
         latency_s=ruling.spent.latency_s if ruling else None,
     )
     return GroupScore(new, combined, prompt, ruling)
+
+
+def _absolute(reward: RewardSettings, judged: Judged, rewarded: Collection[str]) -> bool:
+    """Whether what a part gave to the rewards holds outside the group: it is no ranking, and nobody lacks it."""
+    if _compares(reward):
+        return not judged.parts
+    return all(part.value is not None for id_, part in judged.parts.items() if id_ in rewarded)
 
 
 def _ruling(found: Mapping[str, Judged]) -> tuple[Prompt | None, Ruling | None]:

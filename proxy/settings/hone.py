@@ -66,11 +66,16 @@ class HoneSettings(BaseSettings):
         return (init_settings,)
 
     def declared_aliases(self) -> dict[str, AliasSettings]:
-        """The aliases of hone.toml or `--model`; where there are none, one named like the engine's base."""
+        """The aliases of hone.toml or `--model`; where there are none, one named like the engine's base.
+
+        What they leave to other sections is filled in.
+        """
         base = base_name(self.engine)
-        if self.aliases or base is None:
-            return self.aliases
-        return {base: AliasSettings()}
+        declared = {base: AliasSettings()} if not self.aliases and base is not None else self.aliases
+        return {name: self._filled_in(alias) for name, alias in declared.items()}
+
+    def _filled_in(self, alias: AliasSettings) -> AliasSettings:
+        return alias.model_copy(update={"baseline": alias.baseline or self.trainer.baseline})
 
     def base_models(self) -> list[str]:
         """The names that aliases want the engine to serve the base under, besides its own."""

@@ -294,6 +294,8 @@ class AliasSettings(BaseModel):
     """How long a version waits for a person where `promote` is `manual`; then it is rejected as `not_promoted`."""
     gate: GateSettings = GateSettings()
     """What it is held to."""
+    baseline: Literal["group", "running"] | None = None
+    """What its runs' rewards are compared with in training. Default: `trainer.baseline`."""
     fallback: str | None = None
     """A model of `[[proxy.models]]` that answers while no engine can. Such calls are recorded as text, and marked."""
     sampling: SamplingSettings = SamplingSettings()

@@ -263,7 +263,10 @@ class Controller:
         """Make the declared aliases, or tell them their base. Raises Conflict where they were trained on another."""
         for name, settings in self._aliases.items():
             base_model = self._base_model(name)
-            await ensure_alias(self._store, self._project_id, name, base_model, fingerprint, recipe=settings.recipe)
+            await ensure_alias(
+                self._store, self._project_id, name, base_model, fingerprint,
+                recipe=settings.recipe, baseline=settings.baseline,
+            )  # fmt: skip
 
     def _kept(self) -> list[VersionView]:
         snapshot = self._versions.snapshot

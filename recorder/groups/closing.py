@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.content.trainable import LeftOut
 from recorder.groups import siblings
-from recorder.groups.lookup import group_row
+from recorder.groups.lookup import baseline, group_row
 from recorder.groups.readiness import (
     WAIT,
     GroupCode,
@@ -26,6 +26,7 @@ from recorder.groups.readiness import (
     Readiness,
     Verdict,
     complete,
+    one_is_enough,
     outcome,
     readiness,
     usable,
@@ -80,7 +81,8 @@ async def close_group(store: Store, project_id: str, group: str, own: str = "") 
             quiet = await _quiet_members(conn, row.id)
             await _end(conn, [Closing(id_, TrajectoryState.COMPLETED, "group_closed") for id_ in quiet])
             seats = (await _seats(conn, [row.id]))[row.id]
-            await _close(conn, row.id, outcome([seat.member for seat in seats]), seats)
+            facts = (await _facts(conn, [row.id], declared=False))[row.id]
+            await _close(conn, row.id, _outcome(facts, [seat.member for seat in seats]), seats)
         closed = (await conn.execute(select(groups).where(groups.c.id == row.id))).one()
         return GroupOutcome(closed.id, GroupState(closed.state), closed.reason)
 
@@ -176,22 +178,27 @@ async def settle(
             due = readiness(group, members, at, settings)
         else:
             full = group.declared_size is not None and complete(members, group.declared_size)
-            due = outcome(members) if full else WAIT
+            due = _outcome(group, members) if full else WAIT
         if due != WAIT:
             await _close(conn, group_id, due, seats[group_id])
             verdicts.append(due)
     return verdicts
 
 
+def _outcome(group: GroupFacts, members: Sequence[Member]) -> Readiness:
+    return outcome(members, one=one_is_enough(group.baseline, group.campaign_id))
+
+
 async def _facts(conn: AsyncConnection, group_ids: Collection[str], *, declared: bool) -> dict[str, GroupFacts]:
     if not group_ids:
         return {}
-    columns = (groups.c.id, groups.c.declared_size, groups.c.joined_at, groups.c.last_call_at)
+    g = groups.c
+    columns = (g.id, g.declared_size, g.joined_at, g.last_call_at, g.campaign_id, baseline())
     query = select(*columns).where(groups.c.id.in_(group_ids), groups.c.state == GroupState.OPEN)
     if declared:
         query = query.where(groups.c.declared_size.is_not(None))
     rows = await conn.execute(query.order_by(groups.c.id).with_for_update())
-    return {row.id: GroupFacts(row.declared_size, row.joined_at, row.last_call_at) for row in rows}
+    return {row.id: sql.view(GroupFacts, row) for row in rows}
 
 
 async def _seats(conn: AsyncConnection, group_ids: Collection[str]) -> dict[str, list[_Seat]]:

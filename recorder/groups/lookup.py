@@ -1,4 +1,4 @@
-"""Groups looked up: one by its name, and how many an alias has in each state.
+"""Groups looked up: one by its name, how many an alias has in each state, and its baseline.
 
 Owns: what a group's name means, and what counts as on the way to training. Refuses: changing a group
 (`recorder.groups.closing`), lists and members (`recorder.reading`).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import case, exists, func, or_, select
+from sqlalchemy import ColumnElement, case, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import NotFound
@@ -41,6 +41,11 @@ async def group_row(conn: AsyncConnection, project_id: str, group: str, own: str
     if row is None:
         raise NotFound(f"no group {group!r} in project {project_id!r}: `hone groups` lists them")
     return row
+
+
+def baseline() -> ColumnElement[str]:
+    """What a group's alias compares rewards with, as a column; null where it has no alias."""
+    return select(aliases.c.baseline).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("baseline")
 
 
 async def counts(store: Store, alias_id: str, campaign_id: str | None = None) -> dict[GroupState, int]:

@@ -41,6 +41,8 @@ class GroupFacts:
     declared_size: int | None
     joined_at: float
     last_call_at: float
+    baseline: str | None = None  # its alias's
+    campaign_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,21 @@ def counts_toward_size(member: Member) -> bool:
     return member.state != TrajectoryState.ABANDONED and member.selection is None
 
 
-def outcome(members: Sequence[Member]) -> Readiness:
-    """What a group that waits for nobody becomes: two can be compared, one that is only measured can be scored."""
+def one_is_enough(baseline: str | None, campaign_id: str | None) -> bool:
+    """Whether a group's runs are not compared with each other, but with earlier ones of its alias.
+
+    Campaigns compare the attempts at one scenario, whatever their alias does with its traffic.
+    """
+    return baseline == "running" and campaign_id is None
+
+
+def outcome(members: Sequence[Member], *, one: bool = False) -> Readiness:
+    """What a group that waits for nobody becomes: two can be compared, one that is only measured can be scored.
+
+    `one`: one is enough in any case.
+    """
     able = [m for m in members if usable(m.state, m.purpose, m.selection)]
-    needed = 1 if able and all(m.purpose in MEASURED for m in able) else 2
+    needed = 1 if one or (able and all(m.purpose in MEASURED for m in able)) else 2
     if len(able) >= needed:
         return Readiness(Verdict.READY)
     unmeasured = any(m.purpose == Purpose.NONE for m in members)
@@ -95,9 +108,14 @@ def readiness(group: GroupFacts, members: Sequence[Member], at: float, settings:
 
     One without a declared size is full at `settings.group_size`: nobody joins it any more.
     """
-    if complete(members, settings.group_size if group.declared_size is None else group.declared_size):
-        return outcome(members)
+    size = settings.group_size if group.declared_size is None else group.declared_size
+    if not (complete(members, size) or _waited(group, members, at, settings)):
+        return WAIT
+    return outcome(members, one=one_is_enough(group.baseline, group.campaign_id))
+
+
+def _waited(group: GroupFacts, members: Sequence[Member], at: float, settings: RecorderSettings) -> bool:
     if group.declared_size is not None:
-        return outcome(members) if at - group.last_call_at >= settings.group_timeout_s else WAIT
+        return at - group.last_call_at >= settings.group_timeout_s
     running = any(m.state == TrajectoryState.OPEN for m in members)
-    return WAIT if running or at - group.joined_at < settings.group_window_s else outcome(members)
+    return not running and at - group.joined_at >= settings.group_window_s

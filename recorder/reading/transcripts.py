@@ -19,10 +19,22 @@ from recorder.reading.views import CallView, FeedbackView, GroupView, ScenarioVi
 from recorder.states import GroupState
 from recorder.store import sql
 from recorder.store.database import Store
-from recorder.store.schema import blobs, calls, choices, feedback, groups, nodes, scenarios, tool_calls, trajectories
+from recorder.store.schema import (
+    aliases,
+    blobs,
+    calls,
+    choices,
+    feedback,
+    groups,
+    nodes,
+    scenarios,
+    tool_calls,
+    trajectories,
+)
 
 PAGE = 200  # keys a SELECT: a long read would keep SQLite's log from being reused
 _TOKEN_COLUMNS = {"prompt_delta", "prompt_hashes", "token_ids", "logprobs", "hashes"}
+_BASELINE = select(aliases.c.baseline).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("baseline")
 
 
 async def load_trajectory(store: Store, trajectory_id: str, *, with_tokens: bool = False) -> TrajectoryView:
@@ -61,7 +73,7 @@ async def load_group(store: Store, group_id: str, *, with_tokens: bool = False) 
 
 async def load_groups(store: Store, group_ids: Sequence[str], *, with_tokens: bool = False) -> list[GroupView]:
     """Groups with all their members, in the order of the ids; a fixed number of SELECTs a page. Raises NotFound."""
-    of_groups = await _rows(store, group_ids, lambda keys: select(groups).where(groups.c.id.in_(keys)))
+    of_groups = await _rows(store, group_ids, lambda keys: select(groups, _BASELINE).where(groups.c.id.in_(keys)))
     found = {row.id: row for row in of_groups}
     for group_id in group_ids:
         if group_id not in found:

@@ -173,3 +173,4 @@ class GroupView:
     current_score_id: str | None
     scenario: ScenarioView | None
     members: Sequence[TrajectoryView]  # by start
+    baseline: str | None = None  # what its alias compares rewards with

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import and_, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, InvalidId, NotFound
@@ -27,6 +27,7 @@ from recorder.store.schema import ledger as ledger_table
 from recorder.store.transitions import move
 
 Why = Literal["promote", "rollback", "gate"]
+Baseline = Literal["group", "running"]
 _NAME: Final = re.compile(r"[A-Za-z0-9._:~/-]{1,128}")  # org/model is usual; @ would mean a version
 BY_HAND: Final = "hand"  # who moved an alias: a person, by whatever way
 ROLLED_BACK: Final = "rollback"  # reason of a retired version: its pins are void at once
@@ -36,7 +37,11 @@ _SPOILT: Final = (VersionState.REJECTED, VersionState.ABANDONED)
 
 @dataclass(frozen=True, slots=True)
 class AliasView:
-    """One alias. `generation` counts every move, so that who compares sees a change; `canary_share` is in 0..1."""
+    """One alias. `generation` counts every move, so that who compares sees a change; `canary_share` is in 0..1.
+
+    `baseline`: what its runs' rewards are compared with in training, those of their group or the alias's earlier ones
+    (`recorder.work.baselines`).
+    """
 
     id: str
     project_id: str
@@ -49,6 +54,7 @@ class AliasView:
     canary_share: float
     recipe: dict[str, Any]
     generation: int
+    baseline: Baseline = "group"
 
 
 _COLUMNS: Final = [aliases.c[name] for name in AliasView.__slots__]
@@ -62,10 +68,12 @@ async def ensure_alias(
     base_fingerprint: str | None,
     *,
     recipe: dict[str, Any] | None = None,
+    baseline: Baseline | None = None,
 ) -> AliasView:
     """The alias of that name, made with a live version 0 (the base without an adapter) if it is not there.
 
-    A changed base is taken over as long as nothing was trained on the old one; afterwards it is a Conflict.
+    A changed base is taken over as long as nothing was trained on the old one; afterwards it is a Conflict. `baseline`
+    None: as it is.
     """
     if not _NAME.fullmatch(name):
         raise InvalidId(f"the model name {name[:160]!r} is not valid: use 1 to 128 of A-Z a-z 0-9 . _ : ~ / -")
@@ -75,6 +83,9 @@ async def ensure_alias(
             await _create(conn, project_id, name, base_model, base_fingerprint, recipe or {})
         elif base_model != found.base_model or base_fingerprint not in (None, found.base_fingerprint):
             await _take_over_base(conn, found, base_model, base_fingerprint)
+        if baseline is not None and (found is None or baseline != found.baseline):
+            named = and_(aliases.c.project_id == project_id, aliases.c.name == name)
+            await conn.execute(update(aliases).where(named).values(baseline=baseline, updated_at=now()))
         alias = await _by_name(conn, project_id, name)
     assert alias is not None
     return alias

@@ -106,6 +106,7 @@ aliases = Table(
     Column("recipe", JSON, nullable=False),
     Column("generation", Integer, nullable=False, default=0, server_default="0"),  # counts every move
     Column("updated_at", Double, nullable=False),
+    Column("baseline", Text, nullable=False, default="group", server_default="group"),  # or running: `work.baselines`
     UniqueConstraint("project_id", "name"),
 )
 
@@ -352,8 +353,12 @@ scores = Table(
     Column("cost_usd", Double),
     Column("latency_s", Double),
     Column("created_at", Double, nullable=False),
+    Column("alias_id", Text),  # the group's
+    # Whether its rewards say something outside the group: no judge's ranking moved them, and no part is missing.
+    Column("absolute", Boolean, nullable=False, default=False, server_default="0"),
     Index(None, "group_id"),
     Index(None, "project_id", "prompt_hash"),
+    Index(None, "alias_id", "recipe_hash", "created_at"),
 )
 
 score_parts = Table(
@@ -520,6 +525,20 @@ step_trajectories = Table(
     metadata,
     Column("step_id", Text, ForeignKey("steps.id"), nullable=False),
     Column("trajectory_id", Text, nullable=False),  # no foreign key: it may be deleted, and was trained on all the same
+    PrimaryKeyConstraint("step_id", "trajectory_id"),
+)
+
+# What the rewards of a step were compared with, where that was no group: so a step can be explained later.
+step_baselines = Table(
+    "step_baselines",
+    metadata,
+    Column("step_id", Text, ForeignKey("steps.id"), nullable=False),
+    Column("trajectory_id", Text, nullable=False),  # no foreign key: it may be deleted, and was trained on all the same
+    Column("reward", Double, nullable=False),
+    Column("mean", Double, nullable=False),
+    Column("std", Double, nullable=False),
+    Column("rewards", Integer, nullable=False),  # how many earlier ones
+    Column("same_tools", Boolean, nullable=False),  # whether they are of runs with the same tools alone
     PrimaryKeyConstraint("step_id", "trajectory_id"),
 )
 

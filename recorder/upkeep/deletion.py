@@ -32,7 +32,8 @@ from recorder.content.extras import CHOICE_EXTRAS, beside
 from recorder.content.trainable import LeftOut
 from recorder.errors import Conflict, NotFound
 from recorder.groups.closing import write_left_out
-from recorder.groups.readiness import Member, Verdict, outcome
+from recorder.groups.lookup import baseline
+from recorder.groups.readiness import Member, Verdict, one_is_enough, outcome
 from recorder.reading.transcripts import find_trajectory
 from recorder.states import CallState, GroupState, Purpose, TrajectoryState
 from recorder.store import ledger
@@ -278,12 +279,14 @@ async def _take_address(conn: AsyncConnection, row: Any) -> None:
 
 async def _settle_group(conn: AsyncConnection, group_id: str) -> None:
     """A group that waits for a judge or a trainer, and has too few members left for either, waits no longer."""
-    state = (await conn.execute(select(groups.c.state).where(groups.c.id == group_id))).scalar_one()
-    if state not in _WAITING:
+    query = select(groups.c.state, groups.c.campaign_id, baseline()).where(groups.c.id == group_id)
+    group = (await conn.execute(query)).one()
+    if group.state not in _WAITING:
         return
     t = trajectories.c
     rows = await conn.execute(select(t.state, t.purpose, t.selection).where(t.group_id == group_id))
-    due = outcome([Member(TrajectoryState(r.state), Purpose(r.purpose), r.selection) for r in rows])
+    members = [Member(TrajectoryState(r.state), Purpose(r.purpose), r.selection) for r in rows]
+    due = outcome(members, one=one_is_enough(group.baseline, group.campaign_id))
     if due.verdict is Verdict.LEFT_OUT and due.code is not None:
         await try_move(conn, groups, group_id, GroupState.LEFT_OUT, reason=due.code)
         await write_left_out(conn, [group_id], due.code)

@@ -17,7 +17,7 @@ from recorder.states import AttemptState, GroupState, Origin, Purpose, Trajector
 from recorder.store import sql
 from recorder.store.changes import quietly
 from recorder.store.database import now
-from recorder.store.schema import attempts, groups, scenarios, trajectories
+from recorder.store.schema import attempts, campaigns, groups, scenarios, trajectories
 from recorder.store.transitions import guarded
 from recorder.work.campaigns import Scenario
 
@@ -64,10 +64,12 @@ async def open_trajectories(conn: AsyncConnection, rows: Sequence[Row[Any]]) -> 
     """Open a trajectory for each claimed attempt."""
     tasks = await _scenarios(conn, {row.scenario_id for row in rows})
     joined = await _join_groups(conn, rows)
+    origins = await _origins(conn, {row.campaign_id for row in rows})
     made = [(row, joined[row.group_external_id], new_id("traj")) for row in rows if row.group_external_id in joined]
     if made:
         await conn.execute(
-            quietly(insert(trajectories)), [_trajectory_row(row, group, id_) for row, group, id_ in made]
+            quietly(insert(trajectories)),
+            [_trajectory_row(row, group, id_) | {"origin": origins[row.campaign_id]} for row, group, id_ in made],
         )
     late = [row.id for row in rows if row.group_external_id not in joined]
     if late:  # their group closed between the claim and now (PostgreSQL)
@@ -78,6 +80,12 @@ async def open_trajectories(conn: AsyncConnection, rows: Sequence[Row[Any]]) -> 
 async def _scenarios(conn: AsyncConnection, ids: Collection[str]) -> dict[str, Scenario]:
     found = await conn.execute(select(scenarios).where(scenarios.c.id.in_(ids)))
     return {row.id: sql.view(Scenario, row) for row in found}
+
+
+async def _origins(conn: AsyncConnection, ids: Collection[str]) -> dict[str, Origin]:
+    """Where the attempts of each campaign come from: an agent, or a replay of the record."""
+    found = await conn.execute(select(campaigns.c.id, campaigns.c.settings).where(campaigns.c.id.in_(ids)))
+    return {id_: Origin.REPLAY if settings.get("replay") else Origin.CAMPAIGN for id_, settings in found}
 
 
 async def _join_groups(conn: AsyncConnection, rows: Sequence[Row[Any]]) -> dict[str, Row[Any]]:
@@ -108,7 +116,6 @@ def _trajectory_row(row: Row[Any], group: Row[Any], trajectory_id: str) -> dict[
         "external_id": row.trajectory_external_id,
         "state": TrajectoryState.OPEN,
         "purpose": row.purpose,
-        "origin": Origin.CAMPAIGN,
         "tags": {},
         "started_at": group.joined_at,
         "last_call_at": group.joined_at,

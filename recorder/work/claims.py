@@ -6,7 +6,7 @@ Owns: who may take which group, epochs, renewing and giving back. Refuses: what 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -91,12 +91,14 @@ async def claim_for_training(
     limit: int,
     campaign_id: str | None = None,
     group_ids: Sequence[str] | None = None,
+    lacking: Collection[str] = (),
 ) -> list[GroupClaim]:
     """Take up to `limit` scored groups of an alias, oldest first; only those whose judged members all train.
 
-    Without `campaign_id` only groups that belong to no campaign; `group_ids` narrows to named groups.
+    Without `campaign_id` only groups that belong to no campaign; `group_ids` narrows to named groups. Those scored by
+    the recipes of `lacking` (`recorder.work.baselines`) wait until there is a baseline to compare with.
     """
-    wanted = _trainable(alias_id, campaign_id)
+    wanted = _trainable(alias_id, campaign_id, lacking)
     if group_ids is not None:
         wanted = and_(wanted, groups.c.id.in_(list(group_ids)))
     return await _take(store, wanted, limit, GroupState.TRAINING, (GroupState.SCORED,), owner, lease_s)
@@ -110,22 +112,28 @@ class Waiting:
     first_s: float
 
 
-async def waiting_for_training(store: Store, alias_id: str) -> Waiting:
+async def waiting_for_training(store: Store, alias_id: str, lacking: Collection[str] = ()) -> Waiting:
     """The groups of no campaign that `claim_for_training` would find."""
     scored_at = func.coalesce(scores.c.created_at, groups.c.ready_at)
     found = select(func.count(), now() - func.min(scored_at)).select_from(
         groups.outerjoin(scores, scores.c.id == groups.c.current_score_id)
     )
     async with store.read() as conn:
-        count, first_s = (await conn.execute(found.where(_trainable(alias_id, None)))).one()
+        count, first_s = (await conn.execute(found.where(_trainable(alias_id, None, lacking)))).one()
     return Waiting(int(count), float(first_s or 0.0))
 
 
-def _trainable(alias_id: str, campaign_id: str | None) -> ColumnElement[bool]:
+def _trainable(alias_id: str, campaign_id: str | None, lacking: Collection[str]) -> ColumnElement[bool]:
     mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
     project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()  # for the index
     scored = and_(groups.c.project_id == project, groups.c.state == GroupState.SCORED)
-    return and_(scored, groups.c.alias_id == alias_id, mine, for_training())
+    wanted = and_(scored, groups.c.alias_id == alias_id, mine, for_training())
+    return and_(wanted, ~_lacks_baseline(lacking)) if lacking else wanted
+
+
+def _lacks_baseline(recipes: Collection[str]) -> ColumnElement[bool]:
+    its = scores.alias()  # a query may join the scores itself
+    return exists().where(its.c.id == groups.c.current_score_id, its.c.absolute, its.c.recipe_hash.in_(recipes))
 
 
 def for_training() -> ColumnElement[bool]:

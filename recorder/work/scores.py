@@ -55,6 +55,7 @@ class NewScore:
     tokens_out: int = 0
     cost_usd: float | None = None
     latency_s: float | None = None
+    absolute: bool = False  # the rewards say something outside the group: no ranking moved them
     parts: Sequence[NewPart] = ()
 
 
@@ -74,6 +75,7 @@ class StoredScore:
     tokens_out: int
     cost_usd: float | None
     latency_s: float | None
+    absolute: bool
     created_at: float
     parts: tuple[NewPart, ...]
 
@@ -107,11 +109,8 @@ async def _require_members(conn: AsyncConnection, group_id: str, parts: Sequence
 async def _insert(conn: AsyncConnection, claim: GroupClaim, score: NewScore) -> str:
     score_id = new_id("score")
     row = {k: v for k, v in asdict(score).items() if k != "parts"}
-    await conn.execute(
-        insert(scores).values(
-            id=score_id, project_id=claim.project_id, group_id=claim.group_id, created_at=now(), **row
-        )
-    )
+    of_group = {"project_id": claim.project_id, "group_id": claim.group_id, "alias_id": claim.alias_id}
+    await conn.execute(insert(scores).values(id=score_id, created_at=now(), **of_group, **row))
     if score.parts:
         await conn.execute(insert(score_parts), [{"score_id": score_id, **asdict(part)} for part in score.parts])
     return score_id

@@ -23,7 +23,8 @@ from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import aliases, campaigns, groups, step_groups, step_trajectories, steps, versions
 from recorder.store.transitions import guarded, move
-from recorder.work import leases
+from recorder.work import baselines, leases
+from recorder.work.baselines import Compared
 from recorder.work.claims import GroupClaim, put_back
 from recorder.work.leases import Lease
 
@@ -157,9 +158,10 @@ async def finish_step(
     groups: Sequence[GroupClaim],
     trained: Collection[str] = (),
     ledger_rows: Iterable[LedgerRow] = (),
+    compared: Sequence[Compared] = (),
     lease: Lease | None = None,
 ) -> StepView:
-    """Make a step visible: version written, groups tried, step done, ledger, in one transaction.
+    """Make a step visible: version written, groups tried, step done, ledger, baselines, in one transaction.
 
     `trained`: ids of the trajectories that the version was trained on; the ledger calls them so when it goes live.
     `groups` are those that the step began with.
@@ -178,6 +180,7 @@ async def finish_step(
         await move_version(conn, version_id, VersionState.WRITTEN, metrics=dict(metrics), **written)
         await _consume(conn, step_id, groups, trained)
         await ledger.write(conn, ledger_rows)
+        await baselines.keep(conn, step_id, compared)
         if step.campaign_id is not None:
             counted = update(campaigns).where(campaigns.c.id == step.campaign_id)
             await conn.execute(counted.values(steps_done=campaigns.c.steps_done + 1))

@@ -98,14 +98,15 @@ class World:
         turns: int = 2,
     ) -> str:
         """A whole group, recorded, completed and scored. Returns its id."""
-        ids = [await self._run(name, number, len(rewards), seed, purpose, turns) for number in range(len(rewards))]
+        ids = [await self.run(name, number, len(rewards), seed, purpose, turns) for number in range(len(rewards))]
         claim = await claims.claim_for_judging(self.store, PROJECT, "judge", 60)
         assert claim is not None
         parts = [NewPart(id_, scores.REWARD, reward) for id_, reward in zip(ids, rewards, strict=True)]
         await scores.record_score(self.store, claim, NewScore("recipe", parts=parts))
         return claim.group_id
 
-    async def _run(self, group: str, number: int, size: int, seed: int, purpose: Purpose, turns: int) -> str:
+    async def run(self, group: str, number: int, size: int, seed: int, purpose: Purpose, turns: int) -> str:
+        """A run recorded to its end. Returns its id."""
         live = await self.live()
         ids = random_ids(24, seed)
         parent: Parent | None = None

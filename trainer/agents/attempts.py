@@ -21,6 +21,7 @@ from recorder.states import AttemptState, CallState, TrajectoryState
 from recorder.store.database import Store
 from recorder.work.attempts import AttemptView, LastCall, claim_attempts, finish_attempts, last_calls
 from recorder.work.attempts import Ending as StoredEnding
+from trainer.agents import replay
 from trainer.agents.agent import Agent, Ending, Outcome
 from trainer.agents.batcher import Batcher
 from trainer.campaign_settings import CampaignSettings
@@ -42,6 +43,7 @@ class EndReason(StrEnum):
     AGENT_TIMEOUT = "agent_timeout"
     NO_CALL = "no_call"
     HARNESS_FAULT = "harness_fault"
+    NOT_RECORDED = "not_recorded"  # a replay asked its tools for what the record cannot answer
 
 
 AGENTS_OWN = frozenset({EndReason.AGENT_ERROR, EndReason.AGENT_TIMEOUT, EndReason.NO_CALL})
@@ -168,6 +170,8 @@ def whose_fault(outcome: Outcome, last: LastCall | None) -> tuple[EndReason | No
         return EndReason.HARNESS_FAULT, fault
     if outcome.ending is Ending.TIMEOUT:
         return EndReason.AGENT_TIMEOUT, outcome.error or "it took longer than campaign.attempt_timeout_s"
+    if outcome.ending is Ending.ERROR and (outcome.error or "").startswith(replay.NOT_RECORDED):
+        return EndReason.NOT_RECORDED, outcome.error
     if outcome.ending is Ending.ERROR:
         return EndReason.AGENT_ERROR, outcome.error
     return (EndReason.NO_CALL, NO_CALL) if last is None else (None, None)

@@ -1,16 +1,21 @@
 """From rewards to the weights of a step: who did better than its group, and how much each token counts.
 
-Owns: advantages once a trajectory, the zero-variance rule, the normalisation of the loss. Refuses: tokens and torch.
+Owns: advantages once a trajectory, inside a group or against a running baseline, the zero-variance rule, the
+normalisation of the loss. Refuses: tokens and torch.
 
 The advantage is the reward minus the group's mean (GRPO, arXiv 2402.03300, without the division by the standard
 deviation, which Dr. GRPO, arXiv 2503.20783, section 3.1, shows to favour tasks that are almost always or almost never
-solved). Dividing is an option. Every trajectory weighs the same in the loss, so that a long run does not dominate.
+solved). Dividing is an option. A run that has no group is compared with earlier runs of its alias (reinforcement
+comparison, Williams 1992): its own reward is never among them, or it would be compared with itself. Every trajectory
+weighs the same in the loss, so that a long run does not dominate.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from recorder.work.baselines import FEWEST, MOST, Baseline, Earlier
 
 ZERO_VARIANCE = 1e-6  # rewards closer together than this teach nothing: their differences are rounding
 
@@ -31,6 +36,41 @@ def group_advantages(rewards: Mapping[str, float], *, divide_by_std: bool = Fals
     if divide_by_std:
         scale = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values)) + _STD_FLOOR
     return {trajectory: (reward - mean) / scale for trajectory, reward in rewards.items()}
+
+
+def running_baseline(history: Sequence[Earlier], own: str, at: float, tools: bytes | None) -> Baseline | None:
+    """What the reward of run `own`, judged at `at`, is compared with; None: fewer than `FEWEST` rewards are there.
+
+    `history` is newest first, all of one alias and recipe. The last `MOST` rewards before its own count: those of runs
+    with the same tools where there are enough. The first runs of a recipe have not so many before them: for these all
+    others count, so that no run is lost to having come first.
+    """
+    others = [one for one in history if one.trajectory_id != own]
+    before = [one for one in others if one.at < at]
+    pool = before if len(before) >= FEWEST else others
+    same = [one for one in pool if one.tools == tools]
+    chosen = (same if len(same) >= FEWEST else pool)[:MOST]
+    if len(chosen) < FEWEST:
+        return None
+    rewards = [one.reward for one in chosen]
+    mean = math.fsum(rewards) / len(rewards)
+    std = math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / len(rewards))
+    return Baseline(mean, std, len(rewards), all(one.tools == tools for one in chosen))
+
+
+def running_advantages(
+    rewards: Mapping[str, float], baselines: Mapping[str, Baseline], *, divide_by_std: bool = False
+) -> dict[str, float] | None:
+    """Return trajectory id → advantage over its baseline, or None where every reward lies within `ZERO_VARIANCE` of it.
+
+    `baselines` has one for each of `rewards`.
+    """
+    over = {trajectory: reward - baselines[trajectory].mean for trajectory, reward in rewards.items()}
+    if all(abs(difference) <= ZERO_VARIANCE for difference in over.values()):
+        return None
+    if not divide_by_std:
+        return over
+    return {trajectory: value / (baselines[trajectory].std + _STD_FLOOR) for trajectory, value in over.items()}
 
 
 def token_weights(trained_tokens: Mapping[str, int]) -> dict[str, float]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from recorder.content.trainable import LeftOut
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.states import Purpose, TrajectoryState
 from recorder.store.ledger import LedgerRow
-from trainer.batch.advantages import group_advantages, token_weights
+from recorder.work.baselines import Baseline, Compared
+from trainer.batch.advantages import group_advantages, running_advantages, token_weights
 from trainer.batch.rows import Basis, Row, Skipped, trajectory_rows
 
 
@@ -26,6 +27,7 @@ class NotTrained(StrEnum):
     REWARD_MISSING = "reward_missing"  # the judge could not say
     TOO_FEW = "too_few"  # rewards in the group: there is no mean to compare with
     ZERO_VARIANCE = "zero_variance"  # all did equally well
+    NO_BASELINE = "no_baseline"  # too few earlier rewards of its alias and recipe to compare with
     NOTHING_SAMPLED = "nothing_sampled"  # no call of it has a sampled choice
 
 
@@ -50,11 +52,19 @@ class GroupRows:
     left: Sequence[LeftTrajectory]
     skipped: Sequence[Skipped]
     code: str | None = None
+    baselines: Mapping[str, Baseline] = field(
+        default_factory=dict
+    )  # by trajectory id; empty: compared inside the group
 
     @property
     def trained(self) -> set[str]:
         """The trajectories with at least one trained token."""
         return {row.trajectory_id for row in self.rows}
+
+    def compared(self) -> list[Compared]:
+        """What each reward of a trained trajectory was compared with, where that was not the group."""
+        trained = sorted(self.trained & self.baselines.keys())
+        return [Compared(id_, self.rewards[id_], **asdict(self.baselines[id_])) for id_ in trained]
 
     def ledger_rows(self) -> list[LedgerRow]:
         """What of a trained group was left out: its members, and single choices of those that are trained."""
@@ -79,17 +89,27 @@ class WeightedRow:
 
 
 def group_rows(
-    group: GroupView, rewards: Mapping[str, float | None], basis: Basis, *, divide_by_std: bool = False
+    group: GroupView,
+    rewards: Mapping[str, float | None],
+    basis: Basis,
+    *,
+    divide_by_std: bool = False,
+    baselines: Mapping[str, Baseline] | None = None,
 ) -> GroupRows:
-    """Decide what of a scored group is trained on. `rewards` is trajectory id → reward of its current score."""
-    left = [one for member in group.members if (one := _excluded(member, rewards))]
+    """Decide what of a scored group is trained on. `rewards` is trajectory id → reward of its current score.
+
+    `baselines`: what each member's reward is compared with, as far as there is something; None: the group's mean.
+    """
+    left = [one for member in group.members if (one := _excluded(member, rewards, baselines))]
     excluded = {one.trajectory_id for one in left}
     counted = [member for member in group.members if member.id not in excluded]
     scored = {member.id: reward for member in counted if (reward := rewards[member.id]) is not None}
-    advantages = group_advantages(scored, divide_by_std=divide_by_std)
+    if baselines is None:
+        advantages = group_advantages(scored, divide_by_std=divide_by_std)
+    else:
+        advantages = running_advantages(scored, baselines, divide_by_std=divide_by_std)
     if advantages is None:
-        why = NotTrained.ZERO_VARIANCE if len(scored) > 1 else NotTrained.TOO_FEW
-        return GroupRows(group.id, group.project_id, (), scored, {}, left, (), why)
+        return GroupRows(group.id, group.project_id, (), scored, {}, left, (), _why_nothing(scored, left, baselines))
     rows, skipped, without_rows = [], [], []
     leaves = {member.main_path[-1] for member in group.members if member.main_path}
     for member in counted:
@@ -102,7 +122,16 @@ def group_rows(
             without_rows.append(LeftTrajectory(member.id, _why_untrained(without)))
     code = None if rows else _commonest(one.code for one in without_rows)
     left += without_rows
-    return GroupRows(group.id, group.project_id, rows, scored, advantages, left, skipped, code)
+    return GroupRows(group.id, group.project_id, rows, scored, advantages, left, skipped, code, baselines or {})
+
+
+def _why_nothing(
+    scored: Mapping[str, float], left: Sequence[LeftTrajectory], baselines: Mapping[str, Baseline] | None
+) -> NotTrained:
+    if len(scored) > (1 if baselines is None else 0):
+        return NotTrained.ZERO_VARIANCE
+    lacking = any(one.code == NotTrained.NO_BASELINE for one in left)
+    return NotTrained.NO_BASELINE if lacking else NotTrained.TOO_FEW
 
 
 def weigh(groups: Iterable[GroupRows]) -> list[WeightedRow]:
@@ -123,7 +152,9 @@ def weigh(groups: Iterable[GroupRows]) -> list[WeightedRow]:
     ]
 
 
-def _excluded(member: TrajectoryView, rewards: Mapping[str, float | None]) -> LeftTrajectory | None:
+def _excluded(
+    member: TrajectoryView, rewards: Mapping[str, float | None], baselines: Mapping[str, Baseline] | None
+) -> LeftTrajectory | None:
     """Why a member does not even count for the mean, if so."""
     if member.state is not TrajectoryState.COMPLETED:
         return LeftTrajectory(member.id, member.state, told=True)
@@ -134,6 +165,8 @@ def _excluded(member: TrajectoryView, rewards: Mapping[str, float | None]) -> Le
     reward = rewards.get(member.id)
     if reward is None or not math.isfinite(reward):
         return LeftTrajectory(member.id, NotTrained.REWARD_MISSING)
+    if baselines is not None and member.id not in baselines:
+        return LeftTrajectory(member.id, NotTrained.NO_BASELINE)
     return None
 
 

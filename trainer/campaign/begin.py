@@ -88,7 +88,7 @@ async def plan_again(data: Path, recorder: RecorderSettings, project: str, name:
 
 
 def _require_agent(settings: CampaignSettings) -> None:
-    if not settings.agent:
+    if not settings.agent and not settings.replay:
         raise CampaignError(
             "no agent: give `module:function` or a shell command with --agent or campaign.agent; it finds its model at "
             "task.base_url, or at OPENAI_BASE_URL"

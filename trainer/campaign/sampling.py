@@ -20,7 +20,7 @@ from recorder.work import attempts as store_attempts
 from recorder.work import campaigns
 from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import Binding, CampaignView, GroupStatus, Scenario
-from trainer.agents.attempts import AttemptRunner, Ended
+from trainer.agents.attempts import AttemptRunner, Ended, EndReason
 from trainer.campaign_settings import CampaignSettings
 from trainer.progress import Progress, Said, Status
 
@@ -80,6 +80,9 @@ class Sampler:
         self._progress.tell(Status(step, phase, tally.done, tally.total))
         await self._runner.run_all(self._campaign.id, on_end)
         await self._close_what_is_open(step, purpose)
+        if unanswered := tally.failed[EndReason.NOT_RECORDED]:
+            text = f"{unanswered} of {tally.total} attempts ended at a tool call that the record cannot answer"
+            self._progress.tell(Said(text))
         return tally
 
     async def _plan(self, step: int, purpose: Purpose, scenarios: Sequence[Scenario], each: int) -> None:

@@ -1,6 +1,7 @@
 """Scenario files: JSONL in, checked scenarios out, and the order in which a campaign draws them.
 
-Owns: the form of a scenario (`{"id", "input", "reference"?, "rubric"?}` a line), errors that name the line, drawing.
+Owns: the form of a scenario (`{"id", "input", "reference"?, "rubric"?}` a line), errors that name the line, writing a
+file that can be read, drawing.
 Refuses: the store, and any meaning of input, reference and rubric: the agent and the judge know that.
 """
 
@@ -10,13 +11,14 @@ import difflib
 import json
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from recorder import private
 from recorder.errors import InvalidId
 from recorder.ids import check_external
-from trainer.errors import ScenariosInvalid
+from trainer.errors import NoTasks, ScenariosInvalid
 
 _KEYS = ("id", "input", "reference", "rubric")
 _MOST_SHOWN = 10
@@ -66,6 +68,23 @@ def parse(lines: Iterable[bytes], source: str) -> list[Scenario]:
     if not found:
         raise ScenariosInvalid(f'{source} has no scenario. Write one a line: {{"id": "…", "input": …}}')
     return found
+
+
+def write(path: Path, found: Iterable[Scenario]) -> None:
+    """Write a JSONL file that only its owner may read: it has what users asked. Raises `NoTasks` where it is there."""
+    try:
+        # a lone surrogate becomes its JSON escape: what was recorded is read back as it was
+        with open(path, "x", encoding="utf-8", errors="backslashreplace", opener=private.opener) as file:
+            file.writelines(line(scenario) + "\n" for scenario in found)
+    except FileExistsError:
+        raise NoTasks(f"{path} is there already: name another file with --out, or remove it") from None
+    except OSError as e:
+        raise NoTasks(f"{path} cannot be written: {e.strerror or e}") from e
+
+
+def line(scenario: Scenario) -> str:
+    """A scenario as its line, without what it has not."""
+    return json.dumps({key: value for key, value in asdict(scenario).items() if value is not None}, ensure_ascii=False)
 
 
 def _scenario(line: bytes) -> Scenario:

@@ -10,6 +10,7 @@ from typing import Final
 
 from recorder.hours import duration
 from recorder.states import GroupState
+from recorder.work import baselines
 from recorder.work.claims import Waiting
 from trainer.settings import TrainerSettings
 
@@ -39,6 +40,14 @@ def waits_for(counts: Mapping[GroupState, int], settings: TrainerSettings) -> st
     there = [f"{counts[state]} {words}" for state, words in _ON_THE_WAY if counts.get(state)]
     needed = f"{settings.min_groups} scored group" + ("s" if settings.min_groups > 1 else "")
     return f"for {needed}; there is: {', '.join(there) or 'no group yet'}"
+
+
+def without_baseline(lacking: Mapping[str, int]) -> str:
+    """What is said of runs that wait for a running baseline, from how many rewards their recipes have each."""
+    if not lacking:
+        return ""
+    most = max(lacking.values())
+    return f"; a running baseline needs more than {baselines.FEWEST} rewards by one recipe: {most} are there"
 
 
 def with_times(text: str, due_s: float | None, closes_s: float | None) -> str:

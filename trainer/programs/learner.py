@@ -17,7 +17,7 @@ from recorder.registry import versions
 from recorder.registry.aliases import AliasView
 from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.work import campaigns, claims
+from recorder.work import baselines, campaigns, claims
 from recorder.work.campaigns import CampaignView
 from recorder.work.claims import GroupClaim
 from trainer.errors import StepFailed
@@ -91,8 +91,9 @@ class Learner:
         if await self._due_s() != 0:
             return []
         claimed = await claims.claim_for_training(
-            self._store, self._alias.id, self._trainer.owner, self._settings.lease_s, limit=self._settings.max_groups
-        )
+            self._store, self._alias.id, self._trainer.owner, self._settings.lease_s, limit=self._settings.max_groups,
+            lacking=await baselines.lacking(self._store, self._alias.id),
+        )  # fmt: skip
         if len(claimed) < self._patience.least():  # some of those counted were taken
             for claim in claimed:
                 await claims.give_back(self._store, claim)

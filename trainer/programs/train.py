@@ -25,6 +25,7 @@ from recorder.store import sql
 from recorder.store.database import Store
 from recorder.work import campaigns, holders, leases
 from recorder.work.campaigns import CampaignView
+from trainer.agents import replay
 from trainer.agents.agent import Agent, AgentSpec, is_function
 from trainer.agents.attempts import AttemptRunner, Endpoint
 from trainer.campaign.begin import Plan, begin_or_find, hold, marked, still_ours
@@ -142,10 +143,13 @@ async def _start_agents(settings: CampaignSettings, data: Path, stack: AsyncExit
 
 
 def _specs(settings: CampaignSettings, logs: Path) -> list[AgentSpec]:
-    assert settings.agent is not None
     python, cwd = settings.python or Path(sys.executable), settings.cwd or Path.cwd()
     named = tuple(settings.agent_env)
-    specs = [AgentSpec(settings.agent, logs / "agent.log", python, cwd, named)]
+    if settings.replay:  # in Hone's own Python, from where Hone itself is
+        specs = [AgentSpec(f"{replay.__name__}:run", logs / "agent.log", cwd=Path(replay.__file__).parents[2])]
+    else:
+        assert settings.agent is not None
+        specs = [AgentSpec(settings.agent, logs / "agent.log", python, cwd, named)]
     if settings.success is not None and is_function(settings.success):
         specs.append(AgentSpec(settings.success, logs / "success.log", python, cwd, named, "measure"))
     return specs

@@ -6,6 +6,7 @@ Owns: bringing together what waits, what `[learn]` allows and when groups close.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,8 +17,9 @@ from recorder.states import GroupState
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.upkeep.outlook import next_close_in
-from recorder.work import budgets, claims, leases, presence, scores, spending
+from recorder.work import baselines, budgets, claims, leases, presence, scores, spending
 from recorder.work.budgets import HOUR_S, Held
+from recorder.work.claims import Waiting
 from trainer.programs import due
 from trainer.settings import TrainerSettings
 
@@ -52,7 +54,7 @@ class Patience:
         if (max_age_s := self._learn.max_age_s) is not None:
             stale = (GroupState.SCORED,)
             await scores.leave_out_old(self._store, self._alias.project_id, stale, max_age_s, self._alias.id)
-        waiting = await claims.waiting_for_training(self._store, self._alias.id)
+        waiting = await self._waiting(await baselines.lacking(self._store, self._alias.id))
         due_s = due.due_in_s(waiting, self._settings)
         held = await self._held() if due_s is not None else None
         return max(due_s, held.for_s) if due_s is not None and held is not None else due_s
@@ -71,9 +73,14 @@ class Patience:
         closes_s = None
         if counts.get(GroupState.OPEN):
             closes_s = await next_close_in(self._store, self._alias.project_id, self._alias.id, self._recorder)
-        waiting = await claims.waiting_for_training(self._store, self._alias.id)
+        lacking = await baselines.lacking(self._store, self._alias.id)
+        text += due.without_baseline(lacking)
+        waiting = await self._waiting(lacking)
         told = due.with_times(text, due.due_in_s(waiting, self._settings), closes_s)
         return Outlook(f"{text}; {held.why}", f"{told}; {held}") if held else Outlook(text, told)
+
+    async def _waiting(self, lacking: Collection[str]) -> Waiting:
+        return await claims.waiting_for_training(self._store, self._alias.id, lacking)
 
     async def _held(self) -> Held | None:
         if self._learn.steps_per_hour is None and self._learn.hours is None:

@@ -32,7 +32,7 @@ from trainer.batch.weights import GroupRows, group_rows, weigh
 from trainer.errors import AliasBusy, BaseMismatch, Interrupted, StepFailed, TrainerError, VersionNotWritten
 from trainer.policy.model import dtype_name, resolve_base
 from trainer.settings import TrainerSettings
-from trainer.step import report
+from trainer.step import comparing, report
 from trainer.step.core import Core, Folders, Seconds, Start, Written
 from trainer.step.keeper import Keeper
 from trainer.step.report import StepReport
@@ -210,10 +210,14 @@ class AliasTrainer:
         with seconds.phase("read"):
             views = await transcripts.load_groups(self._store, [claim.group_id for claim in held], with_tokens=True)
             rewards = [await self._rewards(claim) for claim in held]
+            compared = await comparing.baselines(self._store, views)
 
         def all_rows() -> list[GroupRows]:
             by_std = self._settings.advantage_std
-            return [group_rows(v, r, basis, divide_by_std=by_std) for v, r in zip(views, rewards, strict=True)]
+            return [
+                group_rows(view, given, basis, divide_by_std=by_std, baselines=compared.get(view.id))
+                for view, given in zip(views, rewards, strict=True)
+            ]
 
         with seconds.phase("rows"):
             return await self._torch.run(all_rows)
@@ -290,6 +294,7 @@ class AliasTrainer:
             groups=attempt.claims,
             trained=[id_ for group in attempt.groups for id_ in group.trained],
             ledger_rows=_ledger_rows(attempt, version),
+            compared=[one for group in attempt.groups for one in group.compared()],
             lease=self._keeper.lease,
         )
 

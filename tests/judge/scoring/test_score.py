@@ -24,7 +24,9 @@ from judge.scoring.bench import open_bench
 from judge.scoring.score import GroupScore, score_group
 from judge.settings import JudgeSettings
 from recorder.reading.transcripts import load_group
-from recorder.states import Purpose, TrajectoryState
+from recorder.reading.views import GroupView
+from recorder.registry.aliases import ensure_alias
+from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store.database import Store
 from recorder.work import claims, feedback, scores
 from tests.judge.judge_server import Behaviour, JudgeServer, documents, fails, says, verdicts
@@ -463,3 +465,63 @@ async def test_the_judge_is_told_where_tasks_are_alike_and_not_equal(
         await score_group(replace(group, external_id=name, members=[one, other]), bench)
     told = server.requests[0]["messages"][0]["content"]
     assert ("the tasks are alike, not equal" in told, "the same task." in told) == (alike, not alike)
+
+
+# a running baseline: one member is enough, where something says what it is worth by itself
+
+HELPFUL = {"kind": "feedback", "name": "helpful"}
+
+
+async def alone(store: Store, recorded: Recorded, answer: str = "right") -> GroupView:
+    """A group of one, of an alias whose runs are compared with earlier ones."""
+    await ensure_alias(store, PROJECT, "helpdesk", "base", None, baseline="running")
+    group_id, (member,) = await recorded.group("lone", [answer])
+    await feedback.add(store, PROJECT, member, "helpful", True)
+    return await load_group(store, group_id)
+
+
+async def test_one_run_is_scored_by_its_absolute_parts_alone(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    group = await alone(store, recorded)
+    assert group.state == GroupState.READY
+    async with judging(rewards=[{"kind": "ruler", "weight": 9}, HELPFUL, function("right")]) as bench:
+        scored = await score_group(group, bench)
+    assert rewards(scored) == [1.0]
+    assert {part.part for part in scored.new.parts} == {"reward", "helpful", "right"}
+    assert (scored.new.absolute, server.requests) == (True, [])
+
+
+async def test_one_run_is_nothing_to_a_judge_that_only_compares(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    group = await alone(store, recorded)
+    with pytest.raises(CannotJudge, match="Name a reward that looks at each by itself") as caught:
+        async with judging() as bench:
+            await score_group(group, bench)
+    assert (caught.value.code, server.requests) == ("ruler_needs_two", [])
+
+
+async def test_a_group_of_a_campaign_needs_two_all_the_same(store: Store, recorded: Recorded, judging: Any) -> None:
+    group = replace(await alone(store, recorded), campaign_id="campaign")
+    with pytest.raises(CannotJudge, match="a group needs two"):
+        async with judging(rewards=[HELPFUL]) as bench:
+            await score_group(group, bench)
+
+
+@pytest.mark.parametrize(
+    ("parts", "absolute"),
+    [
+        ([function("right")], True),
+        ([{"kind": "ruler"}, function("right")], False),
+        ([{"kind": "ruler", "weight": 0}, function("right")], True),  # measured, but it moves nothing
+        ([function("picky"), function("right")], False),  # one reward has a part less than others
+        ([function("picky", weight=0), function("right")], True),
+        ([function("picky")], True),  # and so there is no reward that lacks it
+    ],
+)
+async def test_a_score_says_whether_its_rewards_may_be_compared_outside_its_group(
+    store: Store, recorded: Recorded, judging: Any, parts: list[dict[str, Any]], absolute: bool
+) -> None:
+    group_id, _ = await recorded.group("g", ["right, worth 0.2", "worth 0.9", "odd, worth 0.1"])
+    assert (await judged(store, judging, group_id, rewards=parts)).new.absolute is absolute

@@ -144,3 +144,9 @@ def test_a_hub_id_is_no_path(tmp_path: Path) -> None:
     settings = load_settings(None, {}).settings
     assert settings.engine.base == "Qwen/Qwen3-0.6B"
     assert list(settings.declared_aliases()) == ["Qwen3-0.6B"]
+
+
+def test_an_alias_compares_as_the_trainer_does_unless_it_says_otherwise(tmp_path: Path) -> None:
+    write(tmp_path, "[trainer]\nbaseline = 'running'\n[aliases.a]\n[aliases.b]\nbaseline = 'group'\n")
+    declared = load_settings(None, {}).settings.declared_aliases()
+    assert {name: alias.baseline for name, alias in declared.items()} == {"a": "running", "b": "group"}

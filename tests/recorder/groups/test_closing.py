@@ -7,6 +7,7 @@ import pytest
 from recorder.errors import NotFound
 from recorder.groups.closing import Closing, close_group, close_trajectories, close_trajectory, settle
 from recorder.groups.readiness import Readiness, Verdict
+from recorder.registry import aliases
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, TrajectoryState
 from recorder.store import ledger
@@ -37,6 +38,22 @@ async def test_the_last_members_end_readies_a_declared_group_at_once(rows: Rows)
     ended = await rows.get(trajectories, first)
     assert (ended["state"], ended["end_reason"]) == ("completed", "done")
     assert ended["ended_at"] is not None
+
+
+async def test_one_run_readies_a_group_of_an_alias_with_a_running_baseline_however_it_closes(rows: Rows) -> None:
+    running = (await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "b", None, baseline="running")).id
+    inside = (await aliases.ensure_alias(rows.store, PROJECT, "other", "b", None, baseline="group")).id
+    for alias, campaign, expected in (
+        (running, None, "ready"),
+        (inside, None, "left_out"),
+        (running, "campaign", "left_out"),
+    ):
+        declared = await rows.group(declared_size=1, alias_id=alias, campaign_id=campaign)
+        assert await end(rows, await rows.trajectory(declared))
+        by_hand = await rows.group(alias_id=alias, campaign_id=campaign)
+        await rows.trajectory(by_hand, state="completed")
+        await close_group(rows.store, PROJECT, by_hand)
+        assert [await rows.state(group_table, id_) for id_ in (declared, by_hand)] == [expected, expected]
 
 
 async def test_ending_twice_changes_nothing(rows: Rows) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given
@@ -65,6 +66,18 @@ def test_a_declared_group_without_calls_closes_as_it_is_after_the_timeout() -> N
     assert ask([COMPLETED, COMPLETED, OPEN], 4, since_s=3600) == READY
     assert ask([COMPLETED, OPEN], 2, since_s=3600) == TOO_FEW
     assert ask([], 2, since_s=3600) == TOO_FEW
+
+
+# a running baseline
+
+
+def test_one_run_is_enough_where_runs_are_compared_with_earlier_ones() -> None:
+    facts = GroupFacts(2, joined_at=0.0, last_call_at=0.0, baseline="running")
+    alone = [Member(COMPLETED), Member(ERRORED)]
+    assert readiness(facts, alone, 0.0, SETTINGS) == READY
+    assert readiness(facts, [Member(ERRORED), Member(ERRORED)], 0.0, SETTINGS) == TOO_FEW
+    assert readiness(replace(facts, campaign_id="campaign"), alone, 0.0, SETTINGS) == TOO_FEW
+    assert readiness(replace(facts, baseline="group"), alone, 0.0, SETTINGS) == TOO_FEW
 
 
 # (c) no size declared

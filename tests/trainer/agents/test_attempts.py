@@ -8,6 +8,7 @@ from recorder.states import CallState
 from recorder.work.attempts import LastCall
 from trainer.agents.agent import Ending, Outcome
 from trainer.agents.attempts import EndReason, whose_fault
+from trainer.agents.replay import NOT_RECORDED
 
 COMPLETE = LastCall(CallState.COMPLETE, 200, None, 1)
 ABORTED = LastCall(CallState.ABORTED, None, None, 1)
@@ -30,6 +31,8 @@ ENGINE_REFUSED = LastCall(CallState.ERRORED, 400, "the prompt is too long", 0)
         (Outcome(Ending.ERROR, error="BadRequestError"), ENGINE_REFUSED, EndReason.AGENT_ERROR),
         (Outcome(Ending.ERROR, error="InternalServerError", network=True), ENGINE_500, EndReason.HARNESS_FAULT),
         (Outcome(Ending.ERROR, error="APIConnectionError", network=True), None, EndReason.HARNESS_FAULT),
+        (Outcome(Ending.ERROR, error=f"{NOT_RECORDED}: x"), COMPLETE, EndReason.NOT_RECORDED),
+        (Outcome(Ending.ERROR, error=f"{NOT_RECORDED}: x"), ENGINE_DIED, EndReason.HARNESS_FAULT),
         (Outcome(Ending.TIMEOUT), COMPLETE, EndReason.AGENT_TIMEOUT),
         (Outcome(Ending.TIMEOUT), ABORTED, EndReason.AGENT_TIMEOUT),
         (Outcome(Ending.TIMEOUT), ENGINE_DIED, EndReason.HARNESS_FAULT),

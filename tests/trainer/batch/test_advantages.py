@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
+import statistics
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.batch.advantages import ZERO_VARIANCE, group_advantages, token_weights
+from recorder.work.baselines import FEWEST, MOST, Baseline, Earlier
+from trainer.batch.advantages import (
+    ZERO_VARIANCE,
+    group_advantages,
+    running_advantages,
+    running_baseline,
+    token_weights,
+)
 
 REWARDS = st.dictionaries(st.text("abcdefgh", min_size=1, max_size=3), st.floats(-10, 10), min_size=2, max_size=12)
 
@@ -57,3 +66,63 @@ def test_every_trajectory_weighs_the_same_whatever_its_length(tokens: dict[str, 
     assert weights.keys() == {name for name, count in tokens.items() if count}
     shares = [weight * tokens[name] for name, weight in weights.items()]
     assert shares == pytest.approx([1 / len(weights)] * len(weights) if weights else [])
+
+
+# a running baseline
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Earlier]:
+    """Rewards of one alias and recipe, newest first: some judged together, of runs with two sets of tools."""
+    rewards = draw(st.lists(st.sampled_from([0.0, 0.25, 1.0]), max_size=400))
+    count = len(rewards)
+    flips = draw(st.integers(0, 2**count))
+    gaps = draw(st.integers(1, 3))
+    return [
+        Earlier(f"run_{at}", reward, b"a" if flips >> at & 1 else b"b", float((count - at) // gaps))
+        for at, reward in enumerate(rewards)
+    ]
+
+
+@given(histories(), st.data())
+def test_a_runs_own_reward_is_never_what_it_is_compared_with(history: list[Earlier], data: st.DataObject) -> None:
+    own = data.draw(st.sampled_from(history)) if history else Earlier("run", 1.0, b"a", 0.0)
+    with_it = running_baseline(history, own.trajectory_id, own.at, own.tools)
+    others = [one for one in history if one.trajectory_id != own.trajectory_id]
+    assert with_it == running_baseline(others, own.trajectory_id, own.at, own.tools)
+    changed = [replace(one, reward=9.0) if one is own else one for one in history]
+    assert with_it == running_baseline(changed, own.trajectory_id, own.at, own.tools)
+
+
+@given(histories(), st.floats(0, 401))
+def test_what_came_after_a_run_changes_nothing_once_enough_came_before(history: list[Earlier], at: float) -> None:
+    before = [one for one in history if one.at < at]
+    found = running_baseline(history, "own", at, b"a")
+    if len(before) >= FEWEST:
+        assert found == running_baseline(before, "own", at, b"a")
+    else:  # it is among the first of its recipe
+        assert found == running_baseline(history, "own", math.inf, b"a")
+
+
+@given(histories())
+def test_the_last_rewards_before_it_are_the_baseline_and_those_with_its_tools_first(history: list[Earlier]) -> None:
+    found = running_baseline(history, "own", math.inf, b"a")
+    same = [one for one in history if one.tools == b"a"]
+    if len(history) < FEWEST:
+        assert found is None
+        return
+    chosen = (same if len(same) >= FEWEST else history)[:MOST]
+    assert found is not None
+    assert found.mean == pytest.approx(statistics.fmean(one.reward for one in chosen))
+    assert found.std == pytest.approx(statistics.pstdev(one.reward for one in chosen), abs=1e-9)
+    assert (found.rewards, found.same_tools) == (len(chosen), all(one.tools == b"a" for one in chosen))
+
+
+def test_an_advantage_is_the_reward_over_its_baseline() -> None:
+    baselines = {"a": Baseline(0.5, 0.25, 64, True), "b": Baseline(1.0, 0.0, 64, False)}
+    assert running_advantages({"a": 1.0}, baselines) == {"a": 0.5}
+    assert running_advantages({"a": 0.25, "b": 1.0}, baselines) == {"a": -0.25, "b": 0.0}
+    assert running_advantages({"b": 1.0 + 9e-7}, baselines) is None
+    assert running_advantages({}, baselines) is None
+    divided = running_advantages({"a": 1.0}, baselines, divide_by_std=True)
+    assert divided == pytest.approx({"a": 2.0}, rel=1e-3)

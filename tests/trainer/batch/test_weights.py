@@ -10,6 +10,7 @@ import pytest
 from recorder.content.trainable import LeftOut
 from recorder.reading.views import TrajectoryView
 from recorder.states import Purpose, TrajectoryState
+from recorder.work.baselines import Baseline, Compared
 from tests.trainer.building import call, choice, group, trajectory
 from trainer.batch.rows import Basis
 from trainer.batch.weights import NotTrained, group_rows, weigh
@@ -162,3 +163,23 @@ def test_the_order_of_groups_does_not_change_a_step() -> None:
     first = group_rows(group(member("a"), member("b"), id="g1"), {"a": 1.0, "b": 0.0}, BASIS)
     second = group_rows(group(member("c"), member("d"), id="g2"), {"c": 1.0, "d": 0.0}, BASIS)
     assert [one.row.trajectory_id for one in weigh([second, first])] == ["a", "b", "c", "d"]
+
+
+def test_one_run_alone_is_trained_against_its_baseline_which_is_kept() -> None:
+    baseline = Baseline(0.75, 0.1, 64, True)
+    found = group_rows(group(member("a")), {"a": 0.5}, BASIS, baselines={"a": baseline})
+    assert (found.code, found.advantages, found.trained) == (None, {"a": -0.25}, {"a"})
+    assert found.compared() == [Compared("a", 0.5, 0.75, 0.1, 64, True)]
+
+
+def test_without_a_baseline_a_run_is_left_out_for_that() -> None:
+    found = group_rows(group(member("a")), {"a": 0.5}, BASIS, baselines={})
+    assert (found.code, found.compared()) == (NotTrained.NO_BASELINE, [])
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("a", NotTrained.NO_BASELINE)]
+
+
+def test_a_reward_at_its_baseline_teaches_nothing() -> None:
+    found = group_rows(group(member("a")), {"a": 0.5}, BASIS, baselines={"a": Baseline(0.5, 0.0, 64, True)})
+    assert found.code == NotTrained.ZERO_VARIANCE
+    missing = group_rows(group(member("a")), {"a": None}, BASIS, baselines={"a": Baseline(0.5, 0.0, 64, True)})
+    assert missing.code == NotTrained.TOO_FEW

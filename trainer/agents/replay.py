@@ -1,0 +1,81 @@
+"""Hone's own agent: asks the model what a recorded run was asked, and answers its tools from that run's record.
+
+Owns: the loop of one attempt, and how a tool call is recognised. Refuses: inventing anything. A call of a tool that the
+record has no answer for ends the attempt, as `NotRecorded`. It imports nothing of Hone: the agent's host runs it.
+
+A task's input is `{"messages", "tools", "sampling", "results"}` (`trainer.campaign.replaying` makes it). Of results to
+the same call the first use gets the first, and so on; the last one is given again, as a tool that was asked once more.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+MOST_TURNS = 100  # a model that goes on asking what the record can answer would never end
+NOT_RECORDED = "trainer.agents.replay.NotRecorded"  # what an attempt's error begins with
+
+Message = Mapping[str, Any]
+
+
+class NotRecorded(Exception):
+    """The record has no answer to what the model did."""
+
+
+def canonical(arguments: object) -> str:
+    """The arguments of a tool call as they are compared: JSON without white space, its keys sorted."""
+    try:
+        value = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return str(arguments)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+class Record:
+    """The tool results of one recorded run, by name and arguments."""
+
+    def __init__(self, results: list[dict[str, Any]]) -> None:
+        self._results: dict[tuple[str, str], list[Any]] = {}
+        for one in results:
+            self._results.setdefault((one["name"], one["arguments"]), []).append(one["content"])
+        self._used: Counter[tuple[str, str]] = Counter()
+
+    def answer(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        """The message that answers a tool call. Raises `NotRecorded`."""
+        function = call.get("function") or {}
+        key = (str(function.get("name")), canonical(function.get("arguments")))
+        if key not in self._results:
+            raise NotRecorded(f"the record has no answer to {key[0]}({key[1]:.200})")
+        found = self._results[key]
+        content = found[min(self._used[key], len(found) - 1)]
+        self._used[key] += 1
+        return {"role": "tool", "tool_call_id": call.get("id"), "content": content}
+
+
+def run(task: Any) -> Any:
+    """One attempt; returns what the model answered at last."""
+    given = task.input
+    record = Record(given["results"])
+    messages: list[Message] = list(given["messages"])
+    for _ in range(MOST_TURNS):
+        said = _ask(task, messages, given)
+        calls = said.get("tool_calls") or []
+        if not calls:
+            return said.get("content")
+        messages += [said, *(record.answer(call) for call in calls)]
+    raise NotRecorded(f"the model went on for {MOST_TURNS} turns, which the recorded run did not")
+
+
+def _ask(task: Any, messages: list[Message], given: Mapping[str, Any]) -> dict[str, Any]:
+    body = {**given["sampling"], "model": task.model, "messages": messages}
+    if given["tools"]:
+        body["tools"] = given["tools"]
+    headers = {"content-type": "application/json", "authorization": f"Bearer {task.api_key}"}
+    url = task.base_url + "/chat/completions"
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310 - the proxy's own address
+    with urllib.request.urlopen(request) as response:  # noqa: S310 - as above; the attempt's own limit ends it
+        message: dict[str, Any] = json.load(response)["choices"][0]["message"]
+    return message
