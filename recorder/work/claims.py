@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select, u
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import LeaseLost
+from recorder.groups.shadows import waits_for_own
 from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store.changes import quietly
 from recorder.store.database import Store, now
@@ -96,7 +97,7 @@ def _trainable(alias_id: str, campaign_id: str | None) -> ColumnElement[bool]:
     mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
     project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()  # for the index
     scored = and_(groups.c.project_id == project, groups.c.state == GroupState.SCORED)
-    return and_(scored, groups.c.alias_id == alias_id, mine, for_training())
+    return and_(scored, groups.c.alias_id == alias_id, mine, for_training(), ~waits_for_own())
 
 
 def for_training() -> ColumnElement[bool]:
