@@ -92,10 +92,11 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "api": {"admission", "http", "versions"},
         "serving": {"admission", "attribution", "dialects", "engine", "http", "settings", "versions"},
         "responses": {"admission", "dialects", "engine", "http", "serving", "versions"},
+        "shadow": {"dialects", "engine", "serving", "settings", "versions"},
         "mcp_gateway": {"admission", "attribution", "http", "settings"},
         "programs": {
             "admission", "api", "dialects", "engine", "http", "mcp_gateway", "responses", "serving",
-            "settings", "versions",
+            "settings", "shadow", "versions",
         },
         "commands": {"api", "engine", "programs", "settings"},
     },

@@ -41,6 +41,9 @@ class TrainerSettings(BaseModel):
     advantage_std: bool = False
     """Divide a group's advantages by their standard deviation (it favours very easy and very hard tasks)."""
 
+    shadow_weight: float = Field(0.5, gt=0, le=1)
+    """What a single turn that Hone answered again (`[aliases.NAME.shadow]`) counts in the loss against a whole run."""
+
     lr: float = Field(2e-5, gt=0)
     """Learning rate. LoRA needs about ten times that of full fine-tuning."""
     warmup_steps: int = Field(0, ge=0)

@@ -48,6 +48,12 @@ Reply with one JSON object and nothing else:
 {{"trajectories": [{{"id": "<id>", "explanation": "<one or two sentences>", "score": <number from 0 to 1>}}]}}
 with every id of the data exactly once. Write the explanation before the score."""
 
+_STEP = """
+
+Each trajectory ends with one single step of the agent: what it says next, or the tool calls that it makes. Up to \
+there they are the same. No tool call of that step has a result yet, in any trajectory, and the attempt goes on after \
+it. Judge this step alone: how well it serves the task, by what the agent could know when it took it."""
+
 Json = dict[str, Any]
 
 
@@ -81,18 +87,26 @@ class _Group:
 
 
 def build_prompt(
-    runs: Sequence[Run], *, rubric: str, seed: int, max_chars: int, task_rubric: Any = None, nonce: str | None = None
+    runs: Sequence[Run],
+    *,
+    rubric: str,
+    seed: int,
+    max_chars: int,
+    task_rubric: Any = None,
+    step: bool = False,
+    nonce: str | None = None,
 ) -> Prompt:
     """Write the prompt of a group of at least one run.
 
     `seed` (0 ≤ seed < `SEEDS`) decides order and ids. `task_rubric` is what the owner of this one task says about it,
-    any JSON. `nonce` is drawn anew unless given. `max_chars` bounds the whole prompt, in characters.
+    any JSON. `step`: the runs differ in their last step alone, which is to be judged. `nonce` is drawn anew unless
+    given. `max_chars` bounds the whole prompt, in characters.
 
     Raises:
         PromptTooLong: it does not fit even with every long text at its shortest.
     """
     group = _read(runs)
-    system = _SYSTEM.format(rubric=rubric.strip())
+    system = _SYSTEM.format(rubric=rubric.strip()) + (_STEP if step else "")
     nonce = nonce or secrets.token_hex(8)
     keys = sorted(group.own)
     ids = _ids(keys, seed)

@@ -20,6 +20,7 @@ from judge.rewards.functions import FunctionPool
 from judge.rewards.part import Part
 from judge.settings import JudgeSettings, RewardSettings
 from recorder.reading.views import FeedbackView, GroupView, TrajectoryView
+from recorder.states import Origin
 from recorder.work.scores import StoredScore
 
 Recall = Callable[[str], Awaitable[StoredScore | None]]
@@ -133,8 +134,19 @@ async def _prompt(group: GroupView, members: Sequence[TrajectoryView], settings:
     rubric = group.scenario.rubric if group.scenario else None
     # Megabytes of tool outputs take a while to cut to size: off the loop, which renews leases.
     return await asyncio.to_thread(
-        build_prompt, runs, rubric=settings.rubric, seed=seed, max_chars=settings.max_context_chars, task_rubric=rubric
+        build_prompt,
+        runs,
+        rubric=settings.rubric,
+        seed=seed,
+        max_chars=settings.max_context_chars,
+        task_rubric=rubric,
+        step=is_one_step(members),
     )
+
+
+def is_one_step(members: Sequence[TrajectoryView]) -> bool:
+    """Whether all are answers to one turn, none of which was gone on with (`recorder.groups.shadows`)."""
+    return all(member.origin is Origin.SHADOW for member in members)
 
 
 def _judged(prompt: Prompt, ruling: Ruling) -> Judged:

@@ -37,6 +37,7 @@ class EndedRun:
 
     id: str
     alias_id: str
+    ended_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,19 @@ def shadow_group_id(call_id: str) -> str:
     return "group_" + blake2b(f"shadow\0{call_id}".encode(), digest_size=16).hexdigest()
 
 
-async def ended_runs(store: Store, project_id: str, alias_ids: Collection[str], within_s: float) -> list[EndedRun]:
-    """The live runs of some aliases that ended well and had their last call within this time, the oldest first."""
+async def ended_runs(
+    store: Store, project_id: str, alias_ids: Collection[str], within_s: float, since: float = 0.0
+) -> list[EndedRun]:
+    """The live runs of some aliases that ended well since a time (unix seconds), in the order of their ends.
+
+    Their last call is not longer ago than `within_s`: that is what the store can look up.
+    """
     t = trajectories.c
-    query = select(t.id, t.alias_id).where(
+    query = select(t.id, t.alias_id, t.ended_at).where(
         t.project_id == project_id,
         t.state == TrajectoryState.COMPLETED,
         t.last_call_at >= now() - within_s,
+        t.ended_at >= since,
         t.origin == Origin.LIVE,
         t.purpose == Purpose.TRAIN,
         t.selection.is_(None),
@@ -66,7 +73,7 @@ async def ended_runs(store: Store, project_id: str, alias_ids: Collection[str], 
         t.alias_id.in_(alias_ids),
     )
     async with store.read() as conn:
-        return [EndedRun(*row) for row in await conn.execute(query.order_by(t.last_call_at, t.id))]
+        return [EndedRun(*row) for row in await conn.execute(query.order_by(t.ended_at, t.id))]
 
 
 async def open_shadow(store: Store, call_id: str, further: int) -> ShadowGroup | None:

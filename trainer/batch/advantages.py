@@ -4,7 +4,8 @@ Owns: advantages once a trajectory, the zero-variance rule, the normalisation of
 
 The advantage is the reward minus the group's mean (GRPO, arXiv 2402.03300, without the division by the standard
 deviation, which Dr. GRPO, arXiv 2503.20783, section 3.1, shows to favour tasks that are almost always or almost never
-solved). Dividing is an option. Every trajectory weighs the same in the loss, so that a long run does not dominate.
+solved). Dividing is an option. Every whole run weighs the same in the loss, so that a long one does not dominate; a
+single turn (`recorder.groups.shadows`) may weigh less.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ def group_advantages(rewards: Mapping[str, float], *, divide_by_std: bool = Fals
     return {trajectory: (reward - mean) / scale for trajectory, reward in rewards.items()}
 
 
-def token_weights(trained_tokens: Mapping[str, int]) -> dict[str, float]:
+def token_weights(trained_tokens: Mapping[str, int], shares: Mapping[str, float]) -> dict[str, float]:
     """Return trajectory id → the weight of each of its trained tokens, over all its rows.
 
-    With n trajectories the weight is 1 / (n · tokens): the loss is the mean over trajectories of the mean over their
-    tokens. Trajectories without a trained token are not counted.
+    `shares` is what a trajectory counts against others, 1 where it is not named. A trajectory of share s among shares
+    that add up to S has the weight s / (S · tokens): the loss is the mean over trajectories, by their shares, of the
+    mean over their tokens. Trajectories without a trained token are not counted.
     """
     counted = {trajectory: tokens for trajectory, tokens in trained_tokens.items() if tokens > 0}
-    return {trajectory: 1.0 / (len(counted) * tokens) for trajectory, tokens in counted.items()}
+    whole = math.fsum(shares.get(trajectory, 1.0) for trajectory in counted)
+    return {trajectory: shares.get(trajectory, 1.0) / (whole * tokens) for trajectory, tokens in counted.items()}

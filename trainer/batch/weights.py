@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from recorder.content.trainable import LeftOut
 from recorder.reading.views import GroupView, TrajectoryView
-from recorder.states import Purpose, TrajectoryState
+from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.store.ledger import LedgerRow
 from trainer.batch.advantages import group_advantages, token_weights
 from trainer.batch.rows import Basis, Row, Skipped, trajectory_rows
@@ -50,6 +50,7 @@ class GroupRows:
     left: Sequence[LeftTrajectory]
     skipped: Sequence[Skipped]
     code: str | None = None
+    single: frozenset[str] = frozenset()  # the members that are one turn and no whole run
 
     @property
     def trained(self) -> set[str]:
@@ -102,20 +103,22 @@ def group_rows(
             without_rows.append(LeftTrajectory(member.id, _why_untrained(without)))
     code = None if rows else _commonest(one.code for one in without_rows)
     left += without_rows
-    return GroupRows(group.id, group.project_id, rows, scored, advantages, left, skipped, code)
+    single = frozenset(member.id for member in counted if member.origin is Origin.SHADOW)
+    return GroupRows(group.id, group.project_id, rows, scored, advantages, left, skipped, code, single)
 
 
-def weigh(groups: Iterable[GroupRows]) -> list[WeightedRow]:
-    """Weigh the rows of a whole step so that every trajectory counts the same, whatever its length.
+def weigh(groups: Iterable[GroupRows], shadow_weight: float) -> list[WeightedRow]:
+    """Weigh the rows of a whole step so that every whole run counts the same, whatever its length.
 
-    The order is by trajectory and then as the rows came: equal input, equal sums.
+    `shadow_weight` is what a single turn of a shadow group counts against a whole run. The order is by trajectory and
+    then as the rows came: equal input, equal sums.
     """
     groups = sorted(groups, key=lambda group: group.group_id)
     tokens: Counter[str] = Counter()
     for group in groups:
         for row in group.rows:
             tokens[row.trajectory_id] += row.trained_tokens
-    weights = token_weights(tokens)
+    weights = token_weights(tokens, {id_: shadow_weight for group in groups for id_ in group.single})
     return [
         WeightedRow(row, group.advantages[row.trajectory_id], weights[row.trajectory_id])
         for group in groups

@@ -119,8 +119,8 @@ async def test_no_call_joins_a_shadow(rows: Rows, talk: Talk) -> None:
 
 async def test_ended_live_runs_for_training_are_found_and_no_others(rows: Rows) -> None:
     alias = await rows.alias()
-    good = await rows.trajectory(state="completed", alias_id=alias.id)
-    others = (
+    good = await rows.trajectory(state="completed", alias_id=alias.id, ended_at=7.0)
+    others: tuple[dict[str, Any], ...] = (
         {"state": "open"},
         {"state": "errored"},
         {"origin": "campaign"},
@@ -130,9 +130,10 @@ async def test_ended_live_runs_for_training_are_found_and_no_others(rows: Rows) 
         {"last_call_at": 1.0},
     )
     for values in others:
-        await rows.trajectory(**{"state": "completed", "alias_id": alias.id, **values})
+        await rows.trajectory(**{"state": "completed", "alias_id": alias.id, "ended_at": 7.0, **values})
     assert [run.id for run in await ended_runs(rows.store, PROJECT, [alias.id], 3600)] == [good]
     assert await ended_runs(rows.store, PROJECT, ["another"], 3600) == []
+    assert await ended_runs(rows.store, PROJECT, [alias.id], 3600, since=8.0) == []
 
 
 @pytest.mark.parametrize(
