@@ -91,6 +91,7 @@ async def open_shadow(store: Store, call_id: str, further: int) -> ShadowGroup |
             "end_reason": FORKED,
             "leaf_call_id": call.id,
             "leaf_choice": 0,
+            "started_at": call.started_at,
             "ended_at": now(),
         }
         await conn.execute(insert(trajectories).values(**fork))
