@@ -7,6 +7,7 @@ store.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,9 @@ def status(context: Context) -> None:
     for row in found["aliases"]:
         canary = f", canary {row['canary']} ({row['canary_share']:.0%})" if row["canary"] else ""
         add("alias", row["name"], f"live {row['live']}{canary}")
+    for row in found["shadow_answers"]:
+        tokens = f"{row['prompt_tokens']} tokens read and {row['sampled_tokens']} sampled in 24 h"
+        add("shadow answers", f"{row['answers']} ({row['alias']})", tokens)
     for row in found["never_trained"]:
         add("never trained on", f"{row['client']} ({row['alias']}): {row['why']}", row["advice"])
     for row in found["attribution_missing"]:
@@ -78,6 +82,7 @@ def status(context: Context) -> None:
 async def _status(store: Store, project: str, data: Path) -> dict[str, Any]:
     from proxy.programs.run_file import read_run_file
     from recorder.reading.never_trained import never_trained
+    from recorder.reading.shadow_costs import shadow_costs
     from recorder.reading.unattributed import ADVICE, unattributed
     from recorder.registry import replicas
     from recorder.registry.aliases import get_aliases
@@ -109,6 +114,7 @@ async def _status(store: Store, project: str, data: Path) -> dict[str, Any]:
             }
             for a in await get_aliases(store, project)
         ],
+        "shadow_answers": [asdict(one) for one in await shadow_costs(store, project, time.time() - 86400.0)],
         "never_trained": [
             {**asdict(one), "why": one.why(), "advice": one.advice()} for one in await never_trained(store, project)
         ],

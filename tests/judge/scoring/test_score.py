@@ -24,7 +24,7 @@ from judge.scoring.bench import open_bench
 from judge.scoring.score import GroupScore, score_group
 from judge.settings import JudgeSettings
 from recorder.reading.transcripts import load_group
-from recorder.states import Purpose, TrajectoryState
+from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.store.database import Store
 from recorder.work import claims, feedback, scores
 from tests.judge.judge_server import Behaviour, JudgeServer, documents, fails, says, verdicts
@@ -440,3 +440,21 @@ async def test_every_failure_has_a_code(store: Store, recorded: Recorded, judgin
         with pytest.raises(JudgeFailed) as caught:
             await judged(store, judging, group_id, retries=0, timeout_s=0.3)
         assert caught.value.code == code
+
+
+async def test_answers_to_one_turn_are_judged_as_one_step_and_nothing_tells_the_live_one(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9", "worth 0.5"])
+    whole = await load_group(store, group_id)
+    answers = [replace(member, origin=Origin.SHADOW, forked_from_call="call_1") for member in whole.members]
+    async with judging() as bench:
+        scored = await score_group(replace(whole, members=answers), bench)
+        as_runs = await score_group(whole, bench)
+    step, runs = ("\n".join(m["content"] for m in request["messages"]) for request in server.requests)
+    assert "Judge this step alone" in step
+    assert "Judge this step" not in runs
+    assert scored.new.prompt_hash != as_runs.new.prompt_hash
+    assert rewards(scored) == [0.2, 0.9, 0.5]
+    assert all(document.keys() == {"kind", "id", "messages"} for document in documents(server.requests[0])[1:])
+    assert not any(word in step for word in ("shadow", "live", "fork"))
