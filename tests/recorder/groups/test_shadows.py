@@ -114,7 +114,9 @@ async def test_no_call_joins_a_shadow(rows: Rows, talk: Talk) -> None:
             assert found.trajectory is None or found.trajectory.id not in shadows
         went = await talk.call(messages, "Nowhere.")
         assert went.attribution.trajectory.id not in shadows
-        assert (await rows.get(calls, went.call_id))["trajectory_id"] not in shadows
+        run = await rows.get(trajectories, (await rows.get(calls, went.call_id))["trajectory_id"])
+        assert (run["origin"], run["forked_from_call"]) == ("live", None)
+        assert not {run["id"], run["continues"]} & shadows
 
 
 async def test_ended_live_runs_for_training_are_found_and_no_others(rows: Rows) -> None:
