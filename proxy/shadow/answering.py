@@ -28,12 +28,17 @@ from recorder.reading.views import CallView
 from recorder.states import CallState, Confidence, Origin, TrajectoryState
 
 IDLE_LOOK_S: Final = 0.1  # between two looks whether the engine is idle enough
+BEGUN_PATIENCE_S: Final = 600.0  # how long an answer waits for room once others to the turn are asked for
 SOURCE: Final = "shadow"  # how such a call came to its run
 _ADDRESS: Final = Address(origin=Origin.SHADOW, done=True)
 
 
 class Stopped(ProxyError):
     """The proxy stops: nothing more is asked for."""
+
+
+class EngineBusy(ProxyError):
+    """The engine was never idle enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ class Answering:
         began = time.time()
         try:
             reading = read_again(ask.call, ask.alias)
-            sampled = await _unless(stopping, self._asked(ask, reading))
+            sampled = await _unless(stopping, self._asked(ask, reading, stopping))
         except ProxyError as e:
             self._metrics.shadow_answer(ask.alias, TrajectoryState.ERRORED)
             await self._recorder.close(self._project_id, into.id, TrajectoryState.ERRORED, str(e))
@@ -73,10 +78,19 @@ class Answering:
         spent = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
         self._metrics.shadow_answer(ask.alias, TrajectoryState.COMPLETED, *spent)
 
-    async def _asked(self, ask: Ask, reading: ChatReading) -> Sampled:
+    async def has_room(self, ask: Ask, within_s: float, stopping: asyncio.Event) -> bool:
+        """Wait until the engine is idle enough; False where it is not in time, or the proxy stops."""
+        until = time.monotonic() + within_s
+        while self._versions.busy(ask.route) >= ask.max_in_flight:
+            if stopping.is_set() or time.monotonic() >= until:
+                return False
+            await asyncio.sleep(IDLE_LOOK_S)  # requests tell nobody when they end
+        return True
+
+    async def _asked(self, ask: Ask, reading: ChatReading, stopping: asyncio.Event) -> Sampled:
         route, ids = ask.route, list(ask.call.prompt_token_ids or ())
-        while self._versions.busy(route) >= ask.max_in_flight:  # noqa: ASYNC110 - requests tell nobody when they end
-            await asyncio.sleep(IDLE_LOOK_S)
+        if not await self.has_room(ask, BEGUN_PATIENCE_S, stopping):
+            raise EngineBusy(f"the engine at {route.replica_url} was not idle enough for {BEGUN_PATIENCE_S:g} s")
         with self._versions.hold(route):  # nothing is awaited in between: the bound holds for several at once
             body = reading.engine_body(route.engine_model, ids)
             reply = await self._client.send(route.replica_url, ChatDialect.engine_path, body, key=route.engine_key)

@@ -42,6 +42,7 @@ LEASE_S: Final = 60.0
 BREATH_S: Final = 0.5  # between two looks, however many runs end
 HICCUP_S: Final = 1.0  # after a failure, and while another process holds the lease
 MOST_AT_ONCE: Final = 8  # turns that are being answered again; how many requests that may be is the settings' to say
+PATIENCE_S: Final = 60.0  # how long a turn waits for an idle engine before it is let go
 KEPT_RUNS: Final = 8192  # that were looked at
 LOOK_BACK_S: Final = 300.0  # beyond the time after which a run that is idle ends: a restart takes less
 LATE_S: Final = 5.0  # by how much an end may be seen after a later one (PostgreSQL)
@@ -170,18 +171,23 @@ class Shadower:
         if settings.budget is not None and await self._spent(alias) >= settings.budget:
             return "over_budget"
         view = await load_trajectory(self._store, run.id, with_tokens=True)
-        turns = {call.id: call for call in view.calls if can_be_answered_again(call)}
+        turns = {call.id: call for call in view.calls if call.alias_id == alias.id and can_be_answered_again(call)}
         drawn = drawn_turn(turns, settings.at)
         if drawn is None:
             return "no_turn"
         route = self._route(alias, turns[drawn])
         if route is None:
             return "version_gone"
+        ask = Ask(turns[drawn], alias.name, route, settings.max_in_flight)
+        if not await self._answering.has_room(ask, PATIENCE_S, self._stopping):
+            return "engine_busy"
         group = await open_shadow(self._store, drawn, settings.n - 1)
         if group is None:
             return "answered_before"
-        ask = Ask(turns[drawn], alias.name, route, settings.max_in_flight)
-        await asyncio.gather(*(self._answering.answer(ask, into, self._stopping) for into in group.waiting))
+        asking = (self._answering.answer(ask, into, self._stopping) for into in group.waiting)
+        for came_to in await asyncio.gather(*asking, return_exceptions=True):
+            if came_to is not None:
+                raise came_to
         return "answered"
 
     def _route(self, alias: AliasView, call: CallView) -> Route | None:

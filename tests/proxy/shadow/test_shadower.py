@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from proxy.settings.sections import ShadowSettings
+from proxy.shadow import shadower
 from recorder.groups.shadows import FORKED
 from recorder.reading.shadow_costs import shadow_costs
 from recorder.reading.transcripts import load_groups
@@ -203,6 +204,23 @@ async def test_no_more_is_asked_at_once_than_the_engine_has_room_for(store: Stor
         [group] = await shadow_groups(store)
     assert open_now == 2
     assert len(group.members) == 9
+
+
+async def test_a_turn_whose_engine_is_never_idle_is_let_go(
+    store: Store, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shadower, "PATIENCE_S", 0.0)
+    busy = asyncio.Event()
+    async with serving(store, engine, shadows={ALIAS: ShadowSettings(share=1.0, max_in_flight=1)}) as proxy:
+        await proxy.chat("Where is 4821?", path="/t/one")
+        engine.next = [Script(gate=busy)]
+        agent = asyncio.ensure_future(proxy.chat("And 4822?", path="/t/two"))
+        await engine.until(lambda e: len(agents(e)) == 2)
+        await end(proxy)
+        await outcome(proxy, "engine_busy")
+        busy.set()
+        assert (await agent).status_code == 200
+    assert again(engine) == []
 
 
 async def test_an_answer_that_fails_is_no_member_that_counts(store: Store, engine: FakeEngine) -> None:
