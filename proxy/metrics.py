@@ -61,6 +61,9 @@ class Metrics(Collector):
         self._tool_seconds: dict[str, _Histogram] = {}  # server
         self._servers: dict[str, bool] = {}  # MCP server → whether it answers
         self._sessions: dict[str, int] = {}  # MCP server → sessions of callers
+        self._shadow_turns: Counter[tuple[str, str]] = Counter()  # alias, outcome
+        self._shadow_answers: Counter[tuple[str, str]] = Counter()  # alias, state
+        self._shadow_tokens: Counter[tuple[str, str]] = Counter()  # alias, kind
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -92,6 +95,16 @@ class Metrics(Collector):
     def mcp_sessions(self, server: str, count: int) -> None:
         """Note how many sessions callers have at an MCP server."""
         self._sessions[server] = count
+
+    def shadow_turn(self, alias: str, outcome: str) -> None:
+        """Count a run that was drawn to have a turn answered again, by what became of that."""
+        self._shadow_turns[alias, outcome] += 1
+
+    def shadow_answer(self, alias: str, state: str, prompt: int = 0, sampled: int = 0) -> None:
+        """Count a further answer to a turn, and its tokens."""
+        self._shadow_answers[alias, state] += 1
+        self._shadow_tokens[alias, "prompt"] += prompt
+        self._shadow_tokens[alias, "sampled"] += sampled
 
     def committed(self, seconds: float) -> None:
         """Count how long an answer waited for its commit."""
@@ -146,8 +159,22 @@ class Metrics(Collector):
         )
         self._commit.add_to(commit, [])
         yield commit
+        yield from self._of_shadows()
         yield from self._of_tools()
         yield from self._recorders()
+
+    def _of_shadows(self) -> Iterator[Metric]:
+        """What answering live turns again comes to. Apart from `hone_calls` and `hone_tokens`, which are agents'."""
+        figures = (
+            ("hone_shadow_turns", "Live runs drawn to have a turn answered again.", "outcome", self._shadow_turns),
+            ("hone_shadow_answers", "Further answers to live turns.", "state", self._shadow_answers),
+            ("hone_shadow_tokens", "Tokens of further answers by kind.", "kind", self._shadow_tokens),
+        )
+        for name, what, label, counts in figures:
+            family = CounterMetricFamily(name, what, labels=["alias", label])
+            for labels, count in counts.items():
+                family.add_metric(labels, count)
+            yield family
 
     def _of_tools(self) -> Iterator[Metric]:
         calls = CounterMetricFamily(

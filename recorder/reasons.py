@@ -71,6 +71,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "logprobs_above_zero": "A probability that the engine gave is above one.",
         "base_fingerprint": "Another base model sampled it than the one that is trained.",
         "foreign_version": "A version sampled it that is no ancestor of the one being trained.",
+        "in_own_group": "A turn answered again: its run's own group is trained on, and the turn counts there.",
         "over_age": "It was sampled more than `trainer.max_age` steps ago.",
         "other_version": "The run moved to another version midway; this answer is the earlier one's.",
         "never_trained": "Nothing that this client sends can be trained on; `detail` says what to set.",

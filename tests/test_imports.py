@@ -97,11 +97,12 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "api": {"admission", "http", "versions"},
         "serving": {"admission", "attribution", "dialects", "engine", "http", "settings", "versions"},
         "responses": {"admission", "dialects", "engine", "http", "serving", "versions"},
+        "shadow": {"dialects", "engine", "serving", "settings", "versions"},
         "mcp_gateway": {"admission", "attribution", "http", "settings"},
         "doctor": {"engine", "settings"},
         "programs": {
             "admission", "api", "dialects", "doctor", "engine", "http", "mcp_gateway", "responses", "serving",
-            "settings", "versions",
+            "settings", "shadow", "versions",
         },
         "commands": {"api", "doctor", "engine", "programs", "settings"},
     },

@@ -11,7 +11,7 @@ from recorder.content.trainable import LeftOut
 from recorder.groups.readiness import GroupCode
 from recorder.reasons import REASONS, meaning
 from scripts import reasons, rooms
-from trainer.batch.rows import ROW_TOO_LONG
+from trainer.batch.rows import IN_OWN_GROUP, ROW_TOO_LONG
 from trainer.batch.weights import NotTrained
 
 TABLE = [code for sentences in REASONS.values() for code in sentences]
@@ -31,7 +31,7 @@ def raised_codes() -> Iterator[str]:
 
 
 def test_every_code_has_a_sentence() -> None:
-    codes = {*LeftOut, *GroupCode, *NotTrained, NEEDS_TWO, ROW_TOO_LONG, *raised_codes()}
+    codes = {*LeftOut, *GroupCode, *NotTrained, NEEDS_TWO, ROW_TOO_LONG, IN_OWN_GROUP, *raised_codes()}
     assert "judge_down" in codes
     assert not sorted(codes - set(TABLE))
 

@@ -48,6 +48,9 @@ class TrainerSettings(BaseModel):
     recipe, so that tasks that never repeat are learnt from. It takes reward functions or feedback, and 64 rewards to
     begin with. What RULER had a part in is compared inside its group all the same."""
 
+    shadow_weight: float = Field(0.5, gt=0, le=1)
+    """What a single turn that Hone answered again (`[aliases.NAME.shadow]`) counts in the loss against a whole run."""
+
     lr: float = Field(2e-5, gt=0)
     """Learning rate. LoRA needs about ten times that of full fine-tuning."""
     warmup_steps: int = Field(0, ge=0)

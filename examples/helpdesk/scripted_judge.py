@@ -62,7 +62,8 @@ def score(messages: Sequence[Json]) -> tuple[float, str]:
 
     The right order is looked up: 0.2. The parcel that this look-up named is tracked: 0.3. The answer says the day
     that the tracking said, no other day, and no other order than the one asked about: 0.5. Each call beyond two costs
-    0.05.
+    0.05. A call at the end, which has no result yet (a single step is judged), counts as one that will have the right
+    one.
     """
     asked = _ORDER.search(" ".join(_text(m["content"]) for m in messages if m["role"] == "user"))
     order_id = asked[0] if asked else None
@@ -72,14 +73,18 @@ def score(messages: Sequence[Json]) -> tuple[float, str]:
     tracks = [result for name, given, result in calls if name == "track_parcel" and given.get("tracking") in parcels]
     days = [result["arrives"] for result in tracks if "arrives" in result]
     last = messages[-1]
+    pending = _calls([last])
+    asks_order = any(name == "find_order" and given.get("order_id") == order_id for name, given, _ in pending)
+    asks_parcel = any(name == "track_parcel" and given.get("tracking") in parcels for name, given, _ in pending)
     answer = _text(last.get("content")) if last["role"] == "assistant" else ""
     right_day = bool(days) and set(_DAY.findall(answer)) == set(days)
     answered = right_day and set(_ORDER.findall(answer)) <= {order_id}
     excess = max(0, len(calls) - 2)
-    points = 0.2 * bool(parcels) + 0.3 * bool(days) + 0.5 * answered - 0.05 * excess
+    found, tracked = bool(parcels) or asks_order, bool(days) or asks_parcel
+    points = 0.2 * found + 0.3 * tracked + 0.5 * answered - 0.05 * excess
     remarks = [
-        "found the order" if parcels else "did not find the order",
-        "tracked its parcel" if days else "did not track its parcel",
+        "found the order" if parcels else "asks for the order" if found else "did not find the order",
+        "tracked its parcel" if days else "asks for its parcel" if tracked else "did not track its parcel",
         "answered what the tools said" if answered else "did not answer what the tools said",
         *([f"{excess} calls too many"] if excess else []),
     ]

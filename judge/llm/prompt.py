@@ -53,6 +53,11 @@ _ALIKE: Final = """\
 a task of one kind: the tasks are alike, not equal, and differ in numbers, dates, names of things, addresses or quoted \
 text. Judge each by the task that it was given itself: another answer than the others' is no fault where its own task \
 asks for it"""
+_STEP = """
+
+Each trajectory ends with one single step of the agent: what it says next, or the tool calls that it makes. Up to \
+there they are the same. No tool call of that step has a result yet, in any trajectory, and the attempt goes on after \
+it. Judge this step alone: how well it serves the task, by what the agent could know when it took it."""
 
 Json = dict[str, Any]
 
@@ -93,20 +98,22 @@ def build_prompt(
     seed: int,
     max_chars: int,
     task_rubric: Any = None,
-    nonce: str | None = None,
     alike: bool = False,
+    step: bool = False,
+    nonce: str | None = None,
 ) -> Prompt:
     """Write the prompt of a group of at least one run.
 
     `seed` (0 ≤ seed < `SEEDS`) decides order and ids. `task_rubric` is what the owner of this one task says about it,
-    any JSON. `nonce` is drawn anew unless given. `max_chars` bounds the whole prompt, in characters. `alike`: the runs
-    were given tasks that are alike, and not one.
+    any JSON. `alike`: the runs were given tasks that are alike, and not one. `step`: they differ in their last step
+    alone, which is to be judged. `nonce` is drawn anew unless given. `max_chars` bounds the whole prompt, in
+    characters.
 
     Raises:
         PromptTooLong: it does not fit even with every long text at its shortest.
     """
     group = _read(runs)
-    system = _SYSTEM.format(rubric=rubric.strip(), task=_ALIKE if alike else _SAME)
+    system = _SYSTEM.format(rubric=rubric.strip(), task=_ALIKE if alike else _SAME) + (_STEP if step else "")
     nonce = nonce or secrets.token_hex(8)
     keys = sorted(group.own)
     ids = _ids(keys, seed)

@@ -22,6 +22,7 @@ from judge.settings import JudgeSettings, RewardSettings
 from recorder.content import canonical
 from recorder.content.alike import mask_message
 from recorder.reading.views import FeedbackView, GroupView, TrajectoryView
+from recorder.states import Origin
 from recorder.work.scores import StoredScore
 
 Recall = Callable[[str], Awaitable[StoredScore | None]]
@@ -149,6 +150,7 @@ async def _prompt(group: GroupView, members: Sequence[TrajectoryView], settings:
         max_chars=settings.max_context_chars,
         task_rubric=rubric,
         alike=_are_alike(group, members),
+        step=is_one_step(members),
     )
 
 
@@ -161,6 +163,11 @@ def _are_alike(group: GroupView, members: Sequence[TrajectoryView]) -> bool:
     exact = {canonical.dumps(opening) for opening in openings}
     masked = {canonical.dumps([mask_message(message) for message in opening]) for opening in openings}
     return group.external_id is None and len(exact) > 1 == len(masked)
+
+
+def is_one_step(members: Sequence[TrajectoryView]) -> bool:
+    """Whether all are answers to one turn, none of which was gone on with (`recorder.groups.shadows`)."""
+    return all(member.origin is Origin.SHADOW for member in members)
 
 
 def _judged(prompt: Prompt, ruling: Ruling) -> Judged:

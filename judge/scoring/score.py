@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from judge.errors import CannotJudge, JudgeFailed, PartsMissing
 from judge.llm.prompt import Prompt
 from judge.llm.ruler import Ruling
-from judge.rewards.kinds import REWARDS, Bench, Judged
+from judge.rewards.kinds import REWARDS, Bench, Judged, is_one_step
 from judge.rewards.part import Part
 from judge.scoring.combine import combine, recipe_hash
 from judge.settings import RewardSettings
@@ -63,7 +63,7 @@ async def score_group(group: GroupView, bench: Bench) -> GroupScore:
     rewarded = [member for member in members if combined[member.id].value is not None]
     if len(rewarded) < fewest and not _measured_somehow(members, found):
         raise _too_few(members, rewards, found, bench)
-    return _as_score(rewards, found, combined, bench)
+    return _as_score(rewards, found, combined, bench, step=is_one_step(members))
 
 
 def judged_members(group: GroupView) -> list[TrajectoryView]:
@@ -152,13 +152,18 @@ def _too_few(
 
 
 def _as_score(
-    rewards: Sequence[RewardSettings], found: Mapping[str, Judged], combined: Mapping[str, Part], bench: Bench
+    rewards: Sequence[RewardSettings],
+    found: Mapping[str, Judged],
+    combined: Mapping[str, Part],
+    bench: Bench,
+    *,
+    step: bool,  # a reward of one step says nothing beside one of a whole run
 ) -> GroupScore:
     prompt, ruling = _ruling(found)
     rewarded = {id_ for id_, part in combined.items() if part.value is not None}
     new = NewScore(
         recipe_hash=recipe_hash(bench.settings, next((judged.code for judged in found.values() if judged.code), "")),
-        absolute=all(_absolute(reward, found[reward.name], rewarded) for reward in rewards if reward.weight > 0),
+        absolute=not step and all(_absolute(r, found[r.name], rewarded) for r in rewards if r.weight > 0),
         parts=[*_reward_rows(combined), *(row for reward in rewards for row in _rows(reward, found[reward.name]))],
         judge_model=bench.settings.model if ruling else None,
         judge_version=ruling.version if ruling else None,

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from proxy.programs.run_file import left_behind, read_run_file
 from recorder.reading.never_trained import never_trained
+from recorder.reading.shadow_costs import shadow_costs
 from recorder.reading.unattributed import ADVICE, unattributed
 from recorder.registry import replicas
 from recorder.registry.aliases import AliasView, get_aliases
@@ -27,6 +28,7 @@ from recorder.telling.happenings import clock
 from recorder.work import holders, leases
 
 RECENT_S: Final = 30.0  # engines and proxies are reported every ten seconds
+DAY_S: Final = 86400.0
 REMEMBERED_S: Final = 86400.0  # what was not heard of for longer is forgotten here
 
 Json = dict[str, Any]
@@ -47,6 +49,7 @@ async def standing(store: Store, project: str, data: Path, settings: RecorderSet
         "workers": [_worker(lease, found.at) for lease in await leases.holders(store, project)],
         "aliases": [_alias(one, versions, found.at) for one in await get_aliases(store, project)],
         **_learning(found),
+        "shadow_answers": [asdict(one) for one in await shadow_costs(store, project, found.at - DAY_S)],
         "never_trained": [
             {**asdict(one), "why": one.why(), "advice": one.advice()} for one in await never_trained(store, project)
         ],

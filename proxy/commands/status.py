@@ -112,6 +112,9 @@ def _learning(found: dict[str, Any]) -> Iterator[Row]:
     for alias, trend in groupby(found["rewards"], key=itemgetter("alias")):
         shown = [f"{one['version'].rpartition('@')[2]}: {number(one['mean'])}" for one in trend]
         yield "reward", (f"{alias} by version", ", ".join(shown[-VERSIONS_SHOWN:]))
+    for one in found["shadow_answers"]:
+        cost = f"{one['prompt_tokens']} tokens read and {one['sampled_tokens']} sampled in 24 h"
+        yield "shadow answers", (f"{one['alias']}: {one['answers']}", cost)
     for one in found["steps"]:
         ago = "" if one["ended_s_ago"] is None else f" {clock(one['ended_s_ago'])} ago"
         made = one["version"] or one["reason"] or ""

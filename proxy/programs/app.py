@@ -51,7 +51,9 @@ from proxy.serving.continuity import Continuity
 from proxy.serving.passed import GENERATING, PASSED, ModelRoutes
 from proxy.serving.several_prompts import SeveralPrompts
 from proxy.settings.mcp import McpServerSettings
-from proxy.settings.sections import ProxySettings
+from proxy.settings.sections import ProxySettings, ShadowSettings
+from proxy.shadow.answering import Answering
+from proxy.shadow.shadower import LOOK_BACK_S, Shadower
 from proxy.store_metrics import StoreMetrics
 from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
@@ -77,6 +79,7 @@ class Deps:
     mcp: Mapping[str, McpServerSettings] = field(default_factory=dict)
     fallbacks: Mapping[str, str] = field(default_factory=dict)  # alias → the model of [[proxy.models]] in its place
     overrides: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # alias → sampling values for a client's
+    shadows: Mapping[str, ShadowSettings] = field(default_factory=dict)  # alias → which turns are answered again
     reasoning_parser: str | None = None  # the engine's
 
 
@@ -108,6 +111,7 @@ class HoneApp(Admission):
         self._gateway = _gateway(deps, parts) if deps.mcp else None
         hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
         self._steering = McpMount(hone)
+        self._shadower = _shadower(deps, parts) if deps.shadows else None
         routed = _routed(deps, parts, hone, self._background, self._gateway or _no_gateway, self._steering)
         super().__init__(routed, Guard(deps.store, deps.project_id, own_groups=deps.settings.key_groups == "own"))
 
@@ -132,6 +136,8 @@ class HoneApp(Admission):
             if self._gateway is not None:
                 await stack.enter_async_context(self._gateway.running())
             await stack.enter_async_context(self._steering.running())
+            if self._shadower is not None:
+                await stack.enter_async_context(self._shadower.running())
             for part in deps.background:
                 await stack.enter_async_context(part())
             yield
@@ -182,6 +188,12 @@ def _calls(path: str, parts: Parts) -> App:
 def _responses(store: Store, parts: Parts, background: Background) -> App:
     history = History(store, parts.recorder, parts.project_id)
     return ResponseRoutes(ResponseCalls(ResponsesDialect(), history, background, parts), history, background)
+
+
+def _shadower(deps: Deps, parts: Parts) -> Shadower:
+    look_back_s = deps.recorder_settings.idle_timeout_s + LOOK_BACK_S
+    answering = Answering(deps.project_id, parts.client, deps.recorder, deps.versions, parts.metrics)
+    return Shadower(deps.store, deps.project_id, deps.shadows, deps.versions, answering, parts.metrics, look_back_s)
 
 
 def _gateway(deps: Deps, parts: Parts) -> Gateway:

@@ -75,6 +75,7 @@ async def run(settings: HoneSettings) -> None:
                 ),
                 fallbacks=settings.fallbacks(),
                 overrides=settings.overrides(),
+                shadows=settings.shadows(),
                 reasoning_parser=settings.engine.reasoning_parser,
                 mcp=settings.mcp,
             )

@@ -111,11 +111,12 @@ def _require_new(chat: Body, at: int) -> None:
         raise Fallback("prefill")
     if any(message.get("role") not in _NEW_ROLES for message in new):
         raise Fallback("edited_history")
-    if any(_has_media(message) for message in chat["messages"]):
+    if any(has_media(message) for message in chat["messages"]):
         raise Fallback("media")
 
 
-def _has_media(message: Message) -> bool:
+def has_media(message: Message) -> bool:
+    """Whether a message holds more than text: a prompt with one is more than its ids."""
     content = message.get("content")
     return isinstance(content, list) and not all(
         isinstance(part, dict) and part.get("type") in _TEXT_PARTS for part in content

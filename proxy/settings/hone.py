@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from judge.settings import JudgeSettings
 from proxy.settings.mcp import McpServerSettings, check_names
-from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings, base_name
+from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings, ShadowSettings, base_name
 from recorder.settings import LearnSettings, RecorderSettings
 from trainer.campaign_settings import CampaignSettings
 from trainer.settings import TrainerSettings
@@ -113,6 +113,10 @@ class HoneSettings(BaseSettings):
         """The sampling values that stand in for a client's, by the alias's name."""
         found = {name: alias.sampling.override.values() for name, alias in self.aliases.items()}
         return {name: values for name, values in found.items() if values}
+
+    def shadows(self) -> dict[str, ShadowSettings]:
+        """Which turns are answered again, by the name of each alias that has some answered again."""
+        return {name: alias.shadow for name, alias in self.aliases.items() if alias.shadow.share > 0}
 
     def fallbacks(self) -> dict[str, str]:
         """The model that answers for an alias while no engine can, by the alias's name."""

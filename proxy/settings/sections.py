@@ -275,6 +275,27 @@ class GateSettings(BaseModel):
     """The most pairs that are judged, each twice: what is not decided by then passes."""
 
 
+class ShadowSettings(BaseModel):
+    """Which turns of an alias's live runs Hone answers again by itself, to learn from: `[aliases.<name>.shadow]`.
+
+    For traffic that never repeats, whose runs have nothing to be compared with. No agent sees a shadow answer, and no
+    tool is called for one.
+    """
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    share: float = Field(0.0, ge=0, le=1)
+    """Share of the live runs that have one turn answered again, when they have ended. 0: none."""
+    n: int = Field(4, ge=2, le=64)
+    """Answers that are compared: the live one, and n - 1 further ones."""
+    at: Literal["any", "first"] = "any"
+    """`any`: a turn drawn uniformly from all of the run's main path. `first`: its first."""
+    budget: int | None = Field(None, ge=0)
+    """Most tokens, read and sampled, that further answers may cost in 24 hours. Default: no bound."""
+    max_in_flight: int = Field(4, ge=1)
+    """A further answer is asked for only while its engine answers fewer requests of this proxy than this."""
+
+
 class AliasSettings(BaseModel):
     """A name that agents ask for, and how its new versions come into service."""
 
@@ -300,5 +321,7 @@ class AliasSettings(BaseModel):
     """A model of `[[proxy.models]]` that answers while no engine can. Such calls are recorded as text, and marked."""
     sampling: SamplingSettings = SamplingSettings()
     """How its calls are sampled."""
+    shadow: ShadowSettings = ShadowSettings()
+    """Which turns of its live runs are answered again, to learn from."""
     recipe: dict[str, Any] = {}
     """Free-form notes kept with the alias and shown with its versions."""

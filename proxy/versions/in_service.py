@@ -242,6 +242,10 @@ class InService:
             if not self._in_flight[route.version.id] and not self._snapshot.has(route.version):
                 self._news.tell()  # whoever waits to unload it need not wait for the next report
 
+    def busy(self, route: Route) -> int:
+        """How many requests of this proxy the route's engine answers now."""
+        return self._busy[route.replica_url]
+
     async def moved_away(self, trajectory_id: str, version_id: str) -> None:
         """Record that a run left its pin for `version_id`: it is mixed from now on."""
         await repin(self._store, trajectory_id, version_id)

@@ -12,7 +12,7 @@ from recorder.capture.memory import Earlier, Memory
 from recorder.capture.rows import Prepared
 from recorder.content.turns import Parent, TrajectoryRef
 from recorder.lineage.past import RecentPasts, meta_of, past_of
-from recorder.states import CallState, Confidence
+from recorder.states import CallState, Confidence, Origin
 
 KEPT_ATTEMPTS = 32  # equal requests that are told apart when a retry of one comes; of more, none is
 _BASE, _META = 4, -1  # places in `Prepared.row_middle`
@@ -48,6 +48,8 @@ def remember_attempt(memory: Memory, project_id: str, body_hash: bytes, attempt:
 def keep_past(recent: RecentPasts, prepared: Prepared) -> None:
     """Keep what a committed turn sampled."""
     if not recent.max_bytes or prepared.prompt is None or prepared.leaf_choice is None:
+        return
+    if prepared.address.origin is Origin.SHADOW:  # no call goes on from it
         return
     nodes = [row[2] for row in prepared.choices]
     meta = meta_of(prepared.row_middle[_META])

@@ -20,10 +20,14 @@ _child = calls.alias("child")
 
 
 def _own() -> ColumnElement[bool]:
-    """As `Whose.owns` has it: asked, not told, so that another key's thousand equal runs do not fill a bound."""
+    """As `Whose.owns` has it: asked, not told, so that another key's thousand equal runs do not fill a bound.
+
+    What Hone answered by itself is nobody's: no agent has seen it, so none goes on from it.
+    """
     key = bindparam("whose", type_=Text)
     made_by = trajectories.c.made_by
-    return or_(key == literal_column("''"), made_by == literal_column("''"), made_by == key)
+    own = or_(key == literal_column("''"), made_by == literal_column("''"), made_by == key)
+    return and_(own, ~equals(trajectories.c.origin, "shadow"))
 
 
 # --- trajectories, by where they are and by id

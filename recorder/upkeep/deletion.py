@@ -13,8 +13,9 @@ the store's write lock, and where they differ writes nothing, forgets what it re
 process has to be told, and none waited for.
 
 A choice of an n>1 call that became a trajectory of its own shares the call: the call passes to who remains, and the
-deleted one's choice is emptied. Scores are kept as numbers; what a judge wrote about the group is taken, since it may
-quote. Versions that were trained on a trajectory stay: what weights have learnt is not in the store.
+deleted one's choice is emptied. What Hone answered again of a run (`recorder.groups.shadows`) goes with the run. Scores
+are kept as numbers; what a judge wrote about the group is taken, since it may quote. Versions that were trained on a
+trajectory stay: what weights have learnt is not in the store.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from recorder.errors import Conflict, NotFound
 from recorder.groups.closing import write_left_out
 from recorder.groups.lookup import baseline
 from recorder.groups.readiness import Member, Verdict, one_is_enough, outcome
+from recorder.groups.shadows import shadow_group_id, shadows_of
 from recorder.reading.transcripts import find_trajectory
-from recorder.states import CallState, GroupState, Purpose, TrajectoryState
+from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import ledger
 from recorder.store.checkpoint import truncate
 from recorder.store.database import Store
@@ -88,7 +90,7 @@ class _Own:
 
 
 class _LeantOn(Exception):
-    """A call came that stores its prompt as a difference to one that is to go."""
+    """A call came that stores its prompt as a difference to one that is to go, or answers one again."""
 
 
 async def delete_trajectory(store: Store, project_id: str, trajectory_id: str, why: str = "asked") -> Deleted:
@@ -99,15 +101,25 @@ async def delete_trajectory(store: Store, project_id: str, trajectory_id: str, w
     while True:
         async with store.read() as conn:
             row = await _row(conn, project_id, trajectory_id)
+        for shadow in await shadows_of(store, trajectory_id):  # they hold what was said up to a turn of it
+            with contextlib.suppress(NotFound):  # another deletion was faster
+                await delete_trajectory(store, project_id, shadow, why)
         await detach(store, row)
         with contextlib.suppress(_LeantOn):  # meanwhile: once more
             async with store.write() as conn:
                 counted = update(projects).where(projects.c.id == project_id)
                 await conn.execute(counted.values(deletions=projects.c.deletions + 1))
                 own = await _own(conn, project_id, trajectory_id)
-                if await is_leant_on(conn, own.row):
+                if await is_leant_on(conn, own.row) or await _is_shadowed(conn, own):
                     raise _LeantOn
                 return await _delete(conn, own, why)
+
+
+async def _is_shadowed(conn: AsyncConnection, own: _Own) -> bool:
+    for page in pages([shadow_group_id(call_id) for call_id in own.gone]):
+        if await _first(conn, select(trajectories.c.id).where(trajectories.c.group_id.in_(page))):
+            return True
+    return False
 
 
 async def erase(store: Store) -> bool:
@@ -132,7 +144,8 @@ async def _own(conn: AsyncConnection, project_id: str, trajectory_id: str) -> _O
     own = _Own(row)
     of_it = await conn.execute(select(calls.c.id).where(calls.c.trajectory_id == trajectory_id))
     mine = set(of_it.scalars())
-    leaf = {row.leaf_call_id} - {None}
+    # a fork for a shadow group has no part in the call that it ends at
+    leaf = {row.leaf_call_id} - {None} if row.origin != Origin.SHADOW else set()
     own.shared = {call_id: {} for call_id in leaf - mine} | await _kept_choices(conn, row, mine | leaf)
     own.gone = sorted(mine - own.shared.keys())
     return own

@@ -15,6 +15,7 @@ from sqlalchemy import Select, literal, select, union, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.content import tokens
+from recorder.states import Origin
 from recorder.store.database import Store
 from recorder.store.schema import calls, choices, projects
 
@@ -40,8 +41,9 @@ async def is_leant_on(conn: AsyncConnection, row: Any) -> bool:
 
 def _leaning(row: Any) -> Select[Any]:
     """The calls of other trajectories whose prompts are stored as differences to one of this trajectory."""
-    # a sibling's leaf is a call of another
-    own = union(select(calls.c.id).where(calls.c.trajectory_id == row.id), select(literal(row.leaf_call_id or "")))
+    # a sibling's leaf is a call of another; so is a fork's for a shadow group, which has no part in it
+    leaf = (row.leaf_call_id or "") if row.origin != Origin.SHADOW else ""
+    own = union(select(calls.c.id).where(calls.c.trajectory_id == row.id), select(literal(leaf)))
     on_own = calls.c.parent_call_id.in_(own)
     return select(calls.c.id).where(on_own, calls.c.trajectory_id != row.id, calls.c.prompt_shared > 0)
 

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Select, and_, exists, false, func, or_, se
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import LeaseLost
+from recorder.groups.shadows import waits_for_own
 from recorder.registry import descent
 from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store.changes import quietly
@@ -127,7 +128,7 @@ def _trainable(alias_id: str, campaign_id: str | None, lacking: Collection[str])
     mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
     project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()  # for the index
     scored = and_(groups.c.project_id == project, groups.c.state == GroupState.SCORED)
-    wanted = and_(scored, groups.c.alias_id == alias_id, mine, for_training())
+    wanted = and_(scored, groups.c.alias_id == alias_id, mine, for_training(), ~waits_for_own())
     return and_(wanted, ~_lacks_baseline(lacking)) if lacking else wanted
 
 

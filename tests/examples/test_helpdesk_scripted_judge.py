@@ -79,6 +79,11 @@ def scores(url: str, trajectories: dict[str, list[Json]], **options: Any) -> dic
         ([*FIND, *TRACK], 0.5),  # stopped before it answered
         ([*FIND, *TRACK, *say("Friday, or perhaps Monday.")], 0.5),
         (call("find_order", "order_id", "0", "{}") * 9, 0.0),  # never below 0
+        (FIND[:1], 0.2),  # a single step: the right order is asked for …
+        (call("find_order", "order_id", "9821", "")[:1], 0.0),
+        ([*FIND, *TRACK[:1]], 0.5),  # … and the right parcel
+        ([*FIND, *call("track_parcel", "tracking", "P11111", "")[:1]], 0.2),
+        (TRACK[:1], 0.0),  # a tracking number that no look-up gave
     ],
 )
 def test_the_written_rules(judge_url: str, messages: list[Json], score: float) -> None:

@@ -15,7 +15,7 @@ import httpx
 from proxy.programs.app import Deps, HoneApp, create_app
 from proxy.programs.server import listen, serve
 from proxy.settings.mcp import McpServerSettings
-from proxy.settings.sections import ProxySettings
+from proxy.settings.sections import ProxySettings, ShadowSettings
 from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
 from recorder.reading.export import raw_lines
@@ -95,6 +95,7 @@ async def serving(
     reasoning_parser: str | None = None,
     mcp: Mapping[str, McpServerSettings] | None = None,
     overrides: Mapping[str, Mapping[str, float]] | None = None,
+    shadows: Mapping[str, ShadowSettings] | None = None,
     stop_timeout_s: float = 1,
 ) -> AsyncIterator[Proxy]:
     """A proxy that serves the alias from `engine` until the block ends."""
@@ -113,7 +114,7 @@ async def serving(
     recorder = Recorder(store, recording)
     versions = InService(store, PROJECT, settings)
     more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser, "mcp": mcp or {}}
-    more["overrides"] = overrides or {}
+    more |= {"overrides": overrides or {}, "shadows": shadows or {}}
     app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions, **more))
     sock = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"

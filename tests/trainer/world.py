@@ -18,14 +18,26 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address, Attribution, Parent, Request, SampledChoice, Sampling, Turn
+from recorder.content.turns import (
+    Address,
+    Attribution,
+    Parent,
+    Request,
+    SampledChoice,
+    Sampling,
+    TrajectoryRef,
+    Turn,
+)
+from recorder.groups.shadows import open_shadow
 from recorder.ids import new_id
+from recorder.reading import transcripts
+from recorder.reading.views import CallView
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
-from recorder.states import CallState, Confidence, Purpose, VersionState
+from recorder.states import CallState, Confidence, Origin, Purpose, VersionState
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from recorder.work import claims, scores
@@ -134,6 +146,37 @@ class World:
             parent = Parent(call_id, 0)
             messages = [*messages, said, {"role": "user", "content": "go on"}]
         return ref.id
+
+    async def shadow(self, call_id: str, rewards: Sequence[float]) -> str:
+        """A turn of an ended run answered again, and scored: the live answer first. Returns the group's id."""
+        opened = await open_shadow(self.store, call_id, len(rewards) - 1)
+        assert opened is not None
+        fork = (await transcripts.load_group(self.store, opened.id, with_tokens=True)).members[0]
+        for number, ref in enumerate(opened.waiting):
+            await self._again(fork.calls[0], ref, random_ids(5, 9000 + number))
+        claim = await claims.claim_for_judging(self.store, PROJECT, "judge", 60)
+        assert claim is not None
+        ids = [fork.id, *(ref.id for ref in opened.waiting)]
+        parts = [NewPart(id_, scores.REWARD, reward) for id_, reward in zip(ids, rewards, strict=True)]
+        await scores.record_score(self.store, claim, NewScore("recipe", parts=parts))
+        return claim.group_id
+
+    async def _again(self, live: CallView, into: TrajectoryRef, sampled: list[int]) -> None:
+        prompt, now = list(live.prompt_token_ids or ()), time.time()
+        version = await versions.get_version(self.store, str(live.version_id))
+        logprobs = self._engine.logprobs(version.path, prompt, sampled, 0.8)
+        body, said = into.id.encode()[-16:], {"role": "assistant", "content": into.id}
+        request = Request(
+            "chat", "/v1/chat/completions", "m", False, live.messages, None, None, {}, body, Sampling(temperature=0.8)
+        )
+        await self._recorder.commit(
+            Turn(
+                new_id("call"), PROJECT, Address(origin=Origin.SHADOW, done=True),
+                Attribution("shadow", Confidence.STATED, into), request, CallState.COMPLETE, self.alias.id, version.id,
+                self.alias.base_fingerprint, prompt, [SampledChoice(0, said, sampled, logprobs, "stop")], None, None,
+                200, None, now, now, now,
+            )
+        )  # fmt: skip
 
     async def claim(self, trainer: AliasTrainer, limit: int = 10) -> list[GroupClaim]:
         """Every scored group, for a trainer."""

@@ -6,8 +6,9 @@ normalisation of the loss. Refuses: tokens and torch.
 The advantage is the reward minus the group's mean (GRPO, arXiv 2402.03300, without the division by the standard
 deviation, which Dr. GRPO, arXiv 2503.20783, section 3.1, shows to favour tasks that are almost always or almost never
 solved). Dividing is an option. A run that has no group is compared with earlier runs of its alias (reinforcement
-comparison, Williams 1992): its own reward is never among them, or it would be compared with itself. Every trajectory
-weighs the same in the loss, so that a long run does not dominate.
+comparison, Williams 1992): its own reward is never among them, or it would be compared with itself. Every whole run
+weighs the same in the loss, so that a long one does not dominate; a single turn (`recorder.groups.shadows`) may weigh
+less.
 """
 
 from __future__ import annotations
@@ -73,11 +74,13 @@ def running_advantages(
     return {trajectory: value / (baselines[trajectory].std + _STD_FLOOR) for trajectory, value in over.items()}
 
 
-def token_weights(trained_tokens: Mapping[str, int]) -> dict[str, float]:
+def token_weights(trained_tokens: Mapping[str, int], shares: Mapping[str, float]) -> dict[str, float]:
     """Return trajectory id → the weight of each of its trained tokens, over all its rows.
 
-    With n trajectories the weight is 1 / (n · tokens): the loss is the mean over trajectories of the mean over their
-    tokens. Trajectories without a trained token are not counted.
+    `shares` is what a trajectory counts against others, 1 where it is not named. A trajectory of share s among shares
+    that add up to S has the weight s / (S · tokens): the loss is the mean over trajectories, by their shares, of the
+    mean over their tokens. Trajectories without a trained token are not counted.
     """
     counted = {trajectory: tokens for trajectory, tokens in trained_tokens.items() if tokens > 0}
-    return {trajectory: 1.0 / (len(counted) * tokens) for trajectory, tokens in counted.items()}
+    whole = math.fsum(shares.get(trajectory, 1.0) for trajectory in counted)
+    return {trajectory: shares.get(trajectory, 1.0) / (whole * tokens) for trajectory, tokens in counted.items()}

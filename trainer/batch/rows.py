@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from recorder.content.trainable import MIN_TEMPERATURE, LeftOut
 from recorder.reading.views import CallView, ChoiceView, TrajectoryView
 from recorder.registry.versions import age
-from recorder.states import CallState, Confidence, Purpose, TurnKind
+from recorder.states import CallState, Confidence, Origin, Purpose, TurnKind
 
 ROW_TOO_LONG = "row_too_long"  # the only code that a trainer's own memory gives rise to
+IN_OWN_GROUP = "in_own_group"  # a turn in a shadow group, which counts in the group of its whole run
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Basis:
     ancestry: Sequence[str]  # version ids, the parent of the new version first
     max_age: int  # steps
     max_tokens: int  # of one row
+    in_own: frozenset[str] = frozenset()  # live turns of shadow groups (ids of calls) that count in their runs' groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Skipped:
     trajectory_id: str
     call_id: str
     choice: int
-    code: str  # a `LeftOut` code, or ROW_TOO_LONG
+    code: str  # a `LeftOut` code, ROW_TOO_LONG or IN_OWN_GROUP
 
 
 def trajectory_rows(trajectory: TrajectoryView, basis: Basis) -> tuple[list[Row], list[Skipped]]:
@@ -86,6 +88,8 @@ def _reason(trajectory: TrajectoryView, call: CallView, choice: ChoiceView, basi
     """Why a choice may not be trained on: the recorder's reason first, then what is checked again, then the age."""
     if not choice.trainable:
         return choice.untrainable_reason or LeftOut.NOT_COMPLETE
+    if trajectory.origin is Origin.SHADOW and call.id in basis.in_own:
+        return IN_OWN_GROUP
     return _of_call(trajectory, call) or _of_tokens(call, choice) or _of_version(trajectory, call, basis)
 
 

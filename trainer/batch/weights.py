@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from recorder.content.trainable import LeftOut
 from recorder.reading.views import GroupView, TrajectoryView
-from recorder.states import Purpose, TrajectoryState
+from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.store.ledger import LedgerRow
 from recorder.work.baselines import Baseline, Compared
 from trainer.batch.advantages import group_advantages, running_advantages, token_weights
@@ -52,9 +52,8 @@ class GroupRows:
     left: Sequence[LeftTrajectory]
     skipped: Sequence[Skipped]
     code: str | None = None
-    baselines: Mapping[str, Baseline] = field(
-        default_factory=dict
-    )  # by trajectory id; empty: compared inside the group
+    single: frozenset[str] = frozenset()  # the members that are one turn and no whole run
+    baselines: Mapping[str, Baseline] = field(default_factory=dict)  # by trajectory id; empty: compared in the group
 
     @property
     def trained(self) -> set[str]:
@@ -122,7 +121,8 @@ def group_rows(
             without_rows.append(LeftTrajectory(member.id, _why_untrained(without)))
     code = None if rows else _commonest(one.code for one in without_rows)
     left += without_rows
-    return GroupRows(group.id, group.project_id, rows, scored, advantages, left, skipped, code, baselines or {})
+    single = frozenset(member.id for member in counted if member.origin is Origin.SHADOW)
+    return GroupRows(group.id, group.project_id, rows, scored, advantages, left, skipped, code, single, baselines or {})
 
 
 def _why_nothing(
@@ -134,17 +134,18 @@ def _why_nothing(
     return NotTrained.NO_BASELINE if lacking else NotTrained.TOO_FEW
 
 
-def weigh(groups: Iterable[GroupRows]) -> list[WeightedRow]:
-    """Weigh the rows of a whole step so that every trajectory counts the same, whatever its length.
+def weigh(groups: Iterable[GroupRows], shadow_weight: float) -> list[WeightedRow]:
+    """Weigh the rows of a whole step so that every whole run counts the same, whatever its length.
 
-    The order is by trajectory and then as the rows came: equal input, equal sums.
+    `shadow_weight` is what a single turn of a shadow group counts against a whole run. The order is by trajectory and
+    then as the rows came: equal input, equal sums.
     """
     groups = sorted(groups, key=lambda group: group.group_id)
     tokens: Counter[str] = Counter()
     for group in groups:
         for row in group.rows:
             tokens[row.trajectory_id] += row.trained_tokens
-    weights = token_weights(tokens)
+    weights = token_weights(tokens, {id_: shadow_weight for group in groups for id_ in group.single})
     return [
         WeightedRow(row, group.advantages[row.trajectory_id], weights[row.trajectory_id])
         for group in groups

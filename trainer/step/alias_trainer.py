@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recorder.errors import Conflict, LeaseLost, RecorderError, StoreUnavailable, Undecided
+from recorder.groups.shadows import counted_in_own
 from recorder.reading import transcripts
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
@@ -206,9 +207,11 @@ class AliasTrainer:
 
     async def _read(self, held: Sequence[GroupClaim], parent: VersionView, seconds: Seconds) -> list[GroupRows]:
         line = await versions.ancestry(self._store, parent.id)
-        basis = Basis(self._fingerprint, line, self._settings.max_age, self._settings.token_budget)
+        ids = [claim.group_id for claim in held]
+        in_own = await counted_in_own(self._store, ids)
+        basis = Basis(self._fingerprint, line, self._settings.max_age, self._settings.token_budget, in_own)
         with seconds.phase("read"):
-            views = await transcripts.load_groups(self._store, [claim.group_id for claim in held], with_tokens=True)
+            views = await transcripts.load_groups(self._store, ids, with_tokens=True)
             rewards = [await self._rewards(claim) for claim in held]
             compared = await comparing.baselines(self._store, views)
 
@@ -267,7 +270,7 @@ class AliasTrainer:
 
     def _compute(self, attempt: _Attempt, origin: Origin) -> None:
         """The blocking part, in the torch thread."""
-        rows, parent, seconds = weigh(attempt.groups), attempt.parent, attempt.seconds
+        rows, parent, seconds = weigh(attempt.groups, self._settings.shadow_weight), attempt.parent, attempt.seconds
         with seconds.phase("load"):
             path = Path(parent.path) if parent.path else None
             known = self._core.go_to(Start(parent.id, path, parent.manifest_sha256))

@@ -312,3 +312,13 @@ def test_two_that_look_alike_when_cut_stay_two() -> None:
     prompt = prompt_of(runs, max_chars=6000)
     assert len(prompt.ids) == 2
     assert prompt.hash != prompt_of([runs[0]], max_chars=6000).hash
+
+
+def test_a_step_is_judged_as_one_and_under_a_hash_of_its_own() -> None:
+    runs = [run("a", "x"), run("b", "y")]
+    whole, step = prompt_of(runs), prompt_of(runs, step=True)
+    assert step.messages[0]["content"].startswith(whole.messages[0]["content"])
+    assert "Judge this step alone" in step.messages[0]["content"]
+    assert "Judge this step" not in whole.messages[0]["content"]
+    assert step.messages[1]["content"].splitlines()[0] == whole.messages[1]["content"].splitlines()[0]
+    assert step.hash != whole.hash

@@ -26,7 +26,7 @@ from judge.settings import JudgeSettings
 from recorder.reading.transcripts import load_group
 from recorder.reading.views import GroupView
 from recorder.registry.aliases import ensure_alias
-from recorder.states import GroupState, Purpose, TrajectoryState
+from recorder.states import GroupState, Origin, Purpose, TrajectoryState
 from recorder.store.database import Store
 from recorder.work import claims, feedback, scores
 from tests.judge.judge_server import Behaviour, JudgeServer, documents, fails, says, verdicts
@@ -525,3 +525,21 @@ async def test_a_score_says_whether_its_rewards_may_be_compared_outside_its_grou
 ) -> None:
     group_id, _ = await recorded.group("g", ["right, worth 0.2", "worth 0.9", "odd, worth 0.1"])
     assert (await judged(store, judging, group_id, rewards=parts)).new.absolute is absolute
+
+
+async def test_answers_to_one_turn_are_judged_as_one_step_and_nothing_tells_the_live_one(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9", "worth 0.5"])
+    whole = await load_group(store, group_id)
+    answers = [replace(member, origin=Origin.SHADOW, forked_from_call="call_1") for member in whole.members]
+    async with judging() as bench:
+        scored = await score_group(replace(whole, members=answers), bench)
+        as_runs = await score_group(whole, bench)
+    step, runs = ("\n".join(m["content"] for m in request["messages"]) for request in server.requests)
+    assert "Judge this step alone" in step
+    assert "Judge this step" not in runs
+    assert scored.new.prompt_hash != as_runs.new.prompt_hash
+    assert rewards(scored) == [0.2, 0.9, 0.5]
+    assert all(document.keys() == {"kind", "id", "messages"} for document in documents(server.requests[0])[1:])
+    assert not any(word in step for word in ("shadow", "live", "fork"))

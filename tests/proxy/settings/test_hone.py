@@ -91,3 +91,10 @@ def test_an_override_is_read_by_its_alias(tmp_path: Path) -> None:
     text = "[aliases.helpdesk.sampling]\noverride = { temperature = 0.7, top_p = 1 }\n[aliases.other]\n"
     loaded = load_settings(write(tmp_path, text), {})
     assert loaded.settings.overrides() == {"helpdesk": {"temperature": 0.7, "top_p": 1.0}}
+
+
+def test_shadow_answers_are_read_by_their_alias_and_are_off_without_a_share(tmp_path: Path) -> None:
+    text = "[aliases.helpdesk.shadow]\nshare = 0.1\nn = 3\nat = 'first'\nbudget = 9\n[aliases.other.shadow]\nn = 8\n"
+    loaded = load_settings(write(tmp_path, text), {})
+    [(name, shadow)] = loaded.settings.shadows().items()
+    assert (name, shadow.share, shadow.n, shadow.at, shadow.budget) == ("helpdesk", 0.1, 3, "first", 9)

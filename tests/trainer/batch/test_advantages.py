@@ -62,10 +62,22 @@ def test_dividing_by_the_deviation_is_an_option() -> None:
 
 @given(st.dictionaries(st.integers().map(str), st.integers(0, 5000), min_size=1, max_size=9))
 def test_every_trajectory_weighs_the_same_whatever_its_length(tokens: dict[str, int]) -> None:
-    weights = token_weights(tokens)
+    weights = token_weights(tokens, {})
     assert weights.keys() == {name for name, count in tokens.items() if count}
     shares = [weight * tokens[name] for name, weight in weights.items()]
     assert shares == pytest.approx([1 / len(weights)] * len(weights) if weights else [])
+
+
+@given(st.dictionaries(st.integers().map(str), st.tuples(st.integers(1, 5000), st.floats(0.01, 1)), min_size=1))
+def test_trajectories_weigh_by_their_shares_and_a_steps_weights_add_up_to_one(
+    given_: dict[str, tuple[int, float]],
+) -> None:
+    tokens = {name: count for name, (count, _) in given_.items()}
+    shares = {name: share for name, (_, share) in given_.items()}
+    weights = token_weights(tokens, shares)
+    whole = {name: weight * tokens[name] for name, weight in weights.items()}
+    assert sum(whole.values()) == pytest.approx(1)
+    assert whole == pytest.approx({name: share / sum(shares.values()) for name, share in shares.items()})
 
 
 # a running baseline

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from recorder.content.trainable import LeftOut
 from recorder.reading.views import TrajectoryView
-from recorder.states import Purpose, TrajectoryState
+from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.work.baselines import Baseline, Compared
 from tests.trainer.building import call, choice, group, trajectory
-from trainer.batch.rows import Basis
+from trainer.batch.rows import IN_OWN_GROUP, Basis
 from trainer.batch.weights import NotTrained, group_rows, weigh
 
 BASIS = Basis("base", ["v3", "v2", "v1", "v0"], max_age=2, max_tokens=1000)
@@ -28,7 +29,7 @@ def test_every_row_of_a_trajectory_gets_its_one_advantage_and_every_trajectory_t
     found = group_rows(group(two_rows, member("b", 1), member("c", 10)), {"a": 1.0, "b": 0.0, "c": 0.5}, BASIS)
     assert found.code is None
     assert found.trained == {"a", "b", "c"}
-    weighted = weigh([found])
+    weighted = weigh([found], 0.5)
     assert [(one.row.trajectory_id, one.advantage) for one in weighted] == [
         ("a", 0.5), ("a", 0.5), ("b", -0.5), ("c", 0.0),
     ]  # fmt: skip
@@ -76,7 +77,7 @@ def test_a_truncated_run_is_not_trained_and_still_counts_for_the_mean() -> None:
     assert found.advantages == {"a": 0.5, "b": 0.0, "c": -0.5}
     assert found.trained == {"a", "b"}
     assert [(one.trajectory_id, one.code) for one in found.left] == [("c", LeftOut.TRUNCATED)]
-    assert sum(one.weight * one.row.trained_tokens for one in weigh([found])) == pytest.approx(1)
+    assert sum(one.weight * one.row.trained_tokens for one in weigh([found], 0.5)) == pytest.approx(1)
 
 
 def text_alone(name: str) -> TrajectoryView:
@@ -162,7 +163,7 @@ def test_a_run_without_a_call_is_told() -> None:
 def test_the_order_of_groups_does_not_change_a_step() -> None:
     first = group_rows(group(member("a"), member("b"), id="g1"), {"a": 1.0, "b": 0.0}, BASIS)
     second = group_rows(group(member("c"), member("d"), id="g2"), {"c": 1.0, "d": 0.0}, BASIS)
-    assert [one.row.trajectory_id for one in weigh([second, first])] == ["a", "b", "c", "d"]
+    assert [one.row.trajectory_id for one in weigh([second, first], 0.5)] == ["a", "b", "c", "d"]
 
 
 def test_one_run_alone_is_trained_against_its_baseline_which_is_kept() -> None:
@@ -183,3 +184,30 @@ def test_a_reward_at_its_baseline_teaches_nothing() -> None:
     assert found.code == NotTrained.ZERO_VARIANCE
     missing = group_rows(group(member("a")), {"a": None}, BASIS, baselines={"a": Baseline(0.5, 0.0, 64, True)})
     assert missing.code == NotTrained.TOO_FEW
+
+
+def shadow(name: str, of: str = "live", sampled: int = 2) -> TrajectoryView:
+    """A member of a shadow group: the fork of the live run where `of` is its call, else a further answer."""
+    turn = call(1, [1, 2], choice(list(range(10, 10 + sampled))), id=of if name == "fork" else f"call_{name}")
+    return trajectory(turn, id=name, origin=Origin.SHADOW, forked_from_call=of)
+
+
+def test_a_single_turn_weighs_a_share_of_a_whole_run() -> None:
+    whole = group_rows(group(member("a", 1), member("b", 7)), {"a": 1.0, "b": 0.0}, BASIS)
+    turns = [shadow("fork"), shadow("s", sampled=5)]
+    single = group_rows(group(*turns, id="shadows"), {"fork": 1.0, "s": 0.0}, BASIS)
+    shares = {one.row.trajectory_id: one.weight * one.row.trained_tokens for one in weigh([whole, single], 0.25)}
+    assert shares == pytest.approx({"a": 0.4, "b": 0.4, "fork": 0.1, "s": 0.1})
+    alone = {one.row.trajectory_id: one.weight * one.row.trained_tokens for one in weigh([single], 0.25)}
+    assert alone == pytest.approx({"fork": 0.5, "s": 0.5})  # a step's size does not depend on what it is made of
+
+
+def test_a_turn_that_its_runs_own_group_trains_counts_for_the_shadows_mean_alone() -> None:
+    basis = replace(BASIS, in_own=frozenset({"live"}))
+    found = group_rows(group(shadow("fork"), shadow("s"), shadow("t")), {"fork": 1.0, "s": 0.0, "t": 0.5}, basis)
+    assert found.advantages == {"fork": 0.5, "s": -0.5, "t": 0.0}
+    assert found.trained == {"s", "t"}
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("fork", IN_OWN_GROUP)]
+    run = trajectory(call(1, [1, 2], choice([10, 11]), id="live"), id="a")  # the run itself, in its own group
+    own = group_rows(group(run, member("b"), id="own"), {"a": 1.0, "b": 0.0}, basis)
+    assert own.trained == {"a", "b"}

@@ -169,7 +169,7 @@ def our_step(policy: Policy, optimizer: Optimizer, runs: Sequence[Run], settings
     view, rewards = as_recorded(runs)
     rows = group_rows(view, rewards, Basis("base", ["v3"], 0, 512), divide_by_std=settings.advantage_std)
     assert len(rows.rows) == len(runs) + 1
-    return train(policy, optimizer, plan(policy, weigh([rows]), settings), settings, lambda: False)
+    return train(policy, optimizer, plan(policy, weigh([rows], 1.0), settings), settings, lambda: False)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])

@@ -1,0 +1,205 @@
+"""Live runs that have ended, and one turn of each that is drawn answered again: for as long as a proxy runs.
+
+Owns: when it is looked, which runs and turns are taken on (by `draw.py`), the bounds of that: one process at a time,
+the budget. Refuses: asking (`answering.py`), the rows of a group (`recorder.groups.shadows`).
+
+What is drawn follows from ids, and a turn is answered again once: so a proxy that was killed goes on where it was, as
+far as it looks back, and two that overlap do nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+from proxy.errors import NoReplica
+from proxy.metrics import Metrics
+from proxy.settings.sections import ShadowSettings
+from proxy.shadow.again import can_be_answered_again
+from proxy.shadow.answering import Answering, Ask
+from proxy.shadow.draw import drawn_turn, is_drawn
+from proxy.versions.in_service import InService, Route
+from recorder.errors import NotFound, StoreError
+from recorder.groups.shadows import EndedRun, ended_runs, open_shadow
+from recorder.lru import Lru
+from recorder.reading.shadow_costs import shadow_costs
+from recorder.reading.transcripts import load_trajectory
+from recorder.reading.views import CallView
+from recorder.registry.aliases import AliasView
+from recorder.seldom import Seldom
+from recorder.store.changes import Topic
+from recorder.store.database import Store
+from recorder.store.watch import News
+from recorder.work import leases
+from recorder.work.leases import Lease
+
+LEASE: Final = "shadow"
+LEASE_S: Final = 60.0
+BREATH_S: Final = 0.5  # between two looks, however many runs end
+HICCUP_S: Final = 1.0  # after a failure, and while another process holds the lease
+MOST_AT_ONCE: Final = 8  # turns that are being answered again; how many requests that may be is the settings' to say
+PATIENCE_S: Final = 60.0  # how long a turn waits for an idle engine before it is let go
+KEPT_RUNS: Final = 8192  # that were looked at
+LOOK_BACK_S: Final = 300.0  # beyond the time after which a run that is idle ends: a restart takes less
+LATE_S: Final = 5.0  # by how much an end may be seen after a later one (PostgreSQL)
+DAY_S: Final = 86400.0
+
+log = logging.getLogger(__name__)
+
+
+class Shadower:
+    """One a proxy: `async with shadower.running(): …`. `settings` by alias.
+
+    A run whose last call is longer ago than `look_back_s` when it ends is not looked at."""
+
+    def __init__(
+        self,
+        store: Store,
+        project_id: str,
+        settings: Mapping[str, ShadowSettings],
+        versions: InService,
+        answering: Answering,
+        metrics: Metrics,
+        look_back_s: float,
+    ) -> None:
+        self._store = store
+        self._project_id = project_id
+        self._settings = settings
+        self._versions = versions
+        self._answering = answering
+        self._metrics = metrics
+        self._look_back_s = look_back_s
+        self._since = 0.0
+        self._seen: Lru[str, bool] = Lru(KEPT_RUNS)
+        self._lease: Lease | None = None
+        self._renew_at = 0.0
+        self._slots = asyncio.Semaphore(MOST_AT_ONCE)
+        self._at_work: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+        self._failing = Seldom(log)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answer turns again until the block ends; what is being asked then is given up."""
+        with self._store.watch.on(Topic.RUNS) as news:
+            task = asyncio.create_task(self._run(news), name="shadow")
+            try:
+                yield
+            finally:
+                self._stopping.set()
+                news.tell()
+                await task  # not cancelled: a statement that is cut off leaves its connection's thread behind
+                await asyncio.gather(*self._at_work)
+                if self._lease is not None:
+                    await leases.release(self._store, self._lease)
+
+    async def _run(self, news: News) -> None:
+        within_s: float | None = 0.0
+        while not self._stopping.is_set():
+            await news.wait(within_s)
+            within_s = None if await self._guarded_look() else HICCUP_S
+            await self._breathe()
+
+    async def _breathe(self) -> None:
+        try:
+            async with asyncio.timeout(BREATH_S):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+
+    async def _guarded_look(self) -> bool:
+        """Look for runs; False where that should be done again soon, though nothing changes."""
+        try:
+            return self._stopping.is_set() or await self._look()
+        except StoreError as e:
+            self._failing(logging.WARNING, "no turn is answered again until the store answers: %s", e)
+        except Exception as e:  # noqa: BLE001 - one run that trips a bug of ours must not end it for all others
+            self._failing(logging.ERROR, "looking for turns to answer again failed: %s", e, error=e)
+        return False
+
+    async def _look(self) -> bool:
+        """Take on the runs that are drawn; False where another process does that."""
+        aliases = {alias.id: alias for alias in self._versions.snapshot.aliases.values()}
+        wanted = {id_: self._settings[alias.name] for id_, alias in aliases.items() if alias.name in self._settings}
+        runs = await ended_runs(self._store, self._project_id, wanted, self._look_back_s, self._since)
+        new = [run for run in runs if run.id not in self._seen]
+        drawn = [run for run in new if is_drawn(run.id, wanted[run.alias_id].share)]
+        if drawn and not await self._is_mine():
+            return False
+        for run in new:
+            self._seen.put(run.id, True)
+        self._since = max([self._since, *(run.ended_at - LATE_S for run in runs)])
+        for run in drawn:
+            await self._begin(run, aliases[run.alias_id])
+        return True
+
+    async def _is_mine(self) -> bool:
+        """Whether this process holds the lease, or could take it."""
+        if self._lease is None or time.monotonic() >= self._renew_at:
+            owner = self._versions.proxy_id
+            self._lease = await leases.acquire(self._store, self._project_id, LEASE, owner, LEASE_S)
+            self._renew_at = time.monotonic() + LEASE_S / 2
+        return self._lease is not None
+
+    async def _begin(self, run: EndedRun, alias: AliasView) -> None:
+        """Answer a turn of a run again beside others, as soon as there is room."""
+        await self._slots.acquire()
+        task = asyncio.create_task(self._guarded(run, alias), name=f"shadow {run.id}")
+        self._at_work.add(task)
+        task.add_done_callback(self._at_work.discard)
+
+    async def _guarded(self, run: EndedRun, alias: AliasView) -> None:
+        try:
+            if not self._stopping.is_set():
+                self._metrics.shadow_turn(alias.name, await self._answer_again(run, alias))
+        except NotFound:  # deleted meanwhile
+            return
+        except StoreError as e:
+            self._failing(logging.WARNING, "a turn of run %s was not answered again: %s", run.id, e)
+        except Exception as e:  # noqa: BLE001 - a boundary: nothing here may end what agents are served by
+            self._failing(logging.ERROR, "a turn of run %s was not answered again: %s", run.id, e, error=e)
+        finally:
+            self._slots.release()
+
+    async def _answer_again(self, run: EndedRun, alias: AliasView) -> str:
+        """Have one turn of a run answered again; what became of that, in a word."""
+        settings = self._settings[alias.name]
+        if settings.budget is not None and await self._spent(alias) >= settings.budget:
+            return "over_budget"
+        view = await load_trajectory(self._store, run.id, with_tokens=True)
+        turns = {call.id: call for call in view.calls if call.alias_id == alias.id and can_be_answered_again(call)}
+        drawn = drawn_turn(turns, settings.at)
+        if drawn is None:
+            return "no_turn"
+        route = self._route(alias, turns[drawn])
+        if route is None:
+            return "version_gone"
+        ask = Ask(turns[drawn], alias.name, route, settings.max_in_flight)
+        if not await self._answering.has_room(ask, PATIENCE_S, self._stopping):
+            return "engine_busy"
+        group = await open_shadow(self._store, drawn, settings.n - 1)
+        if group is None:
+            return "answered_before"
+        asking = (self._answering.answer(ask, into, self._stopping) for into in group.waiting)
+        for came_to in await asyncio.gather(*asking, return_exceptions=True):
+            if came_to is not None:
+                raise came_to
+        return "answered"
+
+    def _route(self, alias: AliasView, call: CallView) -> Route | None:
+        """Where the version that took the turn can be asked; None where it is in service no more."""
+        version = self._versions.snapshot.versions.get(call.version_id or "")
+        if version is None:
+            return None
+        try:
+            return self._versions.route(alias, exact=version)
+        except NoReplica:
+            return None
+
+    async def _spent(self, alias: AliasView) -> int:
+        costs = await shadow_costs(self._store, self._project_id, time.time() - DAY_S)
+        return sum(cost.tokens for cost in costs if cost.alias == alias.name)

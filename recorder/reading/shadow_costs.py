@@ -1,0 +1,52 @@
+"""What answering live turns again has cost, by alias, as recorded.
+
+Owns: that sum. Refuses: bounding it (the proxy does).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, func, select
+
+from recorder.ids import first_id_at
+from recorder.states import Origin, Purpose
+from recorder.store.database import Store
+from recorder.store.schema import aliases, calls, trajectories
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowCost:
+    """Further answers to an alias's live turns, and their tokens."""
+
+    alias: str
+    answers: int
+    prompt_tokens: int
+    sampled_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        """Read and sampled."""
+        return self.prompt_tokens + self.sampled_tokens
+
+
+async def shadow_costs(store: Store, project_id: str, since: float) -> list[ShadowCost]:
+    """What was answered again since a time (unix seconds), by the alias's name; an alias without any is not there."""
+
+    def tokens(kind: str) -> ColumnElement[int]:
+        return func.coalesce(func.sum(calls.c.usage[kind].as_integer()), 0)
+
+    query = (
+        select(aliases.c.name, func.count(), tokens("prompt_tokens"), tokens("completion_tokens"))
+        .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+        .join(aliases, aliases.c.id == calls.c.alias_id)
+        .where(
+            calls.c.id >= first_id_at("call", since),  # ids sort by time, and have an index
+            calls.c.project_id == project_id,
+            trajectories.c.origin == Origin.SHADOW,
+            trajectories.c.purpose == Purpose.TRAIN,
+        )
+    )
+    async with store.read() as conn:
+        rows = await conn.execute(query.group_by(aliases.c.name).order_by(aliases.c.name))
+        return [ShadowCost(*row) for row in rows]
