@@ -27,8 +27,8 @@ from typing import Final
 import numpy as np
 
 from benchmarks.load import machine
-from proxy.versions.betting import Floats, log_capital
-from proxy.versions.comparison import ALPHA, SECONDS_LOG2, TOKENS_LOG2, Figure, claim
+from proxy.gate.betting import Floats, log_capital
+from proxy.gate.comparison import ALPHA, SECONDS_LOG2, TOKENS_LOG2, Figure, claim
 
 RESULTS = Path(__file__).parent / "results" / "canary.json"
 CANARIES = 2000
@@ -106,7 +106,7 @@ def _drawn(candidate: Version, is_new: np.ndarray, rng: np.random.Generator) -> 
 
 
 def _runs(version: Version, size: tuple[int, int], members: int, rng: np.random.Generator) -> dict[Figure, Floats]:
-    """Values of runs as `proxy.versions.comparison.value` has them: [canaries, tasks, members]."""
+    """Values of runs as `proxy.gate.comparison.value` has them: [canaries, tasks, members]."""
     tasks, each = (*size, 1), (*size, members)
     hard = rng.beta(2.0, 2.0, tasks) - 0.5  # by how much a task is easier than the mean one
     reward = rng.random(each) < np.clip(version.reward + hard * 2 * min(version.reward, 1 - version.reward), 0, 1)

@@ -18,11 +18,12 @@ from pathlib import Path
 from proxy.engine.command import base_folder, dtype_of, engine_urls
 from proxy.engine.replica import Replica
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
+from proxy.gate import canary, examine
+from proxy.gate.behaviour import Sides
+from proxy.gate.examine import Verdict
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
-from proxy.versions import adapter_files, canary, gate, pins, probe
-from proxy.versions.behaviour import Sides
+from proxy.versions import adapter_files, pins, probe
 from proxy.versions.fleet import Fleet, Member
-from proxy.versions.gate import Verdict
 from proxy.versions.in_service import InService, passes
 from recorder.capture.recorder import Recorder
 from recorder.errors import Conflict, LeaseLost, StoreError
@@ -381,9 +382,9 @@ class Controller:
         alias = self._alias_of(version)
         live = self._versions.snapshot.versions[alias.live_version_id or ""]
         settings = self._aliases.get(alias.name, AliasSettings())
-        policy = await gate.policy_of(self._store, version, settings)
+        policy = await examine.policy_of(self._store, version, settings)
         sides = Sides(self._store, self._recorder, self._fleet.up()[0].replica, alias, version, live)
-        return await gate.examine(sides, policy, settings.gate)
+        return await examine.examine(sides, policy, settings.gate)
 
     async def _decide(self, version: VersionView, examined: asyncio.Task[Verdict]) -> None:
         try:
@@ -426,8 +427,8 @@ class Controller:
     async def _bring_on(self, version: VersionView, alias: AliasView, settings: AliasSettings) -> None:
         """gated → live or canary, or left to wait for a person."""
         waited_s = time.time() - version.state_at
-        policy = await gate.policy_of(self._store, version, settings)
-        match gate.after_gate(policy, waited_s, settings):
+        policy = await examine.policy_of(self._store, version, settings)
+        match examine.after_gate(policy, waited_s, settings):
             case "live":
                 await set_live(self._store, alias.id, version.id, why="gate", who=WHO)
                 log.info("%s is live", version.name)
@@ -437,7 +438,7 @@ class Controller:
             case "wait":
                 self._again(settings.canary_max_age_s - waited_s)
             case "reject":
-                await self._reject(version, gate.NOT_PROMOTED, f"nobody promoted it within {waited_s:.0f} s")
+                await self._reject(version, examine.NOT_PROMOTED, f"nobody promoted it within {waited_s:.0f} s")
 
     async def _look_at_canaries(self) -> None:
         """Take canaries away that their users' runs show to be worse than the live version; as many looks as one likes

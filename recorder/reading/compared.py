@@ -1,7 +1,7 @@
 """Runs of two versions since a moment, with the figures by which they are compared.
 
 Owns: which runs count (those of groups that a judge is through with, and what ended in none), and their order: that in
-which their groups were decided. Refuses: comparing (`proxy.versions.comparison`).
+which their groups were decided. Refuses: comparing (`proxy.gate.comparison`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What agents ask first: the newest first turns of an alias's runs, each conversation once.
 
 Owns: which runs are looked at, and which of their calls opens one. Refuses: asking anybody again
-(`proxy.versions.checks`).
+(`proxy.gate.checks`).
 """
 
 from __future__ import annotations

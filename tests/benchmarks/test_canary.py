@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import canary
-from proxy.versions.comparison import SECONDS_LOG2, TOKENS_LOG2, Figure, Run, claim, value
+from proxy.gate.comparison import SECONDS_LOG2, TOKENS_LOG2, Figure, Run, claim, value
 
 
 def test_the_committed_canaries_keep_what_is_promised() -> None:

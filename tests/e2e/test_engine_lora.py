@@ -26,13 +26,13 @@ from proxy.engine.answers import Question
 from proxy.engine.command import engine_command, engine_key
 from proxy.engine.replica import Replica
 from proxy.errors import AdapterError
+from proxy.gate.checks import ask_sanity
+from proxy.gate.sanity import Bounds
 from proxy.programs.engine import engine_program
 from proxy.programs.supervise import Supervisor
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
-from proxy.versions.checks import ask_sanity
 from proxy.versions.controller import Controller
 from proxy.versions.in_service import InService
-from proxy.versions.sanity import Bounds
 from recorder.capture.recorder import Recorder
 from recorder.registry.aliases import get_alias
 from recorder.registry.versions import VersionView, allocate, get_version, mark

@@ -1,8 +1,8 @@
 """The gate: what a loaded version must pass before any user meets it, and what becomes of one that did.
 
 Owns: the policies (`aliases.NAME.promote`), the order of the checks, the codes and words of its verdicts. Refuses:
-asking engines (`proxy.versions.checks`) and judges (`proxy.versions.behaviour`), judging figures
-(`proxy.versions.sanity`), and moving anything: the controller does what the verdict says.
+asking engines (`proxy.gate.checks`) and judges (`proxy.gate.behaviour`), judging figures
+(`proxy.gate.sanity`), and moving anything: the controller does what the verdict says.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from proxy.engine.answers import Question
+from proxy.gate import behaviour, checks
+from proxy.gate.behaviour import Sides, Won, can_be_judged
+from proxy.gate.sanity import Bounds
 from proxy.settings.sections import AliasSettings, GateSettings, Promote
-from proxy.versions import behaviour, checks
-from proxy.versions.behaviour import Sides, Won, can_be_judged
-from proxy.versions.sanity import Bounds
 from recorder.reading.openings import recent_openings
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from proxy.versions.sanity import ENOUGH, Answer, Bounds, Sanity, judge, kl
+from proxy.gate.sanity import ENOUGH, Answer, Bounds, Sanity, judge, kl
 
 BOUNDS = Bounds(kl_max=2.0, length_times=2.0)
 NEAR = {"live": 0.01, "base": 0.3}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.versions.comparison import ALPHA, Figure, Run, claim, compare, differences, value
+from proxy.gate.comparison import ALPHA, Figure, Run, claim, compare, differences, value
 
 
 def run(group: str, *, candidate: bool, reward: float | None = None, ranked: bool = False) -> Run:

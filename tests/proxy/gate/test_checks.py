@@ -9,8 +9,8 @@ import pytest
 from proxy.engine.answers import ANSWER_TOKENS, Question
 from proxy.engine.replica import Replica
 from proxy.errors import EngineUnreachable
-from proxy.versions.checks import DISTANCES, QUESTIONS, ask_sanity
-from proxy.versions.sanity import Bounds, Sanity
+from proxy.gate.checks import DISTANCES, QUESTIONS, ask_sanity
+from proxy.gate.sanity import Bounds, Sanity
 from tests.proxy.scripted_engine import ScriptedEngine, Speech
 
 BOUNDS = Bounds(kl_max=2.0, length_times=2.0)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
-from proxy.versions.betting import doubt
+from proxy.gate.betting import doubt
 
 ENOUGH: Final = 8  # answers a side
 ALPHA: Final = 0.05  # of each test by betting

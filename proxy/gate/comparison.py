@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from proxy.versions.betting import Doubt, doubt
+from proxy.gate.betting import Doubt, doubt
 
 
 class Figure(StrEnum):

@@ -1,14 +1,14 @@
 """A canary beside the live version, by the runs that agents made on both.
 
 Owns: reading the two sides' runs and saying by which figures the canary is shown worse. Refuses: the test
-(`proxy.versions.comparison`), and moving anything (the controller does).
+(`proxy.gate.comparison`), and moving anything (the controller does).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from proxy.versions.comparison import Comparison, Run, compare
+from proxy.gate.comparison import Comparison, Run, compare
 from recorder.reading.compared import compared_runs
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.versions.betting import doubt, log_capital
+from proxy.gate.betting import doubt, log_capital
 
 VALUES = st.floats(0, 1)
 CLAIMS = st.floats(0.05, 0.95)

@@ -1,7 +1,7 @@
 """What the gate asks an engine: openings answered by a version and by the live one, and how far apart the two are.
 
 Owns: how many are asked, in which order, and what a refusal means. Refuses: choosing openings
-(`recorder.reading.openings`), what is out of bounds (`proxy.versions.sanity`), and moving versions.
+(`recorder.reading.openings`), what is out of bounds (`proxy.gate.sanity`), and moving versions.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 from proxy.engine.answers import Answered, Question
 from proxy.engine.replica import Replica
 from proxy.errors import EngineError, EngineUnreachable
-from proxy.versions import sanity
-from proxy.versions.sanity import Answer, Bounds, Sanity
+from proxy.gate import sanity
+from proxy.gate.sanity import Answer, Bounds, Sanity
 
 QUESTIONS: Final = 16  # openings: enough for figures that chance moves little, and seconds of a small engine
 AT_ONCE: Final = 4  # beside the agents' own requests

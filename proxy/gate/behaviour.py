@@ -2,7 +2,7 @@
 
 Owns: a pair as rows, who won it, and when enough were judged. A pair is a group of two runs of purpose eval and origin
 shadow: a judge scores it as any other and sees of neither whose it is, and nothing of it is trained on. Each pair is
-judged twice, each time in an order drawn anew. Refuses: judging, and sampling (`proxy.versions.checks`).
+judged twice, each time in an order drawn anew. Refuses: judging, and sampling (`proxy.gate.checks`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 
 from proxy.engine.answers import Answered, Question
 from proxy.engine.replica import Replica
-from proxy.versions.betting import Doubt, doubt
-from proxy.versions.checks import answers
+from proxy.gate.betting import Doubt, doubt
+from proxy.gate.checks import answers
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.ids import new_id
