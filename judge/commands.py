@@ -164,14 +164,13 @@ async def run_score(settings: Settings, group: str, *, save: bool, again: bool =
     from judge.scoring.bench import check_settings, open_bench
     from judge.scoring.score import score_group
     from recorder.errors import Conflict
-    from recorder.groups.lookup import find_group
     from recorder.reading.transcripts import load_group
     from recorder.store.migrate import open_store
 
     check_settings(settings.judge)
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
     try:
-        found = await load_group(store, await find_group(store, settings.project, group))
+        found = await load_group(store, await _named(store, settings.project, group))
         if open_ := still_open(found):
             raise Conflict(
                 f"{open_} `hone score --open {found.id}` judges it as it is, `hone close {found.id}` closes it."
@@ -214,7 +213,6 @@ async def run_score_open(settings: Settings, group: str | None) -> list[tuple[Gr
 
 async def _open_groups(store: Store, project: str, group: str | None) -> list[str]:
     from recorder.errors import Conflict
-    from recorder.groups.lookup import find_group
     from recorder.reading.listing import list_groups
     from recorder.reading.transcripts import load_group
     from recorder.states import GroupState
@@ -222,10 +220,17 @@ async def _open_groups(store: Store, project: str, group: str | None) -> list[st
     if group is None:
         found = await list_groups(store, project, states=[GroupState.OPEN])
         return [one.id for one in found]
-    named = await load_group(store, await find_group(store, project, group))
+    named = await load_group(store, await _named(store, project, group))
     if named.state is not GroupState.OPEN:
         raise Conflict(f"group {named.id} is not open any more, it is {named.state}: score it without --open")
     return [named.id]
+
+
+async def _named(store: Store, project: str, group: str) -> str:
+    from recorder.groups.lookup import find_group
+    from recorder.reading.short_ids import in_full
+
+    return await find_group(store, project, await in_full(store, project, group))
 
 
 def still_open(group: GroupView) -> str | None:

@@ -35,7 +35,8 @@ class _Closed:
 def close(context: Context, name: str | None, group: str | None, everything: bool) -> None:
     """End a run, or close a group as it is, so that it can be judged now.
 
-    RUN and GROUP are Hone's ids or those that the caller gave. A call that comes later opens a continuation.
+    RUN and GROUP are Hone's ids, the ends of them, or those that the caller gave. A call that comes later opens a
+    continuation.
     """
     if everything == (name is not None):
         raise click.UsageError("name a run or a group, or say --all.")
@@ -71,8 +72,10 @@ def _close_all(context: Context) -> None:
 async def _close(store: Store, project: str, name: str, group: str | None) -> _Closed:
     from recorder.groups.by_hand import close_run
     from recorder.groups.closing import close_group, group_of
+    from recorder.reading.short_ids import in_full
     from recorder.reading.transcripts import find_trajectory
 
+    name = await in_full(store, project, name)
     try:
         found = await find_trajectory(store, project, name, group)
     except NotFound:

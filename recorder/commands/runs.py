@@ -20,6 +20,7 @@ from recorder.reasons import meaning
 from recorder.states import GroupState, Purpose, TrajectoryState
 
 if TYPE_CHECKING:
+    from recorder.reading.listing import TrajectoryLine
     from recorder.reading.views import CallView, GroupView, TrajectoryView
     from recorder.store.database import Store
     from recorder.store.ledger import Entry
@@ -43,30 +44,37 @@ def trajectories(
     context: Context, states: tuple[str, ...], purpose: str | None, group: str | None, alias: str | None, limit: int
 ) -> None:
     """List recorded runs, newest first."""
-    from recorder.reading.listing import list_trajectories
-
     wanted = [TrajectoryState(s) for s in states]
     of_purpose = Purpose(purpose) if purpose else None
     found = run(
         context,
-        lambda store, project: list_trajectories(
-            store, project, states=wanted, purpose=of_purpose, alias=alias, group=group, limit=limit
+        lambda store, project: _listed(
+            store, project, group, states=wanted, purpose=of_purpose, alias=alias, limit=limit
         ),
     )
     if context.json:
         echo_json(found)
         return
     from recorder.commands.terminal import number, when
+    from recorder.reading.short_ids import short
 
     columns = ("trajectory", "id", "task", "group", "version", "state", "why", "purpose", "calls", "reward", "took",
                "started")  # fmt: skip
     rows = [
-        (t.id, t.external_id, t.task, t.group_external_id or t.group_id, t.version or t.alias, t.state,
+        (short(t.id), t.external_id, t.task, t.group_external_id or short(t.group_id), t.version or t.alias, t.state,
          t.selection or t.end_reason, t.purpose, t.call_count, number(t.reward),
          duration(t.last_call_at - t.started_at), when(t.started_at))
         for t in found
     ]  # fmt: skip
     show_table(columns, rows, right=("calls", "reward", "took"))
+
+
+async def _listed(store: Store, project: str, group: str | None, **wanted: Any) -> list[TrajectoryLine]:
+    from recorder.reading.listing import list_trajectories
+    from recorder.reading.short_ids import in_full
+
+    named = None if group is None else await in_full(store, project, group)
+    return await list_trajectories(store, project, group=named, **wanted)
 
 
 @click.command()
@@ -90,10 +98,11 @@ def groups(context: Context, states: tuple[str, ...], campaign: str | None, alia
         echo_json(found)
         return
     from recorder.commands.terminal import number, when
+    from recorder.reading.short_ids import short
 
     columns = ("group", "id", "task", "version", "state", "why", "members", "reward", "from", "to", "opened")
     rows = [
-        (g.id, g.external_id, g.task, g.version or g.alias, g.state, g.reason,
+        (short(g.id), g.external_id, g.task, g.version or g.alias, g.state, g.reason,
          f"{g.members}/{g.declared_size}" if g.declared_size else g.members,
          number(g.reward_mean), number(g.reward_min), number(g.reward_max), when(g.opened_at))
         for g in found
@@ -107,7 +116,7 @@ def groups(context: Context, states: tuple[str, ...], campaign: str | None, alia
 @click.option("--full", is_flag=True, help="Show long messages whole.")
 @click.pass_obj
 def show(context: Context, object_id: str, group: str | None, full: bool) -> None:
-    """Show one run, call or group: by Hone's id, or by the one its caller gave."""
+    """Show one run, call or group: by Hone's id, the end of it, or the one its caller gave."""
     found = run(context, lambda store, project: _find(store, project, object_id, group))
     from recorder.commands import transcript
     from recorder.commands.terminal import line
@@ -137,10 +146,12 @@ class _Found:
 
 
 async def _find(store: Store, project: str, object_id: str, group: str | None) -> _Found:
+    from recorder.reading.short_ids import in_full
     from recorder.reading.transcripts import find_trajectory, load_group, trajectory_of_call
     from recorder.registry.versions import get_versions
 
     names = {v.id: v.name for v in await get_versions(store, project)}
+    object_id = await in_full(store, project, object_id)
     of_call = await trajectory_of_call(store, project, object_id)
     if of_call is not None:
         home, score = await _run_of(store, of_call)
@@ -193,9 +204,11 @@ def export(context: Context, form: str, trajectory_id: str | None, since: float 
 
     async def write(store: Store, project: str) -> None:
         from recorder.reading.export import openai_lines, raw_lines, tool_lines
+        from recorder.reading.short_ids import in_full
         from recorder.reading.transcripts import find_trajectory
 
-        one = await find_trajectory(store, project, trajectory_id) if trajectory_id else None
+        named = await in_full(store, project, trajectory_id) if trajectory_id else None
+        one = await find_trajectory(store, project, named) if named else None
         lines = {"raw": raw_lines, "openai": openai_lines, "tools": tool_lines}[form]
         async for row in lines(store, project, trajectory_id=one, since=since):
             output.write(to_json(row) + "\n")
@@ -211,7 +224,8 @@ def export(context: Context, form: str, trajectory_id: str | None, since: float 
 def delete(context: Context, names: tuple[str, ...], group: str | None, yes: bool) -> None:
     """Delete recorded runs for good: their calls, messages, tokens, scores and feedback.
 
-    TRAJECTORY is Hone's id, or the one its caller gave: that means all that was recorded at that address.
+    TRAJECTORY is Hone's id, the end of it, or the one its caller gave: that means all that was recorded at that
+    address.
     """
     ids = run(context, lambda store, project: _named(store, project, names, group))
     if not yes:
@@ -227,9 +241,11 @@ def delete(context: Context, names: tuple[str, ...], group: str | None, yes: boo
 
 
 async def _named(store: Store, project: str, names: tuple[str, ...], group: str | None) -> list[str]:
+    from recorder.reading.short_ids import in_full
     from recorder.upkeep.deletion import run_of
 
-    found = [id_ for name in names for id_ in await run_of(store, project, name, group)]
+    wanted = [await in_full(store, project, name) for name in names]
+    found = [id_ for name in wanted for id_ in await run_of(store, project, name, group)]
     return list(dict.fromkeys(found))
 
 
@@ -273,21 +289,23 @@ def ledger(
         return
 
     async def read(store: Store, project: str) -> list[Any]:
+        from recorder.reading.short_ids import in_full
         from recorder.store.ledger import latest
 
+        named = None if object_id is None else await in_full(store, project, object_id)
         asked_for = trained or object_id is not None or code is not None
         rows = await latest(
             store,
             project,
             object_kind=kind,
-            object_id=object_id,
+            object_id=named,
             code=code,
             since=since,
             without=() if asked_for else _TRAINED,
             limit=limit,
         )
         clients = await _clients(store, project, since) if kind in (None, "client") else []
-        wanted = [c for c in clients if object_id in (None, c.object_id) and code in (None, c.code)]
+        wanted = [c for c in clients if named in (None, c.object_id) and code in (None, c.code)]
         return [*wanted, *rows][:limit]
 
     found = run(context, read)
@@ -295,8 +313,11 @@ def ledger(
         echo_json(found)
         return
     from recorder.commands.terminal import when
+    from recorder.reading.short_ids import short
 
-    rows = [(when(e.at), e.object_kind, e.object_id, e.code, json.dumps(e.detail) if e.detail else "") for e in found]
+    rows = [
+        (when(e.at), e.object_kind, short(e.object_id), e.code, json.dumps(e.detail) if e.detail else "") for e in found
+    ]
     show_table(("at", "kind", "object", "reason", "detail"), rows)
     for code_shown in sorted({e.code for e in found}):
         if (sentence := meaning(code_shown)) is not None:

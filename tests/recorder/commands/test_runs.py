@@ -93,6 +93,21 @@ def test_lists_of_runs_can_be_narrowed(hone: Hone, options: tuple[str, ...], cou
     assert len(hone.json("trajectories", *options)) == count
 
 
+def test_what_a_list_shows_of_an_id_is_what_other_commands_take(hone: Hone) -> None:
+    hone.do(two_runs)
+    (first, *_), (group,) = hone.json("trajectories"), hone.json("groups")
+    listed = hone("trajectories").output + hone("groups").output
+    for id_ in (first["id"], group["id"]):
+        assert id_ not in listed
+        assert id_[-8:] in listed
+        assert hone("show", id_[-8:]).output == hone("show", id_).output
+    assert hone.json("trajectories", "--group", group["id"][-8:]) == hone.json("trajectories", "--group", group["id"])
+    assert hone.json("ledger", first["id"][-8:]) == hone.json("ledger", first["id"])
+    exported = hone("export", "--trajectory", first["id"][-8:]).output
+    assert exported == hone("export", "--trajectory", first["id"]).output
+    assert f"Deleted {first['id']}" in hone("delete", "--yes", first["id"][-8:]).output
+
+
 def test_groups_are_listed_with_their_rewards(hone: Hone) -> None:
     hone.do(two_runs)
     [group] = hone.json("groups")

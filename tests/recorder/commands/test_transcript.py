@@ -107,7 +107,14 @@ def score(*parts: NewPart) -> StoredScore:
         ("judge_model", "prompt_hash", "order_seed", "reply", "cost_usd", "latency_s")
     )
     return StoredScore(
-        id="score_1", group_id="group_1", recipe_hash="r", created_at=0.0, parts=parts, **asked, **unknown
+        id="score_1",
+        group_id="group_1",
+        recipe_hash="r",
+        created_at=0.0,
+        absolute=True,
+        parts=parts,
+        **asked,
+        **unknown,
     )
 
 
