@@ -1,8 +1,9 @@
 """Hone for a long time while everything is killed: traffic, a judge, a learner, a proxy and an engine, on real parts.
 
 `hone up` runs whole: a real vLLM with the demo's tiny model, the proxy, the judge before a scripted judge model, the
-learner with the real trainer. Agents with tools ask the demo's questions, wave after wave; every few seconds one of the
-four programs is killed as `kill -9` does, and comes back by itself. Meanwhile memory, open files, the store's log,
+learner with the real trainer. Agents with tools ask the demo's questions, wave after wave, while the proxy is ready;
+every few seconds one of the four programs is killed as `kill -9` does, and comes back by itself: each so seldom that it
+spends most of its time at work. Meanwhile memory, open files, the store's log,
 adapters on disk and adapters loaded are sampled. At the end everything is stopped, and `hone db check` looks at the
 store. Told, and written to summary.json: each figure early and late, and its most. Fails where a figure grew, a rule of
 the store is broken, or nothing was learned.
@@ -42,7 +43,8 @@ from examples.helpdesk.surroundings import surroundings
 from tests.e2e.conftest import CONFIG, ROOT, Stack, wait_for
 
 ALIAS: Final = "helpdesk"
-PROGRAMS: Final = ("engine", "proxy", "judge", "learn")
+# How many seconds a program lives on average: an engine takes most of a minute to start, a learner to import torch.
+LIVES_S: Final = {"engine": 300.0, "proxy": 60.0, "judge": 60.0, "learn": 90.0}
 KEEP: Final = 4  # versions
 MAX_LORAS: Final = 4  # the engine's default
 ORDERS, ATTEMPTS = 4, 4  # of a wave
@@ -93,6 +95,8 @@ class Soak:
     async def traffic(self) -> None:
         """Waves of runs, each order several times at once; what meets a dead proxy fails, as it would for anybody."""
         for wave in itertools.count():
+            while not (self.over.is_set() or await self._ready()):
+                await self._passes(0.5)
             if self.over.is_set():
                 return
             runs = [
@@ -117,10 +121,15 @@ class Soak:
         else:
             self.asked["answered"] += 1
 
-    async def kills(self, every_s: float, chance: random.Random) -> None:
-        """Kill one program after another; the process that run.json names only watches over it."""
+    async def _ready(self) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            async with httpx.AsyncClient(timeout=10) as http:
+                return (await http.get(f"{self.stack.proxy_url}/readyz")).is_success
+        return False
+
+    async def kills(self, name: str, every_s: float, chance: random.Random) -> None:
+        """Kill a program again and again; the process that run.json names only watches over it."""
         while not await self._passes(chance.uniform(0.5, 1.5) * every_s):
-            name = chance.choice(PROGRAMS)
             with contextlib.suppress(psutil.NoSuchProcess, KeyError, OSError, ValueError):
                 for child in psutil.Process(self.stack.pid(name)).children():
                     child.send_signal(signal.SIGKILL)
@@ -193,13 +202,16 @@ def running(data: Path) -> Iterator[Soak]:
             up.wait()
 
 
-async def soak(one: Soak, minutes: float, kill_every_s: float) -> None:
+async def soak(one: Soak, minutes: float, times: float) -> None:
     """Traffic and kills for so long, then quiet until all that was killed is taken over."""
     watching = asyncio.create_task(one.sampling())
     trouble = Soak(one.stack, one.orders, one.up, asked=one.asked, killed=one.killed)
     troubling = [
         asyncio.create_task(trouble.traffic()),
-        asyncio.create_task(trouble.kills(kill_every_s, random.Random(1))),
+        *(
+            asyncio.create_task(trouble.kills(name, times * lives_s, random.Random(name)))
+            for name, lives_s in LIVES_S.items()
+        ),
     ]
     await asyncio.sleep(60 * minutes)
     trouble.over.set()
@@ -230,12 +242,12 @@ def main() -> None:
     """Run, print a table, write summary.json; exit code 1 where something grew or is broken."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--kill-every", type=float, default=20.0, help="seconds between two kills, on average")
+    parser.add_argument("--lives", type=float, default=1.0, help=f"how many times as long a program lives: {LIVES_S} s")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / f"soak-{int(time.time())}")
     asked = parser.parse_args()
     about = {"machine": machine(), "minutes": asked.minutes, "keep_versions": KEEP}
     with running(asked.out.resolve()) as one:
-        asyncio.run(soak(one, asked.minutes, asked.kill_every))
+        asyncio.run(soak(one, asked.minutes, asked.lives))
     states = versions_of(one.stack)
     figures, broken = flatness(one.samples), violations(one.stack)
     found = {**about, "runs": one.asked, "kills": one.killed, "versions": states, "figures": figures}
