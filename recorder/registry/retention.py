@@ -1,12 +1,14 @@
 """Which versions' folders may go, and the store's part of letting them go.
 
 Owns: the rule (contracts.md, 8): the live version, the one before it, the canary, what is not decided, what open runs
-and groups are pinned to, the newest `keep`, and whatever an engine or a proxy still holds stay. Refuses: files: whoever
-wrote them removes them, after the rows have let go of them. A kill in between leaves a folder that no row has.
+and groups are pinned to, the best one of the newest campaign that measured any, the newest `keep`, and whatever an
+engine or a proxy still holds stay. Refuses: files: whoever wrote them removes them, after the rows have let go of them.
+A kill in between leaves a folder that no row has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,9 +19,11 @@ from recorder.states import GroupState, TrajectoryState, VersionState
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import aliases, groups, proxies, replicas, steps, trajectories, versions
+from recorder.store.schema import aliases, campaigns, groups, proxies, replicas, steps, trajectories, versions
+from recorder.store.schema import ledger as ledger_rows
 
 FOLDER_REMOVED: Final = "folder_removed"  # of a version: it cannot be made live again
+VALIDATION: Final = "validation"  # of a campaign: what a version was measured at, by scenarios that nobody trains on
 _ENDED: Final = (VersionState.RETIRED, VersionState.REJECTED, VersionState.ABANDONED)
 
 
@@ -38,7 +42,12 @@ async def release_folders(store: Store, alias_id: str, keep: int) -> list[Releas
         locked = select(aliases).where(aliases.c.id == alias_id).with_for_update()
         alias = (await conn.execute(locked)).one()
         held = await _held(conn, alias.project_id)
-        found = [row for row in await conn.execute(_ended(alias, keep)) if not held & {row.id, row.engine_name}]
+        best = await _best(conn, alias)
+        found = [
+            row
+            for row in await conn.execute(_ended(alias, keep))
+            if not held & {row.id, row.engine_name} and f"{alias.name}@{row.number}" != best
+        ]
         return [await _release(conn, row) for row in found]
 
 
@@ -48,6 +57,26 @@ async def _held(conn: AsyncConnection, project_id: str) -> set[str]:
     asked = select(proxies.c.in_flight).where(proxies.c.project_id == project_id)
     rows = [*(await conn.execute(loaded)).scalars(), *(await conn.execute(asked)).scalars()]
     return {name for row in rows for name in row}
+
+
+async def _best(conn: AsyncConnection, alias: Any) -> str | None:
+    """The name of the version that did best in the newest campaign that measured any; of equals the newest."""
+    of_campaign = ledger_rows.join(campaigns, campaigns.c.id == ledger_rows.c.object_id)
+    query = select(campaigns.c.id, ledger_rows.c.detail).select_from(of_campaign)
+    query = query.where(ledger_rows.c.object_kind == "campaign", ledger_rows.c.code == VALIDATION)
+    query = query.where(campaigns.c.alias_id == alias.id).order_by(campaigns.c.started_at, ledger_rows.c.id)
+    rows = list(await conn.execute(query))
+    measured = {
+        row.detail["version"]: measure
+        for row in rows
+        if row.id == rows[-1].id and row.detail is not None and (measure := _measure(row.detail)) is not None
+    }
+    return max(reversed(measured), key=measured.__getitem__, default=None)
+
+
+def _measure(detail: Mapping[str, Any]) -> float | None:
+    success: float | None = detail.get("success")
+    return success if success is not None else detail.get("reward")
 
 
 def _ended(alias: Any, keep: int) -> Select[Any]:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from recorder.registry import aliases, replicas, versions
 from recorder.registry.aliases import AliasView
+from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import VersionView
 from recorder.states import CampaignState, GroupState, Purpose, StepState, VersionState
 from recorder.store import ledger
@@ -36,8 +37,7 @@ from trainer.errors import CampaignError, StepFailed
 from trainer.progress import PHASES, Ended, Progress, Said, Status, StepDone, Validated
 from trainer.step.report import StepReport, StepTrainer
 
-STEP = "step"  # codes of the ledger's rows about a campaign; their detail is the event that was shown
-VALIDATION = "validation"
+STEP = "step"  # a code of the ledger's rows about a campaign, as VALIDATION: their detail is the event shown
 # A proxy that has not seen the new version by then serves the old one a little longer: its samples are of age 1.
 _SEEN_TIMEOUT_S = 5.0
 _PROXY_GONE_S = 15.0  # a proxy shows every ten seconds that it lives

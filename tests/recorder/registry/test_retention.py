@@ -6,12 +6,14 @@ import pytest
 
 from recorder.errors import Conflict
 from recorder.registry import aliases, replicas, versions
-from recorder.registry.retention import FOLDER_REMOVED, known_folders, release_folders
+from recorder.registry.retention import FOLDER_REMOVED, VALIDATION, known_folders, release_folders
 from recorder.states import VersionState
 from recorder.store import ledger
 from recorder.store.database import Store
+from recorder.store.ledger import LedgerRow
 from recorder.store.schema import steps
 from recorder.store.schema import versions as version_rows
+from recorder.work import campaigns
 from tests.recorder.descending import Line, line
 from tests.recorder.rows import PROJECT, Rows
 
@@ -48,6 +50,27 @@ async def test_all_but_the_live_version_and_the_one_before_go(rows: Rows) -> Non
 async def test_the_newest_are_kept(rows: Rows) -> None:
     one, ids = await lived(rows, 5)
     assert await released(one, keep=4) == ids[:1]
+
+
+async def measured(one: Line, name: str, *found: tuple[int, float | None, float | None]) -> None:
+    """A campaign that measured versions: number, success, reward."""
+    campaign = await campaigns.create(one.store, PROJECT, one.alias.id, name, {})
+    rows = [
+        LedgerRow(PROJECT, "campaign", campaign.id, VALIDATION, {"version": f"helpdesk@{n}", "success": s, "reward": r})
+        for n, s, r in found
+    ]
+    async with one.store.write() as conn:
+        await ledger.write(conn, rows)
+
+
+async def test_the_best_one_of_the_newest_campaign_that_measured_any_is_kept(rows: Rows) -> None:
+    one, ids = await lived(rows, 6)
+    await measured(one, "first", (1, 0.9, None))
+    await measured(one, "second", (0, 0.1, None), (2, 0.8, 0.0), (3, 0.8, 0.0), (4, 0.5, 1.0))
+    await measured(one, "third")
+    assert await released(one) == [ids[0], ids[1], ids[3]]
+    await measured(one, "by reward", (1, None, 0.3), (2, None, None))
+    assert await released(one) == [ids[2]]
 
 
 @pytest.mark.parametrize("how", ["run", "group"])
