@@ -118,7 +118,8 @@ class HeldBack:
     """Calls of free-form tools, which in a stream wait: only a whole one tells whether it can be given as such."""
 
     names: frozenset[str]
-    _calls: dict[tuple[int, int], Body] = field(default_factory=dict)  # by choice and index
+    _calls: dict[tuple[int, int], Body] = field(default_factory=dict)  # by choice and index, their arguments empty
+    _arguments: dict[tuple[int, int], list[str]] = field(default_factory=dict)  # of each, as they came
 
     def shown(self, call: Body) -> Body:
         """A whole call as the client gets it."""
@@ -135,7 +136,7 @@ class HeldBack:
         parts = said.get("tool_calls") or ()
         kept = [part for at, part in enumerate(parts) if not self._hold(choice, part, at)]
         if finished:
-            kept += [self.shown(self._calls.pop(key)) for key in sorted(self._calls) if key[0] == choice]
+            kept += [self.shown(self._whole(key)) for key in sorted(self._calls) if key[0] == choice]
         if kept:
             said["tool_calls"] = kept
         elif parts:
@@ -148,6 +149,11 @@ class HeldBack:
             return False
         if call is None:
             begun = {"id": part.get("id"), "index": key[1], "type": "function"}
-            call = self._calls[key] = begun | {"function": {"name": function["name"], "arguments": ""}}
-        call["function"]["arguments"] += function.get("arguments") or ""
+            self._calls[key] = begun | {"function": {"name": function["name"], "arguments": ""}}
+        self._arguments.setdefault(key, []).append(function.get("arguments") or "")
         return True
+
+    def _whole(self, key: tuple[int, int]) -> Body:
+        call = self._calls.pop(key)
+        call["function"]["arguments"] = "".join(self._arguments.pop(key))
+        return call
