@@ -18,7 +18,7 @@ import orjson
 from proxy.admission.replies import say
 from proxy.dialects import engine_fields
 from proxy.dialects.completions import prompts_of
-from proxy.errors import BadRequest, CallerError, ClientGone
+from proxy.errors import BadRequest, CallerError, ClientGone, TooLarge
 from proxy.http import sse
 from proxy.http.asgi import (
     App,
@@ -50,7 +50,7 @@ class SeveralPrompts:
         """Serve a request, whole where it has one prompt."""
         try:
             body = await read_body(scope["hone.headers"], receive, self._max_body_bytes)
-            bodies = _taken_apart(body)
+            bodies = _taken_apart(body, self._max_body_bytes)
         except CallerError as e:
             await say(send, self._path, e)
         except ClientGone:
@@ -77,7 +77,7 @@ class SeveralPrompts:
         await self._app({**scope}, receive, send)
 
 
-def _taken_apart(body: bytes) -> list[Body] | None:
+def _taken_apart(body: bytes, limit_bytes: int) -> list[Body] | None:
     """A body for each prompt; None where there is one, or where the serving path will say what is wrong."""
     try:
         fields = engine_fields.load(body)
@@ -92,7 +92,19 @@ def _taken_apart(body: bytes) -> list[Body] | None:
         raise BadRequest("the field 'n' must be a whole number.", param="n", code="invalid_type")
     if len({type(prompt) for prompt in prompts}) > 1:
         raise BadRequest("the field 'prompt' must be a list of texts or a list of lists of token ids.", param="prompt")
-    return [{**fields, "prompt": prompt} for prompt in prompts]
+    rest = {name: value for name, value in fields.items() if name != "prompt"}
+    _require_small(len(orjson.dumps(rest)), len(prompts), limit_bytes)
+    return [{**rest, "prompt": prompt} for prompt in prompts]
+
+
+def _require_small(rest_bytes: int, prompts: int, limit_bytes: int) -> None:
+    """All but its prompt is in each call's body: together they are held to what one request may have."""
+    if rest_bytes * prompts > limit_bytes:
+        raise TooLarge(
+            f"the fields beside 'prompt' have {rest_bytes} bytes, and each of {prompts} prompts is a call with all of "
+            f"them: at most {limit_bytes} bytes are made of one request. Send fewer prompts at a time, or raise "
+            "`max_body_bytes` in the [proxy] section of hone.toml."
+        )
 
 
 class _Again:

@@ -121,6 +121,14 @@ async def test_what_cannot_be_is_refused(proxy: Proxy, engine: FakeEngine, more:
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
+async def test_a_small_request_does_not_become_large_ones(proxy: Proxy, engine: FakeEngine) -> None:
+    large = {"prompt": ["a"] * 1024, "user": "x" * 40_000}
+    answer = await proxy.http.post("/v1/completions", json=body(None) | large)
+    assert answer.status_code == 413
+    assert "each of 1024 prompts is a call with all of them" in answer.json()["error"]["message"]
+    assert (engine.requests, await proxy.calls()) == ([], [])
+
+
 async def test_a_client_that_hangs_up_takes_all_its_calls_with_it(proxy: Proxy, engine: FakeEngine) -> None:
     engine.default = Script([words("a b c")], after_events=1, then="hang")
     async with proxy.http.stream("POST", "/v1/completions", json=body(["a", "b"], stream=True)) as answer:
