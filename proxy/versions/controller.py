@@ -24,11 +24,13 @@ from proxy.versions import adapter_files, pins, probe
 from proxy.versions.deciding import Deciding
 from proxy.versions.fleet import Fleet, Member
 from proxy.versions.in_service import InService, passes
+from proxy.versions.on_trial import OnTrial
 from recorder.capture.recorder import Recorder
 from recorder.errors import Conflict, LeaseLost, StoreError
 from recorder.registry import replicas
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.fingerprint import base_fingerprint
+from recorder.registry.holdback import Holdback
 from recorder.registry.versions import VersionView, get_versions, mark, pinned
 from recorder.seldom import Seldom
 from recorder.states import VersionState
@@ -78,6 +80,7 @@ class Controller:
         self._fleet = Fleet(store, project_id, members, self.wake)
         versions.on_failure = self._fleet.suspect
         self._deciding = Deciding(store, versions, recorder, self._fleet, aliases, self.wake, self._again)
+        self._on_trial = OnTrial(self._deciding)
         self._lease: Lease | None = None
         self._failing, self._broken = Seldom(log), Seldom(log)
         self._pinned: set[str] = set()
@@ -202,7 +205,7 @@ class Controller:
                 await self._admit(version)
         await self._deciding.examine_loaded()
         await self._deciding.promote_gated()
-        await self._deciding.look_at_canaries()
+        await self._on_trial.look()
         await self._drain()
         self.rounds += 1
 
@@ -257,6 +260,7 @@ class Controller:
             await ensure_alias(
                 self._store, self._project_id, name, base_model, fingerprint,
                 recipe=settings.recipe, baseline=settings.baseline,
+                held=Holdback(settings.holdback_share, settings.rollback_watch_s),
             )  # fmt: skip
 
     def _kept(self) -> list[VersionView]:

@@ -1,7 +1,8 @@
 """What becomes of versions that engines hold: examined, then live, canary, left to a person, or rejected.
 
-Owns: asking the gate without holding up a round, doing what it says, rejecting, and what users' runs make of a canary.
-Refuses: engines and what they keep loaded (`proxy.versions.controller`), the checks themselves (`proxy.gate`).
+Owns: asking the gate without holding up a round, doing what it says, and rejecting. Refuses: engines and what they keep
+loaded (`proxy.versions.controller`), the checks themselves (`proxy.gate`), what users' runs show of a version that they
+meet (`proxy.versions.on_trial`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from proxy.errors import EngineError, EngineUnreachable
-from proxy.gate import canary, examine
+from proxy.gate import examine
 from proxy.gate.behaviour import Sides
 from proxy.gate.examine import Verdict
 from proxy.settings.sections import AliasSettings
@@ -30,7 +32,6 @@ from recorder.store.database import Store
 log = logging.getLogger(__name__)
 
 WHO = "controller"  # in the ledger
-CANARY_EVERY_S = 5.0  # between two looks at what agents made of a canary
 RETRY_S = 0.5  # after an engine went away
 DEATHS = 2  # an engine that dies this often while a version is loaded dies of the version
 
@@ -48,7 +49,6 @@ class Deciding:
     again: Callable[[float], None]
     _examined: dict[str, asyncio.Task[Verdict]] = field(default_factory=dict)  # by version id
     _deaths: dict[str, int] = field(default_factory=dict)
-    _canaries_due: float = 0.0
 
     async def stop(self) -> None:
         """Give up what is being asked."""
@@ -117,7 +117,7 @@ class Deciding:
         why: str,
         *,
         lessons: Lessons = "again",  # what could not be loaded, or came too late, is no doing of what it was trained on
-        figures: Mapping[str, float] | None = None,
+        figures: Mapping[str, Any] | None = None,
     ) -> None:
         """Unload a version and decide against it; `lessons` says what becomes of what it was trained on."""
         log.error("%s is rejected (%s): %s", version.name, code, why)
@@ -152,25 +152,6 @@ class Deciding:
                 self.again(settings.canary_max_age_s - waited_s)
             case "reject":
                 await self.reject(version, examine.NOT_PROMOTED, f"nobody promoted it within {waited_s:.0f} s")
-
-    async def look_at_canaries(self) -> None:
-        """Take canaries away that their users' runs show to be worse than the live version; as many looks as one likes
-        do not make that likelier for one that is as good."""
-        if time.monotonic() < self._canaries_due:
-            return
-        self._canaries_due = time.monotonic() + CANARY_EVERY_S
-        snapshot = self.versions.snapshot
-        for alias in list(snapshot.aliases.values()):
-            version = snapshot.versions.get(alias.canary_version_id or "")
-            if version is None:
-                continue
-            found = await canary.beside_live(self.store, alias, version)
-            if found.worse_by:
-                log.error("%s is taken away: its runs are worse by %s", version.name, ", ".join(found.worse_by))
-                await set_canary(self.store, alias.id, None, 0.0, who=WHO, figures=canary.figures(found))
-                await self.versions.refresh()
-            else:
-                self.again(CANARY_EVERY_S)
 
     async def _reject_strays(self) -> None:
         """Reject what was trained from a version that is not live any more, whoever would decide about it."""
