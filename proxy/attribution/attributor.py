@@ -35,9 +35,9 @@ from proxy.errors import Forbidden, NoReplica
 from proxy.versions.in_service import InService, Route, Target
 from recorder.capture.finder import NOTHING_FOUND, Found
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Attribution, Parent, Request, TrajectoryRef, Whose
+from recorder.content.turns import Address, Attribution, Parent, Request, TrajectoryRef, Whose
 from recorder.errors import NotOwn
-from recorder.states import Confidence, TurnKind
+from recorder.states import Confidence, Purpose, TurnKind
 
 Answered = tuple[Parent, TrajectoryRef]  # a sampled choice, and the run in which calls go on from it
 
@@ -98,7 +98,7 @@ class Attributor:
         if address.group is not None and stated.source is not None:
             ref = await self._at(target, stated, request, session)
             return Attribution(stated.source, Confidence.STATED, ref)
-        ref = self._recorder.new_trajectory(address, self._offer(target, str(random.random())), session)
+        ref = self._recorder.new_trajectory(address, self._offer(target, str(random.random()), address), session)
         # What looks like several runs at once is recorded in one of its own, and stays marked as what it is.
         source, confidence = (found.source, found.confidence) if found.source != "none" else ("new", Confidence.NEW)
         return Attribution(source, confidence, ref)
@@ -171,7 +171,7 @@ class Attributor:
         self, target: Target | None, stated: Stated, request: Request, session: str | None = None
     ) -> TrajectoryRef:
         address = stated.address
-        offered = self._offer(target, address.group or address.trajectory or "")
+        offered = self._offer(target, address.group or address.trajectory or "", address)
         try:
             return await self._recorder.trajectory_at(
                 self._project_id, _alias_id(target), address, request, offered, session
@@ -179,10 +179,14 @@ class Attributor:
         except NotOwn as e:
             raise Forbidden(str(e)) from e
 
-    def _offer(self, target: Target | None, key: str) -> str | None:
+    def _offer(self, target: Target | None, key: str, address: Address) -> str | None:
         if target is None:
             return None
-        return target.version.id if target.version is not None else self._versions.offer(target.alias, key)
+        if target.version is not None:
+            return target.version.id
+        # who measures wants the live version, and only runs of this purpose are compared
+        may_hold = address.group is None and address.purpose is Purpose.TRAIN
+        return self._versions.offer(target.alias, key, may_hold=may_hold)
 
 
 def _alias_id(target: Target | None) -> str | None:

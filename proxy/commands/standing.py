@@ -18,7 +18,8 @@ from recorder.reading.never_trained import never_trained
 from recorder.reading.shadow_costs import shadow_costs
 from recorder.reading.unattributed import ADVICE, unattributed
 from recorder.registry import replicas
-from recorder.registry.aliases import AliasView, get_aliases
+from recorder.registry.aliases import BY_HAND, AliasView, get_aliases
+from recorder.registry.moves import list_moves
 from recorder.registry.replicas import ProxyView, ReplicaView
 from recorder.registry.versions import VersionView, get_versions
 from recorder.settings import RecorderSettings
@@ -29,6 +30,7 @@ from recorder.work import holders, leases
 
 RECENT_S: Final = 30.0  # engines and proxies are reported every ten seconds
 DAY_S: Final = 86400.0
+MOVES_LIVE: Final = ("gate", "promote", "rollback")
 REMEMBERED_S: Final = 86400.0  # what was not heard of for longer is forgotten here
 
 Json = dict[str, Any]
@@ -40,6 +42,7 @@ async def standing(store: Store, project: str, data: Path, settings: RecorderSet
     versions = {v.id: v for v in await get_versions(store, project)}
     engines = await replicas.list_replicas(store, project, REMEMBERED_S)
     proxies = await replicas.proxies_seen(store, project, REMEMBERED_S)
+    there = await get_aliases(store, project)
     told: Json = {
         "data": str(data),
         "run": read_run_file(data),
@@ -47,7 +50,8 @@ async def standing(store: Store, project: str, data: Path, settings: RecorderSet
         "engines": [_engine(one, found.at) for one in engines],
         "proxies": [_proxy(one, found.at) for one in proxies],
         "workers": [_worker(lease, found.at) for lease in await leases.holders(store, project)],
-        "aliases": [_alias(one, versions, found.at) for one in await get_aliases(store, project)],
+        "aliases": [_alias(one, versions, found.at) for one in there],
+        "taken_back": [one for alias in there if (one := await _taken_back(store, project, alias, found.at))],
         **_learning(found),
         "shadow_answers": [asdict(one) for one in await shadow_costs(store, project, found.at - DAY_S)],
         "never_trained": [
@@ -101,8 +105,18 @@ def _alias(one: AliasView, versions: Mapping[str, VersionView], at: float) -> Js
         "previous": name(one.previous_version_id),
         "canary": name(one.canary_version_id),
         "canary_share": one.canary_share,
+        "held_back_share": one.holdback_share if one.watched_until is not None else 0.0,
+        "watched_for_s": one.watched_until - at if one.watched_until is not None else None,
         "generation": one.generation,
     }
+
+
+async def _taken_back(store: Store, project: str, alias: AliasView, at: float) -> Json | None:
+    """What the alias's runs took out of service, where nobody moved it since."""
+    moves = [move for move in await list_moves(store, project, alias=alias.name) if move.move in MOVES_LIVE]
+    if not moves or moves[0].move != "rollback" or moves[0].who == BY_HAND:
+        return None
+    return {"alias": alias.name, "live": moves[0].version, "for_s": at - moves[0].at, "why": moves[0].why}
 
 
 def _learning(found: Figures) -> Json:
@@ -134,6 +148,9 @@ def alarms(told: Json) -> Iterator[str]:
     """What somebody should look at, as sentences."""
     if told["killed"]:
         yield "`hone up` was killed: run.json is there and its process is not. Start it again."
+    for one in told["taken_back"]:
+        ago = clock(one["for_s"])
+        yield f"{one['live']} is live again since {ago}: {one['why']}. `hone versions --moves` has the figures"
     for one in told["engines"]:
         if one["state"] == "down":
             yield f"engine {one['url']} is down: {one['detail']}"

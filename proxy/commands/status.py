@@ -89,7 +89,15 @@ def _running(found: dict[str, Any]) -> Iterator[Row]:
     for one in found["aliases"]:
         canary = f", canary {one['canary']} ({one['canary_share']:.0%})" if one["canary"] else ""
         since = "" if one["live_for_s"] is None else f" for {clock(one['live_for_s'])}"
-        yield "alias", (one["name"], f"live {one['live']}{since}{canary}")
+        yield "alias", (one["name"], f"live {one['live']}{since}{canary}{_watched(one)}")
+
+
+def _watched(alias: dict[str, Any]) -> str:
+    from recorder.telling.happenings import clock
+
+    if alias["watched_for_s"] is None:
+        return ""
+    return f", {alias['held_back_share']:.0%} on {alias['previous']}, compared for {clock(alias['watched_for_s'])}"
 
 
 def _up(found: dict[str, Any]) -> str:

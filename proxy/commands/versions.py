@@ -144,7 +144,10 @@ def _version_json(alias: AliasView, version: VersionView) -> dict[str, Any]:
 def _state(alias: AliasView, version: VersionView) -> tuple[str, str]:
     """A version's state as it is shown, and its colour."""
     colours = {"live": "bold green", "canary": "yellow", "rejected": "red", "abandoned": "dim", "retired": "dim"}
-    share = f" {alias.canary_share:.0%}" if version.id == alias.canary_version_id else ""
+    shares = {alias.canary_version_id: alias.canary_share}
+    if alias.watched_until is not None:
+        shares[alias.previous_version_id] = alias.holdback_share
+    share = f" {shares[version.id]:.0%}" if version.id in shares else ""
     colour = colours.get(version.state, "default")
     return f"{version.state}{share}", colour
 

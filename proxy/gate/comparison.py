@@ -41,6 +41,11 @@ TOLERATED: Final[Mapping[Figure, float]] = {
     Figure.LATENCY: math.log2(1.25) / 10,
 }
 
+# A reward that is shown to be lower by less than this, of the whole range, is no reason to wait any longer.
+LOSS_TOLERATED: Final = 0.05
+LOST: Final = (1 + LOSS_TOLERATED) / 2  # the mean of 1 - (1 + difference) / 2 where it is lower by as much
+LOST_ALPHA: Final = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -62,24 +67,28 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was found, by figure."""
+    """What was found, by figure. `lost`: the test of the claim that its reward is worse than is tolerated."""
 
     doubts: Mapping[Figure, Doubt]
+    lost: Doubt
 
     @property
     def worse_by(self) -> list[Figure]:
         """The figures by which the candidate is shown worse."""
         return [figure for figure, found in self.doubts.items() if found.shown_worse]
 
+    @property
+    def not_worse(self) -> bool:
+        """Whether the candidate's reward is shown to be no worse than is tolerated: more runs would not change it."""
+        return self.lost.shown_worse
+
 
 def compare(runs: Sequence[Run]) -> Comparison:
     """Compare the candidate's runs with the others', in the order in which their groups were decided."""
-    return Comparison({figure: _doubt(runs, figure) for figure in Figure})
-
-
-def _doubt(runs: Sequence[Run], figure: Figure) -> Doubt:
-    values = [(1 + difference) / 2 for difference in differences(runs, figure)]
-    return doubt(values, at_least=claim(figure), alpha=ALPHA[figure])
+    seen = {figure: [(1 + difference) / 2 for difference in differences(runs, figure)] for figure in Figure}
+    doubts = {figure: doubt(seen[figure], at_least=claim(figure), alpha=ALPHA[figure]) for figure in Figure}
+    lost = [1 - value for value in seen[Figure.REWARD]]
+    return Comparison(doubts, doubt(lost, at_least=LOST, alpha=LOST_ALPHA))
 
 
 def claim(figure: Figure) -> float:

@@ -306,15 +306,27 @@ class AliasSettings(BaseModel):
     promote: Promote = "gate"
     """How a new version comes into service. Its files are checked, it is loaded and probed, and answers the newest
     recorded openings; answers that are broken reject it. `auto`: then it is live. All others have a judge compare its
-    answers with the live version's first. `gate`: then it is live. `canary`: then it gets
-    `canary_share` of new runs, until `hone promote`. `manual`: then it waits for `hone promote`, and no further step is
+    answers with the live version's first. `gate`: then it is live. `canary`: then it gets `canary_share` of new runs,
+    until their rewards or `hone promote` decide. `manual`: then it waits for `hone promote`, and no further step is
     taken meanwhile. A campaign's versions pass as `auto`."""
     canary_share: float = Field(0.1, gt=0, lt=1)
     """Share of new runs that a canary gets."""
     canary_max_age_s: float = Field(86_400.0, gt=0)
-    """How long a version waits for a person where `promote` is `manual`; then it is rejected as `not_promoted`."""
+    """How long a version waits for a person where `promote` is `manual`, and a canary for runs that decide on it; then
+    it is rejected as `not_promoted`, and its runs may be trained on again. A canary never passes by its age."""
+    canary_max_tasks: int = Field(200, ge=1)
+    """The most tasks on which a canary's rewards are compared with the live version's: what is not decided by then is
+    live. It is live before that once its reward is shown to be at most 0.05 lower, and taken away once any figure is
+    shown to be worse."""
     gate: GateSettings = GateSettings()
     """What it is held to."""
+    holdback_share: float = Field(0.1, ge=0, lt=1)
+    """Share of new runs, of those that name no group, that stays on the version before while a promoted one is
+    watched; 0: none stays, and nothing is watched. A campaign's versions hold none back. It takes a place of
+    `engine.max_loras`."""
+    rollback_watch_s: float = Field(3600.0, gt=0)
+    """How long a promoted version's runs are compared with those of the one before it. If they are shown worse, the
+    alias goes back by itself."""
     baseline: Literal["group", "running"] | None = None
     """What its runs' rewards are compared with in training. Default: `trainer.baseline`."""
     fallback: str | None = None

@@ -1,7 +1,8 @@
 """The controller: brings written versions into service, keeps engines loaded, unloads what nobody holds.
 
 Owns: the order verify → load → probe → gate → alias, and the drain (contracts.md, 8). One proxy of a project does this,
-the holder of the lease "controller"; the others only follow the store. Refuses: training, and deleting folders.
+the holder of the lease "controller"; the others only follow the store. Refuses: deciding on what is loaded
+(`proxy.versions.deciding`), training, and deleting folders.
 
 A version that fails is rejected with its reason while the one in service goes on serving.
 """
@@ -18,20 +19,19 @@ from pathlib import Path
 from proxy.engine.command import base_folder, dtype_of, engine_urls
 from proxy.engine.replica import Replica
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
-from proxy.gate import canary, examine
-from proxy.gate.behaviour import Sides
-from proxy.gate.examine import Verdict
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions import adapter_files, pins, probe
+from proxy.versions.deciding import Deciding
 from proxy.versions.fleet import Fleet, Member
 from proxy.versions.in_service import InService, passes
+from proxy.versions.on_trial import OnTrial
 from recorder.capture.recorder import Recorder
 from recorder.errors import Conflict, LeaseLost, StoreError
 from recorder.registry import replicas
-from recorder.registry.aliases import AliasView, ensure_alias, set_canary, set_live
-from recorder.registry.descent import Lessons
+from recorder.registry.aliases import ensure_alias
 from recorder.registry.fingerprint import base_fingerprint
-from recorder.registry.versions import VersionView, get_versions, mark, pass_gate, pinned, reject
+from recorder.registry.holdback import Holdback
+from recorder.registry.versions import VersionView, get_versions, mark, pinned
 from recorder.seldom import Seldom
 from recorder.states import VersionState
 from recorder.store.changes import Topic
@@ -42,17 +42,14 @@ from recorder.work.leases import Lease
 
 log = logging.getLogger(__name__)
 
-WHO = "controller"  # in the ledger
 LEASE_S = 15.0
 RENEW_EVERY_S = 5.0
 PINS_EVERY_S = 1.0  # runs end all the time, and what they held may stay a moment longer
 BREATH_S = 0.1  # between two rounds
 RETRY_S = 0.5  # after what the store or an engine refused, and while the base's files are not there yet
-CANARY_EVERY_S = 5.0  # between two looks at what agents made of a canary
 DRAIN_S = 0.25  # while requests hold what is to be unloaded: they tell nobody when they end
 PROXY_GONE_S = 30.0  # a proxy not heard of for so long holds nothing any more
 STOP_S = 5.0  # how long the round that runs may take to end; an engine that hangs is not waited for
-DEATHS = 2  # an engine that dies this often while a version is loaded dies of the version
 
 
 class Controller:
@@ -75,7 +72,6 @@ class Controller:
         self._store = store
         self._project_id = project_id
         self._versions = versions
-        self._recorder = recorder
         self._engine = engine
         self._proxy = proxy
         self._aliases = aliases
@@ -83,12 +79,11 @@ class Controller:
         members = [Member(Replica(url, engine_key), engine.health_timeout_s) for url in engine_urls(engine)]
         self._fleet = Fleet(store, project_id, members, self.wake)
         versions.on_failure = self._fleet.suspect
+        self._deciding = Deciding(store, versions, recorder, self._fleet, aliases, self.wake, self._again)
+        self._on_trial = OnTrial(self._deciding)
         self._lease: Lease | None = None
         self._failing, self._broken = Seldom(log), Seldom(log)
         self._pinned: set[str] = set()
-        self._deaths: dict[str, int] = {}
-        self._canaries_due = 0.0
-        self._examined: dict[str, asyncio.Task[Verdict]] = {}  # by version id
         self._base_shapes: Mapping[str, tuple[int, ...]] | None = None
         self._stopping = asyncio.Event()
         self._news = News()
@@ -118,9 +113,7 @@ class Controller:
             _, slow = await asyncio.wait(tasks, timeout=STOP_S)
             for task in slow:
                 task.cancel()
-            for examined in self._examined.values():
-                examined.cancel()
-            await asyncio.gather(*tasks, *self._examined.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, self._deciding.stop(), return_exceptions=True)
             await self._fleet.stop()
             if self._lease is not None:
                 await leases.release(self._store, self._lease)
@@ -206,13 +199,13 @@ class Controller:
         await self._identify()
         await self._versions.refresh()
         await self._serve_what_is_kept()
-        await self._promote_gated()
+        await self._deciding.promote_gated()
         for version in await get_versions(self._store, self._project_id, [VersionState.WRITTEN]):
             if self._fleet.up():
                 await self._admit(version)
-        await self._examine_loaded()
-        await self._promote_gated()
-        await self._look_at_canaries()
+        await self._deciding.examine_loaded()
+        await self._deciding.promote_gated()
+        await self._on_trial.look()
         await self._drain()
         self.rounds += 1
 
@@ -267,6 +260,7 @@ class Controller:
             await ensure_alias(
                 self._store, self._project_id, name, base_model, fingerprint,
                 recipe=settings.recipe, baseline=settings.baseline,
+                held=Holdback(settings.holdback_share, settings.rollback_watch_s),
             )  # fmt: skip
 
     def _kept(self) -> list[VersionView]:
@@ -298,11 +292,11 @@ class Controller:
             loaded = time.monotonic()
             how, figures = await self._prove(version)
         except EngineUnreachable as e:
-            await self._count_death(version, e)
+            await self._deciding.count_death(version, e)
         except AdapterError as e:
-            await self._reject(version, e.code, str(e))
+            await self._deciding.reject(version, e.code, str(e))
         except EngineError as e:
-            await self._reject(version, "probe_failed", str(e))
+            await self._deciding.reject(version, "probe_failed", str(e))
         else:
             figures |= {"load_s": loaded - began, "probe_s": time.monotonic() - loaded}
             await mark(
@@ -320,7 +314,7 @@ class Controller:
     async def _check_files(self, version: VersionView) -> None:
         if version.path is None:
             raise AdapterError("file_missing", f"{version.name} was written without a path")
-        alias = self._alias_of(version)
+        alias = self._deciding.alias_of(version)
         if alias.base_fingerprint != version.base_fingerprint:
             raise AdapterError("base_mismatch", f"{version.name} was trained on another base than {alias.name} has now")
         await asyncio.to_thread(
@@ -352,124 +346,6 @@ class Controller:
                 )
             figures = {"probe_to_new": verdict.to_new, "probe_to_parent": verdict.to_parent}
         return "logprobs", figures
-
-    async def _count_death(self, version: VersionView, error: EngineUnreachable) -> None:
-        deaths = self._deaths.get(version.id, 0) + 1
-        self._deaths[version.id] = deaths
-        log.warning("the engine went away while %s was loaded: %s", version.name, error)
-        if deaths >= DEATHS:
-            await self._reject(
-                version, "engine_died", f"the engine went away {deaths} times while it was loaded: {error}"
-            )
-        self._again(RETRY_S)
-        for member in self._fleet.members:
-            await member.look()
-
-    async def _examine_loaded(self) -> None:
-        """loaded → gated, or rejected. No round waits for what is asked meanwhile: its end begins another."""
-        snapshot = self._versions.snapshot
-        for version in [v for v in snapshot.versions.values() if v.state is VersionState.LOADED and snapshot.has(v)]:
-            examined = self._examined.get(version.id)
-            if examined is None:
-                self._examined[version.id] = examined = asyncio.create_task(self._examine(version))
-                examined.add_done_callback(lambda _: self.wake())
-            elif examined.done():
-                del self._examined[version.id]
-                await self._decide(version, examined)
-                await self._versions.refresh()
-
-    async def _examine(self, version: VersionView) -> Verdict:
-        alias = self._alias_of(version)
-        live = self._versions.snapshot.versions[alias.live_version_id or ""]
-        settings = self._aliases.get(alias.name, AliasSettings())
-        policy = await examine.policy_of(self._store, version, settings)
-        sides = Sides(self._store, self._recorder, self._fleet.up()[0].replica, alias, version, live)
-        return await examine.examine(sides, policy, settings.gate)
-
-    async def _decide(self, version: VersionView, examined: asyncio.Task[Verdict]) -> None:
-        try:
-            verdict = examined.result()
-        except EngineUnreachable as e:
-            await self._count_death(version, e)
-            return
-        if verdict.passed:
-            await pass_gate(self._store, version.id, verdict.said, who=WHO, figures=verdict.figures)
-            log.info("%s passed its gate (%s)", version.name, verdict.said)
-        else:
-            await self._reject(version, verdict.code, verdict.why, lessons="left_out", figures=verdict.figures)
-
-    async def _reject(
-        self,
-        version: VersionView,
-        code: str,
-        why: str,
-        *,
-        lessons: Lessons = "again",  # what could not be loaded, or came too late, is no doing of what it was trained on
-        figures: Mapping[str, float] | None = None,
-    ) -> None:
-        log.error("%s is rejected (%s): %s", version.name, code, why)
-        for member in self._fleet.members:
-            if version.path is not None and member.adapters.get(version.engine_name) == version.path:
-                with contextlib.suppress(EngineError):  # the drain tries again
-                    await member.unload(version.engine_name)
-        await reject(self._store, version.id, f"{code}: {why}", lessons=lessons, who=WHO, figures=figures)
-
-    async def _promote_gated(self) -> None:
-        """Do with versions that passed what each alias's policy says, and reject those that left the line."""
-        snapshot = self._versions.snapshot
-        await self._reject_strays()
-        for version in [v for v in snapshot.versions.values() if v.state is VersionState.GATED and snapshot.has(v)]:
-            alias = self._alias_of(version)
-            if version.parent_id == alias.live_version_id:
-                await self._bring_on(version, alias, self._aliases.get(alias.name, AliasSettings()))
-                await self._versions.refresh()
-
-    async def _bring_on(self, version: VersionView, alias: AliasView, settings: AliasSettings) -> None:
-        """gated → live or canary, or left to wait for a person."""
-        waited_s = time.time() - version.state_at
-        policy = await examine.policy_of(self._store, version, settings)
-        match examine.after_gate(policy, waited_s, settings):
-            case "live":
-                await set_live(self._store, alias.id, version.id, why="gate", who=WHO)
-                log.info("%s is live", version.name)
-            case "canary":
-                await set_canary(self._store, alias.id, version.id, settings.canary_share, who=WHO)
-                log.info("%s is the canary (%.0f %%)", version.name, 100 * settings.canary_share)
-            case "wait":
-                self._again(settings.canary_max_age_s - waited_s)
-            case "reject":
-                await self._reject(version, examine.NOT_PROMOTED, f"nobody promoted it within {waited_s:.0f} s")
-
-    async def _look_at_canaries(self) -> None:
-        """Take canaries away that their users' runs show to be worse than the live version; as many looks as one likes
-        do not make that likelier for one that is as good."""
-        if time.monotonic() < self._canaries_due:
-            return
-        self._canaries_due = time.monotonic() + CANARY_EVERY_S
-        snapshot = self._versions.snapshot
-        for alias in list(snapshot.aliases.values()):
-            version = snapshot.versions.get(alias.canary_version_id or "")
-            if version is None:
-                continue
-            found = await canary.beside_live(self._store, alias, version)
-            if found.worse_by:
-                log.error("%s is taken away: its runs are worse by %s", version.name, ", ".join(found.worse_by))
-                await set_canary(self._store, alias.id, None, 0.0, who=WHO, figures=canary.figures(found))
-                await self._versions.refresh()
-            else:
-                self._again(CANARY_EVERY_S)
-
-    async def _reject_strays(self) -> None:
-        """Reject what was trained from a version that is not live any more, whoever would decide about it."""
-        snapshot = self._versions.snapshot
-        passed = (VersionState.GATED, VersionState.CANARY)
-        for version in [v for v in snapshot.versions.values() if v.state in passed]:
-            if version.parent_id != self._alias_of(version).live_version_id:
-                await self._reject(version, "parent_left", "its parent was taken out of service in the meantime")
-                await self._versions.refresh()
-
-    def _alias_of(self, version: VersionView) -> AliasView:
-        return self._versions.snapshot.aliases[version.alias_name]
 
     # --- what may go
 

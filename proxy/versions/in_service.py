@@ -26,6 +26,7 @@ from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.replicas import ReplicaView
 from recorder.registry.versions import VersionView, get_versions, repin
 from recorder.seldom import Seldom
+from recorder.store import sql
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.watch import News
@@ -59,11 +60,12 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The store's aliases, versions and replicas at one moment."""
+    """The store's aliases, versions and replicas at one moment. `ahead_s`: of the database's clock before ours."""
 
     aliases: Mapping[str, AliasView] = field(default_factory=dict)  # by name
     versions: Mapping[str, VersionView] = field(default_factory=dict)  # by id
     replicas: tuple[ReplicaView, ...] = ()
+    ahead_s: float = 0.0
 
     def up(self) -> list[ReplicaView]:
         """Replicas that take requests."""
@@ -159,13 +161,24 @@ class InService:
 
     # --- routing
 
-    def offer(self, alias: AliasView, key: str) -> str:
-        """The version id that a new run begins on. `key`, its group's id or else its own, decides the canary's draw."""
+    def offer(self, alias: AliasView, key: str, *, may_hold: bool = False) -> str:
+        """The version id that a new run begins on. `key`, its group's id or else its own, decides what it draws; where
+        it `may_hold` back, that may be the version before the live one.
+        """
         current = self._snapshot.aliases.get(alias.name, alias)
-        drawn = pins.draw(current, key)
+        drawn = pins.draw(current, key, self._held_back(current) if may_hold else None)
         if drawn is None:
             raise NoReplica(f"the alias {alias.name!r} has no live version. Look at `hone versions`.")
         return drawn
+
+    def _held_back(self, alias: AliasView) -> str | None:
+        """The version id that a share of new runs stays on, if an engine holds it."""
+        version = self._snapshot.versions.get(pins.held_back(alias, self.clock()) or "")
+        return version.id if version is not None and self._snapshot.has(version) else None
+
+    def clock(self) -> float:
+        """The database's clock, in unix seconds, as it was told at the latest look."""
+        return time.time() + self._snapshot.ahead_s
 
     def route(self, alias: AliasView, pinned: str | None = None, exact: VersionView | None = None) -> Route:
         """Where a request goes: the `exact` version if one is named, else the run's pin while it holds, else live.
@@ -258,7 +271,9 @@ class InService:
             aliases = {a.name: a for a in await get_aliases(self._store, self._project_id)}
             versions = {v.id: v for v in await get_versions(self._store, self._project_id, pins.SERVABLE)}
             known = await replicas.list_replicas(self._store, self._project_id)
-            self._snapshot = Snapshot(aliases, versions, tuple(known))
+            async with self._store.read() as conn:
+                ahead_s = await sql.clock(conn) - time.time()
+            self._snapshot = Snapshot(aliases, versions, tuple(known), ahead_s)
             await self._report()
 
     def holding(self) -> dict[str, int]:

@@ -1,9 +1,9 @@
-"""Which version a run is served by: the canary's draw, whether a pin still holds, what the engines must keep loaded.
+"""Which version a run is served by: what is drawn for a new one, whether a pin holds, what engines must keep loaded.
 
 Owns: these rules (contracts.md, 8), as pure functions on views. Refuses: I/O and clocks.
 
-A pin holds while its version is live, the canary, or a near enough ancestor of the live one. A version that was rolled
-back is no ancestor of what is live then, so its runs move at once.
+A pin holds while its version is live, the canary, held back, or a near enough ancestor of the live one. A version that
+was rolled back is no ancestor of what is live then, so its runs move at once.
 """
 
 from __future__ import annotations
@@ -21,16 +21,26 @@ SERVABLE = (VersionState.LOADED, VersionState.GATED, VersionState.CANARY, Versio
 Versions = Mapping[str, VersionView]
 
 
-def draw(alias: AliasView, key: str) -> str | None:
-    """The version id that a new group or trajectory named `key` begins on: the canary's for its share, else live.
+def draw(alias: AliasView, key: str, held: str | None = None) -> str | None:
+    """The version id that a new group or trajectory named `key` begins on: the canary's for its share, that of the
+    version that is `held` back for its share of the others, else live.
 
-    The same key always draws the same answer for the same canary, on every proxy.
+    The same key always draws the same answer for the same canary and live version, on every proxy.
     """
-    canary = alias.canary_version_id
-    if canary is None or alias.canary_share <= 0:
-        return alias.live_version_id
-    digest = blake2b(f"{canary}\0{key}".encode(), digest_size=8).digest()
-    return canary if int.from_bytes(digest) / 2**64 < alias.canary_share else alias.live_version_id
+    canary, live = alias.canary_version_id, alias.live_version_id
+    if canary is not None and _drawn(canary, key) < alias.canary_share:
+        return canary
+    return held if held is not None and _drawn(f"held\0{live}", key) < alias.holdback_share else live
+
+
+def _drawn(by: str, key: str) -> float:
+    """A number in 0..1 that anybody draws for a key."""
+    return int.from_bytes(blake2b(f"{by}\0{key}".encode(), digest_size=8).digest()) / 2**64
+
+
+def held_back(alias: AliasView, at: float) -> str | None:
+    """The version id that a share of new runs stays on, at a time of the database's clock; None: none."""
+    return alias.previous_version_id if alias.watched_until is not None and at < alias.watched_until else None
 
 
 def steps_behind(version_id: str, live_id: str, versions: Versions) -> int | None:
@@ -49,7 +59,7 @@ def pin_holds(version: VersionView, alias: AliasView, versions: Versions, max_ag
     """Whether a run pinned to `version` stays on it. Otherwise it moves to the live one and is mixed."""
     if version.alias_id != alias.id:
         return False
-    if version.id in (alias.live_version_id, alias.canary_version_id):
+    if version.id in (alias.live_version_id, alias.canary_version_id, _watched(alias)):
         return True
     if alias.live_version_id is None or version.state != VersionState.RETIRED:
         return False
@@ -57,17 +67,24 @@ def pin_holds(version: VersionView, alias: AliasView, versions: Versions, max_ag
     return behind is not None and behind <= max_age
 
 
+def _watched(alias: AliasView) -> str | None:
+    """The version id beside which the live one is watched, until the controller ends that."""
+    return alias.previous_version_id if alias.watched_until is not None else None
+
+
 def to_keep(
     aliases: Iterable[AliasView], versions: Versions, pinned: Collection[str], *, max_loras: int, max_age: int
 ) -> list[VersionView]:
     """Adapters the engines should hold: live ones, canaries and the newest that awaits its gate; then, up to
-    `max_loras - 1` in all, those a rollback goes to and the newest that runs are pinned to.
+    `max_loras - 1` in all, those that are held back, those a rollback goes to and the newest that runs are pinned to.
 
     One slot stays free, so that the next version can be loaded before an old one is unloaded.
     """
     aliases = list(aliases)
     keep = {v.id: v for alias in aliases for v in _needed(alias, versions)}
-    wanted = [v for alias in aliases for v in _wanted(alias, versions, pinned, max_age) if v.id not in keep]
+    wanted = [v for alias in aliases for v in _adapters(alias, versions) if v.id == _watched(alias)]
+    wanted += [v for alias in aliases for v in _wanted(alias, versions, pinned, max_age) if v not in wanted]
+    wanted = [v for v in wanted if v.id not in keep]
     for version in wanted[: max(0, max_loras - 1 - len(keep))]:
         keep[version.id] = version
     return list(keep.values())

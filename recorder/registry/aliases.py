@@ -2,7 +2,8 @@
 
 Owns: making an alias with its version 0, moving the alias (promote, roll back, gate, canary), its generation. Refuses:
 loading, probing and draining versions (the proxy's controller), choosing one for a request
-(`proxy.versions.in_service`), what was trained as it moves (`recorder.registry.descent`).
+(`proxy.versions.in_service`), which version may be moved to (`recorder.registry.fit`), what was trained as it moves
+(`recorder.registry.descent`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import and_, func, insert, select, update
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, InvalidId, NotFound
 from recorder.ids import new_id
-from recorder.registry import descent
+from recorder.registry import descent, fit, holdback, moves
+from recorder.registry.holdback import Holdback
+from recorder.registry.moves import Said
 from recorder.states import VersionState
 from recorder.store import ledger, sql
 from recorder.store.database import Store, now
@@ -31,7 +34,6 @@ Baseline = Literal["group", "running"]
 _NAME: Final = re.compile(r"[A-Za-z0-9._:~/-]{1,128}")  # org/model is usual; @ would mean a version
 BY_HAND: Final = "hand"  # who moved an alias: a person, by whatever way
 ROLLED_BACK: Final = "rollback"  # reason of a retired version: its pins are void at once
-_SERVABLE: Final = (VersionState.GATED, VersionState.CANARY, VersionState.RETIRED)
 _SPOILT: Final = (VersionState.REJECTED, VersionState.ABANDONED)
 
 
@@ -40,7 +42,8 @@ class AliasView:
     """One alias. `generation` counts every move, so that who compares sees a change; `canary_share` is in 0..1.
 
     `baseline`: what its runs' rewards are compared with in training, those of their group or the alias's earlier ones
-    (`recorder.work.baselines`).
+    (`recorder.work.baselines`). `watched_until` (unix seconds of the database's clock): until then the live version is
+    compared with the previous one, on which `holdback_share` of new runs stays (`recorder.registry.holdback`).
     """
 
     id: str
@@ -55,6 +58,9 @@ class AliasView:
     recipe: dict[str, Any]
     generation: int
     baseline: Baseline = "group"
+    holdback_share: float = 0.0
+    rollback_watch_s: float = 0.0
+    watched_until: float | None = None
 
 
 _COLUMNS: Final = [aliases.c[name] for name in AliasView.__slots__]
@@ -69,11 +75,12 @@ async def ensure_alias(
     *,
     recipe: dict[str, Any] | None = None,
     baseline: Baseline | None = None,
+    held: Holdback | None = None,
 ) -> AliasView:
     """The alias of that name, made with a live version 0 (the base without an adapter) if it is not there.
 
-    A changed base is taken over as long as nothing was trained on the old one; afterwards it is a Conflict. `baseline`
-    None: as it is.
+    A changed base is taken over as long as nothing was trained on the old one; afterwards it is a Conflict. `baseline`,
+    `held` (what its next promotions hold back) None: as they are.
     """
     if not _NAME.fullmatch(name):
         raise InvalidId(f"the model name {name[:160]!r} is not valid: use 1 to 128 of A-Z a-z 0-9 . _ : ~ / -")
@@ -83,12 +90,12 @@ async def ensure_alias(
             await _create(conn, project_id, name, base_model, base_fingerprint, recipe or {})
         elif base_model != found.base_model or base_fingerprint not in (None, found.base_fingerprint):
             await _take_over_base(conn, found, base_model, base_fingerprint)
-        if baseline is not None and (found is None or baseline != found.baseline):
-            named = and_(aliases.c.project_id == project_id, aliases.c.name == name)
-            await conn.execute(update(aliases).where(named).values(baseline=baseline, updated_at=now()))
         alias = await _by_name(conn, project_id, name)
-    assert alias is not None
-    return alias
+        assert alias is not None
+        said = ({} if baseline is None else {"baseline": baseline}) | (held.columns if held is not None else {})
+        if any(getattr(alias, column) != value for column, value in said.items()):
+            await conn.execute(update(aliases).where(aliases.c.id == alias.id).values(**said, updated_at=now()))
+        return await _lock(conn, alias.id)
 
 
 async def _by_name(conn: AsyncConnection, project_id: str, name: str) -> AliasView | None:
@@ -199,37 +206,63 @@ async def set_live(
     *,
     why: Why,
     who: str = BY_HAND,
+    reason: str | None = None,
     figures: Mapping[str, Any] | None = None,
 ) -> AliasView:
-    """Make a version live: the old one retires, the generation counts up, and what is trained changes with the line.
+    """Make a version live: the old one retires, the generation counts up, what is trained changes with the line, and
+    it is watched where the alias says so.
 
-    The ledger says why, who and by which figures. All of it is one transaction. Making the live version live again
-    changes nothing. Raises Conflict for a version that is not fit to serve, and for one that the gate passed (`why`)
-    and whose parent is not live any more: it would leave the line.
+    The ledger says why (`reason`: in words), who and by which figures. All of it is one transaction. Making the live
+    version live again changes nothing. Raises Conflict for a version that is not fit to serve, and for one that the
+    gate passed (`why`) and whose parent is not live any more: it would leave the line.
     """
     async with store.write() as conn:
         alias = await _lock(conn, alias_id)
         if alias.live_version_id != version_id:
-            await _require_servable(conn, alias, version_id)
+            await fit.require_servable(conn, alias, version_id)
             if why == "gate":
-                await _require_child(conn, alias, version_id)
-            await _swap(conn, alias, version_id, why, who, figures)
+                await fit.require_child(conn, alias, version_id)
+            await _swap(conn, alias, version_id, why, Said(who, reason, figures))
         return await _lock(conn, alias_id)
 
 
 async def rollback(
-    store: Store, alias_id: str, *, who: str = BY_HAND, figures: Mapping[str, Any] | None = None
+    store: Store,
+    alias_id: str,
+    *,
+    left: str | None = None,
+    who: str = BY_HAND,
+    reason: str | None = None,
+    figures: Mapping[str, Any] | None = None,
 ) -> AliasView:
     """Go back to the version that was live before: what only the one that is left was trained on is untrained.
 
-    Raises Conflict where there is none.
+    Raises Conflict where there is none, and where another version than `left` is live by now.
     """
     async with store.write() as conn:
         alias = await _lock(conn, alias_id)
         if alias.previous_version_id is None:
             raise Conflict(f"alias {alias.name!r} has no earlier version to go back to")
-        await _require_servable(conn, alias, alias.previous_version_id)
-        await _swap(conn, alias, alias.previous_version_id, "rollback", who, figures)
+        if left not in (None, alias.live_version_id):
+            raise Conflict(f"alias {alias.name!r} moved in the meantime: {left} is not live any more")
+        await fit.require_servable(conn, alias, alias.previous_version_id)
+        await _swap(conn, alias, alias.previous_version_id, "rollback", Said(who, reason, figures))
+        return await _lock(conn, alias_id)
+
+
+async def end_watch(
+    store: Store, alias_id: str, version_id: str, *, who: str, figures: Mapping[str, Any] | None = None
+) -> AliasView:
+    """A live version was watched for as long as it was to be, and stays: no run is held back any more.
+
+    Raises Conflict where it is not watched any more.
+    """
+    async with store.write() as conn:
+        alias = await _lock(conn, alias_id)
+        if alias.live_version_id != version_id or alias.watched_until is None:
+            raise Conflict(f"alias {alias.name!r} moved in the meantime: {version_id} is not watched any more")
+        await _point(conn, alias, watched_until=None)
+        await moves.write(conn, alias.project_id, alias.name, version_id, "watch_ended", {}, Said(who, None, figures))
         return await _lock(conn, alias_id)
 
 
@@ -240,6 +273,7 @@ async def set_canary(
     share: float,
     *,
     who: str = BY_HAND,
+    reason: str | None = None,
     figures: Mapping[str, Any] | None = None,
 ) -> AliasView:
     """Give a gated version a share (0..1) of new groups, or take the canary out of service (None, retired).
@@ -250,16 +284,17 @@ async def set_canary(
     """
     if not 0.0 <= share <= 1.0:
         raise ValueError(f"canary share {share} is not in 0..1")
+    said = Said(who, reason, figures)
     async with store.write() as conn:
         alias = await _lock(conn, alias_id)
         if alias.canary_version_id not in (None, version_id):
             await move(conn, versions, alias.canary_version_id, VersionState.RETIRED, reason=ROLLED_BACK)
             await descent.end(conn, alias.canary_version_id, "left_out", ROLLED_BACK)
-            await _write_move(conn, alias, alias.canary_version_id, "canary_ended", {}, who, figures)
+            await moves.write(conn, alias.project_id, alias.name, alias.canary_version_id, "canary_ended", {}, said)
         if version_id is not None and version_id != alias.canary_version_id:
-            await _require_child(conn, alias, version_id)
+            await fit.require_child(conn, alias, version_id)
             await move(conn, versions, version_id, VersionState.CANARY)
-            await _write_move(conn, alias, version_id, "canary", {"share": share}, who, figures)
+            await moves.write(conn, alias.project_id, alias.name, version_id, "canary", {"share": share}, said)
         await _point(conn, alias, canary_version_id=version_id, canary_share=share if version_id else 0.0)
         return await _lock(conn, alias_id)
 
@@ -280,52 +315,12 @@ async def _lock(conn: AsyncConnection, alias_id: str) -> AliasView:
     return sql.view(AliasView, row)
 
 
-async def _require_own(conn: AsyncConnection, alias: AliasView, version_id: str) -> tuple[str, str, str | None]:
-    columns = (versions.c.alias_id, versions.c.number, versions.c.state, versions.c.reason)
-    row = (await conn.execute(select(*columns).where(versions.c.id == version_id))).first()
-    if row is None or row.alias_id != alias.id:
-        raise NotFound(f"alias {alias.name!r} has no version {version_id}")
-    return f"{alias.name}@{row.number}", row.state, row.reason
-
-
-async def _require_servable(conn: AsyncConnection, alias: AliasView, version_id: str) -> None:
-    name, state, reason = await _require_own(conn, alias, version_id)
-    if state not in _SERVABLE:
-        because = f" ({reason})" if reason else ""
-        raise Conflict(
-            f"{name} is {state}{because} and cannot be made live: only a version that passed its gate "
-            f"({', '.join(_SERVABLE)}) can. `hone versions` shows which do."
-        )
-    await _require_folder(conn, version_id, name)
-
-
-async def _require_folder(conn: AsyncConnection, version_id: str, name: str) -> None:
-    published = versions.c.manifest_sha256.is_not(None)
-    gone = (versions.c.id == version_id, published, versions.c.path.is_(None))
-    if (await conn.execute(select(versions.c.id).where(*gone))).first() is not None:
-        raise Conflict(
-            f"{name} cannot be made live: its folder was removed, since it was none of the newest "
-            "(trainer.keep_versions). `hone versions` shows the others."
-        )
-
-
-async def _require_child(conn: AsyncConnection, alias: AliasView, version_id: str) -> None:
-    name, _, _ = await _require_own(conn, alias, version_id)
-    query = select(versions.c.parent_id).where(versions.c.id == version_id)
-    if (await conn.execute(query)).scalar_one() != alias.live_version_id:
-        raise Conflict(
-            f"{name} was trained from a version that is not live any more: accepted, it would drop what was learned "
-            "since. It is to be rejected as parent_left."
-        )
-
-
 async def _swap(
     conn: AsyncConnection,
     alias: AliasView,
     version_id: str,
     why: Why,
-    who: str,
-    figures: Mapping[str, Any] | None,
+    said: Said,
 ) -> None:
     if alias.live_version_id is not None:
         left = ROLLED_BACK if why == "rollback" else None
@@ -334,23 +329,13 @@ async def _swap(
     before = alias.live_version_id if why != "rollback" else await _lived_before(conn, version_id)
     canary_ends = alias.canary_version_id == version_id
     share = {"canary_version_id": None, "canary_share": 0.0} if canary_ends else {}
-    await _point(conn, alias, live_version_id=version_id, previous_version_id=before, **share)
-    await descent.move_line(conn, alias.live_version_id, version_id, why=why, who=who)
-    await _write_move(conn, alias, version_id, why, {"from": alias.live_version_id, "to": version_id}, who, figures)
-
-
-async def _write_move(
-    conn: AsyncConnection,
-    alias: AliasView,
-    version_id: str,
-    code: str,
-    moved: Mapping[str, Any],
-    who: str,
-    figures: Mapping[str, Any] | None,
-) -> None:
-    """The row that says why a version came into service or left it."""
-    detail = {"alias": alias.name, **moved, "who": who} | ({"figures": dict(figures)} if figures else {})
-    await ledger.write(conn, [LedgerRow(alias.project_id, "version", version_id, code, detail)])
+    is_watched = why != "rollback" and await holdback.is_held(conn, alias, version_id)
+    until = now() + alias.rollback_watch_s if is_watched else None
+    await _point(conn, alias, live_version_id=version_id, previous_version_id=before, watched_until=until, **share)
+    await descent.move_line(conn, alias.live_version_id, version_id, why=why, who=said.who)
+    await moves.write(
+        conn, alias.project_id, alias.name, version_id, why, {"from": alias.live_version_id, "to": version_id}, said
+    )
 
 
 async def _lived_before(conn: AsyncConnection, version_id: str) -> str | None:

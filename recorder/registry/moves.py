@@ -1,7 +1,7 @@
 """Moves of versions, as they were written down: what was decided, who did, why, and by which figures.
 
-Owns: reading them from the ledger, where the transaction that decides writes them (`recorder.registry.aliases`,
-`recorder.registry.versions`). Refuses: deciding and writing.
+Owns: their rows in the ledger, which the transaction that decides writes (`recorder.registry.aliases`,
+`recorder.registry.versions`). Refuses: deciding.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.store import ledger as rows
 from recorder.store.database import Store
+from recorder.store.ledger import LedgerRow
 from recorder.store.schema import aliases, ledger, versions
 
 
@@ -20,8 +23,8 @@ from recorder.store.schema import aliases, ledger, versions
 class Move:
     """One decision about a version; `at` is unix seconds.
 
-    `move`: gated, canary, canary_ended, gate (made live by it), promote, rollback, rejected, abandoned. `who`:
-    controller, hand …; `why` in words or a code; `figures` as whoever decided saw them.
+    `move`: gated, canary, canary_ended, gate (made live by it), promote, watch_ended (it stays), rollback, rejected,
+    abandoned. `who`: controller, hand …; `why` in words or a code; `figures` as whoever decided saw them.
     """
 
     at: float
@@ -32,6 +35,35 @@ class Move:
     who: str | None
     why: str | None
     figures: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a move's row says beside the move: who made it, why in words, by which figures."""
+
+    who: str
+    reason: str | None = None
+    figures: Mapping[str, Any] | None = None
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        """As the ledger has it."""
+        told = {"reason": self.reason, "figures": dict(self.figures) if self.figures else None}
+        return {"who": self.who} | {name: value for name, value in told.items() if value is not None}
+
+
+async def write(
+    conn: AsyncConnection,
+    project_id: str,
+    alias: str,
+    version_id: str,
+    code: str,
+    moved: Mapping[str, Any],
+    said: Said,
+) -> None:
+    """The row that says why a version came into service, stays or left it."""
+    detail = {"alias": alias, **moved, **said.detail}
+    await rows.write(conn, [LedgerRow(project_id, "version", version_id, code, detail)])
 
 
 async def list_moves(store: Store, project_id: str, *, alias: str | None = None, limit: int = 100) -> list[Move]:

@@ -107,6 +107,9 @@ aliases = Table(
     Column("generation", Integer, nullable=False, default=0, server_default="0"),  # counts every move
     Column("updated_at", Double, nullable=False),
     Column("baseline", Text, nullable=False, default="group", server_default="group"),  # or running: `work.baselines`
+    Column("holdback_share", Double, nullable=False, default=0.0, server_default="0"),  # after the next promotions
+    Column("rollback_watch_s", Double, nullable=False, default=0.0, server_default="0"),
+    Column("watched_until", Double),  # until when live is compared with previous, which the share stays on
     UniqueConstraint("project_id", "name"),
 )
 

@@ -162,7 +162,8 @@ class Happenings:
         if before is None:
             return []
         changed = [row for row in reversed(rows) if before.versions.get(row.id) != row.state]
-        return [told for row in changed if (told := _version(row, before))]
+        whys = await _whys(conn, [row.id for row in changed])
+        return [told for row in changed if (told := _version(row, before, whys.get(row.id)))]
 
     async def _engines(self, conn: AsyncConnection, before: _Seen | None, after: _Seen) -> list[Happening]:
         columns = (replicas.c.url, replicas.c.state, replicas.c.detail)
@@ -170,6 +171,13 @@ class Happenings:
         after.engines = {row.url: row.state for row in rows}
         known = before.engines if before is not None else after.engines
         return [_engine(row) for row in rows if known.get(row.url) != row.state]
+
+
+async def _whys(conn: AsyncConnection, version_ids: Sequence[str]) -> Mapping[str, str | None]:
+    """What the newest decision about each version says of its reason, by version id."""
+    decisions = (ledger.c.object_kind == "version", ledger.c.object_id.in_(version_ids))
+    rows = await conn.execute(select(ledger.c.object_id, ledger.c.detail).where(*decisions).order_by(ledger.c.id))
+    return {id_: (detail or {}).get("reason") for id_, detail in rows}
 
 
 async def _rewards(conn: AsyncConnection, score_ids: Sequence[str]) -> list[float]:
@@ -234,14 +242,18 @@ def _step(row: Any) -> Happening:
     return Happening(Kind.STEP, f"{name} made {facts['version']} ({', '.join(figures)})", facts)
 
 
-def _version(row: Any, before: _Seen) -> Happening | None:
+def _version(row: Any, before: _Seen, why: str | None) -> Happening | None:
     name, live = f"{row.alias}@{row.number}", before.live.get(row.alias)
     facts = {"alias": row.alias, "version": name, "state": row.state, "reason": row.reason}
     if row.state == VersionState.LIVE:
         if live is None:  # the alias was declared just now
             return None
         kind = Kind.ROLLBACK if row.number < live else Kind.SWAP
-        return Happening(kind, f"{name} is live, in place of {row.alias}@{live}", facts)
+        text = f"{name} is live, in place of {row.alias}@{live}" + (f": {why}" if why else "")
+        return Happening(kind, text, {**facts, "why": why})
+    if row.state == VersionState.RETIRED and before.versions.get(row.id) == VersionState.CANARY:
+        text = f"{name} is no canary any more" + (f": {why}" if why else "")
+        return Happening(Kind.ROLLBACK, text, {**facts, "why": why})
     because = f" ({row.reason})" if row.reason else ""
     words: Mapping[str, tuple[Kind, str]] = {
         VersionState.LOADED: (Kind.GATE, "is loaded"),

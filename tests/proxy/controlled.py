@@ -34,8 +34,10 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.versions.controller.PINS_EVERY_S", 0.05)
     monkeypatch.setattr("proxy.versions.controller.BREATH_S", 0.01)
     monkeypatch.setattr("proxy.versions.controller.RETRY_S", 0.05)
+    monkeypatch.setattr("proxy.versions.deciding.RETRY_S", 0.05)
     monkeypatch.setattr("proxy.versions.controller.DRAIN_S", 0.02)
-    monkeypatch.setattr("proxy.versions.controller.CANARY_EVERY_S", 0.05)
+    monkeypatch.setattr("proxy.versions.on_trial.EVERY_S", 0.05)
+    monkeypatch.setattr("proxy.versions.on_trial.SHARE_OF_TIME", 1.0)
     monkeypatch.setattr("proxy.versions.controller.RENEW_EVERY_S", 0.1)
 
 

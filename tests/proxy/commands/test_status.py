@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from recorder.registry.aliases import get_aliases
+from recorder.registry.aliases import ensure_alias, get_aliases, rollback, set_live
+from recorder.registry.holdback import Holdback
 from recorder.registry.replicas import report_proxy, report_replica
 from recorder.registry.versions import mark
 from recorder.settings import RecorderSettings
@@ -109,6 +110,35 @@ def test_a_killed_hone_is_told_from_a_stopped_one(tmp_path: Path) -> None:
     assert found["run"] is None
     assert found["alarms"] == ["`hone up` was killed: run.json is there and its process is not. Start it again."]
     assert "it was killed" in hone("status", "--data", str(tmp_path))[1]
+
+
+def test_status_tells_what_is_held_back_and_what_was_taken_back_by_its_runs_until_the_next_move(tmp_path: Path) -> None:
+    [version] = make_versions(tmp_path, 1)
+
+    async def move(taken_back_by: str | None) -> None:
+        store = await open_store(tmp_path, RecorderSettings(), migrate=False)
+        held = Holdback(0.1, 3600.0)
+        await ensure_alias(store, "default", "helpdesk", "base", None, held=held)
+        if taken_back_by is None:
+            await set_live(store, version.alias_id, version.id, why="promote")
+        else:
+            await rollback(store, version.alias_id, who=taken_back_by, reason="the runs of helpdesk@1 are worse")
+        await store.close()
+
+    asyncio.run(move(None))
+    assert "live helpdesk@1" in (told := hone("status", "--data", str(tmp_path))[1])
+    assert "10% on helpdesk@0, compared for" in told
+    assert "retired 10%" in hone("versions", "--data", str(tmp_path))[1]
+    asyncio.run(move("controller"))
+    found = json.loads(hone("status", "--json", "--data", str(tmp_path))[1])
+    assert found["aliases"][0]["watched_for_s"] is None
+    [alarm] = found["alarms"]
+    assert alarm.startswith("helpdesk@0 is live again since 00:0")
+    assert "the runs of helpdesk@1 are worse. `hone versions --moves`" in alarm
+    asyncio.run(move(None))
+    assert json.loads(hone("status", "--json", "--data", str(tmp_path))[1])["alarms"] == []
+    asyncio.run(move("hand"))
+    assert json.loads(hone("status", "--json", "--data", str(tmp_path))[1])["alarms"] == []
 
 
 def test_status_tells_how_learning_stands(tmp_path: Path) -> None:

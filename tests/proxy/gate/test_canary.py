@@ -1,75 +1,59 @@
-"""A canary that agents' runs show to be worse is taken away by itself; one that is as good stays."""
+"""When a canary passes, ends or waits, by what was compared so far."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from hypothesis import given
+from hypothesis import strategies as st
 
-import pytest
-
-from proxy.settings.sections import AliasSettings
-from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address
-from recorder.registry.aliases import AliasView
-from recorder.registry.moves import list_moves
-from recorder.registry.versions import VersionView
-from recorder.settings import RecorderSettings
-from recorder.states import GroupState, VersionState
-from recorder.store.schema import groups, trajectories
-from recorder.work.claims import claim_for_judging
-from recorder.work.scores import NewPart, NewScore, record_score
-from tests.proxy.controlled import World
-from tests.recorder.rows import Rows
-from tests.recorder.talk import assistant, choice, request, turn, user
-
-TASKS = 30
+from proxy.gate.canary import figures, outcome
+from proxy.gate.comparison import Comparison, Run, compare
 
 
-@pytest.fixture
-async def world(make_world: Callable[..., Any]) -> AsyncIterator[World]:
-    async with make_world(AliasSettings(base_model="base", promote="canary", canary_share=0.5)) as world:
-        yield world
+def tasks(count: int, new: float | None, old: float | None, *, answer_tokens: float = 100.0) -> Comparison:
+    """So many tasks that both sides tried, with these rewards; the new side's answers have so many tokens."""
+    runs = [
+        (
+            Run(f"task {n}", True, reward=new, answer_tokens=answer_tokens),
+            Run(f"task {n}", False, reward=old, answer_tokens=100.0),
+        )
+        for n in range(count)
+    ]
+    return compare([run for both in runs for run in both])
 
 
-async def run(recorder: Recorder, alias: AliasView, group: str, version_id: str) -> str:
-    """One run of a task on a version; its id."""
-    asked = request([user(f"Where is {group}?")])
-    address = Address(trajectory=f"{group}-{version_id}", group=group, group_size=2, done=True)
-    ref = await recorder.trajectory_at("default", alias.id, address, asked, version_id)
-    said = turn(ref, asked, [choice(assistant("On its way."))], address=address, alias_id=alias.id)
-    await recorder.commit(said)
-    return ref.id
+def decided(found: Comparison, waited_s: float = 0.0, *, enough: int = 1000) -> str:
+    return outcome(found, waited_s, tasks=enough, max_age_s=60.0)
 
 
-async def judged(world: World, canary: VersionView, reward: float) -> None:
-    """Tasks that both versions tried; the live one's runs are all right, the canary's are worth `reward`."""
-    recorder, rows, alias = Recorder(world.store, RecorderSettings()), Rows(world.store), await world.alias()
-    await recorder.start()
-    assert alias.live_version_id is not None
-    for n in range(TASKS):
-        new = await run(recorder, alias, f"task-{n}", canary.id)
-        old = await run(recorder, alias, f"task-{n}", alias.live_version_id)
-        await rows.set(trajectories, old, version_id=alias.live_version_id)  # a declared group pins all to one
-        claim = await claim_for_judging(world.store, "default", "judge", 60)
-        assert claim is not None
-        parts = [NewPart(new, "reward", reward), NewPart(old, "reward", 1.0)]
-        await record_score(world.store, claim, NewScore("recipe", parts=parts))
-    await recorder.stop()
-    assert {row["state"] for row in await rows.all(groups)} == {GroupState.SCORED}
+def test_a_better_one_passes_at_once_and_one_that_is_alike_only_when_much_was_seen() -> None:
+    assert decided(tasks(3, 1.0, 0.0)) == "open"
+    assert decided(tasks(10, 1.0, 0.0)) == "not_worse"
+    assert decided(tasks(30, 0.8, 0.8)) == "open"
+    assert decided(tasks(200, 0.8, 0.8)) == "not_worse"
 
 
-async def test_a_canary_whose_runs_are_worse_is_taken_away_and_the_row_says_by_what(world: World) -> None:
-    canary = await world.becomes(await world.write(), VersionState.CANARY)
-    await judged(world, canary, reward=0.0)
-    await world.becomes(canary, VersionState.RETIRED)
-    ended = (await list_moves(world.store, "default"))[0]
-    assert (ended.move, ended.who) == ("canary_ended", "controller")
-    assert ended.figures["worse_by"] == ["reward"]
-    assert ended.figures["reward"]["value"] == 0.0
+def test_a_reward_that_is_lower_than_is_tolerated_never_counts_as_no_worse() -> None:
+    assert decided(tasks(900, 0.74, 0.80)) in ("open", "worse")
+    assert not tasks(900, 0.74, 0.80).not_worse
 
 
-async def test_a_canary_that_is_as_good_stays(world: World) -> None:
-    canary = await world.becomes(await world.write(), VersionState.CANARY)
-    await judged(world, canary, reward=1.0)
-    await world.rounds(10)
-    assert await world.state(canary) is VersionState.CANARY
+def test_enough_tasks_are_tasks_with_rewards_on_which_nothing_is_shown() -> None:
+    assert decided(tasks(30, 0.8, 0.8), enough=30) == "enough_tasks"
+    assert decided(tasks(30, 0.8, 0.8), enough=31) == "open"
+    assert decided(tasks(30, None, None), enough=30) == "open"
+    assert decided(tasks(400, 0.8, 0.8, answer_tokens=4000.0), enough=30) == "worse"
+
+
+@given(st.floats(60, 1e9))
+def test_no_canary_passes_by_its_age(waited_s: float) -> None:
+    assert decided(tasks(0, None, None), waited_s) == "late"
+    assert decided(tasks(3, 1.0, 0.0), waited_s) == "late"
+    assert decided(tasks(10, 0.0, 1.0), waited_s) == "worse"
+
+
+def test_a_row_tells_of_the_reward_and_of_what_is_worse() -> None:
+    assert figures(tasks(0, None, None)) == {}
+    seen = figures(tasks(40, 1.0, 1.0, answer_tokens=4000.0))
+    assert seen.keys() == {"worse_by", "reward", "length"}
+    assert seen["worse_by"] == ["length"]
+    assert (seen["reward"]["tasks"], seen["reward"]["value"]) == (40, 0.5)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from recorder.registry.aliases import rollback, set_live
+from recorder.registry.aliases import ensure_alias, rollback, set_live
+from recorder.registry.holdback import Holdback
 from recorder.registry.replicas import report_replica
 from recorder.registry.versions import VersionView, allocate, mark
 from recorder.states import VersionState
@@ -63,6 +64,21 @@ async def test_a_declared_group_stays_on_its_version_as_a_whole(proxy: Proxy, en
     await release(proxy, engine)
     assert await answered_by(proxy, "/g/group/t/2", headers=declared) == "helpdesk@0"
     assert await answered_by(proxy, "/g/other/t/1", headers=declared) == "helpdesk@1"
+
+
+async def test_new_runs_without_a_group_are_held_back_and_stay_where_they_began(
+    proxy: Proxy, engine: FakeEngine
+) -> None:
+    held = Holdback(0.5, 3600.0)
+    await ensure_alias(proxy.store, PROJECT, proxy.alias.name, BASE, None, held=held)
+    await release(proxy, engine)
+    runs = [f"/t/{n}" for n in range(16)]
+    began = [await answered_by(proxy, run) for run in runs]
+    assert set(began) == {"helpdesk@0", "helpdesk@1"}
+    assert [await answered_by(proxy, run) for run in runs] == began
+    assert {await answered_by(proxy, f"/g/group-{n}/t/1") for n in range(16)} == {"helpdesk@1"}
+    measured = {"x-hone-purpose": "eval"}
+    assert {await answered_by(proxy, f"/t/eval-{n}", headers=measured) for n in range(16)} == {"helpdesk@1"}
 
 
 async def test_a_version_by_name_answers_whatever_is_live(proxy: Proxy, engine: FakeEngine) -> None:

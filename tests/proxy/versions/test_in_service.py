@@ -16,6 +16,7 @@ from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Request, Sampling
 from recorder.registry import replicas
 from recorder.registry.aliases import AliasView, ensure_alias, get_alias, rollback, set_canary, set_live
+from recorder.registry.holdback import Holdback
 from recorder.registry.replicas import ReplicaState
 from recorder.registry.versions import VersionView, allocate, mark
 from recorder.settings import RecorderSettings
@@ -278,6 +279,38 @@ async def test_another_process_sees_a_move(world: World) -> None:
         await until(lambda: other.route(alias).version.id == one.id)
         assert len(await replicas.proxies_seen(world.store, "default", 10)) == 2
     assert [p.id for p in await replicas.proxies_seen(world.store, "default", 10)] == [world.versions.proxy_id]
+
+
+async def test_runs_are_held_back_on_every_proxy_alike_while_the_version_before_can_be_served(world: World) -> None:
+    await ensure_alias(world.store, "default", "helpdesk", "base", "fp", held=Holdback(0.1, 3600.0))
+    first = await world.gated()
+    await world.replica(first)
+    await world.live(first)
+    second = await world.gated()
+    await world.replica(first, second)
+    keys = [str(n) for n in range(300)]
+    async with following(world.store) as other:
+        await set_live(world.store, first.alias_id, second.id, why="gate")
+        alias = await world.alias()
+        await until(lambda: other.offer(alias, "g") == second.id)
+        await world.versions.refresh()
+        drawn = [world.versions.offer(alias, key, may_hold=True) for key in keys]
+        assert set(drawn) == {first.id, second.id}
+        assert drawn == [other.offer(alias, key, may_hold=True) for key in keys]
+        assert {other.offer(alias, key) for key in keys} == {second.id}, "what may not be held goes to the live one"
+    assert world.versions.route(alias, pinned=first.id).version.id == first.id
+    await world.replica(second)
+    assert {world.versions.offer(alias, key, may_hold=True) for key in keys} == {second.id}, "no engine holds it"
+
+
+async def test_a_watch_that_is_over_holds_no_run_back_though_nobody_ended_it(world: World) -> None:
+    await ensure_alias(world.store, "default", "helpdesk", "base", "fp", held=Holdback(0.5, 1e-6))
+    one = await world.gated()
+    await world.replica(one)
+    await world.live(one)
+    alias = await world.alias()
+    assert alias.watched_until is not None
+    assert {world.versions.offer(alias, str(n), may_hold=True) for n in range(100)} == {one.id}
 
 
 async def test_a_run_that_left_its_pin_is_recorded_as_mixed(world: World) -> None:

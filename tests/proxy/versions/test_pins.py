@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,6 +82,33 @@ def test_without_a_canary_or_a_share_every_run_begins_on_live() -> None:
     assert pins.draw(alias(1, canary=2, share=0.0), "k") == "a1"
 
 
+HELD = replace(alias(2, previous=1), holdback_share=0.1, watched_until=100.0)
+
+
+def test_the_version_before_is_held_back_until_the_watch_ends() -> None:
+    assert pins.held_back(HELD, 99.0) == "a1"
+    assert pins.held_back(HELD, 100.0) is None
+    assert pins.held_back(alias(2, previous=1), 99.0) is None
+
+
+def test_a_version_that_is_held_back_draws_its_share_beside_a_canary() -> None:
+    keys = [f"key {n}" for n in range(4000)]
+    alone = [pins.draw(HELD, key, "a1") for key in keys]
+    assert alone.count("a1") / len(keys) == pytest.approx(0.1, abs=0.03)
+    assert set(alone) == {"a1", "a2"}
+    beside = [pins.draw(replace(HELD, canary_version_id="a3", canary_share=0.5), key, "a1") for key in keys]
+    assert beside.count("a3") / len(keys) == pytest.approx(0.5, abs=0.03)
+    assert beside.count("a1") / len(keys) == pytest.approx(0.05, abs=0.02)
+    assert {pins.draw(HELD, key) for key in keys} == {"a2"}, "nothing is held"
+
+
+def test_a_pin_on_a_version_that_is_held_back_holds_however_many_steps_it_lies_back() -> None:
+    versions = chain(9)
+    far = replace(alias(9, previous=1), watched_until=100.0)
+    assert pins.pin_holds(versions["a1"], far, versions, 2)
+    assert not pins.pin_holds(versions["a1"], replace(far, watched_until=None), versions, 2)
+
+
 def test_a_pin_holds_on_ancestors_of_live_up_to_the_age_bound() -> None:
     versions = chain(5)
     held = [n for n in range(6) if pins.pin_holds(versions[f"a{n}"], alias(5), versions, max_age=3)]
@@ -129,6 +157,13 @@ def test_engines_keep_live_and_the_newest_pinned_and_one_free_slot() -> None:
 def test_the_version_a_rollback_goes_to_is_kept_before_pinned_ones() -> None:
     assert keep(alias(5, previous=2), chain(5), {"a4", "a3"}) == [5, 2, 4]
     assert keep(alias(1, previous=0), chain(1), set()) == [1]
+
+
+def test_versions_that_are_held_back_are_kept_before_any_other_aliass_pins() -> None:
+    held = replace(alias(1, previous=0), id="b", live_version_id="b5", previous_version_id="b4", watched_until=100.0)
+    others = {v.id: v for v in (version(n, LIVE if n == 5 else RETIRED, alias="b") for n in range(6))}
+    kept = pins.to_keep([alias(5), held], chain(5) | others, {"a4", "a3", "a2"}, max_loras=4, max_age=8)
+    assert [v.id for v in kept] == ["a5", "b5", "b4"]
 
 
 def test_live_canary_and_the_newest_waiting_are_kept_whatever_the_slots() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recorder.registry import replicas, versions
-from recorder.registry.aliases import rollback, set_live
+from recorder.registry.aliases import rollback, set_canary, set_live
 from recorder.states import VersionState
 from recorder.store.database import Store
 from recorder.telling.happenings import Happening, Happenings, Kind, clock
@@ -98,6 +98,27 @@ async def test_steps_and_versions_are_told_to_the_swap_and_back(
     await rollback(store, alias.id)
     [back] = await happenings.look()
     assert (back.kind, back.text) == (Kind.ROLLBACK, "helpdesk@0 is live, in place of helpdesk@1")
+
+
+async def test_what_runs_decided_is_told_with_their_reason(store: Store, rows: Rows, happenings: Happenings) -> None:
+    alias = await rows.alias()
+    assert alias.live_version_id is not None
+    made = [await versions.allocate(store, alias.id, alias.live_version_id) for _ in range(2)]
+    for version in made:
+        for state in PASSED:
+            await versions.mark(store, version.id, state)
+    await set_canary(store, alias.id, made[0].id, 0.1)
+    await happenings.look()
+    await set_canary(store, alias.id, None, 0.0, who="controller", reason="its runs are worse by reward")
+    [gone] = await happenings.look()
+    told = (Kind.ROLLBACK, "helpdesk@1 is no canary any more: its runs are worse by reward")
+    assert (gone.kind, gone.text) == told
+    await set_live(store, alias.id, made[1].id, why="gate")
+    await happenings.look()
+    await rollback(store, alias.id, who="controller", reason="the runs of helpdesk@2 are worse by errors")
+    [back] = await happenings.look()
+    said = "helpdesk@0 is live, in place of helpdesk@2: the runs of helpdesk@2 are worse by errors"
+    assert (back.kind, back.text) == (Kind.ROLLBACK, said)
 
 
 async def test_an_engine_that_goes_is_a_fault_and_one_that_comes_none(store: Store, happenings: Happenings) -> None:

@@ -1,0 +1,163 @@
+"""What becomes of versions that engines hold: examined, then live, canary, left to a person, or rejected.
+
+Owns: asking the gate without holding up a round, doing what it says, and rejecting. Refuses: engines and what they keep
+loaded (`proxy.versions.controller`), the checks themselves (`proxy.gate`), what users' runs show of a version that they
+meet (`proxy.versions.on_trial`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.errors import EngineError, EngineUnreachable
+from proxy.gate import examine
+from proxy.gate.behaviour import Sides
+from proxy.gate.examine import Verdict
+from proxy.settings.sections import AliasSettings
+from proxy.versions.fleet import Fleet
+from proxy.versions.in_service import InService
+from recorder.capture.recorder import Recorder
+from recorder.registry.aliases import AliasView, set_canary, set_live
+from recorder.registry.descent import Lessons
+from recorder.registry.versions import VersionView, pass_gate, reject
+from recorder.states import VersionState
+from recorder.store.database import Store
+
+log = logging.getLogger(__name__)
+
+WHO = "controller"  # in the ledger
+RETRY_S = 0.5  # after an engine went away
+DEATHS = 2  # an engine that dies this often while a version is loaded dies of the version
+
+
+@dataclass
+class Deciding:
+    """Called by the controller, round by round. `wake` begins a round, `again` asks for one within so many seconds."""
+
+    store: Store
+    versions: InService
+    recorder: Recorder
+    fleet: Fleet
+    aliases: Mapping[str, AliasSettings]
+    wake: Callable[[], None]
+    again: Callable[[float], None]
+    _examined: dict[str, asyncio.Task[Verdict]] = field(default_factory=dict)  # by version id
+    _deaths: dict[str, int] = field(default_factory=dict)
+
+    async def stop(self) -> None:
+        """Give up what is being asked."""
+        for examined in self._examined.values():
+            examined.cancel()
+        await asyncio.gather(*self._examined.values(), return_exceptions=True)
+
+    def alias_of(self, version: VersionView) -> AliasView:
+        """The alias of a version, as it is now."""
+        return self.versions.snapshot.aliases[version.alias_name]
+
+    def settings_of(self, alias: AliasView) -> AliasSettings:
+        """What hone.toml says of an alias."""
+        return self.aliases.get(alias.name, AliasSettings())
+
+    async def count_death(self, version: VersionView, error: EngineUnreachable) -> None:
+        """An engine went away while it held a version: after `DEATHS` times the version is rejected for it."""
+        deaths = self._deaths.get(version.id, 0) + 1
+        self._deaths[version.id] = deaths
+        log.warning("the engine went away while %s was loaded: %s", version.name, error)
+        if deaths >= DEATHS:
+            await self.reject(
+                version, "engine_died", f"the engine went away {deaths} times while it was loaded: {error}"
+            )
+        self.again(RETRY_S)
+        for member in self.fleet.members:
+            await member.look()
+
+    async def examine_loaded(self) -> None:
+        """loaded → gated, or rejected. No round waits for what is asked meanwhile: its end begins another."""
+        snapshot = self.versions.snapshot
+        for version in [v for v in snapshot.versions.values() if v.state is VersionState.LOADED and snapshot.has(v)]:
+            examined = self._examined.get(version.id)
+            if examined is None:
+                self._examined[version.id] = examined = asyncio.create_task(self._examine(version))
+                examined.add_done_callback(lambda _: self.wake())
+            elif examined.done():
+                del self._examined[version.id]
+                await self._decide(version, examined)
+                await self.versions.refresh()
+
+    async def _examine(self, version: VersionView) -> Verdict:
+        alias = self.alias_of(version)
+        live = self.versions.snapshot.versions[alias.live_version_id or ""]
+        settings = self.settings_of(alias)
+        policy = await examine.policy_of(self.store, version, settings)
+        sides = Sides(self.store, self.recorder, self.fleet.up()[0].replica, alias, version, live)
+        return await examine.examine(sides, policy, settings.gate)
+
+    async def _decide(self, version: VersionView, examined: asyncio.Task[Verdict]) -> None:
+        try:
+            verdict = examined.result()
+        except EngineUnreachable as e:
+            await self.count_death(version, e)
+            return
+        if verdict.passed:
+            await pass_gate(self.store, version.id, verdict.said, who=WHO, figures=verdict.figures)
+            log.info("%s passed its gate (%s)", version.name, verdict.said)
+        else:
+            await self.reject(version, verdict.code, verdict.why, lessons="left_out", figures=verdict.figures)
+
+    async def reject(
+        self,
+        version: VersionView,
+        code: str,
+        why: str,
+        *,
+        lessons: Lessons = "again",  # what could not be loaded, or came too late, is no doing of what it was trained on
+        figures: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Unload a version and decide against it; `lessons` says what becomes of what it was trained on."""
+        log.error("%s is rejected (%s): %s", version.name, code, why)
+        for member in self.fleet.members:
+            if version.path is not None and member.adapters.get(version.engine_name) == version.path:
+                with contextlib.suppress(EngineError):  # the drain tries again
+                    await member.unload(version.engine_name)
+        await reject(self.store, version.id, f"{code}: {why}", lessons=lessons, who=WHO, figures=figures)
+
+    async def promote_gated(self) -> None:
+        """Do with versions that passed what each alias's policy says, and reject those that left the line."""
+        snapshot = self.versions.snapshot
+        await self._reject_strays()
+        for version in [v for v in snapshot.versions.values() if v.state is VersionState.GATED and snapshot.has(v)]:
+            alias = self.alias_of(version)
+            if version.parent_id == alias.live_version_id:
+                await self._bring_on(version, alias, self.settings_of(alias))
+                await self.versions.refresh()
+
+    async def _bring_on(self, version: VersionView, alias: AliasView, settings: AliasSettings) -> None:
+        """gated → live or canary, or left to wait for a person."""
+        waited_s = time.time() - version.state_at
+        policy = await examine.policy_of(self.store, version, settings)
+        match examine.after_gate(policy, waited_s, settings):
+            case "live":
+                await set_live(self.store, alias.id, version.id, why="gate", who=WHO)
+                log.info("%s is live", version.name)
+            case "canary":
+                await set_canary(self.store, alias.id, version.id, settings.canary_share, who=WHO)
+                log.info("%s is the canary (%.0f %%)", version.name, 100 * settings.canary_share)
+            case "wait":
+                self.again(settings.canary_max_age_s - waited_s)
+            case "reject":
+                await self.reject(version, examine.NOT_PROMOTED, f"nobody promoted it within {waited_s:.0f} s")
+
+    async def _reject_strays(self) -> None:
+        """Reject what was trained from a version that is not live any more, whoever would decide about it."""
+        snapshot = self.versions.snapshot
+        passed = (VersionState.GATED, VersionState.CANARY)
+        for version in [v for v in snapshot.versions.values() if v.state in passed]:
+            if version.parent_id != self.alias_of(version).live_version_id:
+                await self.reject(version, "parent_left", "its parent was taken out of service in the meantime")
+                await self.versions.refresh()
