@@ -450,6 +450,9 @@ campaigns = Table(
     Column("steps_done", Integer, nullable=False, default=0, server_default="0"),
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
+    # Whose gate asked for the attempts (`work.gates`); null: a campaign, which trains.
+    Column("version_id", Text),
+    Index(None, "version_id", unique=True),
 )
 
 scenarios = Table(
@@ -482,6 +485,7 @@ attempts = Table(
     Column("trajectory_external_id", Text, nullable=False),
     Column("answer", JSON),
     Column("error", Text),
+    Column("success", Double),  # of a gate's: 1 or 0 by its function; null: it could not be told
     Column("started_at", Double),
     Column("ended_at", Double),
     *_lease(),
