@@ -10,7 +10,7 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -23,6 +23,7 @@ from trainer.settings import TrainerSettings
 if TYPE_CHECKING:
     from recorder.content.redaction import Redaction
     from trainer.campaign.traffic import Opening, Tasks
+    from trainer.programs.examiner import Gated
 
 INTERRUPTED = 130
 
@@ -39,6 +40,10 @@ class Settings(Protocol):
     trainer: TrainerSettings
     campaign: CampaignSettings
     engine: Any  # its `base` and `dtype`
+
+    @property
+    def aliases(self) -> Mapping[str, Gated]:
+        """The declared aliases."""
 
 
 class Context(Protocol):

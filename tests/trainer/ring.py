@@ -26,6 +26,7 @@ from recorder.ids import new_id
 from recorder.reading import transcripts
 from recorder.registry import aliases, replicas, versions
 from recorder.registry.aliases import AliasView
+from recorder.registry.versions import VersionView
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import CallState, Confidence, VersionState
 from recorder.store import ledger
@@ -163,7 +164,7 @@ class Ring:
         alias = await aliases.get_alias(self.store, PROJECT, ALIAS)
         ref = await self.recorder.trajectory_at(PROJECT, alias.id, address, request, alias.live_version_id)
         assert ref.version_id is not None
-        version = await versions.get_version(self.store, ref.version_id)
+        version = await self._asked_for(body["model"]) or await versions.get_version(self.store, ref.version_id)
         question = body["messages"][0]["content"]
         answer = f"answer {question}" if _luck(trajectory) < self.script.skill(version.number) else "no idea"
         said = SampledChoice(0, {"role": "assistant", "content": answer}, [4, 5], [-0.1, -0.2], "stop")
@@ -190,6 +191,11 @@ class Ring:
         )
         await self.recorder.commit(turn)
         return answer
+
+    async def _asked_for(self, model: str) -> VersionView | None:
+        """The version that a model's name names, if it names one."""
+        known = await versions.get_versions(self.store, PROJECT)
+        return next((version for version in known if version.name == model), None)
 
     async def _report(self) -> None:
         while True:
@@ -300,6 +306,7 @@ class Everything:
     learn: LearnSettings = field(default_factory=LearnSettings)
     trainer: TrainerSettings = field(default_factory=lambda: TrainerSettings(min_groups=1))
     engine: Any = None
+    aliases: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Told:
