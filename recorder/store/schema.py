@@ -485,10 +485,10 @@ attempts = Table(
     Column("trajectory_external_id", Text, nullable=False),
     Column("answer", JSON),
     Column("error", Text),
-    Column("success", Double),  # of a gate's: 1 or 0 by its function; null: it could not be told
     Column("started_at", Double),
     Column("ended_at", Double),
     *_lease(),
+    Column("success", Double),  # of a gate's: 1 or 0 by its function; null: it could not be told
     UniqueConstraint("campaign_id", "step_number", "purpose", "scenario_id", "number", "try"),
     Index(None, "campaign_id", "state"),
 )

@@ -13,16 +13,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import and_, bindparam, func, select, update
+from sqlalchemy import and_, bindparam, exists, func, select, update
 
 from recorder.ids import new_id
 from recorder.registry.versions import VersionView
-from recorder.states import CampaignState
+from recorder.states import UNDECIDED, CampaignState
 from recorder.store import sql
 from recorder.store.database import Store, now
-from recorder.store.schema import attempts, campaigns
+from recorder.store.schema import attempts, campaigns, versions
 from recorder.store.transitions import try_move
 from recorder.work.campaigns import CampaignView, view
 
@@ -30,6 +30,12 @@ from recorder.work.campaigns import CampaignView, view
 DECIDED = "decided"  # its pairs decide, or the version is decided about otherwise
 ATTEMPTED = "attempted"  # the learner made as many pairs as were asked for
 LATE = "late"  # the gate waited no longer
+
+
+_OPEN: Final = and_(
+    campaigns.c.state == CampaignState.RUNNING,
+    exists().where(versions.c.id == campaigns.c.version_id, versions.c.state.in_(sorted(UNDECIDED))),
+)
 
 
 class Side(IntEnum):
@@ -84,12 +90,24 @@ async def ask(store: Store, version: VersionView, beside: VersionView, pairs: in
 
 
 async def wanted(store: Store, alias_id: str) -> Wish | None:
-    """The oldest wish for an alias's scenarios that nobody has answered yet."""
-    of_alias = (campaigns.c.alias_id == alias_id, campaigns.c.version_id.is_not(None))
-    query = select(campaigns).where(*of_alias, campaigns.c.state == CampaignState.RUNNING)
+    """The oldest wish for an alias's scenarios that nobody has answered yet, while its version is undecided."""
+    query = select(campaigns).where(campaigns.c.alias_id == alias_id, _OPEN).order_by(campaigns.c.id)
     async with store.read() as conn:
-        row = (await conn.execute(query.order_by(campaigns.c.id))).first()
+        row = (await conn.execute(query)).first()
     return Wish(view(row), *(row.settings[name] for name in ("version", "beside", "pairs"))) if row else None
+
+
+async def is_wanted(store: Store, wish_id: str) -> bool:
+    """Whether a wish still waits for an answer."""
+    async with store.read() as conn:
+        return (await conn.execute(select(campaigns.c.id).where(campaigns.c.id == wish_id, _OPEN))).first() is not None
+
+
+async def find(store: Store, version_id: str) -> str | None:
+    """The wish of a version's gate, over or not."""
+    async with store.read() as conn:
+        found = await conn.execute(select(campaigns.c.id).where(campaigns.c.version_id == version_id))
+        return found.scalar_one_or_none()
 
 
 async def end(store: Store, wish_id: str, state: CampaignState, reason: str) -> None:
@@ -150,9 +168,7 @@ async def in_progress(store: Store, project_id: str) -> list[Progress]:
         a.campaign_id == campaigns.c.id, a.ended_at.is_not(None)
     )
     query = select(campaigns.c.version_id, ended.scalar_subquery(), campaigns.c.settings).where(
-        campaigns.c.project_id == project_id,
-        campaigns.c.version_id.is_not(None),
-        campaigns.c.state == CampaignState.RUNNING,
+        campaigns.c.project_id == project_id, _OPEN
     )
     async with store.read() as conn:
         rows = await conn.execute(query.order_by(campaigns.c.id))

@@ -121,7 +121,7 @@ class Examiner:
             url = await self._services()
             scopes = [keys.Scope.INFER, keys.Scope.EVAL]
             endpoint = await endpoint_of(self._store, url, self._alias, wish.row, scopes, stack)
-            models = {Side.CANDIDATE: wish.version, Side.LIVE: wish.beside}
+            models: dict[int, str] = {Side.CANDIDATE: wish.version, Side.LIVE: wish.beside}
             runner = AttemptRunner(
                 self._store, agent, replace(endpoint, models=models), settings, owner, self._services
             )
@@ -147,8 +147,8 @@ class Examiner:
             running.result()
 
     async def _over(self, wish: Wish) -> None:
-        with self._store.watch.on(Topic.CAMPAIGNS) as news:
-            while (await campaigns.get(self._store, wish.row.id)).state is CampaignState.RUNNING:
+        with self._store.watch.on(Topic.CAMPAIGNS, Topic.SERVICE) as news:
+            while await gates.is_wanted(self._store, wish.row.id):
                 await news.wait()
 
     async def _services(self) -> str:
