@@ -16,7 +16,9 @@ from enum import IntEnum
 from typing import Any, Final
 
 from sqlalchemy import and_, bindparam, exists, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.groups.readiness import GroupCode
 from recorder.ids import new_id
 from recorder.registry.versions import VersionView
 from recorder.states import UNDECIDED, CampaignState
@@ -30,6 +32,8 @@ from recorder.work.campaigns import CampaignView, view
 DECIDED = "decided"  # its pairs decide, or the version is decided about otherwise
 ATTEMPTED = "attempted"  # the learner made as many pairs as were asked for
 LATE = "late"  # the gate waited no longer
+# Why its groups are left out: no run is lost by that, and nobody needs to be told.
+NO_LOSS: Final = GroupCode.MEASURED
 
 
 _OPEN: Final = and_(
@@ -154,22 +158,24 @@ def _pairs(rows: Sequence[Any]) -> list[Pair]:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A gate whose scenarios are attempted now. `ended` of at most `most` attempts."""
+    """A gate whose scenarios are attempted now: `ended` of at most `most` attempts, in so many measured `rounds`."""
 
     version_id: str
     ended: int
     most: int
+    rounds: int
+
+    def __str__(self) -> str:
+        return f"{self.ended} of at most {self.most} attempts"
 
 
-async def in_progress(store: Store, project_id: str) -> list[Progress]:
-    """The wishes of a project that are not answered yet."""
-    a = attempts.c
-    ended = select(func.count(func.distinct(a.group_external_id))).where(
-        a.campaign_id == campaigns.c.id, a.ended_at.is_not(None)
-    )
-    query = select(campaigns.c.version_id, ended.scalar_subquery(), campaigns.c.settings).where(
-        campaigns.c.project_id == project_id, _OPEN
-    )
-    async with store.read() as conn:
-        rows = await conn.execute(query.order_by(campaigns.c.id))
-        return [Progress(id_, int(count), len(Side) * settings["pairs"]) for id_, count, settings in rows]
+async def in_progress(conn: AsyncConnection, project_id: str) -> dict[str, Progress]:
+    """The wishes of a project that wait for an answer, by version."""
+    a, c = attempts.c, campaigns.c
+    ended = select(func.count(func.distinct(a.group_external_id))).where(a.campaign_id == c.id, a.ended_at.is_not(None))
+    columns = (c.version_id, ended.scalar_subquery().label("ended"), c.settings, c.steps_done)
+    rows = await conn.execute(select(*columns).where(c.project_id == project_id, _OPEN))
+    return {
+        row.version_id: Progress(row.version_id, row.ended, len(Side) * row.settings["pairs"], row.steps_done)
+        for row in rows
+    }

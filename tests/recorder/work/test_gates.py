@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from recorder.groups.closing import close_group
-from recorder.registry.versions import VersionView, allocate, get_version
-from recorder.states import AttemptState, CampaignState, GroupState, Purpose
+from recorder.registry.versions import VersionView, allocate, get_version, get_versions, mark
+from recorder.states import AttemptState, CampaignState, GroupState, Purpose, VersionState
 from recorder.work import attempts, campaigns, gates, leases
 from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import Binding, NewScenario
-from recorder.work.gates import Pair, Side, Wish
+from recorder.work.gates import Pair, Progress, Side, Wish
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -103,10 +103,41 @@ async def test_progress_counts_attempts_that_ended_of_those_that_were_asked_for(
     await planned(rows, wish, 1)
     [taken, *_] = await attempts.claim_attempts(rows.store, wish.row.id, "learner", 60, limit=2)
     await attempts.finish_attempt(rows.store, taken, AttemptState.DONE, retry=True)
-    [found] = await gates.in_progress(rows.store, PROJECT)
-    assert (found.ended, found.most) == (1, 8)
+    [found] = await in_progress(rows)
+    assert str(found) == "1 of at most 8 attempts"
     await gates.end(rows.store, wish.row.id, CampaignState.FINISHED, gates.LATE)
-    assert await gates.in_progress(rows.store, PROJECT) == []
+    assert await in_progress(rows) == []
+
+
+async def in_progress(rows: Rows) -> list[Progress]:
+    async with rows.store.read() as conn:
+        return list((await gates.in_progress(conn, PROJECT)).values())
+
+
+async def test_what_a_killed_learner_left_of_a_wish_that_is_over_is_taken_back(rows: Rows) -> None:
+    wish = await asked(rows)
+    for group in await planned(rows, wish, 1):
+        await attempts.claim_attempts(rows.store, wish.row.id, "learner", -1.0, limit=1)
+        assert group
+    await gates.end(rows.store, wish.row.id, CampaignState.FINISHED, gates.LATE)
+    assert await attempts.abandon_expired(rows.store, PROJECT) == 4
+    for group in await campaigns.group_states(rows.store, wish.row.id, 1, Purpose.EVAL):
+        await close_group(rows.store, PROJECT, group.group_id)
+    assert await attempts.abandon_groupless(rows.store, PROJECT) == 4
+
+
+async def test_a_version_that_is_decided_about_wants_nothing_any_more(rows: Rows) -> None:
+    wish = await asked(rows)
+    assert await gates.is_wanted(rows.store, wish.row.id)
+    version = await gates_version(rows, wish)
+    await mark(rows.store, version, VersionState.ABANDONED)
+    assert not await gates.is_wanted(rows.store, wish.row.id)
+    assert await gates.wanted(rows.store, wish.row.alias_id) is None
+
+
+async def gates_version(rows: Rows, wish: Wish) -> str:
+    [found] = [v.id for v in await get_versions(rows.store, PROJECT) if v.name == wish.version]
+    return found
 
 
 async def test_a_gates_groups_never_wait_for_a_judge(rows: Rows) -> None:
