@@ -126,11 +126,25 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
 
 @click.command()
 @click.option("--alias", "names", multiple=True, metavar="NAME", help="An alias to train [all]. Repeatable.")
+@click.option(
+    "--check", "only_check", is_flag=True, help="Only say whether gates can attempt their scenarios, and end."
+)
 @click.pass_obj
-def learn(context: Context, names: tuple[str, ...]) -> None:
+def learn(context: Context, names: tuple[str, ...], only_check: bool) -> None:
     """Train on live traffic: a step whenever enough groups were scored, until stopped."""
+    if only_check:
+        _check(context)
+        return
     _log()
     _run(_learn(context, names))
+
+
+def _check(context: Context) -> None:
+    """Tell what is right and wrong; exit status 1 where something is wrong."""
+    from recorder.commands.support import echo_findings
+    from trainer.programs.checks import check
+
+    echo_findings(asyncio.run(check(context.settings())), as_json=context.json)
 
 
 async def _learn(context: Context, names: tuple[str, ...]) -> None:

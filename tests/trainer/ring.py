@@ -20,6 +20,7 @@ from typing import Any
 
 from aiohttp import web
 
+from proxy.settings.sections import AliasSettings, GateSettings
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.ids import new_id
@@ -306,7 +307,7 @@ class Everything:
     learn: LearnSettings = field(default_factory=LearnSettings)
     trainer: TrainerSettings = field(default_factory=lambda: TrainerSettings(min_groups=1))
     engine: Any = None
-    aliases: Mapping[str, Any] = field(default_factory=dict)
+    aliases: Mapping[str, AliasSettings] = field(default_factory=dict)
 
 
 class Told:
@@ -345,6 +346,13 @@ def write_user_folder(folder: Path, train: int = 4, val: int = 3) -> dict[str, A
         "steps": 3,
         "attempt_timeout_s": 60.0,
     }
+
+
+def held_to_scenarios(data: Path, user: Path, **gate: Any) -> Everything:
+    """The settings of a learner whose alias is held to the scenarios of the user's folder."""
+    given = {"scenarios": user / "val.jsonl", "agent": "my_agent:run", "success": "my_agent:solved"} | gate
+    alias = AliasSettings(gate=GateSettings.model_validate(given))
+    return Everything(data, CampaignSettings(cwd=user, attempt_timeout_s=60.0), aliases={ALIAS: alias})
 
 
 async def run_campaign(

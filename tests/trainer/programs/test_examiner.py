@@ -7,6 +7,7 @@ Against the scripted ring; which scenarios make a round is in campaign/test_exam
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from proxy.settings.sections import AliasSettings, GateSettings
 from recorder.reading.listing import list_groups, list_trajectories
 from recorder.registry.keys import Scope, list_keys, mint
 from recorder.registry.versions import VersionView, allocate, get_version
@@ -24,18 +24,15 @@ from recorder.work import campaigns, gates, leases
 from recorder.work.claims import waiting_for_training
 from recorder.work.gates import Answer, Pair
 from tests.trainer.programs.test_learner import until
-from tests.trainer.ring import ALIAS, PROJECT, Everything, Ring, Script, Told, write_user_folder
+from tests.trainer.ring import PROJECT, Everything, Ring, Script, Told, held_to_scenarios, write_user_folder
 from trainer.campaign_settings import CampaignSettings
 from trainer.programs.examiner import Examiner
 
 
 def settings(tmp_path: Path, val: int = 3, **gate: Any) -> Everything:
     """A learner's settings, with as many held-out scenarios."""
-    user = write_user_folder(tmp_path / "user", val=val)
-    given = {"scenarios": user["val_scenarios"], "agent": user["agent"], "success": "my_agent:solved"} | gate
-    alias = AliasSettings(gate=GateSettings.model_validate(given))
-    campaign = CampaignSettings(cwd=user["cwd"], attempt_timeout_s=60.0)
-    return Everything(tmp_path / "data", campaign, aliases={ALIAS: alias})
+    write_user_folder(tmp_path / "user", val=val)
+    return held_to_scenarios(tmp_path / "data", tmp_path / "user", **gate)
 
 
 @asynccontextmanager
@@ -131,6 +128,23 @@ async def test_what_one_learner_measured_the_next_does_not_attempt_again(tmp_pat
             assert len((await over(ring, wish)).pairs) == 12
         of_first_round = [n for address, n in ring.calls.items() if f"{wish}.0001." in address]
         assert of_first_round == [1] * 16
+
+
+@pytest.mark.slow
+async def test_after_a_learner_was_killed_another_goes_on_at_once(tmp_path: Path) -> None:
+    held = Script(skill=lambda _: 1.0, hold=asyncio.Event(), hold_after=1, hold_at_once=3)
+    everything = settings(tmp_path)
+    async with Ring.running(tmp_path / "data", held) as ring:
+        wish, _ = await ask(ring, pairs=3)
+        command = ("-m", "tests.trainer.examining_child", str(everything.data), str(tmp_path / "user"))
+        child = await asyncio.create_subprocess_exec(sys.executable, *command)
+        await ring.reached_hold.wait()
+        child.kill()
+        await child.wait()
+        assert held.hold is not None
+        held.hold.set()
+        async with examining(ring, everything):
+            assert (await over(ring, wish)).pairs == [Pair(1.0, 1.0)] * 3
 
 
 @pytest.mark.slow
