@@ -61,17 +61,9 @@ def judge(context: Context, only_check: bool) -> None:
 def _check(context: Context) -> None:
     """Tell what is right and wrong; exit status 1 where something is wrong."""
     from judge.scoring.checks import check
-    from recorder.commands.terminal import clean
-    from recorder.findings import any_wrong
+    from recorder.commands.support import echo_findings
 
-    findings = asyncio.run(check(context.settings().judge))
-    if context.json:
-        click.echo(json.dumps([one.as_json() for one in findings], indent=2))
-    else:
-        for one in findings:
-            click.echo(clean(f"{one.verdict:<7} {one.line()}"))
-    if any_wrong(findings):
-        raise SystemExit(1)
+    echo_findings(asyncio.run(check(context.settings().judge)), as_json=context.json)
 
 
 async def run_worker(settings: Settings) -> None:

@@ -10,7 +10,7 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -23,6 +23,7 @@ from trainer.settings import TrainerSettings
 if TYPE_CHECKING:
     from recorder.content.redaction import Redaction
     from trainer.campaign.traffic import Opening, Tasks
+    from trainer.programs.examiner import Gated
 
 INTERRUPTED = 130
 
@@ -39,6 +40,10 @@ class Settings(Protocol):
     trainer: TrainerSettings
     campaign: CampaignSettings
     engine: Any  # its `base` and `dtype`
+
+    @property
+    def aliases(self) -> Mapping[str, Gated]:
+        """The declared aliases."""
 
 
 class Context(Protocol):
@@ -121,11 +126,25 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
 
 @click.command()
 @click.option("--alias", "names", multiple=True, metavar="NAME", help="An alias to train [all]. Repeatable.")
+@click.option(
+    "--check", "only_check", is_flag=True, help="Only say whether gates can attempt their scenarios, and end."
+)
 @click.pass_obj
-def learn(context: Context, names: tuple[str, ...]) -> None:
+def learn(context: Context, names: tuple[str, ...], only_check: bool) -> None:
     """Train on live traffic: a step whenever enough groups were scored, until stopped."""
+    if only_check:
+        _check(context)
+        return
     _log()
     _run(_learn(context, names))
+
+
+def _check(context: Context) -> None:
+    """Tell what is right and wrong; exit status 1 where something is wrong."""
+    from recorder.commands.support import echo_findings
+    from trainer.programs.checks import check
+
+    echo_findings(asyncio.run(check(context.settings())), as_json=context.json)
 
 
 async def _learn(context: Context, names: tuple[str, ...]) -> None:

@@ -128,7 +128,8 @@ def _learning(found: dict[str, Any]) -> Iterator[Row]:
         made = one["version"] or one["reason"] or ""
         yield "last step", (f"{one['alias']} {one['number']} {one['state']}{ago}", made)
     for one in found["gate"]:
-        yield "gate", (one["version"], f"{one['state']} for {clock(one['for_s'])}")
+        scenarios = f", its scenarios: {one['attempts']}" if one["attempts"] else ""
+        yield "gate", (one["version"], f"{one['state']} for {clock(one['for_s'])}{scenarios}")
 
 
 def _counts(by: dict[str, int], what: str) -> str:

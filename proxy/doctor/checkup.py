@@ -9,11 +9,12 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from proxy.doctor import here
 from proxy.doctor.engines import engines
-from proxy.doctor.judges import judges
+from proxy.doctor.stages import says
 from proxy.doctor.stored import bases_on_disk
 from proxy.engine.command import KEY_FILE, engine_urls
 from proxy.engine.note import running_engine
@@ -72,7 +73,14 @@ def _key(settings: HoneSettings) -> str | None:
 
 async def of_judge(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
     """What the judge says. `env`: variables that stand for this command's flags."""
-    return await judges([*hone_argv("judge", settings, config), "--check", "--json"], env)
+    return await says("judge", [*hone_argv("judge", settings, config), "--check", "--json"], env)
+
+
+async def of_learner(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
+    """What the learner says of the scenarios that versions are held to, where any are."""
+    if all(alias.gate.scenarios is None for alias in settings.aliases.values()):
+        return []
+    return await says("learner", [*hone_argv("learn", settings, config), "--check", "--json"], env)
 
 
 async def everything(
@@ -82,8 +90,9 @@ async def everything(
     local = before(settings, run, starting=False)
     asked = of_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
     stored = bases_on_disk(settings)
-    of_store, of_engine, of_judges = await asyncio.gather(stored, asked, of_judge(settings, config, env))
-    return [*local, *of_store, *of_engine, *of_judges]
+    stages = (of_judge(settings, config, env), of_learner(settings, config, env))
+    later = await asyncio.gather(stored, asked, *stages)
+    return [*local, *chain.from_iterable(later)]
 
 
 async def _later(settings: HoneSettings) -> list[Finding]:

@@ -1,6 +1,7 @@
 """What is looked at on this machine, without asking anybody: the data folder, other Hones, ports, names, the base.
 
-Owns: these checks. Refuses: engines (`proxy.doctor.engines`) and the judge (`proxy.doctor.judges`).
+Owns: these checks. Refuses: engines (`proxy.doctor.engines`), and what judge and learner say of themselves
+(`proxy.doctor.stages`).
 """
 
 from __future__ import annotations

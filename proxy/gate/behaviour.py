@@ -7,9 +7,10 @@ judged twice, each time in an order drawn anew. Refuses: judging, and sampling (
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,14 +23,18 @@ from recorder.content.turns import Address, Attribution, Request, SampledChoice,
 from recorder.ids import new_id
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
+from recorder.settings import LearnSettings
 from recorder.states import CallState, Confidence, Origin, Purpose
 from recorder.store.database import Store
-from recorder.work import presence, scores
+from recorder.work import presence, scores, spending
+from recorder.work.budgets import Held
 from recorder.work.leases import holders
 
 ALPHA: Final = 0.05
 BATCH: Final = 8  # pairs that are asked and judged at a time
 AGAIN: Final = 4  # how often one opening is asked at most: more would tell of it alone
+UNSCORED: Final = "the judge could score no pair"
+LOOK_S: Final = 1.0  # between two looks whether the judge may still judge
 TIE: Final = 1e-6  # rewards nearer than this are equal
 
 
@@ -39,6 +44,7 @@ class Won:
 
     at_least: float
     values: list[float] = field(default_factory=list)
+    shares: Mapping[str, float] = field(default_factory=dict)  # what else the row is told of them
 
     @property
     def doubt(self) -> Doubt:
@@ -54,7 +60,8 @@ class Won:
     @property
     def figures(self) -> dict[str, float]:
         """For the version's row."""
-        return {"pairs": len(self.values)} | ({"win_rate": self.doubt.mean} if self.values else {})
+        rate = {"win_rate": self.doubt.mean} if self.values else {}
+        return {"pairs": len(self.values), **rate, **self.shares}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +74,33 @@ class Sides:
     alias: AliasView
     version: VersionView
     live: VersionView
+    learn: LearnSettings = field(default_factory=LearnSettings)  # what judging may cost
 
 
-async def can_be_judged(store: Store, project_id: str) -> bool:
-    """Whether a judge runs."""
-    return bool(await holders(store, project_id, presence.JUDGE))
-
-
-async def ask(sides: Sides, openings: Sequence[Question], most: int, won: Won) -> None:
+async def ask(sides: Sides, openings: Sequence[Question], most: int, won: Won) -> str:
     """Ask and have judged up to `most` pairs, until they decide; what is seen is added to `won` as it comes.
 
-    Ends early where the judge could score none of a batch. Raises EngineUnreachable, StoreError.
+    Ends early where the judge could score none of a batch, or may judge no more. In words why, where it could not be
+    asked. Raises EngineUnreachable, StoreError.
     """
+    if not await holders(sides.store, sides.alias.project_id, presence.JUDGE):
+        return "no judge runs that could compare behaviour"
     asked = [question for _ in range(AGAIN) for question in openings][:most]
     for first in range(0, len(asked), BATCH):
-        seen = await _batch(sides, asked[first : first + BATCH])
+        held = await _held(sides)
+        seen = await _batch(sides, asked[first : first + BATCH]) if held is None else []
         won.values += seen
-        if won.decided or not seen:
-            return
+        if won.decided:
+            return ""
+        if not seen:
+            held = held or await _held(sides)
+            return f"no pair is judged any more: {held.why}" if held else "" if won.values else UNSCORED
+    return ""
+
+
+async def _held(sides: Sides) -> Held | None:
+    """What keeps the judge from a pair: it belongs to no campaign."""
+    return await spending.judging_held(sides.store, sides.alias.project_id, sides.learn)
 
 
 async def _batch(sides: Sides, questions: Sequence[Question]) -> list[float]:
@@ -93,10 +109,23 @@ async def _batch(sides: Sides, questions: Sequence[Question]) -> list[float]:
     pairs = await answers(sides.replica, questions, *names)
     both = [(pair.question, pair.candidate, pair.live) for pair in pairs if pair.candidate is not None]
     twice = [[await _write(sides, *sampled) for _ in range(2)] for sampled in both]
-    scored = await scores.when_judged(sides.store, [group.id for groups in twice for group in groups])
+    scored = await _judged(sides, [group.id for groups in twice for group in groups])
     judged = [[await _outcome(sides.store, group, scored[group.id]) for group in groups] for groups in twice]
     known = [[value for value in values if value is not None] for values in judged]
     return [sum(values) / len(values) for values in known if values]
+
+
+async def _judged(sides: Sides, group_ids: Sequence[str]) -> Mapping[str, str | None]:
+    """The groups' scores, when a judge is through with them; those that are there, where it may judge no more."""
+    judging = asyncio.create_task(scores.when_judged(sides.store, group_ids))
+    try:
+        while not (await asyncio.wait({judging}, timeout=LOOK_S))[0]:
+            if await _held(sides) is not None:
+                return (await scores.judged(sides.store, group_ids))[0]
+        return judging.result()
+    finally:
+        judging.cancel()
+        await asyncio.gather(judging, return_exceptions=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The gate: what a loaded version must pass before any user meets it, and what becomes of one that did.
 
 Owns: the policies (`aliases.NAME.promote`), the order of the checks, the codes and words of its verdicts. Refuses:
-asking engines (`proxy.gate.checks`) and judges (`proxy.gate.behaviour`), judging figures
-(`proxy.gate.sanity`), and moving anything: the controller does what the verdict says.
+asking engines (`proxy.gate.checks`), judges (`proxy.gate.behaviour`) and learners (`proxy.gate.scenarios`), judging
+figures (`proxy.gate.sanity`), and moving anything: the controller does what the verdict says.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from proxy.engine.answers import Question
-from proxy.gate import behaviour, checks
-from proxy.gate.behaviour import Sides, Won, can_be_judged
+from proxy.gate import behaviour, checks, scenarios
+from proxy.gate.behaviour import Sides, Won
 from proxy.gate.sanity import Bounds
 from proxy.settings.sections import AliasSettings, GateSettings, Promote
 from recorder.reading.openings import recent_openings
@@ -68,31 +68,33 @@ def after_gate(policy: Promote, waited_s: float, settings: AliasSettings) -> Nex
 async def examine(sides: Sides, policy: Promote, settings: GateSettings) -> Verdict:
     """Ask what is to be asked of a loaded version. Raises EngineUnreachable, StoreError."""
     questions = await _questions(sides.store, sides.alias)
-    if not questions:
+    held_out = settings.scenarios is not None and policy != "auto"
+    if not questions and not held_out:
         return Verdict(True, NOTHING_RECORDED)
     won, sane = Won(settings.win_at_least), Verdict(True, NOT_ASKED_IN_TIME)
     try:
         async with asyncio.timeout(settings.timeout_s):
-            sane = await _sanity(sides, questions, settings)
+            sane = await _sanity(sides, questions, settings) if questions else Verdict(True, NOTHING_RECORDED)
             if not sane.passed or policy == "auto":
                 return sane
-            if not await can_be_judged(sides.store, sides.alias.project_id):
-                return replace(sane, why="no judge runs that could compare behaviour")
-            await behaviour.ask(sides, questions, settings.max_samples, won)
+            most = settings.max_samples
+            asked = scenarios.ask(sides, most, won) if held_out else behaviour.ask(sides, questions, most, won)
+            why = await asked
     except TimeoutError:
         why = f"not all was answered and judged within {settings.timeout_s:g} s (gate.timeout_s)"
-        return replace(sane, why=why, figures={**sane.figures, **won.figures})
-    return _behaved(sane, won)
+        if held_out and (seen := await scenarios.give_up(sides)) is not None:
+            why += f": {seen}"
+    return _behaved(sane, won, why)
 
 
-def _behaved(sane: Verdict, won: Won) -> Verdict:
+def _behaved(sane: Verdict, won: Won, why: str) -> Verdict:
     figures = {**sane.figures, **won.figures}
     if won.doubt.shown_worse:
         why = (
             f"it wins {won.doubt.mean:.0%} of {len(won.values)} pairs, less than {won.at_least:.0%} (gate.win_at_least)"
         )
         return Verdict(False, WORSE, why, figures)
-    return replace(sane, why="" if won.values else "the judge could score no pair", figures=figures)
+    return replace(sane, why=why, figures=figures)
 
 
 async def _questions(store: Store, alias: AliasView) -> list[Question]:

@@ -35,7 +35,7 @@ class News:
 
     async def run(self) -> None:
         """Tell everything from now on."""
-        with self._store.watch.on(Topic.GROUPS, Topic.SERVICE, Topic.ENGINES, Topic.RUNS) as news:
+        with self._store.watch.on(Topic.GROUPS, Topic.SERVICE, Topic.ENGINES, Topic.RUNS, Topic.CAMPAIGNS) as news:
             while True:
                 if await news.wait(self._telling.refresh_s):
                     await self._look()

@@ -81,17 +81,17 @@ class Up:
             await store.close()
 
     async def _run(self, store: Store) -> None:
-        judged = asyncio.create_task(self._look_at_judge(), name="check the judge")
+        stages = asyncio.create_task(self._look_at_stages(), name="check judge and learner")
         try:
             await self._until_stopped(self._start())
             if not self._stop.is_set():
-                await self._until_stopped(self._look_after(store, judged))
+                await self._until_stopped(self._look_after(store, stages))
             if not self._stop.is_set():
                 await self._stop.wait()
             self._raise_failure()
         finally:
-            judged.cancel()
-            await asyncio.gather(judged, return_exceptions=True)
+            stages.cancel()
+            await asyncio.gather(stages, return_exceptions=True)
             await self._end()
 
     @contextlib.asynccontextmanager
@@ -118,14 +118,14 @@ class Up:
             raise what("\n".join(one.line() for one in stopping))
         self._tell_findings(found)
 
-    async def _look_at_judge(self) -> list[Finding]:
-        if not self._with_judge:
-            return []
-        return await checkup.of_judge(self._settings, self._config, self._environment)
+    async def _look_at_stages(self) -> list[Finding]:
+        wanted = [checkup.of_judge] * self._with_judge + [checkup.of_learner] * self._with_learner
+        looks = [look(self._settings, self._config, self._environment) for look in wanted]
+        return [one for found in await asyncio.gather(*looks) for one in found]
 
-    async def _look_after(self, store: Store, judged: asyncio.Task[list[Finding]]) -> None:
+    async def _look_after(self, store: Store, stages: asyncio.Task[list[Finding]]) -> None:
         """Look at what could only be looked at now, and say that all is ready."""
-        found = [*await bases(store, self._settings), *await checkup.of_engines(self._settings), *await judged]
+        found = [*await bases(store, self._settings), *await checkup.of_engines(self._settings), *await stages]
         self._tell_findings(found)
         self._announce(found)
 

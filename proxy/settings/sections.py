@@ -6,6 +6,7 @@ importing anything but pydantic.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -251,6 +252,8 @@ class SamplingSettings(BaseModel):
     `x-hone-sampling` tell what was sent instead."""
 
 
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
 Promote = Literal["auto", "gate", "canary", "manual"]
 
 
@@ -272,7 +275,30 @@ class GateSettings(BaseModel):
     """The share of pairs, its answer beside the live version's to one recorded opening, that it is to win before a
     judge. It is rejected only if it is shown to win less; where no judge runs, its answers' figures decide."""
     max_samples: int = Field(64, ge=1)
-    """The most pairs that are judged, each twice: what is not decided by then passes."""
+    """The most pairs that are judged, each twice, or attempted: what is not decided by then passes."""
+    scenarios: Path | None = None
+    """JSONL file of held-out scenarios, as `campaign.val_scenarios`. The learner then attempts them as the version and
+    as the live one, and no judge is asked: how often each succeeds decides. Together with `agent` and `success`."""
+    agent: str | None = None
+    """What attempts a scenario, as `campaign.agent`; `campaign.python`, `cwd`, `agent_env`, `concurrency` and
+    `attempt_timeout_s` hold for it."""
+    success: str | None = None
+    """`module:function` that tells whether an attempt succeeded, as `campaign.success`; never a part of the judge's
+    reward."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> GateSettings:
+        given = {"scenarios": self.scenarios, "agent": self.agent, "success": self.success}
+        missing = [name for name, value in given.items() if not value]
+        if missing and len(missing) < len(given):
+            there = " and ".join(f"gate.{name}" for name in given if name not in missing)
+            raise ValueError(
+                f"{there} without {' and '.join(f'gate.{name}' for name in missing)}: held-out scenarios take all "
+                "three. Give what is missing, or leave all out"
+            )
+        if self.success and not _FUNCTION.fullmatch(self.success):
+            raise ValueError(f"gate.success {self.success!r} is no `module:function`: a gate's success asks no judge")
+        return self
 
 
 class ShadowSettings(BaseModel):

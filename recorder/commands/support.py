@@ -23,6 +23,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from recorder.findings import Finding
     from recorder.settings import RecorderSettings
     from recorder.store.database import Store
 
@@ -66,6 +67,19 @@ def run(context: Context, read: Callable[[Store, str], Awaitable[T]], *, migrate
 def echo_json(value: object) -> None:
     """Print JSON."""
     click.echo(to_json(value, indent=2))
+
+
+def echo_findings(findings: Sequence[Finding], *, as_json: bool) -> None:
+    """Print what checks found; exit status 1 where something is wrong."""
+    from recorder.commands.terminal import clean
+    from recorder.findings import any_wrong
+
+    if as_json:
+        click.echo(json.dumps([one.as_json() for one in findings], indent=2))
+    for one in () if as_json else findings:
+        click.echo(clean(f"{one.verdict:<7} {one.line()}"))
+    if any_wrong(findings):
+        raise SystemExit(1)
 
 
 def to_json(value: object, *, indent: int | None = None) -> str:

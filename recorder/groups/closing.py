@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.content.trainable import LeftOut
 from recorder.groups import siblings
-from recorder.groups.lookup import baseline, group_row
+from recorder.groups.lookup import baseline, group_row, of_gate
 from recorder.groups.readiness import (
     WAIT,
     GroupCode,
@@ -26,8 +26,7 @@ from recorder.groups.readiness import (
     Readiness,
     Verdict,
     complete,
-    one_is_enough,
-    outcome,
+    outcome_in,
     readiness,
     usable,
 )
@@ -82,7 +81,7 @@ async def close_group(store: Store, project_id: str, group: str, own: str = "") 
             await _end(conn, [Closing(id_, TrajectoryState.COMPLETED, "group_closed") for id_ in quiet])
             seats = (await _seats(conn, [row.id]))[row.id]
             facts = (await _facts(conn, [row.id], declared=False))[row.id]
-            await _close(conn, row.id, _outcome(facts, [seat.member for seat in seats]), seats)
+            await _close(conn, row.id, outcome_in(facts, [seat.member for seat in seats]), seats)
         closed = (await conn.execute(select(groups).where(groups.c.id == row.id))).one()
         return GroupOutcome(closed.id, GroupState(closed.state), closed.reason)
 
@@ -178,22 +177,18 @@ async def settle(
             due = readiness(group, members, at, settings)
         else:
             full = group.declared_size is not None and complete(members, group.declared_size)
-            due = _outcome(group, members) if full else WAIT
+            due = outcome_in(group, members) if full else WAIT
         if due != WAIT:
             await _close(conn, group_id, due, seats[group_id])
             verdicts.append(due)
     return verdicts
 
 
-def _outcome(group: GroupFacts, members: Sequence[Member]) -> Readiness:
-    return outcome(members, one=one_is_enough(group.baseline, group.campaign_id))
-
-
 async def _facts(conn: AsyncConnection, group_ids: Collection[str], *, declared: bool) -> dict[str, GroupFacts]:
     if not group_ids:
         return {}
     g = groups.c
-    columns = (g.id, g.declared_size, g.joined_at, g.last_call_at, g.campaign_id, baseline())
+    columns = (g.id, g.declared_size, g.joined_at, g.last_call_at, g.campaign_id, baseline(), of_gate())
     query = select(*columns).where(groups.c.id.in_(group_ids), groups.c.state == GroupState.OPEN)
     if declared:
         query = query.where(groups.c.declared_size.is_not(None))

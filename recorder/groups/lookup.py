@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.errors import NotFound
 from recorder.states import GroupState, Purpose
 from recorder.store.database import Store
-from recorder.store.schema import aliases, groups, trajectories
+from recorder.store.schema import aliases, campaigns, groups, trajectories
 
 _ON_THE_WAY: Final = tuple(state for state in GroupState if state not in (GroupState.TRAINED, GroupState.LEFT_OUT))
 
@@ -46,6 +46,12 @@ async def group_row(conn: AsyncConnection, project_id: str, group: str, own: str
 def baseline() -> ColumnElement[str]:
     """What a group's alias compares rewards with, as a column; null where it has no alias."""
     return select(aliases.c.baseline).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("baseline")
+
+
+def of_gate() -> ColumnElement[bool]:
+    """Whether a group's attempts are a version's gate's, as a column."""
+    asked = exists().where(campaigns.c.id == groups.c.campaign_id, campaigns.c.version_id.is_not(None))
+    return asked.label("of_gate")
 
 
 async def counts(store: Store, alias_id: str, campaign_id: str | None = None) -> dict[GroupState, int]:

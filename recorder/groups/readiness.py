@@ -31,6 +31,7 @@ class GroupCode(StrEnum):
     TOO_OLD = "too_old"  # complete for longer than `learn.max_age_s`
     NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model ever answered it
     PURPOSE_NONE = "purpose_none"  # recorded, but its caller wanted it neither measured nor trained
+    MEASURED = "measured"  # attempts of a gate: its own function told what they were worth, no judge is asked
     MIXED_PURPOSE = "mixed_purpose"  # judged, but never trained: not every member is there for training
 
 
@@ -43,6 +44,7 @@ class GroupFacts:
     last_call_at: float
     baseline: str | None = None  # its alias's
     campaign_id: str | None = None
+    of_gate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,13 @@ def outcome(members: Sequence[Member], *, one: bool = False) -> Readiness:
     return Readiness(Verdict.LEFT_OUT, GroupCode.PURPOSE_NONE if unmeasured else GroupCode.TOO_FEW)
 
 
+def outcome_in(group: GroupFacts, members: Sequence[Member]) -> Readiness:
+    """What a group that waits for nobody becomes, by what it is for: a gate's is measured, and never judged."""
+    if group.of_gate:
+        return Readiness(Verdict.LEFT_OUT, GroupCode.MEASURED)
+    return outcome(members, one=one_is_enough(group.baseline, group.campaign_id))
+
+
 def complete(members: Sequence[Member], size: int) -> bool:
     """Rule (a): the group has `size` members, and every one has ended."""
     if any(m.state == TrajectoryState.OPEN for m in members):
@@ -111,7 +120,7 @@ def readiness(group: GroupFacts, members: Sequence[Member], at: float, settings:
     size = settings.group_size if group.declared_size is None else group.declared_size
     if not (complete(members, size) or _waited(group, members, at, settings)):
         return WAIT
-    return outcome(members, one=one_is_enough(group.baseline, group.campaign_id))
+    return outcome_in(group, members)
 
 
 def _waited(group: GroupFacts, members: Sequence[Member], at: float, settings: RecorderSettings) -> bool:

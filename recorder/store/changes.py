@@ -36,6 +36,7 @@ class Topic(StrEnum):
     GROUPS = "groups"  # groups that changed state
     RUNS = "runs"  # runs that ended, were pinned anew or deleted
     LEASES = "leases"  # names taken and let go
+    CAMPAIGNS = "campaigns"  # begun, a step further, ended: gates' too
 
 
 TOPIC_OF: Final[Mapping[str, Topic]] = {
@@ -46,6 +47,7 @@ TOPIC_OF: Final[Mapping[str, Topic]] = {
     "groups": Topic.GROUPS,
     "trajectories": Topic.RUNS,
     "leases": Topic.LEASES,
+    "campaigns": Topic.CAMPAIGNS,
 }
 
 _QUIET: Final = "hone_quiet"

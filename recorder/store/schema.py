@@ -453,6 +453,9 @@ campaigns = Table(
     Column("steps_done", Integer, nullable=False, default=0, server_default="0"),
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
+    # Whose gate asked for the attempts (`work.gates`); null: a campaign, which trains.
+    Column("version_id", Text),
+    Index(None, "version_id", unique=True),
 )
 
 scenarios = Table(
@@ -488,6 +491,7 @@ attempts = Table(
     Column("started_at", Double),
     Column("ended_at", Double),
     *_lease(),
+    Column("success", Double),  # of a gate's: 1 or 0 by its function; null: it could not be told
     UniqueConstraint("campaign_id", "step_number", "purpose", "scenario_id", "number", "try"),
     Index(None, "campaign_id", "state"),
 )

@@ -23,6 +23,7 @@ from recorder.store.ledger import counts
 from recorder.store.schema import aliases, calls, groups, ledger, score_parts, scores, steps, trajectories, versions
 from recorder.telling.happenings import said_in
 from recorder.telling.waiting import Waiting, waiting
+from recorder.work import gates
 from recorder.work.scores import REWARD
 
 RATE_S: Final = 60.0
@@ -72,6 +73,7 @@ class Undecided:
     version: str
     state: str
     since: float
+    attempts: str | None = None  # how far its held-out scenarios are, where they are attempted
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ async def figures(store: Store, project_id: str, settings: RecorderSettings) -> 
             calls_per_s=await _calls(conn, project_id, there.at) / RATE_S,
             waiting=there,
             trained=max(0, codes.get(_TRAINED, 0) - codes.get(_UNTRAINED, 0)),
-            left_out={code: n for code, n in codes.items() if code not in (_TRAINED, _UNTRAINED)},
+            left_out={code: n for code, n in codes.items() if code not in (_TRAINED, _UNTRAINED, gates.NO_LOSS)},
             groups_left_out=await _left_out(conn, project_id),
             spent_today=await _spent(conn, project_id, _midnight(there.at)),
             rewards=await _rewards(conn, project_id),
@@ -147,7 +149,7 @@ async def _calls(conn: AsyncConnection, project_id: str, at: float) -> int:
 
 
 async def _left_out(conn: AsyncConnection, project_id: str) -> dict[str, int]:
-    out = (groups.c.project_id == project_id, groups.c.state == GroupState.LEFT_OUT)
+    out = (groups.c.project_id == project_id, groups.c.state == GroupState.LEFT_OUT, groups.c.reason != gates.NO_LOSS)
     query = select(groups.c.reason, func.count()).where(*out).group_by(groups.c.reason).order_by(groups.c.reason)
     return {str(reason): int(count) for reason, count in await conn.execute(query)}
 
@@ -237,13 +239,17 @@ async def _versions(conn: AsyncConnection, project_id: str) -> dict[tuple[str, s
 
 
 async def _undecided(conn: AsyncConnection, project_id: str) -> list[Undecided]:
+    gates_now = await gates.in_progress(conn, project_id)
     query = (
-        select(aliases.c.name, versions.c.number, versions.c.state, versions.c.state_at)
+        select(versions.c.id, aliases.c.name, versions.c.number, versions.c.state, versions.c.state_at)
         .join(aliases, aliases.c.id == versions.c.alias_id)
         .where(versions.c.project_id == project_id, versions.c.state.in_(_UNDECIDED))
         .order_by(versions.c.state_at)
     )
-    return [Undecided(f"{name}@{number}", state, at) for name, number, state, at in await conn.execute(query)]
+    return [
+        Undecided(f"{name}@{number}", state, at, str(gates_now[id_]) if id_ in gates_now else None)
+        for id_, name, number, state, at in await conn.execute(query)
+    ]
 
 
 async def _troubles(conn: AsyncConnection, project_id: str) -> list[Trouble]:

@@ -23,6 +23,8 @@ from recorder.states import StepState, VersionState
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import aliases, groups, ledger, replicas, score_parts, scores, steps, versions
+from recorder.work import gates
+from recorder.work.gates import Progress
 from recorder.work.scores import REWARD
 
 OVERLAP_S: Final = 30.0
@@ -63,6 +65,7 @@ class _Seen:
     versions: dict[str, str] = field(default_factory=dict)
     engines: dict[str, str] = field(default_factory=dict)
     live: dict[str, int] = field(default_factory=dict)  # alias → number
+    rounds: dict[str, int] = field(default_factory=dict)  # of held-out scenarios that are measured, by version
 
 
 class Happenings:
@@ -121,6 +124,7 @@ class Happenings:
                 ledger.c.id > before.ledger_id,
                 ledger.c.project_id == self._project_id,
                 ledger.c.object_kind == "group",
+                ledger.c.code != gates.NO_LOSS,
             )
             .order_by(ledger.c.id)
             .limit(MOST_ROWS)
@@ -159,11 +163,14 @@ class Happenings:
         rows = list(await conn.execute(query))
         after.versions = {row.id: row.state for row in rows}
         after.live = {row.alias: row.number for row in rows if row.state == VersionState.LIVE}
+        under_way = await gates.in_progress(conn, self._project_id)
+        after.rounds = {id_: one.rounds for id_, one in under_way.items()}
         if before is None:
             return []
         changed = [row for row in reversed(rows) if before.versions.get(row.id) != row.state]
         whys = await _whys(conn, [row.id for row in changed])
-        return [told for row in changed if (told := _version(row, before, whys.get(row.id)))]
+        told = [told for row in changed if (told := _version(row, before, whys.get(row.id)))]
+        return [*told, *(_gate(row, under_way[row.id]) for row in rows if _further(row.id, before, after))]
 
     async def _engines(self, conn: AsyncConnection, before: _Seen | None, after: _Seen) -> list[Happening]:
         columns = (replicas.c.url, replicas.c.state, replicas.c.detail)
@@ -266,6 +273,16 @@ def _version(row: Any, before: _Seen, why: str | None) -> Happening | None:
         return None
     kind, text = words[row.state]
     return Happening(kind, f"{name} {text}", facts)
+
+
+def _further(version_id: str, before: _Seen, after: _Seen) -> bool:
+    return after.rounds.get(version_id, 0) > before.rounds.get(version_id, 0)
+
+
+def _gate(row: Any, under_way: Progress) -> Happening:
+    name = f"{row.alias}@{row.number}"
+    facts = {"alias": row.alias, "version": name, "attempts": under_way.ended, "at_most": under_way.most}
+    return Happening(Kind.GATE, f"{name} attempts its held-out scenarios: {under_way}", facts)
 
 
 def _engine(row: Any) -> Happening:

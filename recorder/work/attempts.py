@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Update, and_, bindparam, func, select, update
+from sqlalchemy import ColumnElement, Update, and_, bindparam, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, LeaseLost, NotFound
@@ -289,10 +289,9 @@ def leased(project_id: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def _of_running(project_id: str) -> ColumnElement[bool]:
-    running = select(campaigns.c.id).where(
-        campaigns.c.project_id == project_id, campaigns.c.state == CampaignState.RUNNING
-    )
-    return attempts.c.campaign_id.in_(running)
+    """Of campaigns that run, and of all gates: nobody goes on with one that is over, and finds what it left."""
+    runs = or_(campaigns.c.state == CampaignState.RUNNING, campaigns.c.version_id.is_not(None))
+    return attempts.c.campaign_id.in_(select(campaigns.c.id).where(campaigns.c.project_id == project_id, runs))
 
 
 async def _abandon(store: Store, condition: ColumnElement[bool], why: str) -> int:

@@ -1,14 +1,15 @@
 """Campaigns: training over a list of scenarios that Hone runs itself.
 
 Owns: campaigns, their scenarios, the groups bound to a scenario before their first call. Refuses: single attempts
-(`recorder.work.attempts`), running agents (trainer).
+(`recorder.work.attempts`), what versions' gates ask for (rows of the same table, `recorder.work.gates`), running agents
+(trainer).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from sqlalchemy import and_, exists, insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -22,6 +23,8 @@ from recorder.store.schema import attempts, campaigns, groups, leases, scenarios
 from recorder.store.transitions import move
 
 Split = Literal["train", "val"]
+
+TRAINS: Final = campaigns.c.version_id.is_(None)  # the others are gates'
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +115,18 @@ async def get(store: Store, campaign_id: str) -> CampaignView:
 
 async def find(store: Store, project_id: str, name: str) -> CampaignView | None:
     """The newest campaign of that name."""
-    query = select(campaigns).where(campaigns.c.project_id == project_id, campaigns.c.name == name)
+    query = select(campaigns).where(campaigns.c.project_id == project_id, campaigns.c.name == name, TRAINS)
     async with store.read() as conn:
         row = (await conn.execute(query.order_by(campaigns.c.started_at.desc(), campaigns.c.id.desc()))).first()
-    return _view(row) if row else None
+    return view(row) if row else None
 
 
 async def list_campaigns(store: Store, project_id: str) -> list[CampaignView]:
     """The project's campaigns, newest first."""
-    query = select(campaigns).where(campaigns.c.project_id == project_id)
+    query = select(campaigns).where(campaigns.c.project_id == project_id, TRAINS)
     async with store.read() as conn:
         rows = await conn.execute(query.order_by(campaigns.c.started_at.desc(), campaigns.c.id.desc()))
-        return [_view(row) for row in rows]
+        return [view(row) for row in rows]
 
 
 def lease_name(campaign_id: str) -> str:
@@ -139,9 +142,9 @@ async def running_on(store: Store, alias_id: str) -> list[CampaignView]:
         leases.c.lease_owner.is_not(None),
         leases.c.lease_expires_at > now(),
     )
-    query = select(campaigns).where(campaigns.c.alias_id == alias_id, held).order_by(campaigns.c.id)
+    query = select(campaigns).where(campaigns.c.alias_id == alias_id, held, TRAINS).order_by(campaigns.c.id)
     async with store.read() as conn:
-        return [_view(row) for row in await conn.execute(query)]
+        return [view(row) for row in await conn.execute(query)]
 
 
 async def finish(store: Store, campaign_id: str, state: CampaignState, reason: str | None = None) -> CampaignView:
@@ -278,8 +281,9 @@ async def _one(conn: AsyncConnection, campaign_id: str) -> CampaignView:
     row = (await conn.execute(select(campaigns).where(campaigns.c.id == campaign_id))).first()
     if row is None:
         raise NotFound(f"no campaign {campaign_id}")
-    return _view(row)
+    return view(row)
 
 
-def _view(row: Any) -> CampaignView:
+def view(row: Any) -> CampaignView:
+    """A campaign's row as what others see of it."""
     return sql.view(CampaignView, row, state=CampaignState(row.state))

@@ -246,16 +246,22 @@ async def when_judged(store: Store, group_ids: Collection[str]) -> dict[str, str
 
     How long to wait is the caller's policy (`asyncio.timeout`).
     """
-    waiting = (GroupState.OPEN, GroupState.READY, GroupState.JUDGING)
-    query = select(groups.c.id, groups.c.state, groups.c.current_score_id).where(groups.c.id.in_(sorted(group_ids)))
     with store.watch.on(Topic.GROUPS) as news:
         while True:
             await news.wait()
-            async with store.read() as conn:
-                rows = list(await conn.execute(query))
-            if all(row.state not in waiting for row in rows):
-                scored = {row.id: row.current_score_id for row in rows if row.state == GroupState.SCORED}
-                return {id_: scored.get(id_) for id_ in group_ids}
+            scored, waiting = await judged(store, group_ids)
+            if not waiting:
+                return scored
+
+
+async def judged(store: Store, group_ids: Collection[str]) -> tuple[dict[str, str | None], int]:
+    """Groups' current scores' ids, None for one that has none, and how many still wait for a judge."""
+    waits = (GroupState.OPEN, GroupState.READY, GroupState.JUDGING)
+    query = select(groups.c.id, groups.c.state, groups.c.current_score_id).where(groups.c.id.in_(sorted(group_ids)))
+    async with store.read() as conn:
+        rows = list(await conn.execute(query))
+    scored = {row.id: row.current_score_id for row in rows if row.state == GroupState.SCORED}
+    return {id_: scored.get(id_) for id_ in group_ids}, sum(row.state in waits for row in rows)
 
 
 async def _with_parts(conn: AsyncConnection, rows: Sequence[Any]) -> list[StoredScore]:

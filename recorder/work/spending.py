@@ -1,19 +1,24 @@
 """What learning has cost lately, as the store has it: judgings with their tokens and money, and steps.
 
-Owns: these questions. Refuses: what may still be spent (`recorder.work.budgets`). Campaigns count in neither.
+Owns: these questions. Refuses: what may still be spent (`recorder.work.budgets`). Campaigns count in neither; what
+versions' gates have judged counts as any other judging.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy import Integer, cast, func, select
 
 from recorder.ids import first_id_at
+from recorder.settings import LearnSettings
 from recorder.states import StepState
+from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import groups, ledger, scores, steps
-from recorder.work.budgets import Spent
+from recorder.work import budgets
+from recorder.work.budgets import DAY_S, Held, Spent
 
 MINUTE_S: Final = 60.0  # a day of judgings is told by the minute
 PAID_IN_VAIN: Final = ("judge_unreadable", "judge_down", "parts_missing")  # unscored, after a judge may have answered
@@ -50,6 +55,17 @@ async def judged_since(store: Store, project_id: str, since: float) -> list[Spen
     async with store.read() as conn:
         rows = [*await conn.execute(scored), *await conn.execute(failed)]
     return [Spent(float(at), int(count), float(usd or 0.0)) for at, count, usd in rows]
+
+
+async def judging_held(store: Store, project_id: str, learn: LearnSettings) -> Held | None:
+    """What keeps judges from what comes from live traffic now; None: nothing does."""
+    counted = learn.judge_tokens_per_day is not None or learn.judge_usd_per_day is not None
+    if not counted and learn.hours is None:
+        return None
+    async with store.read() as conn:
+        at = await sql.clock(conn)
+    spent = await judged_since(store, project_id, at - DAY_S) if counted else []
+    return budgets.judging(learn, spent, at, datetime.now())
 
 
 async def stepped_since(store: Store, alias_id: str, since: float) -> list[float]:

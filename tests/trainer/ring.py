@@ -20,12 +20,14 @@ from typing import Any
 
 from aiohttp import web
 
+from proxy.settings.sections import AliasSettings, GateSettings
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.ids import new_id
 from recorder.reading import transcripts
 from recorder.registry import aliases, replicas, versions
 from recorder.registry.aliases import AliasView
+from recorder.registry.versions import VersionView
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import CallState, Confidence, VersionState
 from recorder.store import ledger
@@ -163,7 +165,7 @@ class Ring:
         alias = await aliases.get_alias(self.store, PROJECT, ALIAS)
         ref = await self.recorder.trajectory_at(PROJECT, alias.id, address, request, alias.live_version_id)
         assert ref.version_id is not None
-        version = await versions.get_version(self.store, ref.version_id)
+        version = await self._asked_for(body["model"]) or await versions.get_version(self.store, ref.version_id)
         question = body["messages"][0]["content"]
         answer = f"answer {question}" if _luck(trajectory) < self.script.skill(version.number) else "no idea"
         said = SampledChoice(0, {"role": "assistant", "content": answer}, [4, 5], [-0.1, -0.2], "stop")
@@ -190,6 +192,11 @@ class Ring:
         )
         await self.recorder.commit(turn)
         return answer
+
+    async def _asked_for(self, model: str) -> VersionView | None:
+        """The version that a model's name names, if it names one."""
+        known = await versions.get_versions(self.store, PROJECT)
+        return next((version for version in known if version.name == model), None)
 
     async def _report(self) -> None:
         while True:
@@ -300,6 +307,7 @@ class Everything:
     learn: LearnSettings = field(default_factory=LearnSettings)
     trainer: TrainerSettings = field(default_factory=lambda: TrainerSettings(min_groups=1))
     engine: Any = None
+    aliases: Mapping[str, AliasSettings] = field(default_factory=dict)
 
 
 class Told:
@@ -338,6 +346,13 @@ def write_user_folder(folder: Path, train: int = 4, val: int = 3) -> dict[str, A
         "steps": 3,
         "attempt_timeout_s": 60.0,
     }
+
+
+def held_to_scenarios(data: Path, user: Path, **gate: Any) -> Everything:
+    """The settings of a learner whose alias is held to the scenarios of the user's folder."""
+    given = {"scenarios": user / "val.jsonl", "agent": "my_agent:run", "success": "my_agent:solved"} | gate
+    alias = AliasSettings(gate=GateSettings.model_validate(given))
+    return Everything(data, CampaignSettings(cwd=user, attempt_timeout_s=60.0), aliases={ALIAS: alias})
 
 
 async def run_campaign(

@@ -11,8 +11,8 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any
@@ -51,15 +51,23 @@ AGENTS_OWN = frozenset({EndReason.AGENT_ERROR, EndReason.AGENT_TIMEOUT, EndReaso
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the agent finds its model: the proxy's URL without `/v1`, a key, the alias's name."""
+    """Where the agent finds its model: the proxy's URL without `/v1`, a key, the alias's name.
+
+    `models`: by the attempt's number, where attempts ask for one version or another.
+    """
 
     url: str
     api_key: str
     model: str
+    models: Mapping[int, str] = field(default_factory=dict)
 
     def of(self, attempt: AttemptView) -> str:
         """The address of one attempt."""
         return f"{self.url}/g/{attempt.group_external_id}/t/{attempt.trajectory_external_id}/v1"
+
+    def model_of(self, attempt: AttemptView) -> str:
+        """What one attempt asks for."""
+        return self.models.get(attempt.number, self.model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +202,7 @@ def task(attempt: AttemptView, endpoint: Endpoint) -> dict[str, Any]:
         "input": attempt.scenario.input,
         "base_url": endpoint.of(attempt),
         "api_key": endpoint.api_key,
-        "model": endpoint.model,
+        "model": endpoint.model_of(attempt),
     }
 
 
@@ -203,7 +211,7 @@ def environment(attempt: AttemptView, endpoint: Endpoint) -> dict[str, str]:
     return {
         "OPENAI_BASE_URL": endpoint.of(attempt),
         "OPENAI_API_KEY": endpoint.api_key,
-        "HONE_MODEL": endpoint.model,
+        "HONE_MODEL": endpoint.model_of(attempt),
         "HONE_TASK_ID": attempt.trajectory_id,
         "HONE_TASK_INPUT": json.dumps(attempt.scenario.input),
     }

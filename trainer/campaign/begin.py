@@ -105,15 +105,16 @@ async def begin_or_find(store: Store, alias: AliasView, plan: Plan, progress: Pr
         campaign = await campaigns.create(
             store, alias.project_id, alias.id, plan.name, plan.settings.model_dump(mode="json")
         )
-        await campaigns.add_scenarios(store, campaign.id, "train", _new(plan.train or ()))
-        await campaigns.add_scenarios(store, campaign.id, "val", _new(plan.val))
+        await campaigns.add_scenarios(store, campaign.id, "train", new_scenarios(plan.train or ()))
+        await campaigns.add_scenarios(store, campaign.id, "val", new_scenarios(plan.val))
         return campaign
     await _require_same(store, found, alias, plan)
     progress.tell(Said(f"going on with campaign {found.name!r} ({found.id}), {found.state} until now"))
     return found
 
 
-def _new(tasks: Sequence[Scenario]) -> list[NewScenario]:
+def new_scenarios(tasks: Sequence[Scenario]) -> list[NewScenario]:
+    """Scenarios of a file, to be written to the store."""
     return [NewScenario(task.id, task.input, task.reference, task.rubric) for task in tasks]
 
 
@@ -127,8 +128,8 @@ async def _require_same(store: Store, found: CampaignView, alias: AliasView, pla
         for split, tasks in given.items():
             stored = await campaigns.list_scenarios(store, found.id, split)
             if not stored:  # the program was killed before it had written them
-                await campaigns.add_scenarios(store, found.id, split, _new(tasks))
-            elif [NewScenario(s.external_id, s.input, s.reference, s.rubric) for s in stored] != _new(tasks):
+                await campaigns.add_scenarios(store, found.id, split, new_scenarios(tasks))
+            elif [NewScenario(s.external_id, s.input, s.reference, s.rubric) for s in stored] != new_scenarios(tasks):
                 changed.append(f"the {split} scenarios")
     if changed:
         raise CampaignError(

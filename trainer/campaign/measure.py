@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -74,14 +74,17 @@ class Measurer:
 
     async def _successes(self, view: GroupView, score: StoredScore | None) -> list[bool]:
         parts = _values(score, self._part) if self._part is not None else {}
-        found: list[bool] = []
-        for member in view.members:
-            if member.state is TrajectoryState.ERRORED and member.end_reason in _SPOILT:
-                found.append(False)
-            elif usable(member.state, member.purpose, member.selection):
-                value = await self._value(member) if self._function is not None else parts.get(member.id)
-                found += [] if value is None else [value >= self._threshold]
-        return found
+        found = [await self.success(member, parts) for member in view.members]
+        return [solved for solved in found if solved is not None]
+
+    async def success(self, member: TrajectoryView, parts: Mapping[str, float]) -> bool | None:
+        """Whether a run succeeded; None where nobody can tell. `parts`: the measured part's values, by run."""
+        if member.state is TrajectoryState.ERRORED and member.end_reason in _SPOILT:
+            return False
+        if not usable(member.state, member.purpose, member.selection):
+            return None
+        value = await self._value(member) if self._function is not None else parts.get(member.id)
+        return None if value is None else value >= self._threshold
 
     async def _value(self, member: TrajectoryView) -> float | None:
         assert self._function is not None

@@ -1,7 +1,7 @@
-"""What `hone learn` puts together: a trainer and a learner for each alias.
+"""What `hone learn` puts together: a trainer, a learner and an examiner for each alias.
 
 Owns: waiting for the store's aliases, for an alias that another trainer holds and for the end of a campaign on it.
-Refuses: the steps (`trainer.programs.learner`).
+Refuses: the steps (`trainer.programs.learner`), and what versions' gates ask for (`trainer.programs.examiner`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from recorder.store.migrate import open_store
 from recorder.work import campaigns, holders, leases
 from recorder.work.campaigns import CampaignView
 from trainer.errors import AliasBusy
+from trainer.programs.examiner import Examiner
 from trainer.programs.learner import Learner
 from trainer.programs.train import OpenTrainer, Settings, open_trainer, opening, trainer_settings
 from trainer.programs.waiting import Patience
@@ -37,6 +38,7 @@ async def learn(
         async with asyncio.TaskGroup() as learners:
             for alias in found:
                 learners.create_task(_learn(store, alias, everything, progress, open_with))
+                learners.create_task(Examiner(store, alias, everything, progress).run())
     except ExceptionGroup as several:
         raise several.exceptions[0] from several
     finally:

@@ -87,19 +87,11 @@ class Services:
         """The proxy that was named, that `hone up` wrote down, or that a `hone serve` on this store reports."""
         if self.wanted.proxy_url is not None:
             return self.wanted.proxy_url if await healthy(self.wanted.proxy_url) else None
-        noted = running_proxy(self.wanted.data)
-        for url in [noted] if noted else await self._reported():
-            if await healthy(url):
-                return url
-        return None
-
-    async def _reported(self) -> list[str]:
-        """Where proxies were that the store heard of lately. Without a store of our schema: nowhere."""
         try:
             store = await self._open()
-        except StoreError:
-            return []
-        return [proxy.url for proxy in await replicas.proxies_seen(store, self.wanted.project, RECENT_S)]
+        except StoreError:  # none of our schema: it has heard of nobody
+            store = None
+        return await proxy_url(store, self.wanted.data, self.wanted.project)
 
     async def _start_up(self) -> None:
         self._without_judge = self._store is not None and await self.judge_runs()
@@ -241,6 +233,16 @@ class _Child:
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
         await self._process.wait()
+
+
+async def proxy_url(store: Store | None, data: Path, project: str) -> str | None:
+    """A proxy that answers: the one that wrote itself down in the data folder, else one that the store heard of."""
+    noted = running_proxy(data)
+    seen = await replicas.proxies_seen(store, project, RECENT_S) if store is not None and not noted else []
+    for url in [noted] if noted else [proxy.url for proxy in seen]:
+        if await healthy(url):
+            return url
+    return None
 
 
 def running_proxy(data: Path) -> str | None:

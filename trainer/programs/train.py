@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -21,25 +20,23 @@ from recorder import private
 from recorder.registry import keys
 from recorder.registry.aliases import AliasView
 from recorder.settings import LearnSettings, RecorderSettings
-from recorder.store import sql
 from recorder.store.database import Store
 from recorder.work import campaigns, holders, leases
 from recorder.work.campaigns import CampaignView
-from trainer.agents import replay
-from trainer.agents.agent import Agent, AgentSpec, is_function
-from trainer.agents.attempts import AttemptRunner, Endpoint
+from trainer.agents.attempts import AttemptRunner
 from trainer.campaign.begin import Plan, begin_or_find, hold, marked, still_ours
 from trainer.campaign.loop import Campaign
 from trainer.campaign.measure import Measurer
 from trainer.campaign.sampling import Sampler
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import AliasBusy
+from trainer.programs.attempting import endpoint_of, start_agents
+from trainer.programs.examiner import Gated
 from trainer.programs.services import Services, Wanted
 from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepTrainer
 
-_KEY_LIFE_S = 7 * 86400.0
 YIELD_TIMEOUT_S = 1800.0  # a step on a large model may take minutes, and is not cut short
 
 
@@ -53,6 +50,10 @@ class Settings(Protocol):
     trainer: TrainerSettings
     campaign: CampaignSettings
     engine: Any
+
+    @property
+    def aliases(self) -> Mapping[str, Gated]:
+        """The declared aliases."""
 
 
 class Trainer(StepTrainer, Protocol):
@@ -80,7 +81,7 @@ async def train(
         progress = Several(progress, stack.enter_context(event_log(everything.data, plan.name)))
         _warn_of_blind_validation(plan, progress)
         services = await stack.enter_async_context(Services(wanted, lambda text: progress.tell(Said(text))))
-        agent, *others = agents = await _start_agents(settings, everything.data, stack)
+        agent, *others = agents = await start_agents(settings, everything.data, stack)
         progress.tell(Status(0, "starting"))
         if open_with is None:
             warm = asyncio.create_task(asyncio.to_thread(_import_trainer), name="import torch")
@@ -95,7 +96,7 @@ async def train(
         trainer = await stack.enter_async_context(opening(store, alias, everything, open_with))
         for started in agents:
             await started.ready()
-        endpoint = await _endpoint(store, await services.ready(), alias, campaign, stack)
+        endpoint = await endpoint_of(store, await services.ready(), alias, campaign, [keys.Scope.INFER], stack)
         runner = AttemptRunner(store, agent, endpoint, settings, owner, services.ready)
         run = Campaign(
             store,
@@ -131,28 +132,6 @@ def event_log(data: Path, name: str) -> Iterator[JsonLines]:
     private.make_folder(path.parent)
     with open(path, "a", encoding="utf-8", opener=private.opener) as file:
         yield JsonLines(file)
-
-
-async def _start_agents(settings: CampaignSettings, data: Path, stack: AsyncExitStack) -> list[Agent]:
-    """The agent's host, and the success function's where there is one."""
-    agents = [Agent(spec) for spec in _specs(settings, data / "logs")]
-    for agent in agents:
-        stack.push_async_callback(agent.stop)
-        await agent.start()
-    return agents
-
-
-def _specs(settings: CampaignSettings, logs: Path) -> list[AgentSpec]:
-    python, cwd = settings.python or Path(sys.executable), settings.cwd or Path.cwd()
-    named = tuple(settings.agent_env)
-    if settings.replay:  # in Hone's own Python, from where Hone itself is
-        specs = [AgentSpec(f"{replay.__name__}:run", logs / "agent.log", cwd=Path(replay.__file__).parents[2])]
-    else:
-        assert settings.agent is not None
-        specs = [AgentSpec(settings.agent, logs / "agent.log", python, cwd, named)]
-    if settings.success is not None and is_function(settings.success):
-        specs.append(AgentSpec(settings.success, logs / "success.log", python, cwd, named, "measure"))
-    return specs
 
 
 @asynccontextmanager
@@ -225,23 +204,3 @@ def _import_trainer() -> Any:
     # Threads that wait for work by spinning would take the cores that the engine on this machine needs.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     return importlib.import_module("trainer.step.alias_trainer")
-
-
-async def _endpoint(
-    store: Store, url: str, alias: AliasView, campaign: CampaignView, stack: AsyncExitStack
-) -> Endpoint:
-    """Where agents find the alias; with a key of their own where the proxy asks for keys."""
-    if not await keys.any_keys(store, alias.project_id):
-        return Endpoint(url, "none", alias.name)
-    async with store.read() as conn:
-        expires_at = await sql.clock(conn) + _KEY_LIFE_S
-    key, secret = await keys.mint(
-        store,
-        alias.project_id,
-        f"campaign {campaign.id}",
-        [keys.Scope.INFER],
-        expires_at=expires_at,
-        family=campaign.id,  # whose the attempts are, across a campaign's stops and starts
-    )
-    stack.push_async_callback(keys.revoke, store, alias.project_id, key.id)
-    return Endpoint(url, secret, alias.name)

@@ -49,3 +49,43 @@ def test_it_says_that_all_is_well_where_it_is(tmp_path: Path) -> None:
     assert code == 0, out
     assert "wrong" not in out
     assert "checks:half gives a made-up run 0.5." in out
+
+
+GATED = """
+[recorder]
+[campaign]
+cwd = "."
+[aliases.helpdesk]
+base_model = "base"
+[aliases.helpdesk.gate]
+scenarios = "held-out.jsonl"
+agent = "checks:run"
+success = "checks:solved"
+[[proxy.models]]
+name = "m"
+model = "openai/m"
+[[judge.rewards]]
+kind = "function"
+function = "checks:half"
+"""
+AGENT = CODE + "async def run(task): return None\ndef solved(run): return True\n"
+
+
+@pytest.mark.parametrize(
+    ("agent", "lines", "verdict", "found"),
+    [
+        (AGENT, '{"id": "a", "input": 1}', "fine", "checks:run attempts 1 held-out scenarios"),
+        (CODE, '{"id": "a", "input": 1}', "wrong", "'checks:run'"),
+        (AGENT, '{"id": "a"}', "wrong", 'line 1: "input" is missing'),
+    ],
+)
+def test_the_scenarios_that_versions_are_held_to_are_looked_at(
+    tmp_path: Path, agent: str, lines: str, verdict: str, found: str
+) -> None:
+    (tmp_path / "checks.py").write_text(agent)
+    (tmp_path / "held-out.jsonl").write_text(lines)
+    (tmp_path / "hone.toml").write_text(GATED)
+    _, out, _ = hone("doctor", "--json", "--data", str(tmp_path / "d"))
+    [gate] = [one for one in json.loads(out) if one["check"] == "gate of helpdesk"]
+    assert gate["verdict"] == verdict
+    assert found in gate["found"]

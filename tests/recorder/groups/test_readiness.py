@@ -40,6 +40,12 @@ def ask(states: list[TrajectoryState], size: int | None = None, *, since_s: floa
     return readiness(GroupFacts(size, joined_at=0.0, last_call_at=0.0), members, since_s, SETTINGS)
 
 
+@given(facts_of, st.lists(st.builds(Member, state=st.sampled_from(TrajectoryState)), max_size=6))
+def test_a_gates_group_is_measured_and_never_judged(group: GroupFacts, members: list[Member]) -> None:
+    decided = readiness(replace(group, of_gate=True), members, 1e9, SETTINGS)
+    assert decided in (WAIT, Readiness(Verdict.LEFT_OUT, GroupCode.MEASURED))
+
+
 # (a) a declared size
 
 

@@ -23,13 +23,13 @@ from recorder.store.changes import TOPIC_OF, Topic, quietly, topic_of
 from recorder.store.database import Store, now
 from recorder.store.statement import Statement
 from recorder.store.transitions import MACHINES, guarded
-from recorder.work import claims, leases
+from recorder.work import campaigns, claims, leases
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, user
 
 # Who waits for one of these asks for it when a request or a turn needs it, or at a time that it knows.
 NOBODY_WAITS = {
-    "attempts", "blobs", "calls", "campaigns", "changes", "choices", "feedback", "issued", "keys", "ledger",
+    "attempts", "blobs", "calls", "changes", "choices", "feedback", "issued", "keys", "ledger",
     "node_blobs", "nodes", "projects", "scenarios", "score_parts", "scores", "step_baselines", "step_groups",
     "step_trajectories", "steps", "tool_calls", "tool_requests",
 }  # fmt: skip
@@ -54,6 +54,7 @@ async def filled(store: Store, rows: Rows) -> Store:
     alias = await rows.alias()
     await rows.ready_group(alias_id=alias.id)
     await leases.acquire(store, PROJECT, "name", "holder", 60)
+    await campaigns.create(store, PROJECT, alias.id, "spring", {})
     await replicas.report_replica(store, PROJECT, "http://engine", state="up")
     await replicas.report_proxy(store, "proxy_1", PROJECT, "http://proxy", generations={}, in_flight={})
     return store

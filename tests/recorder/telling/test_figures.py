@@ -14,7 +14,7 @@ from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.telling.figures import Figures, Spent, figures
-from recorder.work import claims, scores, steps
+from recorder.work import claims, gates, scores, steps
 from recorder.work.scores import NewPart
 from tests.recorder.rows import PROJECT, Rows
 
@@ -82,6 +82,15 @@ async def test_steps_and_undecided_versions_are_told(store: Store, rows: Rows) -
     assert step.counts == {"abandoned": 1, "running": 1}
     assert [(one.version, one.state) for one in found.undecided] == [("helpdesk@1", "written")]
     assert found.versions == {("helpdesk", "live"): 1, ("helpdesk", "written"): 1}
+
+
+async def test_a_gate_that_attempts_scenarios_says_how_far_it_is(store: Store, rows: Rows) -> None:
+    alias = await rows.alias()
+    live = await versions.get_version(store, alias.live_version_id or "")
+    version = await versions.allocate(store, alias.id, live.id)
+    version = await versions.mark(store, version.id, VersionState.WRITTEN)
+    await gates.ask(store, version, live, 8)
+    assert [one.attempts for one in (await asked(store)).undecided] == ["0 of at most 16 attempts"]
 
 
 async def test_a_failing_judge_is_told_by_its_words_and_when_it_is_tried_again(store: Store, rows: Rows) -> None:

@@ -11,7 +11,7 @@ from recorder.registry.aliases import rollback, set_canary, set_live
 from recorder.states import VersionState
 from recorder.store.database import Store
 from recorder.telling.happenings import Happening, Happenings, Kind, clock
-from recorder.work import claims, scores, steps
+from recorder.work import claims, gates, scores, steps
 from recorder.work.scores import NewPart
 from tests.recorder.rows import PROJECT, Rows
 
@@ -75,6 +75,22 @@ async def test_a_judge_that_fails_and_what_is_left_out_are_told(
     assert fault.kind is Kind.FAULT
     assert fault.text == "1 group could not be judged (judge_down): no route; tried again in 01:30"
     assert (left.kind, left.text) == (Kind.LEFT_OUT, "1 group left out (too_few): one is not enough")
+
+
+async def test_a_gate_is_told_round_by_round(store: Store, rows: Rows, happenings: Happenings) -> None:
+    alias = await rows.alias()
+    assert alias.live_version_id is not None
+    live = await versions.get_version(store, alias.live_version_id)
+    version = await versions.allocate(store, alias.id, live.id)
+    await happenings.look()
+    wish = await gates.ask(store, version, live, 8)
+    assert await happenings.look() == []
+    await gates.write_round(store, wish, 1, {})
+    [told] = await happenings.look()
+    assert (told.kind, told.text) == (
+        Kind.GATE, "helpdesk@1 attempts its held-out scenarios: 0 of at most 16 attempts"
+    )  # fmt: skip
+    assert await happenings.look() == []
 
 
 async def test_steps_and_versions_are_told_to_the_swap_and_back(

@@ -1,0 +1,23 @@
+"""A learner's examiner in a process of its own, to be killed: DATA, the user's folder."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from recorder.registry.aliases import get_alias
+from recorder.store.migrate import open_store
+from tests.trainer.ring import ALIAS, PROJECT, Told, held_to_scenarios
+from trainer.programs.examiner import Examiner
+
+
+async def main(data: Path, user: Path) -> None:
+    """Examine until killed."""
+    everything = held_to_scenarios(data, user)
+    store = await open_store(data, everything.recorder, migrate=False, project=PROJECT)
+    await Examiner(store, await get_alias(store, PROJECT, ALIAS), everything, Told()).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,186 @@
+"""What versions' gates ask of an alias, answered: the user's agent on the held-out scenarios, beside live learning.
+
+Owns: taking a wish under a lease, what is started for it and stopped again, giving it up when the gate has decided,
+and saying why it cannot be answered. Refuses: the rounds (`trainer.campaign.examining`), and starting services: a
+version that waits for its gate has a proxy.
+
+No step of the alias begins while its version is undecided, so attempts and training do not meet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from recorder.errors import Conflict
+from recorder.registry import keys, replicas
+from recorder.registry.aliases import AliasView
+from recorder.states import CampaignState
+from recorder.store.changes import Topic
+from recorder.store.database import Store
+from recorder.work import campaigns, gates, holders
+from recorder.work.gates import Side, Wish
+from trainer.agents.attempts import AttemptRunner
+from trainer.campaign import begin, scenarios
+from trainer.campaign.examining import Examination
+from trainer.campaign.measure import Measurer
+from trainer.campaign.scenarios import Scenario
+from trainer.campaign_settings import CampaignSettings
+from trainer.errors import AgentUnusable, CampaignBusy, ScenariosInvalid, ServiceUnavailable
+from trainer.programs.attempting import endpoint_of, start_agents
+from trainer.programs.services import RECENT_S, proxy_url
+from trainer.progress import Progress, Said
+
+AGAIN_S: Final = 2.0  # after what may have passed by then: another process has the wish, no proxy answers
+SERVICES_S: Final = 120.0  # an engine that died may take so long to come back
+
+
+class Gate(Protocol):
+    """What of `[aliases.NAME.gate]` is read here."""
+
+    @property
+    def scenarios(self) -> Path | None:
+        """The file of held-out scenarios."""
+
+    @property
+    def agent(self) -> str | None:
+        """What attempts them."""
+
+    @property
+    def success(self) -> str | None:
+        """The function that tells whether an attempt succeeded."""
+
+
+class Gated(Protocol):
+    """What of `[aliases.NAME]` is read here."""
+
+    @property
+    def gate(self) -> Gate:
+        """What the alias's versions are held to."""
+
+
+class Settings(Protocol):
+    """What of Hone's settings is read here."""
+
+    data: Path
+    campaign: CampaignSettings
+
+    @property
+    def aliases(self) -> Mapping[str, Gated]:
+        """The declared aliases."""
+
+
+class Examiner:
+    """Answers the wishes for one alias for as long as it runs."""
+
+    def __init__(self, store: Store, alias: AliasView, settings: Settings, progress: Progress) -> None:
+        self._store = store
+        self._alias = alias
+        self._everything = settings
+        self._progress = progress
+        self._told = ""
+
+    async def run(self) -> None:
+        """Answer until cancelled. Raises StoreError."""
+        within_s: float | None = None
+        with self._store.watch.on(Topic.CAMPAIGNS) as news:
+            while True:
+                await news.wait(within_s)
+                within_s = None
+                while wish := await gates.wanted(self._store, self._alias.id):
+                    if not await self._answer(wish):
+                        within_s = AGAIN_S
+                        break
+
+    async def _answer(self, wish: Wish) -> bool:
+        """Answer one wish, or say that it cannot be. False: not now."""
+        try:
+            settings, tasks = held_out(self._everything, self._alias.name)
+            await self._attempt(wish, settings, tasks)
+        except (AgentUnusable, ScenariosInvalid) as e:
+            await gates.end(self._store, wish.row.id, CampaignState.FAILED, str(e))
+            self._say(f"the gate of {wish.version} goes without its scenarios: {e}", warning=True)
+        except (CampaignBusy, ServiceUnavailable, Conflict) as e:
+            self._say(f"the gate of {wish.version} waits: {e}")
+            return False
+        return True
+
+    async def _attempt(self, wish: Wish, settings: CampaignSettings, tasks: list[Scenario]) -> None:
+        async with AsyncExitStack() as stack:
+            owner = holders.holder_name()
+            keeper = await stack.enter_async_context(begin.hold(self._store, wish.row, owner, settings.lease_s))
+            await campaigns.add_scenarios(self._store, wish.row.id, "val", begin.new_scenarios(tasks))
+            agent, success = agents = await start_agents(settings, self._everything.data, stack)
+            for started in agents:
+                await started.ready()
+            url = await self._services()
+            scopes = [keys.Scope.INFER, keys.Scope.EVAL]
+            endpoint = await endpoint_of(self._store, url, self._alias, wish.row, scopes, stack)
+            models: dict[int, str] = {Side.CANDIDATE: wish.version, Side.LIVE: wish.beside}
+            runner = AttemptRunner(
+                self._store, agent, replace(endpoint, models=models), settings, owner, self._services
+            )
+            measurer = Measurer(self._store, settings, success, self._progress)
+            still_ours = partial(begin.still_ours, keeper, wish.row)
+            self._say(f"{wish.version} attempts the held-out scenarios beside {wish.beside}")
+            await self._while_wanted(wish, Examination(self._store, wish, runner, measurer, still_ours))
+
+    async def _while_wanted(self, wish: Wish, examination: Examination) -> None:
+        """Run it until it is done, or until its gate has decided without the rest."""
+        running = asyncio.create_task(examination.run())
+        over = asyncio.create_task(self._over(wish))
+        try:
+            await asyncio.wait({running, over}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            unfinished = not running.done()
+            for task in (running, over):
+                task.cancel()
+            await asyncio.gather(running, over, return_exceptions=True)
+        if unfinished:
+            await examination.give_up()
+        else:
+            running.result()
+
+    async def _over(self, wish: Wish) -> None:
+        with self._store.watch.on(Topic.CAMPAIGNS, Topic.SERVICE) as news:
+            while await gates.is_wanted(self._store, wish.row.id):
+                await news.wait()
+
+    async def _services(self) -> str:
+        """The proxy's URL, once it and an engine answer. Raises ServiceUnavailable."""
+        project_id = self._alias.project_id
+        try:
+            async with asyncio.timeout(SERVICES_S):
+                with self._store.watch.on(Topic.ENGINES, Topic.PROXIES) as news:
+                    while True:
+                        await news.wait(AGAIN_S)
+                        engines = await replicas.list_replicas(self._store, project_id, RECENT_S)
+                        url = await proxy_url(self._store, self._everything.data, project_id)
+                        if url is not None and any(engine.state == "up" for engine in engines):
+                            return url
+        except TimeoutError:
+            raise ServiceUnavailable(
+                "no proxy with an engine answers that could be asked. Look at `hone status`."
+            ) from None
+
+    def _say(self, text: str, *, warning: bool = False) -> None:
+        if text != self._told:
+            self._told = text
+            self._progress.tell(Said(text, warning))
+
+
+def held_out(settings: Settings, alias: str) -> tuple[CampaignSettings, list[Scenario]]:
+    """How an alias's held-out scenarios are attempted, and these. Raises ScenariosInvalid."""
+    declared = settings.aliases.get(alias)
+    gate = declared.gate if declared is not None else None
+    if gate is None or gate.scenarios is None:
+        raise ScenariosInvalid(
+            f"this learner's settings name no held-out scenarios: give it aliases.{alias}.gate as the proxy has it"
+        )
+    same = {"agent": gate.agent, "success": gate.success, "replay": False, "on_agent_error": "exclude"}
+    return settings.campaign.model_copy(update=same), scenarios.read(gate.scenarios)
