@@ -57,8 +57,14 @@ async def test_each_side_is_answered_by_its_own_version_and_recorded_so(store: S
         engine.default = answered
         live = await get_version(store, proxy.alias.live_version_id or "")
         version = await allocate(store, proxy.alias.id, live.id)
-        written = {"path": "/nowhere", "engine_name": ENGINE_NAME, "manifest_sha256": "0" * 64}
-        await mark(store, version.id, VersionState.WRITTEN, **written)
+        await mark(
+            store,
+            version.id,
+            VersionState.WRITTEN,
+            path="/nowhere",
+            engine_name=ENGINE_NAME,
+            manifest_sha256="0" * 64,
+        )
         await mark(store, version.id, VersionState.LOADED)
         await report_replica(
             store, PROJECT, engine.url, base_model=BASE, base_fingerprint="fingerprint", state="up", detail=None,
