@@ -57,6 +57,7 @@ async def run(settings: HoneSettings) -> None:
             engine=settings.engine,
             proxy=settings.proxy,
             aliases=aliases,
+            learn=settings.learn,
             default_base=base_name(settings.engine),
             engine_key=key,
         )

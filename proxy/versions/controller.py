@@ -33,6 +33,7 @@ from recorder.registry.fingerprint import base_fingerprint
 from recorder.registry.holdback import Holdback
 from recorder.registry.versions import VersionView, get_versions, mark, pinned
 from recorder.seldom import Seldom
+from recorder.settings import LearnSettings
 from recorder.states import VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
@@ -65,6 +66,7 @@ class Controller:
         engine: EngineSettings,
         proxy: ProxySettings,
         aliases: Mapping[str, AliasSettings],
+        learn: LearnSettings,
         default_base: str | None,
         engine_key: str | None,
     ) -> None:
@@ -79,7 +81,7 @@ class Controller:
         members = [Member(Replica(url, engine_key), engine.health_timeout_s) for url in engine_urls(engine)]
         self._fleet = Fleet(store, project_id, members, self.wake)
         versions.on_failure = self._fleet.suspect
-        self._deciding = Deciding(store, versions, recorder, self._fleet, aliases, self.wake, self._again)
+        self._deciding = Deciding(store, versions, recorder, self._fleet, aliases, learn, self.wake, self._again)
         self._on_trial = OnTrial(self._deciding)
         self._lease: Lease | None = None
         self._failing, self._broken = Seldom(log), Seldom(log)

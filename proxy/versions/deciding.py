@@ -26,6 +26,7 @@ from recorder.capture.recorder import Recorder
 from recorder.registry.aliases import AliasView, set_canary, set_live
 from recorder.registry.descent import Lessons
 from recorder.registry.versions import VersionView, pass_gate, reject
+from recorder.settings import LearnSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
 
@@ -45,6 +46,7 @@ class Deciding:
     recorder: Recorder
     fleet: Fleet
     aliases: Mapping[str, AliasSettings]
+    learn: LearnSettings  # what a gate may have judged
     wake: Callable[[], None]
     again: Callable[[float], None]
     _examined: dict[str, asyncio.Task[Verdict]] = field(default_factory=dict)  # by version id
@@ -95,7 +97,7 @@ class Deciding:
         live = self.versions.snapshot.versions[alias.live_version_id or ""]
         settings = self.settings_of(alias)
         policy = await examine.policy_of(self.store, version, settings)
-        sides = Sides(self.store, self.recorder, self.fleet.up()[0].replica, alias, version, live)
+        sides = Sides(self.store, self.recorder, self.fleet.up()[0].replica, alias, version, live, self.learn)
         return await examine.examine(sides, policy, settings.gate)
 
     async def _decide(self, version: VersionView, examined: asyncio.Task[Verdict]) -> None:

@@ -87,11 +87,18 @@ class Happenings:
                 *await self._judged(conn, before, after, since),
                 *await self._ledger(conn, before, after),
                 *await self._steps(conn, before, after, since),
+                *await self._gates(conn, before, after),
                 *await self._versions(conn, before, after),
                 *await self._engines(conn, before, after),
             ]
         self._seen = after
         return told if before is not None else []
+
+    async def _gates(self, conn: AsyncConnection, before: _Seen | None, after: _Seen) -> list[Happening]:
+        under_way = (await gates.in_progress(conn, self._project_id)).values()
+        after.rounds = {one.version: one.rounds for one in under_way}
+        known = before.rounds if before is not None else after.rounds
+        return [_gate(one) for one in under_way if one.rounds > known.get(one.version, 0)]
 
     async def _judged(self, conn: AsyncConnection, before: _Seen | None, after: _Seen, since: float) -> list[Happening]:
         query = (
@@ -163,14 +170,11 @@ class Happenings:
         rows = list(await conn.execute(query))
         after.versions = {row.id: row.state for row in rows}
         after.live = {row.alias: row.number for row in rows if row.state == VersionState.LIVE}
-        under_way = await gates.in_progress(conn, self._project_id)
-        after.rounds = {id_: one.rounds for id_, one in under_way.items()}
         if before is None:
             return []
         changed = [row for row in reversed(rows) if before.versions.get(row.id) != row.state]
         whys = await _whys(conn, [row.id for row in changed])
-        told = [told for row in changed if (told := _version(row, before, whys.get(row.id)))]
-        return [*told, *(_gate(row, under_way[row.id]) for row in rows if _further(row.id, before, after))]
+        return [told for row in changed if (told := _version(row, before, whys.get(row.id)))]
 
     async def _engines(self, conn: AsyncConnection, before: _Seen | None, after: _Seen) -> list[Happening]:
         columns = (replicas.c.url, replicas.c.state, replicas.c.detail)
@@ -275,14 +279,10 @@ def _version(row: Any, before: _Seen, why: str | None) -> Happening | None:
     return Happening(kind, f"{name} {text}", facts)
 
 
-def _further(version_id: str, before: _Seen, after: _Seen) -> bool:
-    return after.rounds.get(version_id, 0) > before.rounds.get(version_id, 0)
-
-
-def _gate(row: Any, under_way: Progress) -> Happening:
-    name = f"{row.alias}@{row.number}"
-    facts = {"alias": row.alias, "version": name, "attempts": under_way.ended, "at_most": under_way.most}
-    return Happening(Kind.GATE, f"{name} attempts its held-out scenarios: {under_way}", facts)
+def _gate(one: Progress) -> Happening:
+    alias, _, _ = one.version.rpartition("@")
+    facts = {"alias": alias, "version": one.version, "attempts": one.ended, "at_most": one.most}
+    return Happening(Kind.GATE, f"{one.version} attempts its held-out scenarios: {one}", facts)
 
 
 def _engine(row: Any) -> Happening:

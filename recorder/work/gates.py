@@ -160,7 +160,7 @@ def _pairs(rows: Sequence[Any]) -> list[Pair]:
 class Progress:
     """A gate whose scenarios are attempted now: `ended` of at most `most` attempts, in so many measured `rounds`."""
 
-    version_id: str
+    version: str  # its name
     ended: int
     most: int
     rounds: int
@@ -176,6 +176,6 @@ async def in_progress(conn: AsyncConnection, project_id: str) -> dict[str, Progr
     columns = (c.version_id, ended.scalar_subquery().label("ended"), c.settings, c.steps_done)
     rows = await conn.execute(select(*columns).where(c.project_id == project_id, _OPEN))
     return {
-        row.version_id: Progress(row.version_id, row.ended, len(Side) * row.settings["pairs"], row.steps_done)
+        row.version_id: Progress(row.settings["version"], row.ended, len(Side) * row.settings["pairs"], row.steps_done)
         for row in rows
     }

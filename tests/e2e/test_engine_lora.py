@@ -36,7 +36,7 @@ from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
 from recorder.registry.aliases import get_alias
 from recorder.registry.versions import VersionView, allocate, get_version, mark
-from recorder.settings import RecorderSettings
+from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
@@ -234,6 +234,7 @@ async def controlled(running: Running, data: Path) -> AsyncIterator[InService]:
         engine=running.settings.model_copy(update={"urls": [running.replica.url]}),
         proxy=ProxySettings(),
         aliases={"helpdesk": AliasSettings()},
+        learn=LearnSettings(),
         default_base="base",
         engine_key=running.key,
     )

@@ -17,7 +17,7 @@ from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Request, Sampling
 from recorder.registry.aliases import AliasView, get_alias
 from recorder.registry.versions import VersionView, allocate, get_version, mark
-from recorder.settings import RecorderSettings
+from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
 from tests.proxy.adapters import Made, make_adapter
@@ -124,6 +124,7 @@ async def controlled(
         engine=EngineSettings(urls=[e.url for e in engines], dtype="float32", **engine_fields),
         proxy=PROXY,
         aliases={"helpdesk": policy or AliasSettings(base_model="base")},
+        learn=LearnSettings(),
         default_base=None,
         engine_key=engines[0].key,
     )

@@ -20,7 +20,7 @@ from recorder.registry.keys import Scope, list_keys, mint
 from recorder.registry.versions import VersionView, allocate, get_version
 from recorder.states import CampaignState, GroupState, Purpose, TrajectoryState
 from recorder.store.changes import Topic
-from recorder.work import campaigns, gates, leases
+from recorder.work import campaigns, gates, holders, leases
 from recorder.work.claims import waiting_for_training
 from recorder.work.gates import Answer, Pair
 from tests.trainer.programs.test_learner import until
@@ -55,13 +55,14 @@ async def ask(ring: Ring, pairs: int = 64) -> tuple[str, VersionView]:
 
 
 async def over(ring: Ring, wish: str) -> Answer:
+    """Wait until a wish is over, and what was started for it has stopped: then nothing is cut off in the middle."""
     with ring.store.watch.on(Topic.CAMPAIGNS) as news:
-        async with asyncio.timeout(60):
-            while True:
-                await news.wait()
-                found = await gates.answer(ring.store, wish)
-                if found.state is not CampaignState.RUNNING:
-                    return found
+        while True:
+            await news.wait()
+            found = await gates.answer(ring.store, wish)
+            if found.state is not CampaignState.RUNNING:
+                await holders.until_free(ring.store, PROJECT, campaigns.lease_name(wish))
+                return found
 
 
 @pytest.mark.slow
@@ -154,10 +155,10 @@ async def test_a_wish_whose_gate_has_decided_is_given_up_and_nothing_stays_open(
         async with examining(ring, settings(tmp_path)):
             await ring.reached_hold.wait()
             await gates.end(ring.store, wish, CampaignState.FINISHED, gates.DECIDED)
-            await until(lambda: _nothing_open(ring))
+            await over(ring, wish)
+        assert await _nothing_open(ring)
         assert ring.script.hold is not None
         ring.script.hold.set()
-        assert await leases.free_in(ring.store, PROJECT, campaigns.lease_name(wish)) == 0
         assert await gates.wanted(ring.store, version.alias_id) is None
 
 
