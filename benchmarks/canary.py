@@ -5,13 +5,15 @@
 A canary is `RUNS` runs a side, looked at after every task, on all five figures at once. Told is, for two versions that
 are alike, the share of canaries that is rejected by any figure at any look; and for a version that is worse in one way,
 the share that is found within `WITHIN` runs a side, and after how many in the median. Tasks differ in how hard, long
-and slow they are, and runs of one task are the more alike for it. Three shapes of traffic:
+and slow they are, and runs of one task are the more alike for it. Shapes of traffic:
 
 - `alone`: no task comes twice; the k-th task of one side is set against the k-th of the other's.
 - `half`: groups of eight runs of one task, each of which draws its version, one to one.
-- `tenth`: the same at a share of 0.1, as of a hold-back: many groups hold none of the smaller side.
+- `tenth`: the same at a share of 0.1: many groups hold none of the smaller side.
+- `held`: the same at 0.9, as after a promotion: the smaller side is the version before, which is held back.
 
-`ranked` is `half` with rewards that say no more than a run's rank in its group.
+`ranked` is `half` with rewards that say no more than a run's rank in its group. And by the rule by which a canary
+passes (`proxy.gate.canary`): how many are made live, by what, and on how many tasks they were compared until then.
 """
 
 from __future__ import annotations
@@ -28,11 +30,13 @@ import numpy as np
 
 from benchmarks.load import machine
 from proxy.gate.betting import Floats, log_capital
-from proxy.gate.comparison import ALPHA, SECONDS_LOG2, TOKENS_LOG2, Figure, claim
+from proxy.gate.comparison import ALPHA, LOST, LOST_ALPHA, SECONDS_LOG2, TOKENS_LOG2, Figure, claim
+from proxy.settings.sections import AliasSettings
 
 RESULTS = Path(__file__).parent / "results" / "canary.json"
 CANARIES = 2000
 RUNS = 2000  # a side
+MAX_TASKS = AliasSettings().canary_max_tasks
 WITHIN = 500  # runs a side, in which a worse version is to be found
 CHUNK = 50  # canaries at a time: a tenth's runs would not fit into memory together
 GROUP = 8
@@ -62,13 +66,18 @@ class Shape:
 
     def tasks(self, runs: int) -> int:
         """How many tasks give the smaller side so many runs."""
-        return runs if self.members == 1 else round(runs / (self.members * self.share))
+        return runs if self.members == 1 else round(runs / (self.members * min(self.share, 1 - self.share)))
+
+    def runs(self, tasks: int) -> int:
+        """How many runs of the smaller side so many tasks give."""
+        return tasks if self.members == 1 else round(tasks * self.members * min(self.share, 1 - self.share))
 
 
 SHAPES: Final = {
     "alone": Shape(1, 1.0),
     "half": Shape(GROUP, 0.5),
     "tenth": Shape(GROUP, 0.1),
+    "held": Shape(GROUP, 0.9),
     "ranked": Shape(GROUP, 0.5, ranked=True),
 }
 BEFORE: Final = Version()
@@ -81,8 +90,17 @@ WORSE: Final = {
 }
 
 
-def simulate(shape: Shape, candidate: Version, runs: int, canaries: int, rng: np.random.Generator) -> Values:
-    """(1 + difference) / 2 of every task, by figure: [canaries, tasks]."""
+def simulate(
+    shape: Shape,
+    candidate: Version,
+    runs: int,
+    canaries: int,
+    rng: np.random.Generator,
+    one_side: float | None = None,
+) -> Values:
+    """(1 + difference) / 2 of every task, by figure: [canaries, tasks]. `one_side`: of a group that holds one side
+    alone; None: what bets nothing.
+    """
     size = (canaries, shape.tasks(runs))
     if shape.members == 1:  # two tasks that have nothing to do with each other
         new, old = (_runs(version, size, 1, rng) for version in (candidate, BEFORE))
@@ -92,7 +110,10 @@ def simulate(shape: Shape, candidate: Version, runs: int, canaries: int, rng: np
     if shape.ranked:
         order = (values[Figure.REWARD] + rng.random(is_new.shape) / 2).argsort(axis=-1).argsort(axis=-1)
         values = {**values, Figure.REWARD: order / (shape.members - 1)}
-    return {figure: set_against(values[figure], is_new, claim(figure)) for figure in Figure}
+    return {
+        figure: set_against(values[figure], is_new, claim(figure) if one_side is None else one_side)
+        for figure in Figure
+    }
 
 
 def _drawn(candidate: Version, is_new: np.ndarray, rng: np.random.Generator) -> dict[Figure, Floats]:
@@ -139,9 +160,40 @@ def found_at(values: Values) -> dict[Figure, Floats]:
     """After how many tasks each canary is rejected by each figure; infinite: never."""
     at = {}
     for figure, seen in values.items():
-        over = log_capital(seen, at_least=claim(figure)) >= -np.log(ALPHA[figure])
-        at[figure] = np.where(over.any(axis=-1), over.argmax(axis=-1) + 1.0, np.inf)
+        at[figure] = _first(log_capital(seen, at_least=claim(figure)) >= -np.log(ALPHA[figure]))
     return at
+
+
+def _first(over: np.ndarray) -> Floats:
+    """After how many tasks it is True first; infinite: never."""
+    return np.where(over.any(axis=-1), over.argmax(axis=-1) + 1.0, np.inf)
+
+
+def decided(shape: Shape, candidate: Version, canaries: int, rng: np.random.Generator) -> dict[str, float]:
+    """What becomes of canaries by the rule: the shares that pass, by either way, and that are taken away."""
+    parts = [_decided(shape, candidate, min(CHUNK, canaries), rng) for _ in range(0, canaries, CHUNK)]
+    worse, kept, enough, tasks = (np.concatenate(found) for found in zip(*parts, strict=True))
+    passed = np.minimum(kept, enough) < worse
+    return {
+        "live": share(passed),
+        "live_as_not_worse": share(passed & (kept <= enough)),
+        "taken_away": share(np.isfinite(worse) & ~passed),
+        "median_tasks": round(float(np.median(tasks))),
+    }
+
+
+def _decided(shape: Shape, candidate: Version, canaries: int, rng: np.random.Generator) -> tuple[Floats, ...]:
+    """When each canary is shown worse, shown not to be, and compared enough; and on how many tasks by the first."""
+    values = simulate(shape, candidate, shape.runs(3 * MAX_TASKS), canaries, rng, one_side=np.nan)
+    known = ~np.isnan(values[Figure.REWARD])
+    settled = {figure: np.where(np.isnan(seen), claim(figure), seen) for figure, seen in values.items()}
+    worse = np.minimum.reduce(list(found_at(settled).values()))
+    lost = np.where(known, 1 - values[Figure.REWARD], LOST)
+    kept = _first(log_capital(lost, at_least=LOST) >= -np.log(LOST_ALPHA))
+    tasks = known.cumsum(axis=-1)
+    enough = _first(tasks >= MAX_TASKS)
+    last = np.minimum.reduce([worse, kept, enough, np.full(canaries, known.shape[-1])]).astype(int) - 1
+    return worse, kept, enough, np.take_along_axis(tasks, last[:, None], axis=-1)[:, 0].astype(np.float64)
 
 
 def chunks(
@@ -182,7 +234,19 @@ def measure(canaries: int) -> dict[str, object]:
         name: {how: found_worse(shape, version, canaries, rng) for how, version in WORSE.items()}
         for name, shape in SHAPES.items()
     }
-    return {"canaries": canaries, "runs_a_side": RUNS, "within": WITHIN, "rejected_alike": alike, "found_worse": worse}
+    rule = {
+        name: {how: decided(shape, version, canaries, rng) for how, version in {"alike": BEFORE, **WORSE}.items()}
+        for name, shape in SHAPES.items()
+    }
+    return {
+        "canaries": canaries,
+        "runs_a_side": RUNS,
+        "within": WITHIN,
+        "rejected_alike": alike,
+        "found_worse": worse,
+        "max_tasks": MAX_TASKS,
+        "decided": rule,
+    }
 
 
 def main() -> None:

@@ -340,7 +340,7 @@ class AliasSettings(BaseModel):
     canary_max_age_s: float = Field(86_400.0, gt=0)
     """How long a version waits for a person where `promote` is `manual`, and a canary for runs that decide on it; then
     it is rejected as `not_promoted`, and its runs may be trained on again. A canary never passes by its age."""
-    canary_max_tasks: int = Field(200, ge=1)
+    canary_max_tasks: int = Field(400, ge=1)
     """The most tasks on which a canary's rewards are compared with the live version's: what is not decided by then is
     live. It is live before that once its reward is shown to be at most 0.05 lower, and taken away once any figure is
     shown to be worse."""

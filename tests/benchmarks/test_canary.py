@@ -17,8 +17,28 @@ def test_the_committed_canaries_keep_what_is_promised() -> None:
     assert found["rejected_alike"].keys() == found["found_worse"].keys() == canary.SHAPES.keys()
     for rejected in found["rejected_alike"].values():
         assert rejected["any"] <= 0.05
-    for name in ("alone", "half", "tenth"):
+    for name in ("alone", "half", "tenth", "held"):
         assert found["found_worse"][name]["reward .50 → .35"]["found"] >= 0.90
+
+
+def test_the_committed_canaries_pass_where_they_are_alike_and_seldom_where_they_are_worse() -> None:
+    found = json.loads(canary.RESULTS.read_text())
+    assert found["max_tasks"] == canary.MAX_TASKS
+    assert found["decided"].keys() == canary.SHAPES.keys()
+    for by in found["decided"].values():
+        assert by["alike"]["live"] >= 0.95
+        assert by["reward .50 → .35"]["live_as_not_worse"] <= 0.05
+    for name in ("half", "tenth", "held"):
+        assert found["decided"][name]["reward .50 → .35"]["live"] <= 0.05
+
+
+def test_a_canary_is_decided_by_what_was_compared_alone() -> None:
+    rng = np.random.default_rng(1)
+    for shape in canary.SHAPES.values():
+        alike = canary.decided(shape, canary.BEFORE, 4, rng)
+        assert alike["live"] + alike["taken_away"] == 1.0
+        assert alike["median_tasks"] <= canary.MAX_TASKS
+        assert canary.decided(shape, canary.Version(errors=1.0), 4, rng)["taken_away"] == 1.0
 
 
 def test_a_few_canaries_give_values_in_bounds_and_the_broken_are_found() -> None:

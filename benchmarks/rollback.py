@@ -1,0 +1,166 @@
+"""How soon `hone rollback` is in service: two proxies on one store, before a static upstream, and the command itself.
+
+Both proxies are asked all the time. Told is, from the moment that the store has for the rollback until the last request
+that was sent and still answered by the version that was left, proxy by proxy: what comes later goes to the version
+before. The command's own time is told apart; most of it is Python's start. No engine takes part: a version that is
+rolled back to is loaded.
+
+    python -m benchmarks.rollback [--rounds 20] [--save]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import httpx
+
+from benchmarks import load
+from benchmarks.proxy import run_proxy
+from recorder.registry.aliases import AliasView, get_alias, set_live
+from recorder.registry.moves import list_moves
+from recorder.registry.replicas import report_replica
+from recorder.registry.versions import VersionView, allocate, mark
+from recorder.settings import RecorderSettings
+from recorder.states import VersionState
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
+
+RESULTS = Path(__file__).parent / "results" / "rollback.json"
+ROOT: Final = Path(__file__).parent.parent
+PROXIES: Final = 2
+PROJECT: Final = "default"
+PROMISED_S: Final = 0.25
+EVERY_S: Final = 0.005  # between two requests to a proxy
+SETTLE_S: Final = 1.0  # asked for so long after a rollback
+
+
+@dataclass
+class Asker:
+    """One user of one proxy: when each request was sent (unix seconds), and which version answered."""
+
+    port: int
+    asked: list[tuple[float, str]] = field(default_factory=list)
+    _awaited: tuple[str, asyncio.Event] = field(default_factory=lambda: ("", asyncio.Event()))
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        body = {"model": "bench", "messages": [{"role": "user", "content": "Where is my order?"}]}
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=60) as http:
+            while True:
+                sent = time.time()
+                answer = await http.post("/v1/chat/completions", json=body, headers={"x-hone-purpose": "none"})
+                version = answer.raise_for_status().headers["x-hone-version"]
+                self.asked.append((sent, version))
+                if version == self._awaited[0]:
+                    self._awaited[1].set()
+                await asyncio.sleep(EVERY_S)
+
+    async def answers(self, version: str) -> None:
+        """Wait until `version` answers."""
+        self._awaited = version, asyncio.Event()
+        async with asyncio.timeout(60):
+            await self._awaited[1].wait()
+
+    def left_after_s(self, version: str, at: float) -> float:
+        """How long after `at` the last request was sent that `version` still answered."""
+        return max([sent - at for sent, name in self.asked if name == version and sent >= at], default=0.0)
+
+
+@asynccontextmanager
+async def asking(ports: list[int]) -> AsyncIterator[list[Asker]]:
+    """Users of all proxies."""
+    askers = [Asker(port) for port in ports]
+    tasks = [asyncio.create_task(asker.run()) for asker in askers]
+    yield askers
+    for task in tasks:
+        task.cancel()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    failed = [error for error in ended if isinstance(error, Exception)]
+    if failed:
+        raise failed[0]
+
+
+async def gated(store: Store, alias: AliasView, upstream_port: int) -> VersionView:
+    """A version that the static upstream says it holds, and that passed its gate."""
+    assert alias.live_version_id is not None
+    version = await allocate(store, alias.id, alias.live_version_id)
+    for state in (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED):
+        version = await mark(store, version.id, state)
+    url, held = f"http://127.0.0.1:{upstream_port}", ["bench", version.engine_name]
+    await report_replica(store, PROJECT, url, base_model="bench", base_fingerprint="f", state="up", loaded=held)
+    return version
+
+
+async def measure(data: Path, ports: list[int], upstream_port: int, rounds: int) -> dict[str, Any]:
+    """Promote and roll back, again and again."""
+    store = await open_store(data, RecorderSettings(), migrate=False)
+    version = await gated(store, await get_alias(store, PROJECT, "bench"), upstream_port)
+    left_s: list[list[float]] = []
+    command_s: list[float] = []
+    for _ in range(rounds):
+        await set_live(store, version.alias_id, version.id, why="promote")
+        async with asking(ports) as askers:
+            await asyncio.gather(*(asker.answers(version.name) for asker in askers))
+            command_s.append(await roll_back(data))
+            await asyncio.sleep(SETTLE_S)
+        at = (await list_moves(store, PROJECT, limit=1))[0].at
+        left_s.append([asker.left_after_s(version.name, at) for asker in askers])
+        if any(asker.asked[-1][1] == version.name for asker in askers):
+            raise SystemExit(f"a proxy still answers as {version.name}, {SETTLE_S} s after its rollback")
+    await store.close()
+    slowest = sorted(max(each) for each in left_s)
+    return {
+        "proxies": len(ports),
+        "rounds": rounds,
+        "in_service_ms": {
+            "median": round(1000 * median(slowest)),
+            "p95": round(1000 * slowest[int(len(slowest) * 0.95)]),
+            "max": round(1000 * slowest[-1]),
+        },
+        "within_250_ms": sum(one <= PROMISED_S for one in slowest),
+        "command_ms": round(1000 * median(command_s)),
+    }
+
+
+async def roll_back(data: Path) -> float:
+    """Run the command; how long it took."""
+    command = [sys.executable, "-m", "proxy.cli", "rollback", "bench", "--data", str(data)]
+    began = time.perf_counter()
+    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True, cwd=ROOT)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Measure, print, and keep the figures if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
+    asked = parser.parse_args()
+    about = {"machine": load.machine()}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
+        data, upstream_port = Path(folder) / "data", load.free_port()
+        running.enter_context(load.child(load.run_upstream, upstream_port))
+        ports = [load.free_port() for _ in range(PROXIES)]
+        for port in ports:
+            running.enter_context(load.child(run_proxy, port, upstream_port, str(data)))
+        found = about | asyncio.run(measure(data, ports, upstream_port, asked.rounds))
+    text = json.dumps(found, indent=1)
+    print(text)
+    if asked.save:
+        RESULTS.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
