@@ -23,6 +23,8 @@ from examples.helpdesk.curve import HELD_OUT, INK, LEARNING, save
 LEFT_OUT: Final = ("#c9c9c9", "#a3a3a3", "#e0b84c", "#7d9c6d", "#9c7db5", "#6d8f9c")
 SECONDS: Final = 60.0
 GREY: Final = "#e5e5e5"
+VERSION: Final = "#9cc2ee"
+SHOWN: Final = 8  # runs: of fewer a share says nothing
 
 Json = dict[str, Any]
 
@@ -56,6 +58,9 @@ def _title(summary: Json) -> str:
 def _success(axes: Axes, summary: Json) -> None:
     asked = [(one["minute"] - 0.5, one["success"]) for one in summary["by_minute"] if one["success"] is not None]
     axes.plot(*zip(*asked, strict=True), marker="o", markersize=4, color=LEARNING, label="users' runs of a minute")
+    versions = [one for one in summary["by_version"].values() if one["runs"] >= SHOWN]
+    at, share = [one["second"] / SECONDS for one in versions], [one["success"] for one in versions]
+    axes.plot(at, share, "o", markersize=2.5, color=VERSION, label=f"of a version's, {SHOWN} or more")
     last = len(summary["by_minute"])
     for x, name in ((0.0, "before"), (float(last), "after")):
         if (held := summary["held_out"].get(name)) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any, Final
 
 from examples.helpdesk.ending import wilson
@@ -67,7 +67,7 @@ def summary(course: Course) -> dict[str, Any]:
         "left_out": {code: n for code, n in sorted(_codes(course.written).items()) if code != TRAINED},
         "last_call_to_decision_s": _waits(course.written),
         "faults": [*course.faults, *(f"a user's run: {run.fault}" for run in course.runs if run.fault)],
-        "by_version": {name: asdict(found) for name, found in _by_version(answered).items()},
+        "by_version": {name: _version(course, runs) for name, runs in _by_version(answered).items()},
         "by_minute": [_minute(course, n) for n in range(_minutes(course))],
         "decisions": [
             {"second": round(one.at - course.began, 1), "version": one.version, "move": one.move, "why": one.why}
@@ -95,11 +95,17 @@ def _waits(written: Written) -> dict[str, float] | None:
     return {"median": round(cuts[9], 1), "p95": round(min(cuts[18], waits[-1]), 1), "most": round(waits[-1], 1)}
 
 
-def _by_version(runs: Iterable[Run]) -> Mapping[str, Share]:
-    by: dict[str, list[bool]] = {}
+def _by_version(runs: Iterable[Run]) -> Mapping[str, list[Run]]:
+    """The runs that each version answered, in the order in which versions answered first."""
+    by: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.asked_at):
-        by.setdefault(str(run.version), []).append(run.right)
-    return {name: share(right) for name, right in by.items()}
+        by.setdefault(str(run.version), []).append(run)
+    return by
+
+
+def _version(course: Course, runs: Sequence[Run]) -> dict[str, Any]:
+    """One version's runs; `second`: the middle one's."""
+    return {"second": round(median(r.asked_at for r in runs) - course.began, 1), **asdict(share(r.right for r in runs))}
 
 
 def _minutes(course: Course) -> int:
@@ -116,7 +122,7 @@ def _minute(course: Course, n: int) -> dict[str, Any]:
     return {
         "minute": n + 1,
         **asdict(share(run.right for run in asked)),
-        "by_version": {name: found.runs for name, found in _by_version(r for r in asked if r.version).items()},
+        "by_version": {name: len(runs) for name, runs in _by_version(r for r in asked if r.version).items()},
         "trained": codes.pop(TRAINED, 0),
         "left_out": dict(sorted(codes.items())),
         "live": [one.version for one in decided if one.move == LIVE],

@@ -34,6 +34,7 @@ def test_success_is_told_by_the_minute_in_which_users_asked_and_by_the_version_t
     assert (first["runs"], first["right"], second["runs"], second["right"]) == (3, 1, 1, 1)
     assert first["by_version"] == {"helpdesk@0": 2, "helpdesk@1": 1}
     assert found["by_version"]["helpdesk@1"]["success"] == 0.5
+    assert found["by_version"]["helpdesk@1"]["second"] == 60.0
     assert found["first_version"]["success"] == 0.5
     assert (found["last_minute"]["runs"], found["last_minute"]["success"]) == (1, 1.0)
 
