@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     given = parser.parse_args()
     plan = Plan(given.minutes, given.seed, given.traffic, (given.out or new_run(RUNS)).resolve())
+    os.umask(0o077)  # what is recorded is its owner's alone
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
     telling = Telling(Console(highlight=False), given.json)
     try:
@@ -107,10 +108,10 @@ async def _live(
     url, mcp_url = f"http://127.0.0.1:{found['HONE_PROXY__PORT']}", found["HELPDESK_MCP_URL"]
     telling.say("starting", "engine, proxy, judge and learner")
     async with hone_up(plan.out, plan.config, os.environ | found, telling.hone):
-        held_out = {"before": await _held_out(plan, orders, url, mcp_url)}
+        held_out = {"before": await _held_out(plan, orders, url, mcp_url, telling)}
         async with users(url, mcp_url, random.Random(plan.seed), telling.run) as population:
             began, ended = await _traffic(plan, orders, population, seat, telling)
-        held_out["after"] = await _held_out(plan, orders, url, mcp_url)
+        held_out["after"] = await _held_out(plan, orders, url, mcp_url, telling)
         written = await read_written(plan.out)
     return Course(began, ended, population.runs, written, telling.faults, telling.notes), held_out
 
@@ -149,14 +150,15 @@ async def _swap(seat: Seat, seconds: float, telling: Telling) -> None:
     await asyncio.to_thread(seat.give_to, RIGHT)
 
 
-async def _held_out(plan: Plan, orders: Orders, url: str, mcp_url: str) -> Share:
+async def _held_out(plan: Plan, orders: Orders, url: str, mcp_url: str, telling: Telling) -> Share:
     """Success on orders that no user ever asks about, by the version that is live now."""
     asked = one_each(orders.heldout, random.Random(plan.seed))
     async with httpx.AsyncClient() as http:
         versions = (await http.get(f"{url}/hone/v1/versions")).raise_for_status().json()
     [live] = [one["name"] for one in versions if one["alias_name"] == ALIAS and one["state"] == "live"]
-    right = await measure(url, mcp_url, live, asked)
-    return share(n < right for n in range(len(asked)))
+    measured = await measure(url, mcp_url, live, asked)
+    telling.faults += [f"a held-out order: {run.fault}" for run in measured if run.fault]
+    return share(run.right for run in measured)
 
 
 def _sentence(told: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import httpx
@@ -34,12 +34,13 @@ AT_ONCE: Final = 64  # of those that measure
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One question as it went. Times are unix seconds; `version` is None where no model answered."""
+    """One question as it went. Times are unix seconds; `id` (the run's) and `version` are None where no model answered."""
 
     asked_at: float
     answered_at: float
     version: str | None
     right: bool
+    id: str | None = None
     fault: str | None = None
 
 
@@ -101,22 +102,31 @@ class Users:
                 asking.create_task(self._ask(question, thumbs=self.chance.random() < THUMBS_SHARE))
 
     async def _ask(self, question: Question, *, thumbs: bool) -> None:
-        seen, began, fault, right = _Seen(), time.time(), None, False
-        _seen.set(seen)  # of this task alone
-        try:
-            task = Task(question.order.order_id, question.text, f"{self.url}/v1")
-            right = answers(await self.desk.converse(question.text, task), question.order)
-            if thumbs and seen.run is not None:
-                await self._give_thumbs(seen.run, right)
-        except (OpenAIError, httpx.HTTPError, ConnectionError) as error:
-            fault = f"{type(error).__name__}: {error}"
-        run = Run(began, time.time(), seen.version, right, fault)
+        run = await _asked(self.desk, question, ALIAS, self.url)
+        if thumbs and run.id is not None:
+            run = await self._give_thumbs(run)
         self.runs.append(run)
         self.tell(run)
 
-    async def _give_thumbs(self, run: str, up: bool) -> None:
-        about = f"{self.url}/hone/v1/trajectories/{run}/feedback"
-        (await self.http.post(about, json={"name": "thumbs", "value": up})).raise_for_status()
+    async def _give_thumbs(self, run: Run) -> Run:
+        about = f"{self.url}/hone/v1/trajectories/{run.id}/feedback"
+        try:
+            (await self.http.post(about, json={"name": "thumbs", "value": run.right})).raise_for_status()
+        except httpx.HTTPError as error:
+            return replace(run, fault=f"thumbs: {error!r}")
+        return run
+
+
+async def _asked(desk: Desk, question: Question, model: str, url: str) -> Run:
+    """One question, asked and answered."""
+    seen, began, fault, right = _Seen(), time.time(), None, False
+    _seen.set(seen)  # of this task alone
+    try:
+        task = Task(question.order.order_id, question.text, f"{url}/v1", model)
+        right = answers(await desk.converse(question.text, task), question.order)
+    except (OpenAIError, ConnectionError) as error:
+        fault = f"{type(error).__name__}: {error}"
+    return Run(began, time.time(), seen.version, right, seen.run, fault)
 
 
 def answers(conversation: Sequence[Json], order: Order) -> bool:
@@ -131,14 +141,13 @@ async def users(url: str, mcp_url: str, chance: random.Random, tell: Callable[[R
         yield Users(desk, http, url, chance, tell)
 
 
-async def measure(url: str, mcp_url: str, model: str, questions: list[Question]) -> int:
-    """How many questions a version answers rightly, each asked once: not users, and not learned from."""
+async def measure(url: str, mcp_url: str, model: str, questions: Sequence[Question]) -> list[Run]:
+    """Each question asked once of a version: by nobody who is a user, and nothing is learned from it."""
     room = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(desk: Desk, question: Question) -> bool:
+    async def ask(desk: Desk, question: Question) -> Run:
         async with room:
-            task = Task(question.order.order_id, question.text, f"{url}/v1", model)
-            return answers(await desk.converse(question.text, task), question.order)
+            return await _asked(desk, question, model, url)
 
-    async with open_desk(mcp_url, {"request": [_as_measurement]}) as desk:
-        return sum(await asyncio.gather(*(ask(desk, question) for question in questions)))
+    async with open_desk(mcp_url, {"request": [_as_measurement], "response": [_note]}) as desk:
+        return await asyncio.gather(*(ask(desk, question) for question in questions))

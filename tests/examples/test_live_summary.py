@@ -15,7 +15,7 @@ BEGAN = 1_000_000.0
 
 
 def run(second: float, version: str | None, right: bool, fault: str | None = None) -> Run:
-    return Run(BEGAN + second, BEGAN + second + 1, version, right, fault)
+    return Run(BEGAN + second, BEGAN + second + 1, version, right, fault=fault)
 
 
 def course(runs: list[Run], **written: Any) -> Course:

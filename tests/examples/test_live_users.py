@@ -113,5 +113,6 @@ async def test_nobody_asks_after_the_end(files: DemoFiles, mcp_url: str) -> None
 async def test_what_is_measured_is_no_user_and_asks_the_version_by_its_name(files: DemoFiles, mcp_url: str) -> None:
     questions = one_each(read_database(files.database).heldout[:3], random.Random(1))
     with served() as (url, asked):
-        assert await measure(url, mcp_url, "helpdesk@3", questions) == 3
+        measured = await measure(url, mcp_url, "helpdesk@3", questions)
+    assert [(run.version, run.right) for run in measured] == [("helpdesk@3", True)] * 3
     assert {(headers["x-hone-purpose"], body["model"]) for _, headers, body in asked} == {("none", "helpdesk@3")}
