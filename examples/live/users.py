@@ -34,7 +34,7 @@ AT_ONCE: Final = 64  # of those that measure
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One question as it went. Times are unix seconds; `id` (the run's) and `version` are None where no model answered."""
+    """One question as it went. Times are unix seconds; `id` and `version` are None where no model answered."""
 
     asked_at: float
     answered_at: float
