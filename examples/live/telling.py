@@ -56,7 +56,7 @@ class Telling:
 
     def last_minute(self) -> None:
         """How the last minute went."""
-        last = [run for run in self._runs if run.asked_at >= time.time() - LAST_S]
+        last = [run for run in self._runs if run.answered_at >= time.time() - LAST_S]
         right, versions = sum(run.right for run in last), sorted({str(run.version) for run in last})
         share = f"{right / len(last):.0%} right of {len(last)} runs" if last else "no run ended"
         self.say("minute", f"{share}, answered by {len(versions)} versions, {versions[-1] if versions else 'none'}")

@@ -28,7 +28,8 @@ from examples.live.traffic import Question
 
 ALIAS: Final = "helpdesk"
 THUMBS_SHARE: Final = 0.1  # of users say whether they were helped
-TIMEOUT_S: Final = 30.0
+THUMBS_TIMEOUT_S: Final = 30.0
+PATIENCE_S: Final = 180.0  # after which a user gives up: a fault, not an answer that was wrong
 AT_ONCE: Final = 64  # of those that measure
 
 
@@ -123,8 +124,9 @@ async def _asked(desk: Desk, question: Question, model: str, url: str) -> Run:
     _seen.set(seen)  # of this task alone
     try:
         task = Task(question.order.order_id, question.text, f"{url}/v1", model)
-        right = answers(await desk.converse(question.text, task), question.order)
-    except (OpenAIError, ConnectionError) as error:
+        async with asyncio.timeout(PATIENCE_S):
+            right = answers(await desk.converse(question.text, task), question.order)
+    except (OpenAIError, ConnectionError, TimeoutError) as error:
         fault = f"{type(error).__name__}: {error}"
     return Run(began, time.time(), seen.version, right, seen.run, fault)
 
@@ -137,7 +139,7 @@ def answers(conversation: Sequence[Json], order: Order) -> bool:
 @asynccontextmanager
 async def users(url: str, mcp_url: str, chance: random.Random, tell: Callable[[Run], None]) -> AsyncIterator[Users]:
     """Users before the proxy at `url`, with the tools at `mcp_url`."""
-    async with open_desk(mcp_url, {"response": [_note]}) as desk, httpx.AsyncClient(timeout=TIMEOUT_S) as http:
+    async with open_desk(mcp_url, {"response": [_note]}) as desk, httpx.AsyncClient(timeout=THUMBS_TIMEOUT_S) as http:
         yield Users(desk, http, url, chance, tell)
 
 
