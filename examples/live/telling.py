@@ -29,7 +29,6 @@ class Telling:
     console: Console
     as_json: bool
     began: float | None = None  # unix seconds; None: traffic has not begun
-    ready: bool = False  # Hone is
     faults: list[str] = field(default_factory=list)
     notes: list[tuple[float, str]] = field(default_factory=list)
     _runs: list[Run] = field(default_factory=list)
@@ -37,8 +36,7 @@ class Telling:
     def hone(self, line: Line) -> None:
         """A line of `hone up`."""
         event = line["event"]
-        self.ready = self.ready or event == "ready"
-        if event in FAULTS and self.ready:  # an engine that does not answer yet is told as down
+        if event in FAULTS:
             self.faults.append(f"{event}: {line['text']}")
         if event in REPEATED | FAULTS:
             self.say(event, line["text"])

@@ -29,13 +29,6 @@ def test_versions_and_faults_are_repeated_and_what_is_routine_is_not() -> None:
     assert told.faults == ["restarting: text of restarting"]
 
 
-def test_an_engine_that_does_not_answer_before_all_is_ready_is_no_fault() -> None:
-    told, _ = telling()
-    for event in ("fault", "ready", "fault"):
-        told.hone(line(event, f"an engine is down, {event}"))
-    assert len(told.faults) == 1
-
-
 def test_a_run_that_failed_is_said_at_once_and_a_minute_counts_every_run() -> None:
     told, said = telling()
     at = 2e9  # later than now: within the last minute, whenever this runs
