@@ -119,7 +119,7 @@ async def _live(
 async def _traffic(
     plan: Plan, orders: Orders, population: Users, seat: Seat | None, telling: Telling
 ) -> tuple[float, float]:
-    """Users for as long as was asked; when they began and when the last one was answered."""
+    """Users for as long as was asked; when the first and the last of them came. Returns when all are answered."""
     chance = random.Random(plan.seed)
     ask = unique if plan.traffic == "unique" else repeats
     began = telling.began = time.time()
@@ -131,7 +131,7 @@ async def _traffic(
         await population.live(ask(orders.train, chance), arrivals(RATES[plan.traffic], chance), began + seconds)
         for task in beside:
             task.cancel()
-    return began, time.time()
+    return began, min(time.time(), began + seconds)
 
 
 async def _minutes(telling: Telling) -> None:

@@ -40,7 +40,7 @@ def share(right: Iterable[bool]) -> Share:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """When traffic began and ended (unix seconds), and what was told besides."""
+    """When users began and ceased to come (unix seconds), and what was told besides."""
 
     began: float
     ended: float
