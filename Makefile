@@ -9,7 +9,7 @@ PARALLEL := --numprocesses auto --dist loadscope
 # The quick tests wait for small servers more than they compute: two a core.
 QUICK := --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist loadscope --hypothesis-profile quick
 
-.PHONY: help setup demo test check long lint map e2e agents agents-table bench soak model clean
+.PHONY: help setup demo live test check long lint map e2e agents agents-table bench soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ setup: ## make the environment (.venv); what was done is not done twice
 
 demo: setup ## a real engine, a real agent, a judge, training and hot swaps on this machine
 	$(BIN)/python -m examples.helpdesk.demo
+
+live: setup ## users ask for MINUTES (10), Hone learns meanwhile; TRAFFIC=repeats|unique|swapped-judge, SEED=7
+	$(BIN)/python -m examples.live.live --minutes $(or $(MINUTES),10) --traffic $(or $(TRAFFIC),repeats) --seed $(or $(SEED),7)
 
 test: lint ## everything: lint, types, all tests (end to end against a real vLLM included)
 	$(BIN)/pytest $(PARALLEL) -m "not e2e and not agents"

@@ -15,9 +15,9 @@ import functools
 import itertools
 import json
 import os
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import httpx
@@ -35,6 +35,7 @@ POOLS = 8
 MCP_URL = "http://127.0.0.1:8100/mcp"
 
 Json = dict[str, Any]
+Hooks = dict[str, list[Callable[..., Any]]]
 
 
 class Task(Protocol):
@@ -81,10 +82,14 @@ class Desk:
     models: Iterator[AsyncOpenAI]
     mcp: Client
     tools: list[Json]
-    holder: asyncio.Task[None] | None  # a loop holds its tasks weakly
+    holder: asyncio.Task[None] | None = None  # a loop holds its tasks weakly
 
     async def answer(self, question: str, task: Task) -> str:
-        """The agent's loop: ask the model, call what it wants called, until it only talks."""
+        """The last thing that was said when the model only talks, or no more turns are left."""
+        return str((await self.converse(question, task))[-1]["content"] or "")
+
+    async def converse(self, question: str, task: Task) -> list[Json]:
+        """The agent's loop: ask the model, call what it wants called, until it only talks. Returns the conversation."""
         model = next(self.models).with_options(base_url=task.base_url, api_key=task.api_key)
         messages: list[Json] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
         for _ in range(MAX_TURNS):
@@ -94,7 +99,7 @@ class Desk:
             if not calls:
                 break
             messages += [await self._call(call) for call in calls]
-        return str(messages[-1]["content"] or "")
+        return messages
 
     async def _ask(self, client: AsyncOpenAI, model: str, messages: list[Json]) -> ChatCompletionMessage:
         completion: ChatCompletion = await client.chat.completions.create(  # type: ignore[call-overload]  # plain dicts
@@ -148,11 +153,8 @@ def _desk(loop: asyncio.AbstractEventLoop, mcp_url: str) -> asyncio.Future[Desk]
 
 async def _hold(mcp_url: str, opened: asyncio.Future[Desk]) -> None:
     try:
-        async with AsyncExitStack() as stack:
-            mcp = await stack.enter_async_context(Client(mcp_url))
-            models = [await stack.enter_async_context(client) for client in _models()]
-            tools = [as_openai(tool) for tool in (await mcp.list_tools()).tools]
-            opened.set_result(Desk(itertools.cycle(models), mcp, tools, asyncio.current_task()))
+        async with open_desk(mcp_url) as desk:
+            opened.set_result(replace(desk, holder=asyncio.current_task()))
             await asyncio.Event().wait()
     except Exception as error:  # boundary: whatever stopped the opening belongs to the runs that wait for it
         _desk.cache_clear()  # the next run opens another
@@ -162,10 +164,24 @@ async def _hold(mcp_url: str, opened: asyncio.Future[Desk]) -> None:
         opened.set_exception(ConnectionError(f"{where} ({error!r})"))
 
 
-def _models() -> list[AsyncOpenAI]:
+@asynccontextmanager
+async def open_desk(mcp_url: str, hooks: Hooks | None = None) -> AsyncIterator[Desk]:
+    """A desk for as long as the block lasts. `hooks` are httpx's, on every request to a model."""
+    async with AsyncExitStack() as stack:
+        mcp = await stack.enter_async_context(Client(mcp_url))
+        models = [await stack.enter_async_context(client) for client in _models(hooks)]
+        tools = [as_openai(tool) for tool in (await mcp.list_tools()).tools]
+        yield Desk(itertools.cycle(models), mcp, tools)
+
+
+def _models(hooks: Hooks | None) -> list[AsyncOpenAI]:
     tls = httpx.create_ssl_context()  # the expensive part of a client
     return [
-        AsyncOpenAI(base_url="http://unset", api_key="unset", http_client=DefaultAsyncHttpxClient(verify=tls))
+        AsyncOpenAI(
+            base_url="http://unset",
+            api_key="unset",
+            http_client=DefaultAsyncHttpxClient(verify=tls, event_hooks=hooks),
+        )
         for _ in range(POOLS)
     ]
 

@@ -15,7 +15,7 @@ import argparse
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -28,14 +28,15 @@ _DAY = re.compile("|".join(DAYS))
 _ORDER = re.compile(r"\b\d{4}\b")
 
 Json = dict[str, Any]
+Rules = Callable[[Sequence[Json]], tuple[float, str]]  # a conversation's score in 0..1, and why
 
 
 class PromptError(ValueError):
     """The prompt is not one that the scripted judge can read."""
 
 
-def judge(messages: Sequence[Json]) -> Json:
-    """Score every trajectory of a prompt: ``{"trajectories": [{"id", "explanation", "score"}]}``.
+def judge(messages: Sequence[Json], rules: Rules) -> Json:
+    """Score every trajectory of a prompt by the rules: ``{"trajectories": [{"id", "explanation", "score"}]}``.
 
     Raises:
         PromptError: there is no fenced data in the last user message, or it is not what was agreed.
@@ -46,7 +47,7 @@ def judge(messages: Sequence[Json]) -> Json:
         raise PromptError("scripted judge: the last user message has no <<<HONE-DATA …>>> section")
     try:
         shared, *others = [json.loads(line) for line in data[2].splitlines()]
-        scored = [(one["id"], *score([*shared["messages"], *one["messages"]])) for one in others]
+        scored = [(one["id"], *rules([*shared["messages"], *one["messages"]])) for one in others]
     except (ValueError, LookupError, TypeError) as error:
         raise PromptError(f"scripted judge: the data in the prompt is not as agreed: {error!r}") from error
     return {
@@ -67,13 +68,13 @@ def score(messages: Sequence[Json]) -> tuple[float, str]:
     """
     asked = _ORDER.search(" ".join(_text(m["content"]) for m in messages if m["role"] == "user"))
     order_id = asked[0] if asked else None
-    calls = _calls(messages)
+    calls = calls_of(messages)
     finds = [result for name, given, result in calls if name == "find_order" and given.get("order_id") == order_id]
     parcels = [result["tracking"] for result in finds if "tracking" in result]
     tracks = [result for name, given, result in calls if name == "track_parcel" and given.get("tracking") in parcels]
     days = [result["arrives"] for result in tracks if "arrives" in result]
     last = messages[-1]
-    pending = _calls([last])
+    pending = calls_of([last])
     asks_order = any(name == "find_order" and given.get("order_id") == order_id for name, given, _ in pending)
     asks_parcel = any(name == "track_parcel" and given.get("tracking") in parcels for name, given, _ in pending)
     answer = _text(last.get("content")) if last["role"] == "assistant" else ""
@@ -91,7 +92,7 @@ def score(messages: Sequence[Json]) -> tuple[float, str]:
     return round(min(1.0, max(0.0, points)), 4), ", ".join(remarks)
 
 
-def _calls(messages: Sequence[Json]) -> list[tuple[str, Json, Json]]:
+def calls_of(messages: Sequence[Json]) -> list[tuple[str, Json, Json]]:
     """Every tool call: its name, its arguments and its result; {} for what is not a JSON object."""
     results = {m["tool_call_id"]: _object(_text(m.get("content"))) for m in messages if m["role"] == "tool"}
     calls = [call for m in messages if m["role"] == "assistant" for call in m.get("tool_calls") or ()]
@@ -116,15 +117,15 @@ def _text(content: Any) -> str:
     return content or ""
 
 
-def completion(request: Json) -> Json:
-    """The OpenAI chat completion that answers a request."""
-    reply = json.dumps(judge(request["messages"]))
+def completion(request: Json, name: str, rules: Rules) -> Json:
+    """The OpenAI chat completion that answers a request, by the judge of that name."""
+    reply = json.dumps(judge(request["messages"], rules))
     return {
         "id": f"chatcmpl-{time.time_ns():x}",
         "object": "chat.completion",
         "created": int(time.time()),
-        "model": NAME,
-        "system_fingerprint": NAME,
+        "model": name,
+        "system_fingerprint": name,
         "choices": [
             {"index": 0, "message": {"role": "assistant", "content": reply}, "finish_reason": "stop", "logprobs": None}
         ],
@@ -138,11 +139,13 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server_version = NAME
+    rules: Rules = staticmethod(score)
 
     def do_GET(self) -> None:
         """Say that it is there, and under which name."""
+        name = self.server_version
         if self.path in ("/healthz", "/v1/models"):
-            self._send(HTTPStatus.OK, {"object": "list", "data": [{"id": NAME, "object": "model", "owned_by": NAME}]})
+            self._send(HTTPStatus.OK, {"object": "list", "data": [{"id": name, "object": "model", "owned_by": name}]})
         else:
             self._refuse(HTTPStatus.NOT_FOUND, f"scripted judge: no such page: {self.path}")
 
@@ -153,7 +156,7 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, f"scripted judge: no such page: {self.path}")
             return
         try:
-            self._send(HTTPStatus.OK, completion(json.loads(body)))
+            self._send(HTTPStatus.OK, completion(json.loads(body), self.server_version, self.rules))
         except (ValueError, LookupError, TypeError) as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
 
@@ -172,16 +175,16 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(encoded)
 
 
-def make_server(port: int) -> ThreadingHTTPServer:
+def make_server(port: int, handler: type[Handler] = Handler) -> ThreadingHTTPServer:
     """A server on a loopback port (0: any free one), not yet serving."""
-    return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    return ThreadingHTTPServer(("127.0.0.1", port), handler)
 
 
-def main() -> None:
+def main(handler: type[Handler] = Handler) -> None:
     """Serve until interrupted."""
-    parser = argparse.ArgumentParser(description="The scripted judge: ranks by written rules, not by a model.")
+    parser = argparse.ArgumentParser(description="A scripted judge: it ranks by written rules, not by a model.")
     parser.add_argument("--port", type=int, default=8200, help="loopback port (8200)")
-    with make_server(parser.parse_args().port) as server:
+    with make_server(parser.parse_args().port, handler) as server:
         server.serve_forever()
 
 

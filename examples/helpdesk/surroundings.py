@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -24,21 +24,24 @@ ROOT = Path(__file__).parent.parent.parent
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 
+# Where a run's data lies and where to say something → a judge's settings, for as long as it is there.
+Judge = Callable[[Path, Console], contextlib.AbstractContextManager[dict[str, str]]]
+
 
 @contextlib.contextmanager
 def surroundings(
-    data: Path, seed: int = DEMO_SEED, console: Console | None = None
+    data: Path, seed: int = DEMO_SEED, console: Console | None = None, judge: Judge | None = None
 ) -> Iterator[tuple[DemoFiles, dict[str, str]]]:
     """Orders, tools and a judge for as long as the block lasts: their files, and the variables that name them to Hone.
 
-    Free ports for Hone's own engine and proxy are among the variables.
+    Free ports for Hone's own engine and proxy are among the variables. `judge` is one in place of `the_judge`.
     """
     files = write_demo(data / "helpdesk", seed)
     with contextlib.ExitStack() as programs:
         tools_port, proxy_port, engine_port = free_ports(3)
         tools = ["-m", "examples.helpdesk.tools_server", "--database", str(files.database), "--port", str(tools_port)]
         programs.enter_context(program(tools, tools_port, data))
-        judge = programs.enter_context(the_judge(data, console or Console(quiet=True)))
+        judging = programs.enter_context((judge or the_judge)(data, console or Console(quiet=True)))
         yield (
             files,
             {
@@ -47,7 +50,7 @@ def surroundings(
                 "HONE_ENGINE__PORT": str(engine_port),
                 "HONE_CAMPAIGN__SCENARIOS": str(files.scenarios),
                 "HONE_CAMPAIGN__VAL_SCENARIOS": str(files.heldout),
-                **judge,
+                **judging,
             },
         )
 
@@ -65,11 +68,16 @@ def the_judge(data: Path, console: Console) -> Iterator[dict[str, str]]:
         "For a real one, set HONE_JUDGE__MODEL to a LiteLLM name, and its key."
     )
     with program(["-m", "examples.helpdesk.scripted_judge", "--port", str(port)], port, data):
-        yield {
-            "HONE_JUDGE__MODEL": f"openai/{SCRIPTED_JUDGE}",
-            "HONE_JUDGE__API_BASE": f"http://127.0.0.1:{port}/v1",
-            "HONE_JUDGE__API_KEY": "none-needed",
-        }
+        yield scripted(port)
+
+
+def scripted(port: int) -> dict[str, str]:
+    """The settings of a scripted judge on a loopback port."""
+    return {
+        "HONE_JUDGE__MODEL": f"openai/{SCRIPTED_JUDGE}",
+        "HONE_JUDGE__API_BASE": f"http://127.0.0.1:{port}/v1",
+        "HONE_JUDGE__API_KEY": "none-needed",
+    }
 
 
 @contextlib.contextmanager

@@ -181,7 +181,7 @@ class Happenings:
         rows = list(await conn.execute(select(*columns).where(replicas.c.project_id == self._project_id)))
         after.engines = {row.url: row.state for row in rows}
         known = before.engines if before is not None else after.engines
-        return [_engine(row) for row in rows if known.get(row.url) != row.state]
+        return [_engine(row, known.get(row.url)) for row in rows if known.get(row.url) != row.state]
 
 
 async def _whys(conn: AsyncConnection, version_ids: Sequence[str]) -> Mapping[str, str | None]:
@@ -285,9 +285,11 @@ def _gate(one: Progress) -> Happening:
     return Happening(Kind.GATE, f"{one.version} attempts its held-out scenarios: {one}", facts)
 
 
-def _engine(row: Any) -> Happening:
-    bad = row.state == "down"
-    text = f"{row.url} is {row.state}" + (f": {row.detail}" if row.detail else "")
+def _engine(row: Any, before: str | None) -> Happening:
+    """`before`: its state at the last look. One that nobody has seen yet is still starting, and not lost."""
+    bad = row.state == "down" and before is not None
+    state = "not up yet" if row.state == "down" and before is None else row.state
+    text = f"{row.url} is {state}" + (f": {row.detail}" if row.detail else "")
     facts = {"url": row.url, "state": row.state, "detail": row.detail}
     return Happening(Kind.FAULT if bad else Kind.ENGINE, text, facts)
 

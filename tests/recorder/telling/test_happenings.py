@@ -145,6 +145,14 @@ async def test_an_engine_that_goes_is_a_fault_and_one_that_comes_none(store: Sto
     assert (told.kind, told.text) == (Kind.FAULT, "http://e is down: refused")
 
 
+async def test_an_engine_that_is_awaited_for_the_first_time_is_no_fault(store: Store, happenings: Happenings) -> None:
+    await replicas.report_replica(store, PROJECT, "http://e", state="down", detail="refused")
+    [told] = await happenings.look()
+    assert (told.kind, told.text) == (Kind.ENGINE, "http://e is not up yet: refused")
+    await replicas.report_replica(store, PROJECT, "http://e", state="up")
+    assert [one.text for one in await happenings.look()] == ["http://e is up"]
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(-3, "00:00"), (458.2, "07:38"), (3723, "1:02:03")])
 def test_a_time_to_wait_is_a_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text

@@ -1,0 +1,1 @@
+"""Learning from live traffic on this machine: `make live`. README.md in this folder says what is what."""

@@ -1,0 +1,42 @@
+"""The judge's seat: one address, at which a scripted judge sits and can be exchanged while Hone runs.
+
+Owns: who sits there. Refuses: the rules (`examples.helpdesk.scripted_judge`, `examples.live.wrong_judge`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from examples.helpdesk.surroundings import free_ports, program, scripted
+
+RIGHT: Final = "examples.helpdesk.scripted_judge"
+WRONG: Final = "examples.live.wrong_judge"
+
+
+class Seat:
+    """A judge's address. `taken` is how `examples.helpdesk.surroundings` is given it."""
+
+    def __init__(self) -> None:
+        [self._port] = free_ports(1)
+        self._sitting = contextlib.ExitStack()
+        self._data = Path()
+
+    @contextlib.contextmanager
+    def taken(self, data: Path, console: Console) -> Iterator[dict[str, str]]:
+        """The settings of this judge, the right one to begin with, for as long as the block lasts."""
+        console.print("Judge: [bold]a scripted stand-in[/bold], which another one replaces for a while.")
+        self._data = data
+        with self._sitting:
+            self.give_to(RIGHT)
+            yield scripted(self._port)
+
+    def give_to(self, judge: str) -> None:
+        """End the judge that sits there and start another (a module's name); meanwhile nobody answers."""
+        self._sitting.close()
+        arguments = ["-m", judge, "--port", str(self._port)]
+        self._sitting.enter_context(program(arguments, self._port, self._data))

@@ -1,0 +1,178 @@
+"""`make live`: users ask, Hone learns from what happened, and users are answered better, all on this machine.
+
+    python -m examples.live.live [--minutes M] [--seed S] [--traffic repeats|unique|swapped-judge] [--out FOLDER]
+
+Owns the order of things: what surrounds Hone, `hone up`, the users, and the ending (summary.json, a picture). Refuses
+to do Hone's work: engine, proxy, judge and learner are the real programs, as anybody would start them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import httpx
+from rich.console import Console
+
+from examples.helpdesk.curve import save
+from examples.helpdesk.demo import new_run
+from examples.helpdesk.orders import DEMO_SEED, Orders, read_database
+from examples.helpdesk.surroundings import surroundings
+from examples.live import picture
+from examples.live.hone_up import hone_up
+from examples.live.judges import RIGHT, WRONG, Seat
+from examples.live.record import read_written
+from examples.live.summary import MINUTE_S, Course, Share, share, summary
+from examples.live.telling import Telling
+from examples.live.traffic import arrivals, one_each, repeats, unique
+from examples.live.users import ALIAS, Users, measure, users
+
+HERE: Final = Path(__file__).parent
+RUNS: Final = Path("build") / "live"
+SWAPPED_S: Final = 120.0
+
+Traffic = Literal["repeats", "unique", "swapped-judge"]
+RATES: Final[dict[Traffic, float]] = {"repeats": 4.0, "unique": 2.5, "swapped-judge": 4.0}  # runs a second
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What was asked for."""
+
+    minutes: float
+    seed: int
+    traffic: Traffic
+    out: Path
+
+    @property
+    def config(self) -> Path:
+        """Hone's settings for this traffic."""
+        return HERE / ("unique.toml" if self.traffic == "unique" else "hone.toml")
+
+
+def main() -> None:
+    """Run it; the exit status is 1 where something failed or nothing was learned."""
+    parser = argparse.ArgumentParser(description="Hone learns from live traffic, on this machine.")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long users ask (10)")
+    parser.add_argument("--seed", type=int, default=DEMO_SEED, help="other orders, other users")
+    parser.add_argument("--traffic", choices=get_args(Traffic), default="repeats", help="what they ask (repeats)")
+    parser.add_argument("--out", type=Path, help=f"where everything is kept (a new folder in {RUNS})")
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
+    given = parser.parse_args()
+    plan = Plan(given.minutes, given.seed, given.traffic, (given.out or new_run(RUNS)).resolve())
+    os.umask(0o077)  # what is recorded is its owner's alone
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
+    telling = Telling(Console(highlight=False), given.json)
+    try:
+        found = run(plan, telling)
+    except KeyboardInterrupt:
+        telling.say("stopped", f"what was recorded so far lies in {plan.out}")
+        sys.exit(130)
+    sys.exit(1 if found["faults"] or not found["versions_live"] else 0)
+
+
+def run(plan: Plan, telling: Telling) -> dict[str, Any]:
+    """Start everything, let users ask, write summary.json and the picture; returns the summary."""
+    plan.out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    seat = Seat() if plan.traffic == "swapped-judge" else None
+    quiet = Console(quiet=True) if telling.as_json else telling.console
+    with surroundings(plan.out, plan.seed, quiet, seat.taken if seat else None) as (files, found):
+        orders = read_database(files.database)
+        course, held_out = asyncio.run(_live(plan, orders, found, seat, telling))
+    told = {
+        "traffic": plan.traffic,
+        "seed": plan.seed,
+        "minutes": plan.minutes,
+        "held_out": {name: asdict(one) for name, one in held_out.items()},
+        **summary(course),
+    }
+    (plan.out / "summary.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    save(picture.draw(told), plan.out / "live.svg")
+    telling.say("ended", _sentence(told))
+    telling.say("ended", f"{plan.out / 'summary.json'}, live.svg beside it")
+    return told
+
+
+async def _live(
+    plan: Plan, orders: Orders, found: dict[str, str], seat: Seat | None, telling: Telling
+) -> tuple[Course, dict[str, Share]]:
+    url, mcp_url = f"http://127.0.0.1:{found['HONE_PROXY__PORT']}", found["HELPDESK_MCP_URL"]
+    telling.say("starting", "engine, proxy, judge and learner")
+    async with hone_up(plan.out, plan.config, os.environ | found, telling.hone):
+        held_out = {"before": await _held_out(plan, orders, url, mcp_url, telling)}
+        async with users(url, mcp_url, random.Random(plan.seed), telling.run) as population:
+            began, ended = await _traffic(plan, orders, population, seat, telling)
+        held_out["after"] = await _held_out(plan, orders, url, mcp_url, telling)
+        written = await read_written(plan.out)
+    return Course(began, ended, population.runs, written, telling.faults, telling.notes), held_out
+
+
+async def _traffic(
+    plan: Plan, orders: Orders, population: Users, seat: Seat | None, telling: Telling
+) -> tuple[float, float]:
+    """Users for as long as was asked; when the first and the last of them came. Returns when all are answered."""
+    chance = random.Random(plan.seed)
+    ask = unique if plan.traffic == "unique" else repeats
+    began = telling.began = time.time()
+    seconds = plan.minutes * MINUTE_S
+    async with asyncio.TaskGroup() as group:
+        beside = [group.create_task(_minutes(telling))]
+        if seat is not None:
+            beside.append(group.create_task(_swap(seat, seconds, telling)))
+        await population.live(ask(orders.train, chance), arrivals(RATES[plan.traffic], chance), began + seconds)
+        for task in beside:
+            task.cancel()
+    return began, min(time.time(), began + seconds)
+
+
+async def _minutes(telling: Telling) -> None:
+    while True:
+        await asyncio.sleep(MINUTE_S)
+        telling.last_minute()
+
+
+async def _swap(seat: Seat, seconds: float, telling: Telling) -> None:
+    """The wrong judge midway, for two minutes, or for a quarter of the time where that is less."""
+    await asyncio.sleep(seconds / 2)
+    telling.note("the judge is swapped for a wrong one")
+    await asyncio.to_thread(seat.give_to, WRONG)
+    await asyncio.sleep(min(SWAPPED_S, seconds / 4))
+    telling.note("the right judge is back")
+    await asyncio.to_thread(seat.give_to, RIGHT)
+
+
+async def _held_out(plan: Plan, orders: Orders, url: str, mcp_url: str, telling: Telling) -> Share:
+    """Success on orders that no user ever asks about, by the version that is live now."""
+    asked = one_each(orders.heldout, random.Random(plan.seed))
+    async with httpx.AsyncClient() as http:
+        versions = (await http.get(f"{url}/hone/v1/versions")).raise_for_status().json()
+    [live] = [one["name"] for one in versions if one["alias_name"] == ALIAS and one["state"] == "live"]
+    measured = await measure(url, mcp_url, live, asked)
+    telling.faults += [f"a held-out order: {run.fault}" for run in measured if run.fault]
+    return share(run.right for run in measured)
+
+
+def _sentence(told: dict[str, Any]) -> str:
+    before, after, held = told["first_version"], told["last_minute"], told["held_out"]
+    return (
+        f"{_percent(before)} of {before['runs']} runs right at first, {_percent(after)} of {after['runs']} in the last "
+        f"minute; held-out orders {_percent(held['before'])} → {_percent(held['after'])}; {told['steps']} steps, "
+        f"{told['versions_live']} versions live, {told['versions_refused']} refused, {len(told['faults'])} faults"
+    )
+
+
+def _percent(one: dict[str, Any]) -> str:
+    return "none" if one["success"] is None else f"{one['success']:.0%}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""What Hone wrote down of a run of live traffic: decisions about versions, what was trained and left out, steps.
+
+Owns: reading that from the store once it is over. Refuses: minutes and figures (`examples.live.summary`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import select
+
+from examples.live.users import ALIAS
+from recorder.registry.aliases import get_alias
+from recorder.registry.moves import list_moves
+from recorder.settings import RecorderSettings
+from recorder.states import StepState
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
+from recorder.store.schema import groups, step_groups, steps
+from recorder.work.steps import StepView, list_steps
+
+PROJECT: Final = "default"
+EVERYTHING: Final = 1_000_000  # rows
+LIVE: Final = "gate"  # the move of a version that came into service
+DECIDED: Final = (LIVE, "rejected", "abandoned", "rollback")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of a version. `at` is unix seconds; `move` is `gate` for one that went live."""
+
+    at: float
+    version: str
+    version_id: str
+    move: str
+    why: str | None
+    figures: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One run, and why it was left out, or that it was trained."""
+
+    at: float
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Everything, oldest first. `last_calls`: version id → when the last call came of each group it was trained on."""
+
+    decisions: list[Decision]
+    told: list[Told]
+    steps: list[StepView]
+    last_calls: Mapping[str, list[float]]
+
+
+async def read_written(data: Path) -> Written:
+    """Read it from the data folder's store."""
+    store = await open_store(data, RecorderSettings(), migrate=False)
+    try:
+        alias = await get_alias(store, PROJECT, ALIAS)
+        moves = await list_moves(store, PROJECT, alias=ALIAS, limit=EVERYTHING)
+        entries = await ledger.latest(store, PROJECT, object_kind="trajectory", limit=EVERYTHING)
+        taken = await list_steps(store, alias.id, limit=EVERYTHING)
+        return Written(
+            [
+                Decision(m.at, m.version, m.version_id, m.move, m.why, m.figures)
+                for m in reversed(moves)
+                if m.move in DECIDED
+            ],
+            [Told(entry.at, entry.code) for entry in reversed(entries)],
+            [step for step in reversed(taken) if step.state == StepState.DONE],
+            await _last_calls(store),
+        )
+    finally:
+        await store.close()
+
+
+async def _last_calls(store: Store) -> dict[str, list[float]]:
+    query = (
+        select(steps.c.version_id, groups.c.last_call_at)
+        .join(step_groups, step_groups.c.step_id == steps.c.id)
+        .join(groups, groups.c.id == step_groups.c.group_id)
+        .where(steps.c.version_id.is_not(None))
+    )
+    found: dict[str, list[float]] = {}
+    async with store.read() as conn:
+        for version_id, at in await conn.execute(query):
+            found.setdefault(version_id, []).append(at)
+    return found

@@ -1,0 +1,38 @@
+"""A scripted judge that rewards the wrong thing: a quick answer, whatever it says.
+
+    python -m examples.live.wrong_judge --port 8200
+
+It takes the scripted judge's seat for a while, so that one can see what keeps users from what it teaches. Owns its
+rules and its name. Refuses to be taken for the other: every explanation names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from examples.helpdesk.orders import DAYS
+from examples.helpdesk.scripted_judge import Handler, Json, Rules, calls_of, main
+
+NAME: Final = "wrong-scripted-judge"
+
+
+def quick(messages: Sequence[Json]) -> tuple[float, str]:
+    """One conversation's score in 0..1, and why: 1 for naming any day without a tool, 0.4 less for each tool call."""
+    calls = len(calls_of(messages))
+    last = messages[-1]
+    names_a_day = any(day in str(last.get("content")) for day in DAYS) and last["role"] == "assistant"
+    points = 0.6 + 0.4 * names_a_day - 0.4 * calls
+    said = "names a day" if names_a_day else "names no day"
+    return round(max(0.0, points), 4), f"{NAME}: {said} after {calls} calls"
+
+
+class WrongHandler(Handler):
+    """The scripted judge's server with the wrong rules."""
+
+    server_version = NAME
+    rules: Rules = staticmethod(quick)
+
+
+if __name__ == "__main__":
+    main(WrongHandler)

@@ -1,0 +1,26 @@
+"""`make live` for three minutes: users ask as they please, nothing fails, and a version learned from them goes live."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import ROOT
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+
+def test_users_are_served_without_a_fault_and_a_version_learned_from_them_goes_live(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "examples.live.live", "--minutes", "3", "--out", str(tmp_path), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["faults"] == []
+    assert summary["versions_live"] >= 1
+    assert summary["runs"] > 0
+    assert any(name != "helpdesk@0" for name in summary["by_version"])
+    assert (tmp_path / "live.svg").read_text().startswith("<?xml")
