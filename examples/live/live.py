@@ -43,6 +43,12 @@ SWAPPED_S: Final = 120.0
 Traffic = Literal["repeats", "unique", "swapped-judge"]
 RATES: Final[dict[Traffic, float]] = {"repeats": 4.0, "unique": 2.5, "swapped-judge": 4.0}  # runs a second
 
+CONFIGS: Final[dict[Traffic, str]] = {
+    "repeats": "hone.toml",
+    "unique": "unique.toml",
+    "swapped-judge": "swapped.toml",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -56,7 +62,7 @@ class Plan:
     @property
     def config(self) -> Path:
         """Hone's settings for this traffic."""
-        return HERE / ("unique.toml" if self.traffic == "unique" else "hone.toml")
+        return HERE / CONFIGS[self.traffic]
 
 
 def main() -> None:
@@ -87,6 +93,8 @@ def run(plan: Plan, telling: Telling) -> dict[str, Any]:
     quiet = Console(quiet=True) if telling.as_json else telling.console
     with surroundings(plan.out, plan.seed, quiet, seat.taken if seat else None) as (files, found):
         orders = read_database(files.database)
+        if plan.traffic == "swapped-judge":
+            found["HONE_ALIASES__HELPDESK__GATE__SCENARIOS"] = str(files.heldout)
         course, held_out = asyncio.run(_live(plan, orders, found, seat, telling))
     told = {
         "traffic": plan.traffic,
