@@ -31,7 +31,17 @@ def test_named_rewards_are_the_only_ones() -> None:
         ([{"kind": "function", "function": "a.b"}], "package.module:function"),
         ([{"kind": "function", "function": "a:b; import os"}], "package.module:function"),
         ([{"kind": "feedback"}], "needs `name`"),
-        ([{"kind": "ruler", "penalty": True}], "cannot be a penalty"),
+        ([{"kind": "ruler", "effect": "penalty"}], "cannot be a penalty"),
+        ([{"kind": "ruler", "effect": "veto"}], "cannot be a veto"),
+        ([{"kind": "function", "function": "a:x", "penalty": True}], r"`penalty` is now `effect`"),
+        ([{"kind": "function", "function": "a:x", "effect": "fine"}], "'score', 'penalty' or 'veto'"),
+        ([{"kind": "function", "function": "a:x", "low": 1}], "low 1 is not below high 1"),
+        ([{"kind": "function", "function": "a:x", "high": float("inf")}], "finite|less"),
+        ([{"kind": "function", "function": "a:x", "high": 2e6}], "less than or equal to 1000000"),
+        ([{"kind": "function", "function": "a:x", "low": -1, "effect": "penalty"}], "never below 0"),
+        ([{"kind": "ruler", "high": 10}], "neither `low` nor `high`"),
+        ([{"kind": "ruler", "missing": "renormalise"}], "'exclude', 'drop_part' or 'hold'"),
+        ([{"kind": "function", "function": "a:x", "effect": "veto", "missing": "drop_part"}], "'exclude' or 'hold'"),
         ([{"kind": "ruler", "name": "reward"}], "cannot name a part"),
         ([{"kind": "ruler", "name": "a.b"}], "cannot name a part"),
         ([{"kind": "ruler", "weight": -1}], "greater than or equal to 0"),
@@ -39,7 +49,7 @@ def test_named_rewards_are_the_only_ones() -> None:
         ([{"kind": "ruler"}, {"kind": "ruler", "name": "two"}], "one reward only"),
         ([{"kind": "function", "function": "a:x"}, {"kind": "function", "function": "b:x"}], "called 'x'"),
         ([{"kind": "ruler", "weight": 0}], "weight above 0"),
-        ([{"kind": "function", "function": "a:x", "penalty": True}], "weight above 0"),
+        ([{"kind": "function", "function": "a:x", "effect": "penalty"}], "weight above 0"),
         ([{"kind": "dice"}], "'ruler', 'function' or 'feedback'"),
         ([{"kind": "ruler", "wait": 1}], "Extra inputs"),
     ],
@@ -47,6 +57,20 @@ def test_named_rewards_are_the_only_ones() -> None:
 def test_rewards_that_cannot_work_are_refused(rewards: list[dict[str, Any]], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         of(model="openai/judge", rewards=rewards)
+
+
+def test_where_missing_stood_before_is_told() -> None:
+    with pytest.raises(ValidationError, match=r"judge\.feedback\.missing` is now `judge\.missing`"):
+        of(feedback={"missing": "hold"})
+
+
+@pytest.mark.parametrize(
+    "name", ["model", "messages", "max_tokens", "base_url", "stream", "timeout", "response_format"]
+)
+def test_what_hone_sets_in_a_request_is_refused_among_the_further_parameters(name: str) -> None:
+    assert of(extra={"seed": 7, "reasoning_effort": "low"}).extra == {"seed": 7, "reasoning_effort": "low"}
+    with pytest.raises(ValidationError, match=f"{name}: Hone sets that itself"):
+        of(extra={"seed": 7, name: 1})
 
 
 def test_without_a_judge_hone_says_how_to_name_one() -> None:
