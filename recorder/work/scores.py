@@ -88,7 +88,7 @@ async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
     async with store.write() as conn:
         await _require_members(conn, claim.group_id, score.parts)
         score_id = await _insert(conn, claim, score)
-        done: dict[str, Any] = {"current_score_id": score_id, "reason": None, "try_after": None}
+        done: dict[str, Any] = {"current_score_id": score_id, "reason": None}
         await move(
             conn, groups, claim.group_id, GroupState.SCORED, expect=GroupState.JUDGING,
             owner=claim.owner, epoch=claim.epoch, **done,
