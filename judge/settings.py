@@ -31,6 +31,9 @@ SET_BY_HONE: Final = frozenset(
 
 Effect = Literal["score", "penalty", "veto"]
 Missing = Literal["exclude", "drop_part", "hold"]
+Rule = Literal[
+    "answer_schema", "forbidden_tools", "required_tools", "max_turns", "max_tool_calls", "max_tokens", "regex"
+]
 
 
 class RewardSettings(BaseModel):
@@ -38,14 +41,20 @@ class RewardSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    kind: Literal["ruler", "function", "feedback"]
-    """`ruler`: the judge model ranks the group. `function`: your code. `feedback`: what users said through the API."""
+    kind: Literal["ruler", "function", "feedback", "rule"]
+    """`ruler`: the judge model ranks the group. `function`: your code. `feedback`: what users said through the API.
+    `rule`: what Hone checks by itself; it is worth 1 where it is broken, and else 0."""
     name: str = ""
-    """What scores call the part; for feedback, the feedback's name. Default: `ruler`, or the function's name."""
+    """What scores call the part; for feedback, the feedback's name. Default: `ruler`, the function's name, the rule."""
     weight: float = Field(1.0, ge=0, allow_inf_nan=False)
     """Its share of the reward, relative to the other parts'. 0: measured and kept, but it moves nothing."""
     function: str = ""
     """`package.module:function`, called with a trajectory; returns a number, or a dict with `score`."""
+    rule: Rule | None = None
+    """What must hold: the last answer is JSON of a schema, or matches a regular expression (`regex`, anywhere in it);
+    tools that must not or must be called; at most so many answers of the model, tool calls, or sampled tokens."""
+    value: JsonValue = None
+    """What the rule is checked with: a JSON schema, an expression, a list of tools' names, or a number."""
     effect: Effect = "score"
     """`score`: it enters the weighted mean. `penalty`: value × weight is taken off the mean. `veto`: a run with a value
     above 0 gets no more than 0, nor than the worst of its group that has none."""
@@ -67,8 +76,8 @@ class RewardSettings(BaseModel):
     def _bounded(self) -> RewardSettings:
         if self.low >= self.high:
             raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
-        if self.kind == "ruler" and (self.low, self.high) != (0.0, 1.0):
-            raise ValueError("RULER's scores lie between 0 and 1; it takes neither `low` nor `high`")
+        if self.kind in ("ruler", "rule") and (self.low, self.high) != (0.0, 1.0):
+            raise ValueError(f"a {self.kind} is worth 0 to 1: it takes neither `low` nor `high`")
         if self.effect == "score":
             return self
         if self.kind == "ruler":
@@ -88,10 +97,34 @@ class RewardSettings(BaseModel):
             raise ValueError(f"function {self.function!r} is not of the form `package.module:function`")
         if self.kind == "feedback" and not self.name:
             raise ValueError("a reward of kind 'feedback' needs `name`: the feedback's name")
-        self.name = self.name or self.function.rpartition(":")[2] or self.kind
+        if (self.kind == "rule") != (self.rule is not None):
+            raise ValueError(f"a reward of kind {self.kind!r} {'takes no' if self.rule else 'needs'} `rule`")
+        if self.rule is None and self.value is not None:
+            raise ValueError("only a reward of kind 'rule' takes a `value`")
+        if self.rule is not None and self.effect == "score":
+            raise ValueError('a rule is kept or broken: it needs effect = "veto" or "penalty"')
+        if self.rule is not None and (wrong := _wrong_value(self.rule, self.value)):
+            raise ValueError(f"`value` of the rule {self.rule!r} {wrong}")
+        self.name = self.name or self.function.rpartition(":")[2] or self.rule or self.kind
         if not _NAME.fullmatch(self.name) or self.name == "reward":
             raise ValueError(f"{self.name!r} cannot name a part: use 1 to 64 of A-Z a-z 0-9 _ - (and not 'reward')")
         return self
+
+
+def _wrong_value(rule: Rule, value: JsonValue) -> str | None:
+    """What is wrong with the form of what a rule is checked with; None: nothing.
+
+    Whether an expression or a schema is one is looked at when somebody is about to judge (`judge.scoring.bench`).
+    """
+    if rule == "regex":
+        return None if isinstance(value, str) else f"must be a regular expression, not {value!r:.100}"
+    if rule == "answer_schema":
+        return None if isinstance(value, dict) else f"must be a JSON schema (a table), not {value!r:.100}"
+    if rule in ("forbidden_tools", "required_tools"):
+        named = isinstance(value, list) and value and all(isinstance(name, str) and name for name in value)
+        return None if named else f"must be a list of tools' names, not {value!r:.100}"
+    counts = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return None if counts else f"must be a whole number from 0, not {value!r:.100}"
 
 
 class FeedbackSettings(BaseModel):
@@ -107,7 +140,7 @@ class FeedbackSettings(BaseModel):
     def _renamed(cls, given: Any) -> Any:
         if isinstance(given, dict) and "missing" in given:
             raise ValueError(
-                "`judge.feedback.missing` is now `judge.missing` (or `missing` on one reward): 'exclude', 'drop_part', "
+                "missing is now `judge.missing` (or `missing` on one reward): 'exclude', 'drop_part', "
                 "which 'renormalise' comes nearest to, or 'hold'"
             )
         return given

@@ -1,7 +1,8 @@
 """Where the parts of a reward come from: one function a kind, in one registry.
 
-Owns: RULER with its cache, reward functions and feedback as parts of the reward. Refuses: how parts are combined
-(`judge.scoring.combine`) and stored. A new kind is one function here, one line in `REWARDS`, one word in its settings.
+Owns: RULER with the replies at hand, rules, reward functions and feedback as parts of the reward. Refuses: how parts
+are combined (`judge.scoring.combine`) and stored. A new kind is one function here, one line in `REWARDS`, one word in
+its settings.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from judge.llm.prompt import SEEDS, Prompt, Run, build_prompt
 from judge.llm.ruler import Ask, Ruling, rank, recall
 from judge.rewards.functions import FunctionPool
 from judge.rewards.part import Part
+from judge.rewards.rule import check
 from judge.settings import JudgeSettings, RewardSettings
 from recorder.content import canonical
 from recorder.content.alike import mask_message
@@ -103,6 +105,13 @@ def for_function(member: TrajectoryView) -> dict[str, Any]:
             "rubric": scenario.rubric,
         },
     }
+
+
+async def by_rule(reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: Bench) -> Judged:
+    """What Hone checks by itself."""
+    assert reward.rule is not None
+    checked = [await asyncio.to_thread(check, reward.rule, reward.value, member) for member in members]
+    return Judged({member.id: part for member, part in zip(members, checked, strict=True)})
 
 
 async def by_feedback(
@@ -191,4 +200,9 @@ def _judged(prompt: Prompt, ruling: Ruling) -> Judged:
 
 
 # Cheap kinds come first: the judge is not paid for a group that cannot be scored anyway.
-REWARDS: Mapping[str, Kind] = {"feedback": by_feedback, "function": by_functions, "ruler": by_ruler}
+REWARDS: Mapping[str, Kind] = {
+    "rule": by_rule,
+    "feedback": by_feedback,
+    "function": by_functions,
+    "ruler": by_ruler,
+}

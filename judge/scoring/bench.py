@@ -12,13 +12,14 @@ from judge.errors import JudgeMisconfigured
 from judge.llm.model import JudgeModel
 from judge.rewards.functions import FunctionPool
 from judge.rewards.kinds import Bench
+from judge.rewards.rule import unusable
 from judge.scoring.replies import KeptReplies
 from judge.settings import JudgeSettings
 from recorder.store.database import Store
 
 
 def check_settings(settings: JudgeSettings) -> None:
-    """Raise JudgeMisconfigured where nobody could judge, or a part of the reward has no judge."""
+    """Raise JudgeMisconfigured where nobody could judge, or a part of the reward cannot be found out."""
     rewards = settings.in_force()
     if not rewards:
         raise JudgeMisconfigured(
@@ -29,6 +30,9 @@ def check_settings(settings: JudgeSettings) -> None:
         raise JudgeMisconfigured(
             "judge.rewards holds RULER but no model judges: set judge.model, or take that reward out"
         )
+    for number, reward in enumerate(rewards):
+        if reward.rule is not None and (why := unusable(reward.rule, reward.value)):
+            raise JudgeMisconfigured(f"judge.rewards.{number}.value of the rule {reward.rule!r} {why}")
 
 
 @asynccontextmanager

@@ -146,7 +146,8 @@ def _measured_somehow(members: Sequence[TrajectoryView], found: Mapping[str, Jud
 def _too_few(
     members: Sequence[TrajectoryView], found: Mapping[str, Judged], bench: Bench, made: Makeup
 ) -> CannotJudge | JudgeFailed:
-    if len(members) == 1 and only_compares(bench.settings.in_force()):
+    scores = [reward for reward in bench.settings.in_force() if reward.effect == "score"]
+    if len(members) == 1 and only_compares(scores):
         return CannotJudge(NEEDS_TWO, NEEDS_TWO_WHY)
     failed = next((judged.failed for judged in found.values() if judged.failed), None)
     if failed is not None:

@@ -411,6 +411,28 @@ async def test_a_vetoed_run_stands_with_the_lowest(store: Store, recorded: Recor
     assert ({row.weight for row in scored.new.parts if row.part == "rude"}, scored.new.absolute) == ({None}, False)
 
 
+async def test_a_run_that_breaks_a_rule_is_vetoed_and_the_reason_is_kept(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    group_id, (_, odd, _) = await recorded.group("g", ["worth 0.2", "of no worth", "worth 0.5"])
+    rule = {"kind": "rule", "rule": "regex", "value": r"worth [\d.]+$", "effect": "veto"}
+    scored = await judged(store, judging, group_id, rewards=[{"kind": "ruler"}, rule])
+    assert rewards(scored) == [0.2, 0.0, 0.5]
+    why = "the answer does not match 'worth [\\\\d.]+$'"
+    assert scored.rewards[odd].explanation == f"vetoed by regex: {why}"
+    assert {p.part: p.explanation for p in scored.new.parts if p.trajectory_id == odd}["regex"] == why
+
+
+async def test_one_run_that_only_a_ranking_could_reward_is_left_out_whatever_rules_there_are(
+    store: Store, recorded: Recorded, judging: Any
+) -> None:
+    group = await alone(store, recorded)
+    with pytest.raises(CannotJudge) as caught:
+        async with judging(rewards=[{"kind": "ruler"}, function("rude", effect="veto")]) as bench:
+            await score_group(group, bench)
+    assert caught.value.code == "ruler_needs_two"
+
+
 async def test_further_parameters_are_sent_to_the_judge(
     store: Store, recorded: Recorded, judging: Any, server: JudgeServer
 ) -> None:
