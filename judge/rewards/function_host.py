@@ -101,11 +101,18 @@ class _Forks:
         reader, writer = self._news
         os.close(writer)  # now only what was forked holds it
         try:
-            if self._count and select.select([reader], [], [], FORK_GRACE_S)[0] and os.read(reader, 1):
+            if self._count and _comes(reader) and os.read(reader, 1):
                 return {"error": "the function forked, and both processes returned: end the other by os._exit"}
             return None
         finally:
             os.close(reader)
+
+
+def _comes(reader: int) -> bool:
+    """Whether a pipe has something, or ends, within the grace."""
+    poll = select.poll()  # takes any file descriptor, which select.select does not
+    poll.register(reader, select.POLLIN)
+    return bool(poll.poll(FORK_GRACE_S * 1000))
 
 
 def _read(requests: TextIO, waiting: queue.SimpleQueue[str]) -> None:

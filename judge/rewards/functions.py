@@ -55,7 +55,7 @@ class FunctionPool:
         self._all = [_Child(settings, functions) for _ in range(settings.function_processes)]
         for child in self._all:
             self._free.put_nowait(child)
-        self._code = ""
+        self.loaded = ""  # what `code` said last
 
     async def code(self) -> str:
         """A hash of the functions' code as it is on disk now: ask it before the calls that are to be made with it.
@@ -64,8 +64,8 @@ class FunctionPool:
         """
         child = await self._free.get()
         try:
-            self._code = await child.fresh()
-            return self._code
+            self.loaded = await child.fresh()
+            return self.loaded
         finally:
             self._free.put_nowait(child)
 
@@ -77,8 +77,8 @@ class FunctionPool:
         """
         child = await self._free.get()
         try:
-            if self._code and child.code != self._code:
-                self._code = await child.fresh()  # edited once more since then: the newest counts
+            if self.loaded and child.code != self.loaded:
+                self.loaded = await child.fresh()  # edited once more since then: the newest counts
             return await child.call(function, trajectory)
         finally:
             self._free.put_nowait(child)

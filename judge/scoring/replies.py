@@ -33,7 +33,7 @@ class KeptReplies(Replies):
 
     async def known(self, prompt_hash: str) -> Reply | None:
         """The newest reply in the store, else one of this process."""
-        recipe = await self._recipe()
+        recipe = self._recipe()
         stored = await scores.cached(self._store, self._project_id, recipe, prompt_hash)
         if stored is not None and stored.reply is not None and stored.order_seed is not None:
             return Reply(stored.reply, stored.order_seed, stored.judge_version)
@@ -41,8 +41,9 @@ class KeptReplies(Replies):
 
     async def keep(self, prompt: Prompt, ruling: Ruling) -> None:
         """Until the score is in the store: it may be refused there, or dropped with a lease that ran out."""
-        self._unwritten.put((await self._recipe(), prompt.hash), Reply(ruling.reply, prompt.seed, ruling.version))
+        self._unwritten.put((self._recipe(), prompt.hash), Reply(ruling.reply, prompt.seed, ruling.version))
 
-    async def _recipe(self) -> str:
-        # functions are asked before a judge model is: by now their code is loaded
-        return recipe_hash(self._settings, await self._functions.code() if self._functions else "")
+    def _recipe(self) -> str:
+        # Functions are asked before a judge model is: by now their code is loaded. Nothing here may fail once a reply
+        # was paid for, so it is not looked at again.
+        return recipe_hash(self._settings, self._functions.loaded if self._functions else "")
