@@ -174,7 +174,7 @@ def _as_score(
     rows = (row for reward in rewards for row in _rows(reward, found[reward.name], made))
     new = NewScore(
         recipe_hash=recipe_hash(bench.settings, next((judged.code for judged in found.values() if judged.code), "")),
-        absolute=_absolute(made) and not is_one_step(members),
+        absolute=_absolute(made, found, combined) and not is_one_step(members),
         parts=[*_reward_rows(combined), *rows],
         judge_model=bench.settings.model if ruling else None,
         judge_version=ruling.version if ruling else None,
@@ -189,13 +189,18 @@ def _as_score(
     return GroupScore(new, combined, prompt, ruling)
 
 
-def _absolute(made: Makeup) -> bool:
-    """Whether the rewards hold outside the group: no ranking is in them, no part left, and no veto looks at others.
+def _absolute(made: Makeup, found: Mapping[str, Judged], combined: Mapping[str, Part]) -> bool:
+    """Whether the rewards hold outside the group: no ranking is in them, no part left, no veto looked at the others.
 
     What one step earned says nothing beside what whole runs did.
     """
-    vetoed = any(reward.effect == "veto" for reward in made.counting)
-    return not (made.left or vetoed or any(_compares(reward) for reward in made.counting))
+    by_others = any(
+        (part.value or 0.0) > 0 and (combined[id_].value or 0.0) < 0  # below 0 it is another run's reward
+        for reward in made.counting
+        if reward.effect == "veto"
+        for id_, part in found[reward.name].parts.items()
+    )
+    return not (made.left or by_others or any(_compares(reward) for reward in made.counting))
 
 
 def _spent(found: Mapping[str, Judged]) -> Spent:

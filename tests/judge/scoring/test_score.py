@@ -408,7 +408,12 @@ async def test_a_vetoed_run_stands_with_the_lowest(store: Store, recorded: Recor
     scored = await judged(store, judging, group_id, rewards=[function("honest"), function("rude", effect="veto")])
     assert rewards(scored) == [0.0, 0.8, 0.1]
     assert scored.rewards[next(iter(scored.rewards))].explanation == "vetoed by rude"
-    assert ({row.weight for row in scored.new.parts if row.part == "rude"}, scored.new.absolute) == ({None}, False)
+    assert ({row.weight for row in scored.new.parts if row.part == "rude"}, scored.new.absolute) == ({None}, True)
+    parts = [function("honest"), function("right", effect="penalty"), function("rude", effect="veto")]
+    other, _ = await recorded.group("other", ["idiot 0.9", "right 0.8", "friend 0.1"])
+    scored = await judged(store, judging, other, rewards=parts)
+    assert rewards(scored) == pytest.approx([-0.2, -0.2, 0.1])
+    assert not scored.new.absolute  # a vetoed run has what another lost
 
 
 async def test_a_run_that_breaks_a_rule_is_vetoed_and_the_reason_is_kept(
