@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, field_validator, model_validator
 
 RUBRIC = """\
 - A trajectory that achieves its goal scores clearly higher than one that does not.
@@ -20,6 +20,20 @@ RUBRIC = """\
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+LIMIT: Final = 1e6  # of what a part may be worth: sums and differences of rewards stay exact enough, and finite
+# What Hone sets in each request to the judge, or stands on in reading the answer; by every name that LiteLLM knows.
+SET_BY_HONE: Final = frozenset(
+    {
+        *("model", "messages", "api_base", "base_url", "api_key", "temperature", "max_tokens", "max_completion_tokens"),
+        *("timeout", "request_timeout", "num_retries", "max_retries", "drop_params", "response_format", "stream", "n"),
+    }
+)
+
+Effect = Literal["score", "penalty", "veto"]
+Missing = Literal["exclude", "drop_part", "hold"]
+Rule = Literal[
+    "answer_schema", "forbidden_tools", "required_tools", "max_turns", "max_tool_calls", "max_tokens", "regex"
+]
 
 
 class RewardSettings(BaseModel):
@@ -27,16 +41,52 @@ class RewardSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    kind: Literal["ruler", "function", "feedback"]
-    """`ruler`: the judge model ranks the group. `function`: your code. `feedback`: what users said through the API."""
+    kind: Literal["ruler", "function", "feedback", "rule"]
+    """`ruler`: the judge model ranks the group. `function`: your code. `feedback`: what users said through the API.
+    `rule`: what Hone checks by itself; it is worth 1 where it is broken, and else 0."""
     name: str = ""
-    """What scores call the part; for feedback, the feedback's name. Default: `ruler`, or the function's name."""
+    """What scores call the part; for feedback, the feedback's name. Default: `ruler`, the function's name, the rule."""
     weight: float = Field(1.0, ge=0, allow_inf_nan=False)
     """Its share of the reward, relative to the other parts'. 0: measured and kept, but it moves nothing."""
     function: str = ""
     """`package.module:function`, called with a trajectory; returns a number, or a dict with `score`."""
-    penalty: bool = False
-    """Take value × weight off the combined reward, instead of entering its mean: a hard rule."""
+    rule: Rule | None = None
+    """What must hold: the last answer is JSON of a schema, or matches a regular expression (`regex`, anywhere in it);
+    tools that must not or must be called; at most so many answers of the model, tool calls, or sampled tokens."""
+    value: JsonValue = None
+    """What the rule is checked with: a JSON schema, an expression, a list of tools' names, or a number."""
+    effect: Effect = "score"
+    """`score`: it enters the weighted mean. `penalty`: value × weight is taken off the mean. `veto`: a run with a value
+    above 0 gets no more than 0, nor than the worst of its group that has none."""
+    low: float = Field(0.0, ge=-LIMIT, le=LIMIT, allow_inf_nan=False)
+    """The least that the part may be worth. A value below is no value, and says so. A penalty is never below 0."""
+    high: float = Field(1.0, ge=-LIMIT, le=LIMIT, allow_inf_nan=False)
+    """The most that the part may be worth. A value above is no value, and says so."""
+    missing: Missing | None = None
+    """What becomes of a group where this part is missing, as in `judge.missing`, whose value is the default."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "penalty" in given:
+            raise ValueError('`penalty` is now `effect`: write effect = "penalty" where it was true')
+        return given
+
+    @model_validator(mode="after")
+    def _bounded(self) -> RewardSettings:
+        if self.low >= self.high:
+            raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
+        if self.kind in ("ruler", "rule") and (self.low, self.high) != (0.0, 1.0):
+            raise ValueError(f"a {self.kind} is worth 0 to 1: it takes neither `low` nor `high`")
+        if self.effect == "score":
+            return self
+        if self.kind == "ruler":
+            raise ValueError(f"RULER's scores compare; they cannot be a {self.effect}")
+        if self.low < 0:
+            raise ValueError(f"a {self.effect} is never below 0, so `low` cannot be {self.low:g}")
+        if self.missing == "drop_part":
+            raise ValueError(f"a {self.effect} that was not checked is not kept: `missing` is 'exclude' or 'hold'")
+        return self
 
     @model_validator(mode="after")
     def _complete(self) -> RewardSettings:
@@ -47,23 +97,53 @@ class RewardSettings(BaseModel):
             raise ValueError(f"function {self.function!r} is not of the form `package.module:function`")
         if self.kind == "feedback" and not self.name:
             raise ValueError("a reward of kind 'feedback' needs `name`: the feedback's name")
-        if self.kind == "ruler" and self.penalty:
-            raise ValueError("RULER's scores compare; they cannot be a penalty")
-        self.name = self.name or self.function.rpartition(":")[2] or self.kind
+        if (self.kind == "rule") != (self.rule is not None):
+            raise ValueError(f"a reward of kind {self.kind!r} {'takes no' if self.rule else 'needs'} `rule`")
+        if self.rule is None and self.value is not None:
+            raise ValueError("only a reward of kind 'rule' takes a `value`")
+        if self.rule is not None and self.effect == "score":
+            raise ValueError('a rule is kept or broken: it needs effect = "veto" or "penalty"')
+        if self.rule is not None and (wrong := _wrong_value(self.rule, self.value)):
+            raise ValueError(f"`value` of the rule {self.rule!r} {wrong}")
+        self.name = self.name or self.function.rpartition(":")[2] or self.rule or self.kind
         if not _NAME.fullmatch(self.name) or self.name == "reward":
             raise ValueError(f"{self.name!r} cannot name a part: use 1 to 64 of A-Z a-z 0-9 _ - (and not 'reward')")
         return self
 
 
+def _wrong_value(rule: Rule, value: JsonValue) -> str | None:
+    """What is wrong with the form of what a rule is checked with; None: nothing.
+
+    Whether an expression or a schema is one is looked at when somebody is about to judge (`judge.scoring.bench`).
+    """
+    if rule == "regex":
+        return None if isinstance(value, str) else f"must be a regular expression, not {value!r:.100}"
+    if rule == "answer_schema":
+        return None if isinstance(value, dict) else f"must be a JSON schema (a table), not {value!r:.100}"
+    if rule in ("forbidden_tools", "required_tools"):
+        named = isinstance(value, list) and value and all(isinstance(name, str) and name for name in value)
+        return None if named else f"must be a list of tools' names, not {value!r:.100}"
+    counts = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return None if counts else f"must be a whole number from 0, not {value!r:.100}"
+
+
 class FeedbackSettings(BaseModel):
-    """What happens to parts of the reward that are not there."""
+    """How long feedback is waited for."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     wait_s: float = Field(0.0, ge=0)
     """How long after a group's last run ended its feedback may still come before the group is scored."""
-    missing: Literal["renormalise", "hold"] = "renormalise"
-    """A part that is not there then: the other parts share its weight, or the run gets no reward until it is there."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "missing" in given:
+            raise ValueError(
+                "missing is now `judge.missing` (or `missing` on one reward): 'exclude', 'drop_part', "
+                "which 'renormalise' comes nearest to, or 'hold'"
+            )
+        return given
 
 
 class JudgeSettings(BaseModel):
@@ -79,6 +159,8 @@ class JudgeSettings(BaseModel):
     """Key for the judge. Default: the provider's own variable (`OPENAI_API_KEY`, …), unless `api_base` is set."""
     temperature: float = Field(0.0, ge=0, le=2)
     """Sampling temperature of the judge; left out where the provider does not take one."""
+    extra: dict[str, JsonValue] = {}
+    """Further parameters of the request, by LiteLLM's names (`seed`, `reasoning_effort` …); none that Hone sets."""
     timeout_s: float = Field(120.0, gt=0)
     """How long one request to the judge may take before it is cut."""
     max_tokens: int = Field(4096, gt=0)
@@ -97,8 +179,12 @@ class JudgeSettings(BaseModel):
     """What the judge is told makes a trajectory good."""
     rewards: list[RewardSettings] = Field(default_factory=list)
     """The parts of the reward. Default: RULER alone, if there is a model."""
+    missing: Missing | None = None
+    """Where a run lacks a part: `exclude`: that run has no reward. `drop_part`: the part leaves its whole group, unless
+    the run was at fault (a function failed on it): then the run has no reward. `hold`: its group waits, and is tried
+    again. Default: `exclude`; for feedback that enters the mean `drop_part`."""
     feedback: FeedbackSettings = Field(default_factory=FeedbackSettings)
-    """What happens to parts that are not there."""
+    """How long feedback is waited for."""
     python: Path | None = None
     """The Python that runs reward functions. Default: the one that runs Hone."""
     folder: Path = Path()
@@ -122,12 +208,28 @@ class JudgeSettings(BaseModel):
             raise ValueError(f"two rewards are called {doubled[0]!r}: give them a `name` each")
         if sum(reward.kind == "ruler" for reward in rewards) > 1:
             raise ValueError("there is one judge model, so RULER can be one reward only")
-        if rewards and not any(reward.weight > 0 and not reward.penalty for reward in rewards):
+        if rewards and not any(reward.weight > 0 and reward.effect == "score" for reward in rewards):
             raise ValueError("no reward has a weight above 0, so no trajectory could get a reward")
         return rewards
+
+    @field_validator("extra")
+    @classmethod
+    def _further(cls, extra: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        if ours := sorted(SET_BY_HONE & extra.keys()):
+            raise ValueError(
+                f"{', '.join(ours)}: Hone sets that itself; take it out, see the other settings of [judge]"
+            )
+        return extra
 
     def in_force(self) -> list[RewardSettings]:
         """The parts of the reward that apply: those named, else RULER if a model is set, else none."""
         if self.rewards or not self.model:
             return list(self.rewards)
         return [RewardSettings(kind="ruler")]
+
+    def when_missing(self, reward: RewardSettings) -> Missing:
+        """What becomes of a group where a part is missing. A penalty or veto never leaves: unchecked is not kept."""
+        wanted = reward.missing or self.missing
+        if reward.effect != "score":
+            return "hold" if wanted == "hold" else "exclude"
+        return wanted or ("drop_part" if reward.kind == "feedback" else "exclude")

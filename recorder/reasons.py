@@ -35,6 +35,8 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "judge_timeout": "The judge did not answer within `judge.timeout_s`; it is asked again later.",
         "judge_refused": "The judge's API refused the request: look at its key, its model and its limits.",
         "judge_unreadable": "The judge's reply could not be read, nor the second one that it was asked for.",
+        "score_not_written": "The store refused the score; it is tried again later, by the reply that is at hand.",
+        "feedback_late": "The feedback came when the run's group was in training; its score is without it.",
         "judge_fault": "A fault of Hone's own kept the group from being scored; the log has it.",
     },
     "Training: runs and groups": {

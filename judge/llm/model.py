@@ -140,6 +140,7 @@ class JudgeModel:
                 max_retries=0,
                 drop_params=True,  # a reasoning model takes no temperature
                 **format_,
+                **settings.extra,
             )
         except TimeoutError:
             raise

@@ -3,6 +3,9 @@
 Owns: starting, asking, timing out and killing the processes, and starting them anew where the code was edited.
 Refuses: what a function means; it never imports one.
 An exception, a wrong result, a crash or a hang marks the one call; a process that cannot start is `FunctionsDown`.
+A line that answers no question (a late one, one that a function or a process of its own wrote) ends the process. If
+that had answered calls before, one of these may have left it: the call is made once more, in a process that is new, and
+then a line out of place is its own.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -29,6 +33,7 @@ from recorder.litellm_edge import without_secrets
 HOST = Path(__file__).with_name("function_host.py")
 LINE_LIMIT_BYTES = 16 * 1024 * 1024
 LAST_LINES = 5
+MAX_SHOWN_BYTES = 100  # of a line that was not asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class FunctionPool:
         self._all = [_Child(settings, functions) for _ in range(settings.function_processes)]
         for child in self._all:
             self._free.put_nowait(child)
-        self._code = ""
+        self.loaded = ""  # what `code` said last
 
     async def code(self) -> str:
         """A hash of the functions' code as it is on disk now: ask it before the calls that are to be made with it.
@@ -59,8 +64,8 @@ class FunctionPool:
         """
         child = await self._free.get()
         try:
-            self._code = await child.fresh()
-            return self._code
+            self.loaded = await child.fresh()
+            return self.loaded
         finally:
             self._free.put_nowait(child)
 
@@ -72,8 +77,8 @@ class FunctionPool:
         """
         child = await self._free.get()
         try:
-            if self._code and child.code != self._code:
-                self._code = await child.fresh()  # edited once more since then: the newest counts
+            if self.loaded and child.code != self.loaded:
+                self.loaded = await child.fresh()  # edited once more since then: the newest counts
             return await child.call(function, trajectory)
         finally:
             self._free.put_nowait(child)
@@ -94,7 +99,7 @@ class _Child:
         self._starting: asyncio.Future[Process] | None = None
         self._said: deque[str] = deque(maxlen=LAST_LINES)
         self._listener: asyncio.Task[None] | None = None
-        self._calls = 0
+        self._used = False  # whether the process was asked anything yet
         self._files: tuple[Path, ...] = ()  # the user's own, that were loaded
         self.code = ""  # the hash of their content when they were
 
@@ -112,26 +117,30 @@ class _Child:
         if not self._runs():  # killed from outside, between two calls
             await self.kill()
             await self._start()
-        self._calls += 1
+        used, self._used = self._used, True
         limit_s = self._settings.function_timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                reply = await self._ask({"id": self._calls, "function": function, "trajectory": trajectory})
+                reply = await self._ask({"function": function, "trajectory": trajectory})
         except TimeoutError:
             await self.kill()
             return Result(None, f"took longer than {limit_s:g} s (judge.function_timeout_s) and was killed")
+        except _Astray as e:
+            await self.kill()
+            if used:
+                return await self.call(function, trajectory)
+            return Result(None, f"something wrote into Hone's pipe, and its process was killed: {e}")
         except _Died:
             return Result(None, f"its process died ({await self.kill()})")
         except BaseException:  # cancelled in the middle: a late reply must not answer the next call
             await self.kill()
             raise
-        if "error" in reply:
-            return Result(None, without_secrets(str(reply["error"])))
-        return Result(reply["score"], reply["explanation"], reply["extra"])
+        return _result(reply)
 
     async def _start(self) -> None:
         python = self._settings.python or Path(sys.executable)
         self._said.clear()
+        self._used = False
         try:
             # -B: compiled files know their source by size and second alone, and would hide a quick edit
             starting = asyncio.create_subprocess_exec(
@@ -154,6 +163,8 @@ class _Child:
             why = said.get("failed")
         except TimeoutError:
             why = f"importing took longer than {self._settings.function_start_s:g} s (judge.function_start_s)"
+        except _Astray as e:
+            why = f"it wrote into Hone's pipe: {e}"
         except _Died:
             why = "its process died"
         except BaseException:  # cancelled in the middle: half started is not started
@@ -171,19 +182,20 @@ class _Child:
         self.code = await asyncio.to_thread(hash_of, self._files, self._settings.folder)
 
     async def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a request and return what answers it. Raises _Died, and _Astray for a line that answers another."""
         assert self._process is not None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        id_ = secrets.token_hex(8)
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.write(json.dumps({"id": id_, **request}).encode() + b"\n")
             await self._process.stdin.drain()
             line = await self._process.stdout.readline()
-            reply = json.loads(line)
-        except (OSError, ValueError) as e:  # a broken pipe; half a line, or none
+        except (OSError, ValueError) as e:  # a broken pipe; a line without an end
             raise _Died from e
-        if not isinstance(reply, dict):
+        if not line.endswith(b"\n"):
             raise _Died
-        return reply
+        return _answer_to(id_, line)
 
     async def _listen(self, process: Process) -> None:
         """Keep the last lines that the process wrote, so that its end can be explained."""
@@ -215,16 +227,41 @@ class _Child:
 
 
 def hash_of(files: Sequence[Path], folder: Path) -> str:
-    """A hash of files' places in the folder and of their content; a file that is gone has none."""
+    """A hash of files' places in the folder and of their content; a file that is gone has none.
+
+    Of one that lies elsewhere (an installed package) the name counts: the same code may be installed anywhere.
+    """
     digest = blake2b(digest_size=16)
     for path in files:
         content = path.read_bytes() if path.is_file() else b""
-        digest.update(f"{os.path.relpath(path, folder.resolve())}\0{len(content)}\0".encode() + content)
+        place = path.relative_to(folder.resolve()) if path.is_relative_to(folder.resolve()) else path.name
+        digest.update(f"{place}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
 
 
+def _answer_to(id_: str, line: bytes) -> dict[str, Any]:
+    try:
+        reply = json.loads(line)
+    except (ValueError, RecursionError):  # no JSON, or no UTF-8
+        reply = None
+    if not isinstance(reply, dict) or reply.get("id") != id_:
+        raise _Astray(without_secrets(ascii(line[:MAX_SHOWN_BYTES])[1:]))
+    return reply
+
+
+def _result(reply: Mapping[str, Any]) -> Result:
+    """What the host said of a call. `judge.rewards.function_host` has checked the numbers and named what is wrong."""
+    if "error" in reply:
+        return Result(None, without_secrets(str(reply["error"])))
+    return Result(reply["score"], reply["explanation"], reply["extra"])
+
+
 class _Died(Exception):
-    """The process ended, or wrote what is no reply."""
+    """The process ended, in the middle of a line or before one."""
+
+
+class _Astray(Exception):
+    """The process wrote a line that answers nothing that it was asked; the message shows it."""
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:

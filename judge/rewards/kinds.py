@@ -1,7 +1,8 @@
 """Where the parts of a reward come from: one function a kind, in one registry.
 
-Owns: RULER with its cache, reward functions and feedback as parts of the reward. Refuses: how parts are combined
-(`judge.scoring.combine`) and stored. A new kind is one function here, one line in `REWARDS`, one word in its settings.
+Owns: RULER with the replies at hand, rules, reward functions and feedback as parts of the reward. Refuses: how parts
+are combined (`judge.scoring.combine`) and stored. A new kind is one function here, one line in `REWARDS`, one word in
+its settings.
 """
 
 from __future__ import annotations
@@ -10,50 +11,64 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from judge.errors import JudgeMisconfigured, PartsMissing
+from judge.errors import JudgeFailed, JudgeMisconfigured, PartsMissing
 from judge.llm.prompt import SEEDS, Prompt, Run, build_prompt
 from judge.llm.ruler import Ask, Ruling, rank, recall
 from judge.rewards.functions import FunctionPool
 from judge.rewards.part import Part
+from judge.rewards.rule import check
 from judge.settings import JudgeSettings, RewardSettings
 from recorder.content import canonical
 from recorder.content.alike import mask_message
 from recorder.reading.views import FeedbackView, GroupView, TrajectoryView
 from recorder.states import Origin
-from recorder.work.scores import StoredScore
-
-Recall = Callable[[str], Awaitable[StoredScore | None]]
 
 
-async def nothing_known(prompt_hash: str) -> StoredScore | None:
-    """A cache without a score."""
-    return None
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A judge's reply that is at hand, and what is needed to read it again."""
+
+    text: str
+    order_seed: int
+    judge_version: str | None
+
+
+class Replies:
+    """Replies that were paid for, under the recipe in force. This one has none and keeps none."""
+
+    async def known(self, prompt_hash: str) -> Reply | None:
+        """The reply to an equal prompt."""
+        return None
+
+    async def keep(self, prompt: Prompt, ruling: Ruling) -> None:
+        """Have a reply at hand, whatever becomes of the score that is made of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What scoring needs beside the group: the settings, who is asked, who runs functions, the cache."""
+    """What scoring needs beside the group: the settings, who is asked, who runs functions, replies at hand."""
 
     settings: JudgeSettings
     ask: Ask | None
     functions: FunctionPool | None
-    known: Recall = nothing_known  # by prompt hash, under this recipe
+    replies: Replies = field(default_factory=Replies)
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
     """What one kind found: a part for each trajectory it applies to, and the judge's ruling if it was asked.
 
-    `code`: the hash of the user's code that was asked, if any was.
+    `code`: the hash of the user's code that was asked, if any was. `failed`: what kept it from finding any value.
     """
 
     parts: Mapping[str, Part]
     prompt: Prompt | None = None
     ruling: Ruling | None = None
     code: str = ""
+    failed: JudgeFailed | None = None
 
 
 Kind = Callable[[RewardSettings, GroupView, Sequence[TrajectoryView], Bench], Awaitable[Judged]]
@@ -92,6 +107,13 @@ def for_function(member: TrajectoryView) -> dict[str, Any]:
     }
 
 
+async def by_rule(reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: Bench) -> Judged:
+    """What Hone checks by itself."""
+    assert reward.rule is not None
+    checked = [await asyncio.to_thread(check, reward.rule, reward.value, member) for member in members]
+    return Judged({member.id: part for member, part in zip(members, checked, strict=True)})
+
+
 async def by_feedback(
     reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: Bench
 ) -> Judged:
@@ -108,14 +130,14 @@ async def by_feedback(
 
 
 def feedback_part(name: str, feedback: Sequence[FeedbackView]) -> Part:
-    """The newest feedback of a name as a number; true is 1, false is 0."""
+    """The newest feedback of a name as a number; true is 1, false is 0. That it is missing is no run's doing."""
     named = [said for said in feedback if said.name == name]
     if not named:
-        return Part(None, f"no feedback {name!r}")
+        return Part(None, f"no feedback {name!r}", of_run=False)
     newest = max(named, key=lambda said: said.created_at)
     if not isinstance(newest.value, bool | int | float):
-        return Part(None, f"feedback {name!r} is no number")
-    return Part(float(newest.value), newest.comment)
+        return Part(None, f"feedback {name!r} is no number", of_run=False)
+    return Part(float(newest.value), newest.comment, of_run=False)
 
 
 async def by_ruler(reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: Bench) -> Judged:
@@ -128,14 +150,16 @@ async def by_ruler(reward: RewardSettings, group: GroupView, members: Sequence[T
     if bench.ask is None:
         raise JudgeMisconfigured("RULER needs a judge model: set judge.model")
     prompt = await _prompt(group, members, bench.settings, random.SystemRandom().randrange(SEEDS))
-    stored = await bench.known(prompt.hash)
-    if stored is not None and stored.reply is not None and stored.order_seed is not None:
+    at_hand = await bench.replies.known(prompt.hash)
+    if at_hand is not None:
         # Ids and order follow from the seed, so under the stored one the stored reply means these trajectories.
-        as_stored = await _prompt(group, members, bench.settings, stored.order_seed)
-        ruling = recall(as_stored, stored.reply, stored.judge_version)
-        if ruling is not None:
-            return _judged(as_stored, ruling)
-    return _judged(prompt, await rank(prompt, bench.ask))
+        as_stored = await _prompt(group, members, bench.settings, at_hand.order_seed)
+        recalled = recall(as_stored, at_hand.text, at_hand.judge_version)
+        if recalled is not None:
+            return _judged(as_stored, recalled)
+    ruling = await rank(prompt, bench.ask)
+    await bench.replies.keep(prompt, ruling)
+    return _judged(prompt, ruling)
 
 
 async def _prompt(group: GroupView, members: Sequence[TrajectoryView], settings: JudgeSettings, seed: int) -> Prompt:
@@ -176,4 +200,9 @@ def _judged(prompt: Prompt, ruling: Ruling) -> Judged:
 
 
 # Cheap kinds come first: the judge is not paid for a group that cannot be scored anyway.
-REWARDS: Mapping[str, Kind] = {"feedback": by_feedback, "function": by_functions, "ruler": by_ruler}
+REWARDS: Mapping[str, Kind] = {
+    "rule": by_rule,
+    "feedback": by_feedback,
+    "function": by_functions,
+    "ruler": by_ruler,
+}

@@ -1,4 +1,4 @@
-"""Setting up what scoring needs, from the settings: the judge model, the processes of reward functions, the cache.
+"""Setting up what scoring needs, from the settings: the judge model, the processes of reward functions, replies.
 
 Owns: opening and closing them, and refusing settings under which nobody could judge. Refuses: scoring.
 """
@@ -12,15 +12,14 @@ from judge.errors import JudgeMisconfigured
 from judge.llm.model import JudgeModel
 from judge.rewards.functions import FunctionPool
 from judge.rewards.kinds import Bench
-from judge.scoring.combine import recipe_hash
+from judge.rewards.rule import unusable
+from judge.scoring.replies import KeptReplies
 from judge.settings import JudgeSettings
 from recorder.store.database import Store
-from recorder.work import scores
-from recorder.work.scores import StoredScore
 
 
 def check_settings(settings: JudgeSettings) -> None:
-    """Raise JudgeMisconfigured where nobody could judge, or a part of the reward has no judge."""
+    """Raise JudgeMisconfigured where nobody could judge, or a part of the reward cannot be found out."""
     rewards = settings.in_force()
     if not rewards:
         raise JudgeMisconfigured(
@@ -31,6 +30,9 @@ def check_settings(settings: JudgeSettings) -> None:
         raise JudgeMisconfigured(
             "judge.rewards holds RULER but no model judges: set judge.model, or take that reward out"
         )
+    for number, reward in enumerate(rewards):
+        if reward.rule is not None and (why := unusable(reward.rule, reward.value)):
+            raise JudgeMisconfigured(f"judge.rewards.{number}.value of the rule {reward.rule!r} {why}")
 
 
 @asynccontextmanager
@@ -47,10 +49,5 @@ async def open_bench(settings: JudgeSettings, store: Store, project_id: str) -> 
         if any(reward.kind == "function" for reward in rewards):
             functions = FunctionPool(settings)
             stack.push_async_callback(functions.close)
-
-        async def known(prompt_hash: str) -> StoredScore | None:
-            # functions are asked before a judge model is: by now their code is loaded
-            recipe = recipe_hash(settings, await functions.code() if functions else "")
-            return await scores.cached(store, project_id, recipe, prompt_hash)
-
-        yield Bench(settings, model.ask if model else None, functions, known)
+        replies = KeptReplies(store, project_id, settings, functions)
+        yield Bench(settings, model.ask if model else None, functions, replies)

@@ -7,13 +7,14 @@ Refuses: telling (`judge.commands`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 from judge.errors import FunctionsDown, JudgeMisconfigured
 from judge.rewards.functions import FunctionPool, Result
+from judge.rewards.part import Part
 from judge.scoring.bench import check_settings
-from judge.settings import JudgeSettings
+from judge.scoring.makeup import in_range
+from judge.settings import JudgeSettings, RewardSettings
 from recorder import litellm_edge
 from recorder.findings import Finding, Verdict
 
@@ -59,26 +60,26 @@ def _key(settings: JudgeSettings) -> Finding:
 
 
 async def _functions(settings: JudgeSettings) -> list[Finding]:
-    """Whether every reward function can be imported and gives a number."""
-    functions = sorted({reward.function for reward in settings.in_force() if reward.function})
-    if not functions:
+    """Whether every reward function can be imported and gives a number in its range."""
+    rewards = [reward for reward in settings.in_force() if reward.function]
+    if not rewards:
         return []
     pool = FunctionPool(settings)
     try:
-        return [finding for name in functions for finding in _answer(name, await pool.call(name, SAMPLE))]
+        return [_answer(reward, await pool.call(reward.function, SAMPLE)) for reward in rewards]
     except FunctionsDown as e:
         return [Finding("reward functions", Verdict.WRONG, str(e))]
     finally:
         await pool.close()
 
 
-def _answer(name: str, result: Result) -> Iterator[Finding]:
-    if result.score is not None:
-        yield Finding("reward functions", Verdict.FINE, f"{name} gives a made-up run {result.score:g}.")
-        return
-    yield Finding(
+def _answer(reward: RewardSettings, result: Result) -> Finding:
+    part = in_range(reward, Part(result.score, result.explanation))
+    if part.value is not None:
+        return Finding("reward functions", Verdict.FINE, f"{reward.function} gives a made-up run {part.value:g}.")
+    return Finding(
         "reward functions",
         Verdict.NOTE,
-        f"{name} gives a made-up run no number: {result.explanation}.",
+        f"{reward.function} gives a made-up run no number that counts: {part.explanation}.",
         "If it does so with real runs too, they get no reward.",
     )

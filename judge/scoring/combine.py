@@ -1,41 +1,61 @@
-"""One reward out of its parts, and the hash of the recipe that makes it.
+"""The rewards of one group out of their parts, and the hash of the recipe that makes them.
 
-Owns: weights, penalties, and what a missing part means. Refuses: where parts come from (`judge.rewards.kinds`). All
-pure.
+Owns: weights, penalties, vetoes. Refuses: what a missing part means (`judge.scoring.makeup`), where parts come from
+(`judge.rewards.kinds`). All pure.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Literal
 
 from judge.llm import prompt
 from judge.rewards.part import Part
-from judge.settings import JudgeSettings, RewardSettings
+from judge.scoring.makeup import Found, Makeup
+from judge.settings import LIMIT, JudgeSettings, RewardSettings
 
 
-def combine(
-    parts: Mapping[str, Part], rewards: Sequence[RewardSettings], missing: Literal["renormalise", "hold"]
-) -> Part:
-    """The reward of one trajectory: the weighted mean of its parts, less its penalties.
+def combine(runs: Sequence[str], found: Found, made: Makeup) -> dict[str, Part]:
+    """The reward of each run: the weighted mean of its parts, less its penalties; a vetoed one stands below the others.
 
-    `parts` by name. A reward that is not in it does not apply to this trajectory (RULER, where there is nobody to
-    compare with) and is passed over. A part without a value is missing: under `renormalise` the others share its
-    weight, under `hold` there is no reward. A missing penalty leaves no reward either way: a rule that could not be
-    checked is not kept.
+    Every reward is finite, and within ±`LIMIT`. A vetoed run's is 0, or the lowest that was not vetoed where that is
+    lower: a veto never pays, whatever the others lost by penalties.
     """
-    counting = [reward for reward in rewards if reward.weight > 0 and reward.name in parts]
-    absent = [reward for reward in counting if parts[reward.name].value is None]
-    present = [(reward, value) for reward in counting if (value := parts[reward.name].value) is not None]
-    means = [(reward.weight, value) for reward, value in present if not reward.penalty]
-    if any(reward.penalty or missing == "hold" for reward in absent) or not means:
-        reasons = [f"{reward.name}: {parts[reward.name].explanation}" for reward in absent]
-        return Part(None, "no reward: " + ("; ".join(reasons) or "no part of it applies"))
-    total = sum(weight for weight, _ in means)
-    mean = sum(weight / total * value for weight, value in means)
-    return Part(mean - sum(reward.weight * value for reward, value in present if reward.penalty))
+    own = {run: {r.name: found[r.name][run] for r in made.counting} for run in runs if run not in made.lacking}
+    rewards = {run: _reward(parts, made.counting) for run, parts in own.items()}
+    vetoes = {run: why for run, parts in own.items() if (why := _veto(parts, made.counting))}
+    lowest = min([0.0, *(reward for run, reward in rewards.items() if run not in vetoes)])
+    without = "; ".join(f"without {name}: {why}" for name, why in made.left.items()) or None
+    out = {run: Part(None, f"no reward: {why}") for run, why in made.lacking.items()}
+    out |= {run: Part(reward, without) for run, reward in rewards.items()}
+    out |= {run: Part(lowest, why) for run, why in vetoes.items()}
+    return {run: out[run] for run in runs}
+
+
+def _reward(parts: Mapping[str, Part], counting: Sequence[RewardSettings]) -> float:
+    """The mean of a run's scores by weight, less its penalties."""
+    scores = [(r.weight, _value(parts[r.name])) for r in counting if r.effect == "score"]
+    heaviest = max(weight for weight, _ in scores)
+    shares = [weight / heaviest for weight, _ in scores]  # so no sum of weights overflows
+    values = [value for _, value in scores]
+    mean = math.fsum(s * value for s, value in zip(shares, values, strict=True)) / math.fsum(shares)
+    mean = min(max(mean, min(values)), max(values))  # whatever was rounded
+    lost = [r.weight * _value(parts[r.name]) for r in counting if r.effect == "penalty"]
+    return min(max(mean - sum(lost), -LIMIT), LIMIT)
+
+
+def _veto(parts: Mapping[str, Part], counting: Sequence[RewardSettings]) -> str | None:
+    """By what a run is vetoed, if it is."""
+    vetoing = [r.name for r in counting if r.effect == "veto" and _value(parts[r.name]) > 0]
+    reasons = (f"{name}: {parts[name].explanation}" if parts[name].explanation else name for name in vetoing)
+    return f"vetoed by {'; '.join(reasons)}" if vetoing else None
+
+
+def _value(part: Part) -> float:
+    assert part.value is not None, "a run that lacks a part of the group's makeup has no reward"
+    return part.value
 
 
 def recipe_hash(settings: JudgeSettings, code: str = "") -> str:
@@ -44,9 +64,10 @@ def recipe_hash(settings: JudgeSettings, code: str = "") -> str:
     `code`: the hash of the reward functions' code, where there are any.
     """
     recipe: dict[str, object] = {
-        "rewards": [reward.model_dump() for reward in settings.in_force()],
-        "missing": settings.feedback.missing,
+        "rewards": [reward.model_dump(exclude={"missing"}) for reward in settings.in_force()],
+        "missing": [settings.when_missing(reward) for reward in settings.in_force()],
         "judge": [settings.model, settings.temperature, settings.rubric, settings.max_context_chars, prompt.VERSION],
+        "asked": [settings.api_base, settings.extra],
     }
     if code:
         recipe["code"] = code

@@ -6,16 +6,17 @@ Owns: the order of things, and when a group has too little to be scored. Refuses
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from judge.errors import CannotJudge, JudgeFailed, PartsMissing
+from judge.errors import CannotJudge, JudgeFailed, PartsMissing, Spent
 from judge.llm.prompt import Prompt
 from judge.llm.ruler import Ruling
 from judge.rewards.kinds import REWARDS, Bench, Judged, is_one_step
 from judge.rewards.part import Part
 from judge.scoring.combine import combine, recipe_hash
-from judge.settings import RewardSettings
+from judge.scoring.makeup import Makeup, in_range, makeup
+from judge.settings import JudgeSettings, RewardSettings
 from recorder.groups.readiness import MEASURED, one_is_enough, usable
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.states import TrajectoryState
@@ -55,15 +56,30 @@ async def score_group(group: GroupView, bench: Bench) -> GroupScore:
     rewards = bench.settings.in_force()
     found: dict[str, Judged] = {}
     for reward in sorted(rewards, key=lambda r: list(REWARDS).index(r.kind)):
-        able = _still_able(members, rewards, found, bench)
-        if len(able) < fewest:
-            raise _too_few(members, rewards, found, bench)
-        found[reward.name] = await REWARDS[reward.kind](reward, group, able, bench)
-    combined = _combined(members, rewards, found, bench)
-    rewarded = [member for member in members if combined[member.id].value is not None]
-    if len(rewarded) < fewest and not _measured_somehow(members, found):
-        raise _too_few(members, rewards, found, bench)
-    return _as_score(rewards, found, combined, bench, step=is_one_step(members))
+        so_far = _made(members, found, bench.settings, hoped=True)
+        everybody = so_far.waits or _measured(members)
+        able = [member for member in members if everybody or member.id not in so_far.lacking]
+        if len(able) < fewest or (so_far.waits and _compares(reward)):  # nobody is paid for what cannot be scored yet
+            raise _too_few(members, found, bench, so_far)
+        found[reward.name] = await _part_of(reward, group, able, bench)
+    made = _made(members, found, bench.settings)
+    rewarded = [member for member in members if member.id not in made.lacking]
+    if made.waits or (len(rewarded) < fewest and not _measured_somehow(members, found)):
+        raise _too_few(members, found, bench, made)
+    return _as_score(members, rewards, found, bench, made)
+
+
+async def _part_of(reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: Bench) -> Judged:
+    """One part for each member, as far as there is one. A part that may leave the group does so where it fails."""
+    try:
+        judged = await REWARDS[reward.kind](reward, group, members, bench)
+    except PartsMissing:  # somebody waits for it
+        raise
+    except JudgeFailed as e:
+        if bench.settings.when_missing(reward) != "drop_part":
+            raise
+        return Judged({member.id: Part(None, str(e), of_run=False) for member in members}, failed=e)
+    return replace(judged, parts={id_: in_range(reward, part) for id_, part in judged.parts.items()})
 
 
 def judged_members(group: GroupView) -> list[TrajectoryView]:
@@ -108,26 +124,18 @@ def _fewest(group: GroupView, members: Sequence[TrajectoryView]) -> int:
     return 1 if enough else 2
 
 
-def _still_able(
-    members: Sequence[TrajectoryView], rewards: Sequence[RewardSettings], found: Mapping[str, Judged], bench: Bench
-) -> list[TrajectoryView]:
-    """The members that what was found so far has not yet cost their reward; of a measured group, all."""
-    if _measured(members):
-        return list(members)
-    missing = bench.settings.feedback.missing
-    # A kind that was not asked yet is taken to be there.
-    hoped = {reward.name: Part(0.0) for reward in rewards if reward.name not in found}
-    return [m for m in members if combine(hoped | _parts_of(m, found), rewards, missing).value is not None]
+def _made(
+    members: Sequence[TrajectoryView], found: Mapping[str, Judged], settings: JudgeSettings, *, hoped: bool = False
+) -> Makeup:
+    """What the rewards are made of; `hoped`: what was not asked for yet is taken to be there."""
+    ids = [member.id for member in members]
+    there = dict.fromkeys(ids, Part(0.0))
+    unasked = [reward.name for reward in settings.in_force() if hoped and reward.name not in found]
+    return makeup(ids, _parts(found) | dict.fromkeys(unasked, there), settings)
 
 
-def _parts_of(member: TrajectoryView, found: Mapping[str, Judged]) -> dict[str, Part]:
-    return {name: judged.parts[member.id] for name, judged in found.items() if member.id in judged.parts}
-
-
-def _combined(
-    members: Sequence[TrajectoryView], rewards: Sequence[RewardSettings], found: Mapping[str, Judged], bench: Bench
-) -> dict[str, Part]:
-    return {m.id: combine(_parts_of(m, found), rewards, bench.settings.feedback.missing) for m in members}
+def _parts(found: Mapping[str, Judged]) -> dict[str, Mapping[str, Part]]:
+    return {name: judged.parts for name, judged in found.items()}
 
 
 def _measured_somehow(members: Sequence[TrajectoryView], found: Mapping[str, Judged]) -> bool:
@@ -136,53 +144,70 @@ def _measured_somehow(members: Sequence[TrajectoryView], found: Mapping[str, Jud
 
 
 def _too_few(
-    members: Sequence[TrajectoryView], rewards: Sequence[RewardSettings], found: Mapping[str, Judged], bench: Bench
+    members: Sequence[TrajectoryView], found: Mapping[str, Judged], bench: Bench, made: Makeup
 ) -> CannotJudge | JudgeFailed:
-    if len(members) == 1 and only_compares(rewards):
+    scores = [reward for reward in bench.settings.in_force() if reward.effect == "score"]
+    if len(members) == 1 and only_compares(scores):
         return CannotJudge(NEEDS_TWO, NEEDS_TWO_WHY)
-    combined = _combined(members, rewards, found, bench)
-    reasons = [f"{name}: {part.explanation}" for name, part in combined.items() if part.value is None]
-    ruling = _ruling(found)[1]
+    failed = next((judged.failed for judged in found.values() if judged.failed), None)
+    if failed is not None:
+        return failed
+    reasons = [f"{id_}: no reward: {why}" for id_, why in made.lacking.items()]
     more = f" and {len(reasons) - MAX_REASONS} more" if len(reasons) > MAX_REASONS else ""
     return PartsMissing(
         "parts_missing",
         f"{len(reasons)} of {len(members)} trajectories have no reward: {'; '.join(reasons[:MAX_REASONS])}{more}",
-        spent=ruling.spent if ruling else None,
+        spent=_spent(found),
     )
 
 
 def _as_score(
+    members: Sequence[TrajectoryView],
     rewards: Sequence[RewardSettings],
     found: Mapping[str, Judged],
-    combined: Mapping[str, Part],
     bench: Bench,
-    *,
-    step: bool,  # a reward of one step says nothing beside one of a whole run
+    made: Makeup,
 ) -> GroupScore:
     prompt, ruling = _ruling(found)
-    rewarded = {id_ for id_, part in combined.items() if part.value is not None}
+    spent = _spent(found)
+    combined = combine([member.id for member in members], _parts(found), made)
+    rows = (row for reward in rewards for row in _rows(reward, found[reward.name], made))
     new = NewScore(
         recipe_hash=recipe_hash(bench.settings, next((judged.code for judged in found.values() if judged.code), "")),
-        absolute=not step and all(_absolute(r, found[r.name], rewarded) for r in rewards if r.weight > 0),
-        parts=[*_reward_rows(combined), *(row for reward in rewards for row in _rows(reward, found[reward.name]))],
+        absolute=_absolute(made, found, combined) and not is_one_step(members),
+        parts=[*_reward_rows(combined), *rows],
         judge_model=bench.settings.model if ruling else None,
         judge_version=ruling.version if ruling else None,
         prompt_hash=prompt.hash if prompt else None,
         order_seed=prompt.seed if prompt else None,
         reply=ruling.reply if ruling else None,
-        tokens_in=ruling.spent.tokens_in if ruling else 0,
-        tokens_out=ruling.spent.tokens_out if ruling else 0,
-        cost_usd=ruling.spent.cost_usd if ruling else None,
-        latency_s=ruling.spent.latency_s if ruling else None,
+        tokens_in=spent.tokens_in,
+        tokens_out=spent.tokens_out,
+        cost_usd=spent.cost_usd,
+        latency_s=spent.latency_s if ruling else None,
     )
     return GroupScore(new, combined, prompt, ruling)
 
 
-def _absolute(reward: RewardSettings, judged: Judged, rewarded: Collection[str]) -> bool:
-    """Whether what a part gave to the rewards holds outside the group: it is no ranking, and nobody lacks it."""
-    if _compares(reward):
-        return not judged.parts
-    return all(part.value is not None for id_, part in judged.parts.items() if id_ in rewarded)
+def _absolute(made: Makeup, found: Mapping[str, Judged], combined: Mapping[str, Part]) -> bool:
+    """Whether the rewards hold outside the group: no ranking is in them, no part left, no veto looked at the others.
+
+    What one step earned says nothing beside what whole runs did.
+    """
+    by_others = any(
+        (part.value or 0.0) > 0 and (combined[id_].value or 0.0) < 0  # below 0 it is another run's reward
+        for reward in made.counting
+        if reward.effect == "veto"
+        for id_, part in found[reward.name].parts.items()
+    )
+    return not (made.left or by_others or any(_compares(reward) for reward in made.counting))
+
+
+def _spent(found: Mapping[str, Judged]) -> Spent:
+    """What was paid, also to a judge of whom nothing came."""
+    paid = [judged.ruling.spent for judged in found.values() if judged.ruling]
+    paid += [judged.failed.spent for judged in found.values() if judged.failed]
+    return sum(paid, Spent())
 
 
 def _ruling(found: Mapping[str, Judged]) -> tuple[Prompt | None, Ruling | None]:
@@ -193,8 +218,10 @@ def _reward_rows(combined: Mapping[str, Part]) -> Iterator[NewPart]:
     return (NewPart(id_, REWARD, part.value, None, part.explanation) for id_, part in combined.items())
 
 
-def _rows(reward: RewardSettings, judged: Judged) -> Iterator[NewPart]:
-    weight = -reward.weight if reward.penalty else reward.weight
+def _rows(reward: RewardSettings, judged: Judged, made: Makeup) -> Iterator[NewPart]:
+    """A reward's parts and what was given beside them. The weight of what left the group is 0; a veto has none."""
+    sign = {"score": 1.0, "penalty": -1.0, "veto": None}[reward.effect]
+    weight = sign if sign is None else sign * reward.weight * (reward.name not in made.left)
     for id_, part in judged.parts.items():
         yield NewPart(id_, reward.name, part.value, weight, part.explanation)
         for name, value in part.extra.items():

@@ -2,7 +2,7 @@
 
 Owns: claims and their renewal, backoff, stopping cleanly. It shows in the store that it is there, and sweeps.
 Refuses: how a group is scored (`judge.scoring.score`). A group that cannot be scored is never given a reward: it is
-unscored with the reason and tried again later, or left out with the reason.
+unscored with the reason and tried again later, or left out with the reason; so is one whose score cannot be written.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import count
 from typing import TypeVar
 
-from judge.errors import CannotJudge, JudgeFailed
+from judge.errors import CannotJudge, JudgeFailed, Spent
 from judge.rewards.kinds import Bench
 from judge.scoring.budget import Budget
 from judge.scoring.score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, only_compares, score_group
@@ -22,6 +23,7 @@ from recorder.reading.transcripts import load_group
 from recorder.seldom import Seldom
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
+from recorder.store import sql
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.watch import News
@@ -33,6 +35,7 @@ from recorder.work.presence import JUDGE, present
 
 RENEWALS_A_LEASE = 3
 HICCUP_S = 1.0  # pause after the store refused something
+WRITES_A_TRY = 60  # a score that the store takes no better by then may be what is wrong: its group waits for longer
 _MOST_DOUBLINGS = 20
 
 T = TypeVar("T")
@@ -151,8 +154,9 @@ class JudgeWorker:
         try:
             group = await self._persistently(lambda: load_group(self._store, claim.group_id))
             scored = await score_group(group, self._bench)
+            await self._write(claim, scored)
         except CannotJudge as e:
-            code, why = e.code, str(e)
+            code, why = e.code, sql.storable(str(e))
             log.warning("group %s is left out: %s", claim.group_id, why)
             await self._persistently(lambda: scores.leave_out(self._store, claim, code, why))
         except JudgeFailed as e:
@@ -164,15 +168,26 @@ class JudgeWorker:
             self._broken(logging.ERROR, "group %s cannot be scored: this is a fault of Hone", claim.group_id, error=e)
             await self._unscored(claim, JudgeFailed("judge_fault", f"{type(e).__name__}: {e}"))
         else:
-            new = scored.new
-            await self._persistently(lambda: scores.record_score(self._store, claim, new))
             log.info("group %s scored: %s", claim.group_id, summary(scored))
+
+    async def _write(self, claim: GroupClaim, scored: GroupScore) -> None:
+        """Hand the score in. What cannot be written is a failed try like any other; the reply stays at hand."""
+        new = scored.new
+        try:
+            await self._persistently(lambda: scores.record_score(self._store, claim, new), WRITES_A_TRY)
+        except Conflict:
+            raise
+        except Exception as e:
+            spent = Spent(new.tokens_in, new.tokens_out, new.cost_usd, new.latency_s or 0.0)
+            self._broken(logging.ERROR, "group %s: its score cannot be written", claim.group_id, error=e)
+            why = f"its score could not be written: {type(e).__name__}: {e}"
+            raise JudgeFailed("score_not_written", why, spent=spent) from e
 
     async def _unscored(self, claim: GroupClaim, failure: JudgeFailed) -> None:
         wait_s = failure.wait_s if failure.wait_s is not None else self._backoff_s(claim.tries)
         spent = failure.spent
         detail = {
-            "message": str(failure),
+            "message": sql.storable(str(failure)),
             "tokens_in": spent.tokens_in,
             "tokens_out": spent.tokens_out,
             "cost_usd": spent.cost_usd,
@@ -186,14 +201,20 @@ class JudgeWorker:
         settings = self._bench.settings
         return min(settings.backoff_max_s, settings.backoff_s * 2.0 ** min(tries, _MOST_DOUBLINGS))
 
-    async def _persistently(self, write: Callable[[], Awaitable[T]]) -> T:
-        """Do it as soon as the store lets us: what a judge said was paid for. The end of the claim ends this."""
-        while True:
+    async def _persistently(self, write: Callable[[], Awaitable[T]], times: int | None = None) -> T:
+        """Do it as soon as the store lets us: what a judge said was paid for. The end of the claim ends this.
+
+        `times`: how often at most; then the store's error is raised.
+        """
+        for tried in count(1):
             try:
                 return await write()
             except StoreError as e:
+                if tried == times:
+                    raise
                 self._store_away(logging.WARNING, "the judge tries that again: %s", e)
             await asyncio.sleep(HICCUP_S)
+        raise AssertionError("unreachable: the count has no end")
 
     async def _give_all_back(self) -> None:
         for task in self._running:

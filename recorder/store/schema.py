@@ -174,7 +174,7 @@ groups = Table(
     Column("last_call_at", Double, nullable=False),
     Column("ready_at", Double),
     Column("tries", Integer, nullable=False, default=0, server_default="0"),
-    Column("try_after", Double),
+    Column("try_after", Double),  # when a judge takes it again: unscored, or scored and feedback came since
     *_lease(),
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": the project's
     UniqueConstraint("project_id", "external_id", "sequence"),

@@ -1,11 +1,12 @@
 """What SQLite and PostgreSQL spell differently, and rows as views. The only place that asks which database it is.
 
-Owns: insert-or-ignore, insert-or-update, the database's clock as a number, rows → dataclasses.
+Owns: insert-or-ignore, insert-or-update, text that both take, the database's clock as a number, rows → dataclasses.
 Refuses: any table's meaning.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.store.database import now
 
 V = TypeVar("V")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 Insert = sqlite.Insert | postgresql.Insert
 
 
@@ -38,6 +40,11 @@ def upsert(
     statement = insert(conn, table).values(**values)
     changed = {name: statement.excluded[name] for name in values if name not in keys and name not in keep}
     return statement.on_conflict_do_update(index_elements=list(keys), set_=changed)
+
+
+def storable(text: str) -> str:
+    """`text` as both databases take it: lone surrogates are no UTF-8, and PostgreSQL has no NUL; both are escaped."""
+    return _UNSTORABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 async def clock(conn: AsyncConnection) -> float:

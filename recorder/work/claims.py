@@ -22,6 +22,8 @@ from recorder.store.database import Store, now
 from recorder.store.schema import aliases, groups, scores, trajectories
 from recorder.store.transitions import guarded
 
+# What a judge takes once `try_after` is over. It stands on a scored group where feedback came after its score.
+_AGAIN: Final = (GroupState.UNSCORED, GroupState.SCORED)
 _BACK: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
 
 
@@ -46,22 +48,22 @@ class GroupClaim:
 async def claim_for_judging(
     store: Store, project_id: str, owner: str, lease_s: float, *, of_campaigns: bool = False
 ) -> GroupClaim | None:
-    """Take the oldest group that waits for a judge: ready, or unscored whose time to try again has come.
+    """Take the oldest group that waits for a judge: ready, or one that is to be judged again and whose time has come.
 
     With `of_campaigns` only one of a campaign.
     """
-    waiting = (GroupState.READY, GroupState.UNSCORED)
-    due = or_(groups.c.state == GroupState.READY, groups.c.try_after <= now())
-    wanted = and_(groups.c.project_id == project_id, groups.c.state.in_(waiting), due, *_whose(of_campaigns))
-    took = await _take(store, wanted, 1, GroupState.JUDGING, waiting, owner, lease_s)
+    again = and_(groups.c.state.in_(_AGAIN), groups.c.try_after <= now())
+    due = or_(groups.c.state == GroupState.READY, again)
+    wanted = and_(groups.c.project_id == project_id, due, *_whose(of_campaigns))
+    took = await _take(store, wanted, 1, GroupState.JUDGING, (GroupState.READY, *_AGAIN), owner, lease_s)
     return took[0] if took else None
 
 
 async def next_try_in(store: Store, project_id: str, *, of_campaigns: bool = False) -> float | None:
-    """In how many seconds the next unscored group may be tried again; only of campaigns' where asked. None: never."""
-    unscored = (groups.c.project_id == project_id, groups.c.state == GroupState.UNSCORED, *_whose(of_campaigns))
+    """In how many seconds the next group is to be judged again; only of campaigns' where asked. None: never."""
+    again = (groups.c.project_id == project_id, groups.c.state.in_(_AGAIN), *_whose(of_campaigns))
     async with store.read() as conn:
-        in_s = (await conn.execute(select(func.min(groups.c.try_after) - now()).where(*unscored))).scalar_one()
+        in_s = (await conn.execute(select(func.min(groups.c.try_after) - now()).where(*again))).scalar_one()
     return None if in_s is None else max(0.0, float(in_s))
 
 
@@ -96,6 +98,8 @@ async def claim_for_training(
 ) -> list[GroupClaim]:
     """Take up to `limit` scored groups of an alias, oldest first; only those whose judged members all train.
 
+    One that is to be scored again, because of feedback that came since, waits for that.
+
     Without `campaign_id` only groups that belong to no campaign; `group_ids` narrows to named groups. Those scored by
     the recipes of `lacking` (`recorder.work.baselines`) wait until there is a baseline to compare with.
     """
@@ -128,7 +132,8 @@ def _trainable(alias_id: str, campaign_id: str | None, lacking: Collection[str])
     mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
     project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()  # for the index
     scored = and_(groups.c.project_id == project, groups.c.state == GroupState.SCORED)
-    wanted = and_(scored, groups.c.alias_id == alias_id, mine, for_training(), ~waits_for_own())
+    settled = and_(groups.c.try_after.is_(None), ~waits_for_own())
+    wanted = and_(scored, groups.c.alias_id == alias_id, mine, for_training(), settled)
     return and_(wanted, ~_lacks_baseline(lacking)) if lacking else wanted
 
 
@@ -171,6 +176,7 @@ async def _take(
         "lease_owner": owner,
         "lease_epoch": groups.c.lease_epoch + 1,
         "lease_expires_at": now() + lease_s,
+        "try_after": None,  # its time has come; whoever finds more to do meanwhile sets it again
     }
     statement = (
         guarded(groups, to, expect=expect, **lease).where(groups.c.id.in_(select(picked.c.id))).returning(groups)

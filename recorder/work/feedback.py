@@ -1,6 +1,7 @@
 """Feedback: what people and programs said about a trajectory, or about one call of it.
 
-Owns: its rows, the reserved names. Refuses: turning feedback into a reward (the judge).
+Owns: its rows, the reserved names, having a group scored again that was scored without it. Refuses: turning feedback
+into a reward (the judge).
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import insert, select
+from sqlalchemy import and_, exists, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import NotFound
 from recorder.ids import check_external, new_id
-from recorder.store import sql
+from recorder.states import GroupState
+from recorder.store import ledger, sql
 from recorder.store.database import Store, now
-from recorder.store.schema import calls, feedback, trajectories
+from recorder.store.ledger import LedgerRow
+from recorder.store.schema import calls, feedback, groups, score_parts, trajectories
 
 RESERVED: Final = frozenset({"comment", "demonstration"})  # their value is text
 MAX_TEXT_CHARS: Final = 100_000
+LATE: Final = "feedback_late"  # of a run: what was said about it came when its group was in training already
+SETTLES_S: Final = 1.0  # what is said about the runs of a group one by one costs it one judging, not one each
+_IN_TRAINING: Final = (GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,10 @@ async def add(
     call_id: str | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> Feedback:
-    """Write feedback about a trajectory (internal id). Raises NotFound, InvalidId (name), ValueError."""
+    """Write feedback about a trajectory (internal id). Raises NotFound, InvalidId (name), ValueError.
+
+    A group whose score has a part of that name is scored again; once it is in training the ledger says `feedback_late`.
+    """
     check_external(name, "the feedback name")
     feedback_id = new_id("fb")
     statement = insert(feedback).values(
@@ -80,6 +89,7 @@ async def add(
     async with store.write() as conn:
         await _require(conn, project_id, trajectory_id, call_id)
         await conn.execute(statement)
+        await _score_again(conn, trajectory_id, name)
         row = (await conn.execute(select(feedback).where(feedback.c.id == feedback_id))).one()
         return sql.view(Feedback, row)
 
@@ -93,6 +103,33 @@ async def _require(conn: AsyncConnection, project_id: str, trajectory_id: str, c
     of_it = select(calls.c.id).where(calls.c.id == call_id, calls.c.trajectory_id == trajectory_id)
     if (await conn.execute(of_it)).first() is None:
         raise NotFound(f"trajectory {trajectory_id} has no call {call_id!r}")
+
+
+async def _score_again(conn: AsyncConnection, trajectory_id: str, name: str) -> None:
+    """Mark the run's group for a judge (`recorder.work.claims`), where its score would be another one now."""
+    if name in RESERVED:
+        return
+    asked_for = exists().where(
+        score_parts.c.score_id == groups.c.current_score_id,
+        score_parts.c.trajectory_id == trajectory_id,
+        score_parts.c.part == name,
+    )
+    scored = and_(groups.c.state.in_((GroupState.SCORED, *_IN_TRAINING)), asked_for)
+    # A judge that is at it may have read the group already: whether it asks for this name is not known yet.
+    found = (
+        select(groups.c.id, groups.c.project_id, groups.c.state)
+        .join(trajectories, trajectories.c.group_id == groups.c.id)
+        .where(trajectories.c.id == trajectory_id, or_(groups.c.state == GroupState.JUDGING, scored))
+        .with_for_update(of=groups)
+    )
+    group = (await conn.execute(found)).first()
+    if group is None:
+        return
+    if group.state in _IN_TRAINING:
+        detail = {"name": name, "group": group.id, "state": group.state}
+        await ledger.write(conn, [LedgerRow(group.project_id, "trajectory", trajectory_id, LATE, detail)])
+    if group.state != GroupState.TRAINED:  # a group in training may come back
+        await conn.execute(update(groups).where(groups.c.id == group.id).values(try_after=now() + SETTLES_S))
 
 
 async def of(store: Store, trajectory_id: str) -> list[Feedback]:

@@ -88,7 +88,7 @@ async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
     async with store.write() as conn:
         await _require_members(conn, claim.group_id, score.parts)
         score_id = await _insert(conn, claim, score)
-        done: dict[str, Any] = {"current_score_id": score_id, "reason": None, "try_after": None}
+        done: dict[str, Any] = {"current_score_id": score_id, "reason": None}
         await move(
             conn, groups, claim.group_id, GroupState.SCORED, expect=GroupState.JUDGING,
             owner=claim.owner, epoch=claim.epoch, **done,
@@ -108,12 +108,18 @@ async def _require_members(conn: AsyncConnection, group_id: str, parts: Sequence
 
 async def _insert(conn: AsyncConnection, claim: GroupClaim, score: NewScore) -> str:
     score_id = new_id("score")
-    row = {k: v for k, v in asdict(score).items() if k != "parts"}
+    row = {k: _storable(v) for k, v in asdict(score).items() if k != "parts"}
     of_group = {"project_id": claim.project_id, "group_id": claim.group_id, "alias_id": claim.alias_id}
     await conn.execute(insert(scores).values(id=score_id, created_at=now(), **of_group, **row))
     if score.parts:
-        await conn.execute(insert(score_parts), [{"score_id": score_id, **asdict(part)} for part in score.parts])
+        rows = [{k: _storable(v) for k, v in asdict(part).items()} for part in score.parts]
+        await conn.execute(insert(score_parts), [{"score_id": score_id, **row} for row in rows])
     return score_id
+
+
+def _storable(value: Any) -> Any:
+    """What models and reward functions say may be any text."""
+    return sql.storable(value) if isinstance(value, str) else value
 
 
 async def mark_unscored(store: Store, claim: GroupClaim, code: str, detail: Any, try_after_s: float) -> None:

@@ -31,7 +31,18 @@ def test_named_rewards_are_the_only_ones() -> None:
         ([{"kind": "function", "function": "a.b"}], "package.module:function"),
         ([{"kind": "function", "function": "a:b; import os"}], "package.module:function"),
         ([{"kind": "feedback"}], "needs `name`"),
-        ([{"kind": "ruler", "penalty": True}], "cannot be a penalty"),
+        ([{"kind": "ruler", "effect": "penalty"}], "cannot be a penalty"),
+        ([{"kind": "ruler", "effect": "veto"}], "cannot be a veto"),
+        ([{"kind": "function", "function": "a:x", "penalty": True}], r"`penalty` is now `effect`"),
+        ([{"kind": "function", "function": "a:x", "effect": "fine"}], "'score', 'penalty' or 'veto'"),
+        ([{"kind": "function", "function": "a:x", "low": 1}], "low 1 is not below high 1"),
+        ([{"kind": "function", "function": "a:x", "high": float("inf")}], "finite|less"),
+        ([{"kind": "function", "function": "a:x", "high": 2e6}], "less than or equal to 1000000"),
+        ([{"kind": "function", "function": "a:x", "low": -1, "effect": "penalty"}], "never below 0"),
+        ([{"kind": "ruler", "high": 10}], "neither `low` nor `high`"),
+        ([{"kind": "rule", "rule": "regex", "value": "x", "effect": "veto", "high": 2}], "neither `low` nor `high`"),
+        ([{"kind": "ruler", "missing": "renormalise"}], "'exclude', 'drop_part' or 'hold'"),
+        ([{"kind": "function", "function": "a:x", "effect": "veto", "missing": "drop_part"}], "'exclude' or 'hold'"),
         ([{"kind": "ruler", "name": "reward"}], "cannot name a part"),
         ([{"kind": "ruler", "name": "a.b"}], "cannot name a part"),
         ([{"kind": "ruler", "weight": -1}], "greater than or equal to 0"),
@@ -39,14 +50,87 @@ def test_named_rewards_are_the_only_ones() -> None:
         ([{"kind": "ruler"}, {"kind": "ruler", "name": "two"}], "one reward only"),
         ([{"kind": "function", "function": "a:x"}, {"kind": "function", "function": "b:x"}], "called 'x'"),
         ([{"kind": "ruler", "weight": 0}], "weight above 0"),
-        ([{"kind": "function", "function": "a:x", "penalty": True}], "weight above 0"),
-        ([{"kind": "dice"}], "'ruler', 'function' or 'feedback'"),
+        ([{"kind": "function", "function": "a:x", "effect": "penalty"}], "weight above 0"),
+        ([{"kind": "dice"}], "'ruler', 'function', 'feedback' or 'rule'"),
+        ([{"kind": "rule", "effect": "veto"}], "needs `rule`"),
+        ([{"kind": "ruler", "rule": "regex"}], "takes no `rule`"),
+        ([{"kind": "ruler", "value": 1}], "only a reward of kind 'rule' takes a `value`"),
+        ([{"kind": "rule", "rule": "max_turns", "value": 3}], 'needs effect = "veto" or "penalty"'),
         ([{"kind": "ruler", "wait": 1}], "Extra inputs"),
     ],
 )
 def test_rewards_that_cannot_work_are_refused(rewards: list[dict[str, Any]], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         of(model="openai/judge", rewards=rewards)
+
+
+RULED: list[tuple[str, Any]] = [
+    ("regex", r"^\d+$"),
+    ("answer_schema", {"type": "object"}),
+    ("forbidden_tools", ["refund"]),
+    ("required_tools", ["find_order", "close"]),
+    ("max_turns", 0),
+    ("max_tool_calls", 3),
+    ("max_tokens", 2048),
+]
+
+
+@pytest.mark.parametrize(("rule", "value"), RULED)
+def test_rules_that_can_be_checked(rule: str, value: Any) -> None:
+    rules = [{"kind": "rule", "rule": rule, "value": value, "effect": "veto"}]
+    settings = of(model="openai/judge", rewards=[{"kind": "ruler"}, *rules])
+    assert [reward.name for reward in settings.rewards] == ["ruler", rule]
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "why"),
+    [
+        ("regex", 7, "must be a regular expression, not 7"),
+        ("answer_schema", "schema.json", r"must be a JSON schema \(a table\)"),
+        ("forbidden_tools", [], "must be a list of tools' names"),
+        ("required_tools", "refund", "must be a list of tools' names, not 'refund'"),
+        ("forbidden_tools", ["refund", 1], "must be a list of tools' names"),
+        ("max_turns", -1, "rewards.1(.|\n)*`value` of the rule 'max_turns' must be a whole number from 0, not -1"),
+        ("max_tokens", True, "must be a whole number"),
+        ("max_tool_calls", 1.5, "must be a whole number"),
+        ("max_turns", None, "must be a whole number"),
+        ("politeness", 1, "'answer_schema', 'forbidden_tools'"),
+    ],
+)
+def test_rules_that_cannot_be_checked_are_refused_at_start(rule: str, value: Any, why: str) -> None:
+    rules = [{"kind": "rule", "rule": rule, "value": value, "effect": "penalty"}]
+    with pytest.raises(ValidationError, match=why):
+        of(model="openai/judge", rewards=[{"kind": "ruler"}, *rules])
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "why"),
+    [
+        ("regex", "(", r"^judge\.rewards\.1\.value of the rule 'regex' is no regular expression: missing"),
+        ("answer_schema", {"type": "dict"}, "is no JSON schema: type: 'dict' is not valid"),
+        ("answer_schema", {"properties": {"a": {"pattern": "("}}}, r"properties\.a\.pattern: '\(' is not a 'regex'"),
+    ],
+)
+def test_expressions_and_schemas_that_are_none_are_refused_before_anything_is_judged(
+    rule: str, value: Any, why: str
+) -> None:
+    rules = [{"kind": "rule", "rule": rule, "value": value, "effect": "veto"}]
+    with pytest.raises(JudgeMisconfigured, match=why):
+        check_settings(of(model="openai/judge", rewards=[{"kind": "ruler"}, *rules]))
+
+
+def test_where_missing_stood_before_is_told() -> None:
+    with pytest.raises(ValidationError, match=r"feedback(.|\n)*missing is now `judge\.missing`"):
+        of(feedback={"missing": "hold"})
+
+
+@pytest.mark.parametrize(
+    "name", ["model", "messages", "max_tokens", "base_url", "stream", "timeout", "response_format"]
+)
+def test_what_hone_sets_in_a_request_is_refused_among_the_further_parameters(name: str) -> None:
+    assert of(extra={"seed": 7, "reasoning_effort": "low"}).extra == {"seed": 7, "reasoning_effort": "low"}
+    with pytest.raises(ValidationError, match=f"{name}: Hone sets that itself"):
+        of(extra={"seed": 7, name: 1})
 
 
 def test_without_a_judge_hone_says_how_to_name_one() -> None:

@@ -16,7 +16,7 @@ from judge.rewards.functions import FunctionPool, Result
 from judge.settings import JudgeSettings
 
 CODE = """
-import asyncio, os, sys, time
+import asyncio, fcntl, os, stat, sys, threading, time
 
 print("hello from the import")
 LOADED = os.getpid()
@@ -24,6 +24,49 @@ LOADED = os.getpid()
 class Number:
     def __float__(self):
         return 0.25
+
+def pipes():
+    "The ends that one can write to of pipes to Hone, as a hostile or a careless function finds them."
+    for fd in range(3, 64):
+        try:
+            if stat.S_ISFIFO(os.fstat(fd).st_mode) and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
+                yield fd
+        except OSError:
+            pass
+
+def stray(line):
+    for fd in pipes():
+        os.write(fd, line + b"\\n")
+    return 1
+
+def late():
+    left = threading.Event()
+    def write():
+        left.wait()
+        stray(b'{"id": 1, "score": 9, "explanation": null, "extra": {}}')
+        open("written", "w").close()
+    threading.Thread(target=write, daemon=True).start()
+    global LATE
+    LATE = left
+    return 1
+
+def let_go():
+    "Lets the late line be written, and waits for it, if there is one in this process."
+    if "LATE" in globals():
+        LATE.set()
+        while not os.path.exists("written"):
+            time.sleep(0.01)
+    return 0.5
+
+def forked(back):
+    child = os.fork()
+    if child:
+        if not back:
+            os.waitpid(child, 0)
+        return 0.75
+    if not back:
+        os._exit(0)
+    return 0.25
 
 def score(t):
     print("printed, not replied")
@@ -36,6 +79,13 @@ def score(t):
         "raises": lambda: 1 / 0, "exits": lambda: sys.exit(3), "dies": lambda: os._exit(7),
         "hangs": lambda: time.sleep(600), "pid": lambda: LOADED, "noise": lambda: os.write(1, b"not json\\n") and 1,
         "stdin": lambda: len(sys.stdin.read()), "recursion": lambda: score(t),
+        "stray": lambda: stray(b"not json"), "answers itself": lambda: stray(b'{"id": 3, "score": 9}'),
+        "deep json": lambda: stray(b"[" * 100_000), "no utf-8": lambda: stray(b"\\xff"),
+        "late": late, "let go": let_go, "fork": lambda: forked(True), "forked and ended": lambda: forked(False),
+        "many": lambda: {"score": 1} | {str(i): i for i in range(101)}, "hundred": lambda: {"score": 1} | {
+            str(i): i for i in range(100)}, "long name": lambda: {"score": 1, "x" * 101: 1},
+        "odd name": lambda: {"score": 1, "a\\nb": 1}, "half name": lambda: {"score": 1, "\\ud83d": 1},
+        "no name": lambda: {"score": 1, "": 1}, "half": lambda: {"score": 1, "explanation": "\\ud83d"},
         "deep": lambda: os._exit((sys.stderr.write("last words\\n"), 1)[1])}[t.answer]()
 
 async def later(t):
@@ -101,6 +151,11 @@ async def test_what_is_no_finite_number_marks_the_call_alone(pool: Make) -> None
         "list": "the result is list, not a number",
         "no score": "the returned dict has no 'score'",
         "bad extra": "'x' is str, not a number",
+        "many": "101 values beside 'score': at most 100",
+        "long name": f"'{'x' * 100}' cannot name a value: use 1 to 100 printable characters",
+        "odd name": r"'a\nb' cannot name a value",
+        "half name": r"'\ud83d' cannot name a value",
+        "no name": "'' cannot name a value",
         "raises": r"ZeroDivisionError: division by zero (checks.py:",
         "exits": "SystemExit: 3",
         "recursion": "RecursionError",
@@ -112,6 +167,58 @@ async def test_what_is_no_finite_number_marks_the_call_alone(pool: Make) -> None
         assert result.score is None
         assert reason in str(result.explanation)
     assert (await functions.call("checks:score", trajectory("pid"))).score == pid
+
+
+async def test_a_hundred_named_numbers_come_back(pool: Make) -> None:
+    result = await pool().call("checks:score", trajectory("hundred"))
+    assert (result.score, result.extra) == (1, {str(i): float(i) for i in range(100)})
+
+
+@pytest.mark.parametrize("answer", ["stray", "answers itself", "deep json", "no utf-8", "fork"])
+async def test_whoever_answers_in_anothers_place_marks_the_call_and_the_next_gets_its_own_answer(
+    pool: Make, answer: str
+) -> None:
+    functions = pool()
+    for _ in range(2):  # in a process that is new, and in one that answered calls before
+        result = await functions.call("checks:score", trajectory(answer))
+        assert result.score is None
+        assert ("both processes returned" if answer == "fork" else "wrote into Hone's pipe") in str(result.explanation)
+        assert (await functions.call("checks:score", trajectory("float"))).score == -0.5
+
+
+async def test_a_late_line_costs_its_process_and_the_next_call_gets_its_own_answer(pool: Make) -> None:
+    functions = pool()
+    pid = (await functions.call("checks:score", trajectory("pid"))).score
+    assert (await functions.call("checks:score", trajectory("late"))).score == 1
+    assert (await functions.call("checks:score", trajectory("let go"))).score == 0.5
+    assert (await functions.call("checks:score", trajectory("pid"))).score not in (None, pid)
+
+
+async def test_a_process_that_was_forked_and_ended_is_nobodys_business(pool: Make) -> None:
+    functions = pool()
+    pid = (await functions.call("checks:score", trajectory("pid"))).score
+    assert (await functions.call("checks:score", trajectory("forked and ended"))).score == 0.75
+    assert (await functions.call("checks:score", trajectory("pid"))).score == pid
+
+
+async def test_an_import_that_writes_into_the_pipe_is_told(pool: Make, tmp_path: Path) -> None:
+    (tmp_path / "writes.py").write_text("import checks\nchecks.stray(b'hello')\n")
+    with pytest.raises(FunctionsDown, match="wrote into Hone's pipe: 'hello"):
+        await pool("writes:f").call("writes:f", trajectory(""))
+
+
+async def test_the_code_of_a_module_that_lies_elsewhere_counts_too(
+    pool: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site-packages").mkdir()
+    module = tmp_path / "site-packages" / "installed.py"
+    monkeypatch.setenv("PYTHONPATH", str(module.parent))
+    module.write_text("def f(t): return 1\n")
+    functions = pool("installed:f", function_env=["PYTHONPATH"])
+    first = await functions.code()
+    module.write_text("def f(t): return 2\n")
+    assert await functions.code() != first
+    assert (await functions.call("installed:f", trajectory(""))).score == 2
 
 
 async def test_async_functions_are_awaited(pool: Make) -> None:

@@ -36,6 +36,12 @@ async def test_functions_are_called_with_a_made_up_run(tmp_path: Path) -> None:
     assert "checks.py:2" in one.found
 
 
+async def test_a_made_up_run_outside_the_range_is_told(tmp_path: Path) -> None:
+    (tmp_path / "checks.py").write_text("def stars(t): return 5\n")
+    one = (await found(tmp_path, rewards=by("checks:stars")))["reward functions"]
+    assert (one.verdict, "5.0 is outside 0 to 1" in one.found) == (Verdict.NOTE, True)
+
+
 async def test_functions_that_cannot_be_imported_are_wrong(tmp_path: Path) -> None:
     one = (await found(tmp_path, rewards=by("no_such_file:f")))["reward functions"]
     assert one.verdict is Verdict.WRONG

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from judge.llm.model import Answer, Messages
@@ -28,7 +28,8 @@ from recorder.states import GroupState, Purpose
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.schema import groups
-from recorder.work import leases, scores
+from recorder.store.schema import scores as scores_table
+from recorder.work import feedback, leases, scores
 from tests.judge.judge_server import JudgeServer, fails, says, verdicts
 from tests.judge.recorded import PROJECT, Recorded
 
@@ -308,6 +309,86 @@ async def test_the_worker_outlives_a_store_that_hiccups_and_does_not_ask_twice(
     finally:
         await flaky.close()
     assert len(server.requests) == 1
+
+
+class Refusing(Store):
+    """A store that takes everything but scores: their row is what is wrong, and nothing that time mends."""
+
+    refuses = True
+    error: Exception = OverflowError("Python int too large to convert to SQLite INTEGER")
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        async with super().write() as conn:
+            yield conn
+            written = await conn.execute(select(func.count()).select_from(scores_table))
+            if self.refuses and written.scalar_one():
+                raise self.error
+
+
+@pytest.mark.parametrize("error", [Refusing.error, StoreUnavailable("the disk is full")])
+async def test_a_score_that_cannot_be_written_is_a_failed_try_and_the_judge_is_not_asked_again(
+    store: Store,
+    recorded: Recorded,
+    settings: Make,
+    server: JudgeServer,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    monkeypatch.setattr(worker_module, "HICCUP_S", 0.001)
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    refusing = Refusing(store.url.render_as_string(hide_password=False))
+    refusing.error = error
+    try:
+        async with working(refusing, settings(backoff_s=0.01, backoff_max_s=0.02)):
+
+            async def tried_often() -> bool:
+                return int((await state(store, group_id)).tries) >= 3
+
+            await until(tried_often)
+            assert await scores.of_group(store, group_id) == []
+            refusing.refuses = False
+            await until(reaches(store, group_id, GroupState.SCORED))
+    finally:
+        await refusing.close()
+    entries = await ledger.of(store, "group", group_id)
+    assert {entry.code for entry in entries} == {"score_not_written"}
+    details = [entry.detail for entry in entries if entry.detail]
+    assert str(error) in details[0]["detail"]["message"]
+    assert [detail["detail"]["tokens_in"] for detail in details[:3]] == [100, 0, 0]  # paid once, and counted
+    assert len(server.requests) == 1
+
+
+async def test_what_no_database_can_hold_poisons_no_group(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer
+) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    server.behave(verdicts(change=lambda e: [{**one, "explanation": "half \ud83d of it"} for one in e]))
+    async with working(store, settings()):
+        await until(reaches(store, group_id, GroupState.SCORED))
+    (score,) = await scores.of_group(store, group_id)
+    assert {part.explanation for part in score.parts if part.part == "ruler"} == {r"half \ud83d of it"}
+
+
+async def test_feedback_that_comes_after_the_score_scores_the_group_again_and_asks_no_judge(
+    store: Store, recorded: Recorded, settings: Make, server: JudgeServer
+) -> None:
+    group_id, members = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    wanted = settings(rewards=[{"kind": "ruler"}, {"kind": "feedback", "name": "liked"}])
+
+    async def scored_with_feedback() -> bool:
+        found = await state(store, group_id)
+        return len(await scores.of_group(store, group_id)) == 2 and found.state == GroupState.SCORED
+
+    async with working(store, wanted):
+        await until(reaches(store, group_id, GroupState.SCORED))
+        for member in members:
+            await feedback.add(store, PROJECT, member, "liked", member == members[0])
+        await until(scored_with_feedback)
+    first, again = await scores.of_group(store, group_id)
+    assert await scores.rewards(store, first.id) == dict(zip(members, [0.2, 0.9], strict=True))
+    assert await scores.rewards(store, again.id) == pytest.approx(dict(zip(members, [0.6, 0.45], strict=True)))
+    assert (len(server.requests), again.tokens_in) == (1, 0)
 
 
 async def test_a_fault_of_our_own_costs_one_group_not_the_worker(

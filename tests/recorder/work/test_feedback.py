@@ -1,4 +1,5 @@
-"""Feedback is about a trajectory of the project, and carries a number, a truth or a text."""
+"""Feedback is about a trajectory of the project, and carries a number, a truth or a text; a score that it
+changes is made again."""
 
 from __future__ import annotations
 
@@ -7,8 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.errors import InvalidId, NotFound
-from recorder.work import feedback
+from recorder.store import ledger
+from recorder.store.database import now
+from recorder.store.schema import groups
+from recorder.work import claims, feedback, scores
 from recorder.work.feedback import check_value
+from recorder.work.scores import NewPart, NewScore
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -53,3 +58,67 @@ def test_reserved_names_take_text(name: str) -> None:
     assert check_value(name, "like this") == "like this"
     with pytest.raises(ValueError, match="takes text"):
         check_value(name, 1.0)
+
+
+async def marked(rows: Rows, group: str) -> bool:
+    return (await rows.get(groups, group))["try_after"] is not None
+
+
+async def liked_group(rows: Rows, alias_id: str | None = None) -> tuple[str, list[str]]:
+    """A scored group whose recipe asks for the feedback `liked`, which nobody gave."""
+    group = await rows.ready_group(alias_id=alias_id)
+    claim = await claims.claim_one_for_judging(rows.store, group, "judge", 60)
+    assert claim is not None
+    members = await rows.members(group)
+    parts = [NewPart(id_, name, value) for id_ in members for name, value in (("reward", 0.5), ("liked", None))]
+    await scores.record_score(rows.store, claim, NewScore("recipe", parts=parts))
+    return group, members
+
+
+async def test_feedback_that_comes_after_the_score_has_the_group_scored_again_before_it_is_trained(rows: Rows) -> None:
+    alias = await rows.alias()
+    group, (one, _) = await liked_group(rows, alias.id)
+    await feedback.add(rows.store, PROJECT, one, "liked", True)
+    assert await claims.claim_for_training(rows.store, alias.id, "t", 60, limit=9) == []
+    assert (await claims.waiting_for_training(rows.store, alias.id)).groups == 0
+    in_s = await claims.next_try_in(rows.store, PROJECT)
+    assert in_s is not None
+    assert in_s <= feedback.SETTLES_S
+    await rows.set(groups, group, try_after=now())
+    claim = await claims.claim_for_judging(rows.store, PROJECT, "j", 60)
+    assert claim is not None
+    assert claim.group_id == group
+    await scores.record_score(rows.store, claim, await rows.judgement(claim))
+    assert await claims.next_try_in(rows.store, PROJECT) is None
+    assert len(await claims.claim_for_training(rows.store, alias.id, "t", 60, limit=9)) == 1
+
+
+async def test_feedback_that_no_part_asks_for_moves_no_group(rows: Rows) -> None:
+    group, (one, _) = await liked_group(rows)
+    await feedback.add(rows.store, PROJECT, one, "seen", True)
+    await feedback.add(rows.store, PROJECT, one, "comment", "liked")
+    assert not await marked(rows, group)
+    ready = await rows.ready_group()
+    await feedback.add(rows.store, PROJECT, (await rows.members(ready))[0], "liked", True)
+    assert not await marked(rows, ready)
+
+
+async def test_feedback_that_comes_while_a_judge_is_at_it_is_not_lost(rows: Rows) -> None:
+    group = await rows.ready_group()
+    claim = await claims.claim_for_judging(rows.store, PROJECT, "j", 60)
+    assert claim is not None
+    await feedback.add(rows.store, PROJECT, (await rows.members(group))[0], "liked", True)
+    await scores.record_score(rows.store, claim, await rows.judgement(claim))
+    assert await marked(rows, group)
+    assert await rows.state(groups, group) == "scored"
+
+
+@pytest.mark.parametrize("state", ["training", "tried", "trained"])
+async def test_feedback_that_comes_in_training_is_told_to_be_late(rows: Rows, state: str) -> None:
+    group, (one, _) = await liked_group(rows)
+    await rows.set(groups, group, state=state)
+    await feedback.add(rows.store, PROJECT, one, "liked", True)
+    [entry] = await ledger.of(rows.store, "trajectory", one)
+    assert (entry.code, entry.detail) == ("feedback_late", {"name": "liked", "group": group, "state": state})
+    assert await rows.state(groups, group) == state
+    assert await marked(rows, group) == (state != "trained")  # scored again, should its version come to nothing

@@ -140,3 +140,14 @@ async def test_groups_that_were_complete_long_ago_are_left_out(rows: Rows) -> No
     assert states == ["left_out", "ready", "ready", "ready"]
     assert {e.code for e in await ledger.of(rows.store, "group", old)} == {"too_old"}
     assert await scores.leave_out_old(rows.store, PROJECT, [GroupState.SCORED], 60, alias_id=alias.id) == 0
+
+
+async def test_text_that_a_database_cannot_hold_is_escaped(rows: Rows) -> None:
+    claim = await claimed(rows)
+    first, _ = await rows.members(claim.group_id)
+    odd = "half \ud83d of a \x00 pair"
+    parts = [NewPart(first, "reward", 0.5, explanation=odd)]
+    new = NewScore("recipe", judge_version=odd, reply='{"explanation": "\ud83d"}', parts=parts)
+    stored = await scores.get_score(rows.store, await scores.record_score(rows.store, claim, new))
+    assert stored.parts[0].explanation == stored.judge_version == r"half \ud83d of a \u0000 pair"
+    assert stored.reply == r'{"explanation": "\ud83d"}'  # which JSON reads as before

@@ -1,0 +1,195 @@
+"""Rules: what Hone checks of a run by itself, without a judge and without code of yours.
+
+Owns: each rule as one function of the run, and whether its expression or schema is one. Refuses: which rules there are
+and the form of their values (`judge.settings`), and what breaking one costs (`judge.scoring.combine`).
+
+A part of 1 says that the rule was broken, and by what; one of 0 that it was kept. A rule that cannot be checked is no
+value, never a pass.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+from pydantic import JsonValue
+
+from judge.rewards.part import Part
+from judge.settings import Rule
+from recorder.reading.views import CallView, TrajectoryView
+from recorder.states import CallState, TurnKind
+
+MATCH_TIMEOUT_S: Final = 1.0  # an expression that takes longer on one answer would take for ever on some
+MAX_SHOWN_CHARS: Final = 200
+
+Broken = str | None  # by what a rule is broken
+
+
+class _Unchecked(Exception):
+    """A rule cannot be checked on this run; the message says why."""
+
+
+def check(rule: Rule, value: JsonValue, run: TrajectoryView) -> Part:
+    """Whether a run breaks a rule. It may take a while: not for the event loop."""
+    try:
+        broken = RULES[rule](value, run)
+    except _Unchecked as e:
+        return Part(None, f"it could not be checked: {e}")
+    return Part(0.0) if broken is None else Part(1.0, broken)
+
+
+def unusable(rule: Rule, value: JsonValue) -> str | None:
+    """Why no run can be checked with a value of the right form; None: it can."""
+    if rule == "regex":
+        import regex  # here and below: libraries that most recipes do not need
+
+        try:
+            regex.compile(value)
+        except regex.error as e:
+            return f"is no regular expression: {e}"
+    if rule == "answer_schema":
+        from jsonschema import Draft202012Validator, SchemaError
+        from jsonschema.validators import validator_for
+
+        drafted = validator_for(value, default=Draft202012Validator)
+        try:
+            drafted.check_schema(value, format_checker=drafted.FORMAT_CHECKER)  # its patterns too
+        except SchemaError as e:
+            return f"is no JSON schema: {'.'.join(map(str, e.absolute_path)) or 'it'}: {e.message:.300}"
+    return None
+
+
+def _answer_schema(schema: Any, run: TrajectoryView) -> Broken:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+    from jsonschema.validators import validator_for
+    from jsonschema_specifications import REGISTRY  # knows the drafts alone, and fetches nothing
+    from referencing.exceptions import Unresolvable
+
+    answer = _answer(run)
+    if answer is None:
+        return "there is no answer"
+    try:
+        given = json.loads(answer, parse_constant=_no_json)
+    except (ValueError, RecursionError) as e:
+        return f"the answer is no JSON: {e}"[:MAX_SHOWN_CHARS]
+    try:
+        validator = validator_for(schema, default=Draft202012Validator)(schema, registry=REGISTRY)
+        wrong = best_match(validator.iter_errors(given))
+    except (Unresolvable, RecursionError, ArithmeticError) as e:  # the last: of numbers that no float holds
+        raise _Unchecked(f"the schema cannot be followed: {type(e).__name__}: {e}"[:MAX_SHOWN_CHARS]) from e
+    return None if wrong is None else f"the answer is not as the schema says: {wrong.json_path}: {wrong.message}"[:500]
+
+
+def _no_json(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _regex(expression: Any, run: TrajectoryView) -> Broken:
+    import regex
+
+    answer = _answer(run)
+    if answer is None:
+        return "there is no answer"
+    try:  # concurrent: other threads go on meanwhile
+        found = regex.search(expression, answer, timeout=MATCH_TIMEOUT_S, concurrent=True)
+    except TimeoutError:
+        raise _Unchecked(f"the expression takes longer than {MATCH_TIMEOUT_S:g} s on the answer") from None
+    return None if found else f"the answer does not match {expression!r:.{MAX_SHOWN_CHARS}}"
+
+
+def _forbidden_tools(names: Any, run: TrajectoryView) -> Broken:
+    called = _tools_called(run)
+    if forbidden := [name for name in names if name in called]:
+        return f"it called {', '.join(forbidden)}"
+    if None in called:
+        raise _Unchecked("a tool call has no name")
+    return None
+
+
+def _required_tools(names: Any, run: TrajectoryView) -> Broken:
+    called = _tools_called(run)
+    missing = [name for name in names if name not in called]
+    return f"it never called {', '.join(missing)}" if missing else None
+
+
+def _max_turns(most: Any, run: TrajectoryView) -> Broken:
+    return _over(most, len(_turns(run)), "answers of the model")
+
+
+def _max_tool_calls(most: Any, run: TrajectoryView) -> Broken:
+    return _over(most, sum(1 for _ in _tool_calls(run)), "tool calls")
+
+
+def _max_tokens(most: Any, run: TrajectoryView) -> Broken:
+    counts = [(call.usage or {}).get("completion_tokens") for call in _turns(run)]
+    known = [count for count in counts if isinstance(count, int)]
+    over = _over(most, sum(known), "sampled tokens")
+    if over is None and len(known) < len(counts):
+        raise _Unchecked(f"the tokens of {len(counts) - len(known)} answers are not known")
+    return over
+
+
+def _over(most: int, there: int, what: str) -> Broken:
+    return f"{there} {what}, at most {most}" if there > most else None
+
+
+# What a run is, for a rule
+
+
+def _answer(run: TrajectoryView) -> str | None:
+    """The text of the last message, if the model has the last word and says anything."""
+    last = run.messages[-1] if run.messages else None
+    if last is None or last.get("role") != "assistant" or last.get("content") in (None, ""):
+        return None
+    if not isinstance(content := last.get("content"), str):
+        raise _Unchecked("the answer is not text alone")
+    return content
+
+
+def _turns(run: TrajectoryView) -> list[CallView]:
+    """The complete answers of the agent and its sub-agents, those included that it cut away later; no errands."""
+    return [
+        call
+        for call in run.calls
+        if call.state is CallState.COMPLETE and call.turn_kind is not TurnKind.AUX and call.superseded_by is None
+    ]
+
+
+def _tool_calls(run: TrajectoryView) -> Iterator[Any]:
+    """What the model asked of its tools. Of several choices of one call those count that the agent went on with."""
+    taken = {*run.main_path, *((call.parent_call_id, call.parent_choice or 0) for call in run.calls)}
+    for call in _turns(run):
+        for choice in call.choices:
+            if len(call.choices) == 1 or (call.id, choice.index) in taken:
+                yield from _asked(choice.message or {})
+
+
+def _asked(message: Mapping[str, Any]) -> Iterator[Any]:
+    calls = message.get("tool_calls")
+    yield from calls if isinstance(calls, Sequence) and not isinstance(calls, str) else ()
+    if message.get("function_call") is not None:
+        yield {"function": message["function_call"]}
+
+
+def _tools_called(run: TrajectoryView) -> set[str | None]:
+    """The names of the tools that were called, as the model sees them; None for a call without one."""
+    return {_name(call) for call in _tool_calls(run)}
+
+
+def _name(call: Any) -> str | None:
+    form = call.get("function") or call.get("custom") if isinstance(call, Mapping) else None
+    name = form.get("name") if isinstance(form, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+RULES: Final[Mapping[Rule, Callable[[Any, TrajectoryView], Broken]]] = {
+    "answer_schema": _answer_schema,
+    "forbidden_tools": _forbidden_tools,
+    "required_tools": _required_tools,
+    "max_turns": _max_turns,
+    "max_tool_calls": _max_tool_calls,
+    "max_tokens": _max_tokens,
+    "regex": _regex,
+}
