@@ -1,7 +1,7 @@
 """The JSON documents in a judge's reply, and what it says around them.
 
-Owns: passing over thoughts, finding documents in prose, and doing so in a time that grows with the reply's length alone.
-Refuses: what a document means (`judge.llm.reader`). Pure.
+Owns: passing over thoughts, finding documents in prose, and reading no character of a reply twice. Refuses: what a
+document means (`judge.llm.reader`). Pure.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ async def by_ruler(reward: RewardSettings, group: GroupView, members: Sequence[T
     if stored is not None and stored.reply is not None and stored.order_seed is not None:
         # Ids and order follow from the seed, so under the stored one the stored reply means these trajectories.
         as_stored = await _prompt(group, members, bench.settings, stored.order_seed)
-        ruling = recall(as_stored, stored.reply, stored.judge_version)
+        ruling = await recall(as_stored, stored.reply, stored.judge_version)
         if ruling is not None:
             return _judged(as_stored, ruling)
     return _judged(prompt, await rank(prompt, bench.ask))

@@ -165,7 +165,7 @@ def test_what_is_no_verdict_is_refused_with_the_reason(text: str, why: str) -> N
 )
 def test_a_complete_draft_beside_a_broken_or_cut_verdict_is_refused(rest: str) -> None:
     for text in (f"{PLAIN}\nWait. {rest}", f"{rest}\n{PLAIN}"):
-        with pytest.raises(ReplyRefused, match="broken or cut|no JSON object"):
+        with pytest.raises(ReplyRefused, match=r"broken or cut|no JSON object"):
             read_reply(text, IDS)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from judge.errors import (
     CannotJudge,
@@ -29,7 +30,18 @@ from recorder.registry.aliases import ensure_alias
 from recorder.states import GroupState, Origin, Purpose, TrajectoryState
 from recorder.store.database import Store
 from recorder.work import claims, feedback, scores
-from tests.judge.judge_server import Behaviour, JudgeServer, documents, fails, says, verdicts
+from tests.judge.judge_server import (
+    Behaviour,
+    JudgeServer,
+    by_worth,
+    completion,
+    declines,
+    documents,
+    entries,
+    fails,
+    says,
+    verdicts,
+)
 from tests.judge.recorded import PROJECT, Recorded
 
 Make = Callable[..., JudgeSettings]
@@ -190,6 +202,36 @@ async def test_a_judge_that_cannot_be_understood_gives_no_reward(
     assert caught.value.code == "judge_unreadable"
     assert caught.value.spent.tokens_in == 200
     assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "code"),
+    [
+        (declines("I cannot help with that."), "judge_declined"),
+        (says('{"trajectories": [', "content_filter"), "judge_filtered"),
+    ],
+)
+async def test_a_judge_that_declines_or_is_filtered_is_told_as_such_and_asked_for_no_repair(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer, behaviour: Behaviour, code: str
+) -> None:
+    server.behave(behaviour)
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    with pytest.raises(JudgeUnanswered) as caught:
+        await judged(store, judging, group_id)
+    assert (caught.value.code, caught.value.spent.tokens_in) == (code, 100)
+    assert len(server.requests) == 1
+
+
+async def test_a_reply_that_reached_its_limit_is_not_read_even_where_it_could_be(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    async def cut(body: dict[str, Any]) -> web.StreamResponse:
+        return completion(json.dumps({"trajectories": entries(body, by_worth)}) + " But", "length")
+
+    server.behave(cut, verdicts())
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    assert rewards(await judged(store, judging, group_id)) == [0.2, 0.9]
+    assert "judge.max_tokens" in server.requests[1]["messages"][3]["content"]
 
 
 async def test_what_was_paid_before_the_judge_went_down_is_not_forgotten(
