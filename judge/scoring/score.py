@@ -171,6 +171,7 @@ def _as_score(
         order_seed=prompt.seed if prompt else None,
         reply=ruling.reply if ruling else None,
         tokens_in=ruling.spent.tokens_in if ruling else 0,
+        tokens_cached=ruling.spent.tokens_cached if ruling else 0,
         tokens_out=ruling.spent.tokens_out if ruling else 0,
         cost_usd=ruling.spent.cost_usd if ruling else None,
         latency_s=ruling.spent.latency_s if ruling else None,

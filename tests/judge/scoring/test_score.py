@@ -102,7 +102,7 @@ async def test_one_request_ranks_a_group(store: Store, recorded: Recorded, judgi
     assert len(server.requests) == 1
     new = scored.new
     assert (new.judge_model, new.judge_version) == ("openai/judge", "judge-2026-11-01 fp_7")
-    assert (new.tokens_in, new.tokens_out) == (100, 20)
+    assert (new.tokens_in, new.tokens_cached, new.tokens_out) == (100, 64, 20)
     assert new.latency_s is not None
     assert new.latency_s > 0
     assert {(p.part, p.weight) for p in new.parts} == {("reward", None), ("ruler", 1.0)}
