@@ -7,7 +7,7 @@ JudgeError
 └── JudgeFailed           this group cannot be scored now: it stays unscored, with `code`, and is tried again
     ├── JudgeDown         the judge is unreachable, overloaded, too slow or broken, or refuses the request
     ├── JudgeUnanswered   the judge answered, twice, and neither reply could be read; or it declined, or was cut off
-    ├── PromptTooLong     the group does not fit into what the judge may be shown
+    ├── PromptTooLong     what the judge may be shown has no room for two runs of any length
     ├── FunctionsDown     the process of the reward functions does not start or cannot import them
     └── PartsMissing      too few trajectories have a reward, because parts of it are not there
 """
@@ -81,7 +81,7 @@ class JudgeUnanswered(JudgeFailed):
 
 
 class PromptTooLong(JudgeFailed):
-    """The group does not fit into the prompt, however much of it is shortened."""
+    """The prompt has no room for a group, however much of it is left out: its bound or the rubric must change."""
 
 
 class FunctionsDown(JudgeFailed):

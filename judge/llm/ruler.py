@@ -16,6 +16,7 @@ from judge.llm.prompt import Prompt
 from judge.llm.reader import Verdict, read_reply
 
 MAX_SHOWN_REPLY_CHARS = 4_000
+SAME = 0.5  # says nothing: no run is better than another
 CUT = "it was cut off at judge.max_tokens; be brief"
 
 Ask = Callable[[Messages], Awaitable[Answer]]
@@ -26,10 +27,10 @@ class Ruling:
     """What the judge said about a group. `verdicts` by trajectory id; identical ones share theirs."""
 
     verdicts: Mapping[str, Verdict]
-    reply: str
+    reply: str | None  # None: nobody was asked
     version: str | None
     spent: Spent
-    asked: int  # requests: 0, read from the store; 1; 2, with a repair
+    asked: int  # requests: 0, read from the store, or none was needed; 1; 2, with a repair
 
 
 async def rank(prompt: Prompt, ask: Ask) -> Ruling:
@@ -63,6 +64,12 @@ async def rank(prompt: Prompt, ask: Ask) -> Ruling:
             spent=spent,
             exchange=[*again, {"role": "assistant", "content": second.text}],
         ) from e
+
+
+def unasked(prompt: Prompt) -> Ruling:
+    """What a judge is not asked: how runs compare that are one and the same. All get the same."""
+    same = Verdict(SAME, "all runs of the group are one and the same: no judge was asked, and all get the same")
+    return Ruling({member: same for members in prompt.ids.values() for member in members}, None, None, Spent(), asked=0)
 
 
 async def recall(prompt: Prompt, reply: str, version: str | None) -> Ruling | None:

@@ -210,6 +210,8 @@ def summary(scored: GroupScore) -> str:
     new = scored.new
     if scored.ruling is None:
         return spread
+    if scored.ruling.reply is None:
+        return f"{spread}, nobody was asked: its runs are one and the same"
     if scored.ruling.asked == 0:
         return f"{spread}, by a stored reply"
     cost = "" if new.cost_usd is None else f", ${new.cost_usd:.4f}"

@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from judge.llm.prompt import Run, build_prompt
+from judge.llm.prompt import build_prompt
+from judge.llm.shown import Run
 
 Json = dict[str, Any]
 ASKED: list[Json] = [
