@@ -11,6 +11,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.load import machine
@@ -23,8 +24,8 @@ IDS = ("t-aa", "t-bb")
 TIMES = 3  # each is read; the slowest counts
 VERDICT = '{"trajectories":[{"id":"t-aa","score":1},{"id":"t-bb","score":0}]}'
 PIECES = (
-    "[", "{", "[]", "{}", "[1,", '{"a":', '["', '{"\\"', "[[],", '[{"id":1},', "}{", "{ ", "\n[x", '{"a":1}{', " ", "9", '"',
-    "é[", "😀[", "0.1,", "<think>", "</think>", "<think></think>", '"score" ', VERDICT,
+    "[", "{", "[]", "{}", "[1,", '{"a":', '["', '{"\\"', "[[],", '[{"id":1},', "}{", "{ ", "\n[x", '{"a":1}{', " ", "9",
+    '"', "é[", "😀[", "0.1,", "<think>", "</think>", "<think></think>", '"score" ', VERDICT,
 )  # fmt: skip
 ENDLESS = ("{}", "1.{}", '"{}x"', '"0.{}"', '"9/{}x"')  # scores, with nines for the braces
 
@@ -35,19 +36,17 @@ def replies() -> Iterator[tuple[str, str]]:
         yield piece, (piece * (MAX_REPLY_CHARS // len(piece) + 1))[:MAX_REPLY_CHARS]
     for score in ENDLESS:
         said = score.replace("{}", "9" * (MAX_REPLY_CHARS - 100))
-        yield score, f'{{"trajectories":[{{"id":"t-aa","score":{said}}},{{"id":"t-bb","score":0}}]}}'
+        yield f"score {score}", f'{{"trajectories":[{{"id":"t-aa","score":{said}}},{{"id":"t-bb","score":0}}]}}'
 
 
 def seconds(reply: str) -> float:
-    """How long reading takes, at worst."""
+    """How long reading takes, at worst: of a processor's time, so that what else runs does not count."""
     slowest = 0.0
     for _ in range(TIMES):
-        started = time.perf_counter()
-        try:
+        started = time.process_time()
+        with suppress(ReplyRefused):
             read_reply(reply, IDS)
-        except ReplyRefused:
-            pass
-        slowest = max(slowest, time.perf_counter() - started)
+        slowest = max(slowest, time.process_time() - started)
     return slowest
 
 

@@ -17,6 +17,7 @@ MAX_REPLY_CHARS = 400_000
 _MAX_STARTS = 2_000  # places in a reply where a document is looked for: bounds the work on hostile text
 
 _PLACES = re.compile(r"[{\[]|</think>")
+_THOUGHTS_END = re.compile(r"</think>")
 
 
 class Twice(dict[str, Any]):
@@ -73,13 +74,13 @@ def _scan(reply: str) -> tuple[Found, bool]:
     """
     found, starts, hopeless = Found(), 0, False
     told = position = 0
-    while place := _PLACES.search(reply, position):
+    while place := (_THOUGHTS_END if hopeless else _PLACES).search(reply, position):
         start, position = place.start(), place.end()
         if place[0] == "</think>":
             found, starts, hopeless, told = Found(), 0, False, position
             continue
         starts += 1
-        if hopeless or starts > _MAX_STARTS:
+        if starts > _MAX_STARTS:
             hopeless = True
             continue
         try:
