@@ -6,8 +6,8 @@ JudgeError
 ├── CannotJudge           this group can never be scored: it is left out, with `code`
 └── JudgeFailed           this group cannot be scored now: it stays unscored, with `code`, and is tried again
     ├── JudgeDown         the judge is unreachable, overloaded, too slow or broken, or refuses the request
-    ├── JudgeUnanswered   the judge answered, twice, and neither reply could be read
-    ├── PromptTooLong     the group does not fit into what the judge may be shown
+    ├── JudgeUnanswered   the judge answered, twice, and neither reply could be read; or it declined, or was cut off
+    ├── PromptTooLong     what the judge may be shown has no room for two runs of any length
     ├── FunctionsDown     the process of the reward functions does not start or cannot import them
     └── PartsMissing      too few trajectories have a reward, because parts of it are not there
 """
@@ -22,6 +22,7 @@ class Spent:
     """What requests to the judge used up, whether or not a score came of it."""
 
     tokens_in: int = 0
+    tokens_cached: int = 0  # of those in: what the provider had read before, and charges less for
     tokens_out: int = 0
     cost_usd: float | None = None  # None: the price is not known
     latency_s: float = 0.0
@@ -29,10 +30,11 @@ class Spent:
     def __add__(self, other: Spent) -> Spent:
         costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
         return Spent(
-            self.tokens_in + other.tokens_in,
-            self.tokens_out + other.tokens_out,
-            sum(costs) if costs else None,
-            self.latency_s + other.latency_s,
+            tokens_in=self.tokens_in + other.tokens_in,
+            tokens_cached=self.tokens_cached + other.tokens_cached,
+            tokens_out=self.tokens_out + other.tokens_out,
+            cost_usd=sum(costs) if costs else None,
+            latency_s=self.latency_s + other.latency_s,
         )
 
 
@@ -71,7 +73,7 @@ class JudgeDown(JudgeFailed):
 
 
 class JudgeUnanswered(JudgeFailed):
-    """The judge's answers could not be read. `exchange`: all messages, prompt and replies, in order."""
+    """The judge's answers hold no verdict. `exchange`: all messages, prompt and replies, in order."""
 
     def __init__(self, code: str, message: str, *, spent: Spent, exchange: list[dict[str, str]]) -> None:
         super().__init__(code, message, spent=spent)
@@ -79,7 +81,7 @@ class JudgeUnanswered(JudgeFailed):
 
 
 class PromptTooLong(JudgeFailed):
-    """The group does not fit into the prompt, however much of it is shortened."""
+    """The prompt has no room for a group, however much of it is left out: its bound or the rubric must change."""
 
 
 class FunctionsDown(JudgeFailed):

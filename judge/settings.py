@@ -175,6 +175,10 @@ class JudgeSettings(BaseModel):
     """Longest such pause."""
     max_context_chars: int = Field(240_000, ge=4_000)
     """Most characters of one group shown to the judge; longer ones are shortened in the middle of tool outputs."""
+    requests_per_minute: int | None = Field(None, gt=0)
+    """Most requests a minute to the judge, of all that one process asks; repairs and repeats count. Default: any."""
+    tokens_per_minute: int | None = Field(None, gt=0)
+    """Most tokens a minute, prompts and answers together, likewise; one longer request goes out alone. Default: any."""
     rubric: str = RUBRIC
     """What the judge is told makes a trajectory good."""
     rewards: list[RewardSettings] = Field(default_factory=list)

@@ -28,7 +28,8 @@ _DAY = re.compile("|".join(DAYS))
 _ORDER = re.compile(r"\b\d{4}\b")
 
 Json = dict[str, Any]
-Rules = Callable[[Sequence[Json]], tuple[float, str]]  # a conversation's score in 0..1, and why
+# A conversation's score in 0..1, and why; the second argument is what else its agent did.
+Rules = Callable[[Sequence[Json], Sequence[Json]], tuple[float, str]]
 
 
 class PromptError(ValueError):
@@ -47,7 +48,7 @@ def judge(messages: Sequence[Json], rules: Rules) -> Json:
         raise PromptError("scripted judge: the last user message has no <<<HONE-DATA …>>> section")
     try:
         shared, *others = [json.loads(line) for line in data[2].splitlines()]
-        scored = [(one["id"], *rules([*shared["messages"], *one["messages"]])) for one in others]
+        scored = [(one["id"], *rules([*shared["messages"], *one["messages"]], _beside(one))) for one in others]
     except (ValueError, LookupError, TypeError) as error:
         raise PromptError(f"scripted judge: the data in the prompt is not as agreed: {error!r}") from error
     return {
@@ -58,8 +59,8 @@ def judge(messages: Sequence[Json], rules: Rules) -> Json:
     }
 
 
-def score(messages: Sequence[Json]) -> tuple[float, str]:
-    """One conversation's score in 0..1, and why.
+def score(messages: Sequence[Json], beside: Sequence[Json] = ()) -> tuple[float, str]:
+    """One conversation's score in 0..1, and why. `beside`: what else its agent did; calls there count as calls.
 
     The right order is looked up: 0.2. The parcel that this look-up named is tracked: 0.3. The answer says the day
     that the tracking said, no other day, and no other order than the one asked about: 0.5. Each call beyond two costs
@@ -80,7 +81,8 @@ def score(messages: Sequence[Json]) -> tuple[float, str]:
     answer = _text(last.get("content")) if last["role"] == "assistant" else ""
     right_day = bool(days) and set(_DAY.findall(answer)) == set(days)
     answered = right_day and set(_ORDER.findall(answer)) <= {order_id}
-    excess = max(0, len(calls) - 2)
+    hidden = {call["id"] for call in _requests(beside)} - {call["id"] for call in _requests(messages)}
+    excess = max(0, len(calls) + len(hidden) - 2)
     found, tracked = bool(parcels) or asks_order, bool(days) or asks_parcel
     points = 0.2 * found + 0.3 * tracked + 0.5 * answered - 0.05 * excess
     remarks = [
@@ -95,11 +97,20 @@ def score(messages: Sequence[Json]) -> tuple[float, str]:
 def calls_of(messages: Sequence[Json]) -> list[tuple[str, Json, Json]]:
     """Every tool call: its name, its arguments and its result; {} for what is not a JSON object."""
     results = {m["tool_call_id"]: _object(_text(m.get("content"))) for m in messages if m["role"] == "tool"}
-    calls = [call for m in messages if m["role"] == "assistant" for call in m.get("tool_calls") or ()]
     return [
         (call["function"]["name"], _object(call["function"]["arguments"]), results.get(call["id"], {}))
-        for call in calls
+        for call in _requests(messages)
     ]
+
+
+def _requests(messages: Sequence[Json]) -> list[Json]:
+    """Every tool call as it was asked for."""
+    return [call for m in messages if m["role"] == "assistant" for call in m.get("tool_calls") or ()]
+
+
+def _beside(trajectory: Json) -> list[Json]:
+    """The messages of a trajectory's other histories."""
+    return [message for history in trajectory.get("histories", ()) for message in history["messages"]]
 
 
 def _object(text: Any) -> Json:

@@ -17,9 +17,9 @@ from examples.helpdesk.scripted_judge import Handler, Json, Rules, calls_of, mai
 NAME: Final = "wrong-scripted-judge"
 
 
-def quick(messages: Sequence[Json]) -> tuple[float, str]:
+def quick(messages: Sequence[Json], beside: Sequence[Json] = ()) -> tuple[float, str]:
     """One conversation's score in 0..1, and why: 1 for naming any day without a tool, 0.4 less for each tool call."""
-    calls = len(calls_of(messages))
+    calls = len(calls_of(messages)) + len(calls_of(beside))
     last = messages[-1]
     names_a_day = any(day in str(last.get("content")) for day in DAYS) and last["role"] == "assistant"
     points = 0.6 + 0.4 * names_a_day - 0.4 * calls

@@ -1,7 +1,8 @@
 """Reading the judge's reply: one score in 0..1 for each id, or a precise refusal.
 
-Owns: finding the JSON in a reply, checking ids, recognising the scale of the whole reply. Refuses guesses: where two
-readings are possible the reply is refused, and the message says to the judge what to mend. All of it is pure.
+Owns: which document is the verdict, checking ids, recognising the scale of the whole reply. Refuses: finding documents
+(`judge.llm.documents`), and guesses: where two readings are possible the reply is refused, and the message says to the
+judge what to mend. All of it is pure.
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from judge.errors import ReplyRefused
+from judge.llm.documents import Twice, find_documents
 
-MAX_REPLY_CHARS = 400_000
 MAX_EXPLANATION_CHARS = 4_000
-_MAX_STARTS = 2_000  # places in a reply where a document is looked for: bounds the work on hostile text
-
-_THOUGHTS = re.compile(r"\A(?:\s*<think>.*?</think>)+", re.DOTALL)
-_SCORE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:\s*/\s*(\d+(?:\.\d+)?)|\s*(%|percent))?", re.IGNORECASE | re.ASCII)
+# What only a verdict has: its keys, quoted or, as some write them, bare behind a brace.
+_PART = re.compile(r"""["'](?:trajectories|score)["']\s*:|\{\s*(?:trajectories|id)\s*:""")
+# No part of it gives back what it took: else a hostile number of 400,000 digits would be tried in every split.
+_SCORE = re.compile(
+    r"([+-]?(?:\d++\.?\d*+|\.\d++))(?:\s*+/\s*+(\d++(?:\.\d++)?)|\s*+(%|percent))?", re.IGNORECASE | re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,80 +41,48 @@ def read_reply(reply: str, ids: Sequence[str]) -> dict[str, Verdict]:
     as `40 %`, if the whole reply is on that one scale.
 
     Raises:
-        ReplyRefused: there is no verdict, or two; ids are missing, twice or unknown; a score is no finite number, or
-            the scale is unclear.
+        ReplyRefused: there is no verdict, or two, or one beside parts of another; ids are missing, twice or unknown; a
+            score is no finite number, or the scale is unclear.
     """
-    entries = _entries(reply)
-    by_id = _by_id(entries, ids)
-    scores = to_unit({name: _number(name, by_id[name]) for name in ids})
+    try:
+        by_id = _by_id(_entries(reply), ids)
+        scores = to_unit({name: _number(name, by_id[name]) for name in ids})
+    except RecursionError as e:  # it was read, and cannot be shown
+        raise ReplyRefused("the reply is nested without end; give one JSON object and nothing else") from e
     return {name: Verdict(scores[name], _explanation(by_id[name])) for name in ids}
 
 
-# Finding the document
+# Finding the verdict
 
 
 def _entries(reply: str) -> list[Any]:
-    if len(reply) > MAX_REPLY_CHARS:
-        raise ReplyRefused(f"the reply is {len(reply)} characters long; at most {MAX_REPLY_CHARS} are read")
-    if not reply.strip():
-        raise ReplyRefused("the reply is empty")
-    said = _THOUGHTS.sub("", reply)
-    if said.lstrip().startswith("<think>"):  # a verdict in there is one that it may have dropped again
-        raise ReplyRefused("the reply ends in the middle of its thoughts")
-    found: list[list[Any]] = []
-    for document in _documents(said):
-        entries = _verdicts_in(document)
-        if entries is not None and not any(_same(entries, other) for other in found):
-            found.append(entries)
-    if not found:
+    said = find_documents(reply)
+    verdicts = [(document, entries) for document in said.documents if (entries := _verdicts_in(document)) is not None]
+    if not verdicts:
         raise ReplyRefused('there is no JSON object with "trajectories": [{"id", "explanation", "score"}] in the reply')
-    if len(found) > 1:
-        raise ReplyRefused(f"the reply holds {len(found)} different verdicts; give one JSON object and nothing else")
-    return found[0]
-
-
-class _Twice(dict[str, Any]):
-    """An object in which a key stands twice: no verdict may rest on which of the two counts."""
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    return value if len(value) == len(pairs) else _Twice(value)
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_object)
-
-
-def _documents(text: str) -> Iterator[Any]:
-    """The outermost JSON objects and lists in a text."""
-    position = 0
-    for _ in range(_MAX_STARTS):
-        start = min((at for at in (text.find("{", position), text.find("[", position)) if at >= 0), default=-1)
-        if start < 0:
-            return
-        try:
-            document, position = _DECODER.raw_decode(text, start)
-        except (ValueError, RecursionError):  # not JSON from here on, or nested without end
-            position = start + 1
-            continue
-        yield document
-    raise ReplyRefused("the reply is not JSON: give one JSON object and nothing else")
+    # not by ==: NaN differs from itself, but a repeated NaN is the same mistake
+    if len({repr(entries) for _, entries in verdicts}) > 1:
+        raise ReplyRefused("the reply holds at least 2 different verdicts; give one JSON object and nothing else")
+    verdict_ids = {id(document) for document, _ in verdicts}
+    others = (repr(document) for document in said.documents if id(document) not in verdict_ids)
+    if said.unfinished or any(_PART.search(text) for text in (*said.around, *others)):
+        raise ReplyRefused(
+            "beside its verdict the reply holds parts of another that is broken or cut off; give one JSON object and "
+            "nothing else"
+        )
+    return verdicts[0][1]
 
 
 def _verdicts_in(document: Any) -> list[Any] | None:
     """The entries of a document that has the form of a verdict, else None."""
     if isinstance(document, dict):
-        if isinstance(document, _Twice) and "trajectories" in document:
+        if isinstance(document, Twice) and "trajectories" in document:
             raise ReplyRefused("the verdict has a key twice")
         entries = document.get("trajectories")
         return entries if isinstance(entries, list) else None
     if isinstance(document, list) and any(isinstance(entry, dict) and "id" in entry for entry in document):
         return document
     return None
-
-
-def _same(one: list[Any], other: list[Any]) -> bool:
-    return repr(one) == repr(other)  # NaN differs from itself, but a repeated NaN is the same mistake
 
 
 # Ids
@@ -134,7 +105,7 @@ def _by_id(entries: Sequence[Any], ids: Sequence[str]) -> dict[str, dict[str, An
 def _name(number: int, entry: Any) -> str:
     if not isinstance(entry, dict):
         raise ReplyRefused(f"entry {number} is not an object with id, explanation and score")
-    if isinstance(entry, _Twice):
+    if isinstance(entry, Twice):
         raise ReplyRefused(f"entry {number} has a key twice")
     name = entry.get("id")
     if not isinstance(name, str):

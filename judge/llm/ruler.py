@@ -6,6 +6,7 @@ Refuses: how a prompt is written (`judge.llm.prompt`), read (`judge.llm.reader`)
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from judge.llm.prompt import Prompt
 from judge.llm.reader import Verdict, read_reply
 
 MAX_SHOWN_REPLY_CHARS = 4_000
+SAME = 0.5  # says nothing: no run is better than another
+CUT = "it was cut off at judge.max_tokens; be brief"
 
 Ask = Callable[[Messages], Awaitable[Answer]]
 
@@ -24,10 +27,10 @@ class Ruling:
     """What the judge said about a group. `verdicts` by trajectory id; identical ones share theirs."""
 
     verdicts: Mapping[str, Verdict]
-    reply: str
+    reply: str | None  # None: nobody was asked
     version: str | None
     spent: Spent
-    asked: int  # requests: 0, read from the store; 1; 2, with a repair
+    asked: int  # requests: 0, read from the store, or none was needed; 1; 2, with a repair
 
 
 async def rank(prompt: Prompt, ask: Ask) -> Ruling:
@@ -35,11 +38,12 @@ async def rank(prompt: Prompt, ask: Ask) -> Ruling:
 
     Raises:
         JudgeDown: it did not answer.
-        JudgeUnanswered: neither reply could be read.
+        JudgeUnanswered: neither reply could be read, or there was none.
     """
     first = await ask(prompt.messages)
+    _require_reply(first, prompt.messages, Spent())
     try:
-        return Ruling(_verdicts(prompt, first), first.text, first.version, first.spent, asked=1)
+        return Ruling(await _verdicts(prompt, first), first.text, first.version, first.spent, asked=1)
     except ReplyRefused as e:
         why = str(e)
     again = _repair(prompt, first, why)
@@ -48,9 +52,10 @@ async def rank(prompt: Prompt, ask: Ask) -> Ruling:
     except JudgeFailed as e:
         e.spent = first.spent + e.spent
         raise
+    _require_reply(second, again, first.spent)
     spent = first.spent + second.spent
     try:
-        return Ruling(_verdicts(prompt, second), second.text, second.version, spent, asked=2)
+        return Ruling(await _verdicts(prompt, second), second.text, second.version, spent, asked=2)
     except ReplyRefused as e:
         raise JudgeUnanswered(
             "judge_unreadable",
@@ -61,22 +66,53 @@ async def rank(prompt: Prompt, ask: Ask) -> Ruling:
         ) from e
 
 
-def recall(prompt: Prompt, reply: str, version: str | None) -> Ruling | None:
+def unasked(prompt: Prompt) -> Ruling:
+    """What a judge is not asked: how runs compare that are one and the same. All get the same."""
+    same = Verdict(SAME, "all runs of the group are one and the same: no judge was asked, and all get the same")
+    return Ruling({member: same for members in prompt.ids.values() for member in members}, None, None, Spent(), asked=0)
+
+
+async def recall(prompt: Prompt, reply: str, version: str | None) -> Ruling | None:
     """The ruling that a stored reply to `prompt` holds, None where it cannot be read."""
     try:
-        verdicts = _spread(prompt, read_reply(reply, list(prompt.ids)))
+        verdicts = _spread(prompt, await _read(prompt, reply))
     except ReplyRefused:
         return None
     return Ruling(verdicts, reply, version, Spent(), asked=0)
 
 
-def _verdicts(prompt: Prompt, answer: Answer) -> Mapping[str, Verdict]:
+def _require_reply(answer: Answer, messages: Messages, before: Spent) -> None:
+    """Raise JudgeUnanswered where the judge declined, or its provider cut it off: asking for a repair mends neither."""
+    if answer.refusal is not None:
+        code, why = "judge_declined", f"the judge declined to judge: {answer.refusal}"
+    elif answer.finish_reason == "content_filter":
+        code, why = "judge_filtered", "the filter of the judge's provider cut its reply off"
+    else:
+        return
+    said = {"role": "assistant", "content": answer.refusal or answer.text}
+    raise JudgeUnanswered(
+        code,
+        f"{why}. `hone score GROUP --debug` shows the prompt; another judge.model may not mind it.",
+        spent=before + answer.spent,
+        exchange=[*messages, said],
+    )
+
+
+async def _verdicts(prompt: Prompt, answer: Answer) -> Mapping[str, Verdict]:
     try:
-        return _spread(prompt, read_reply(answer.text, list(prompt.ids)))
+        by_id = await _read(prompt, answer.text)
     except ReplyRefused as e:
         if answer.finish_reason == "length":
-            raise ReplyRefused(f"{e} (it was cut off at judge.max_tokens; be brief)") from e
+            raise ReplyRefused(f"{e} ({CUT})") from e
         raise
+    if answer.finish_reason == "length":  # nobody knows what it would have gone on to say
+        raise ReplyRefused(CUT)
+    return _spread(prompt, by_id)
+
+
+async def _read(prompt: Prompt, reply: str) -> dict[str, Verdict]:
+    # A long reply takes a while to read: off the loop, which renews leases.
+    return await asyncio.to_thread(read_reply, reply, list(prompt.ids))
 
 
 def _spread(prompt: Prompt, by_id: Mapping[str, Verdict]) -> dict[str, Verdict]:

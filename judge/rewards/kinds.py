@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from judge.errors import JudgeFailed, JudgeMisconfigured, PartsMissing
-from judge.llm.prompt import SEEDS, Prompt, Run, build_prompt
-from judge.llm.ruler import Ask, Ruling, rank, recall
+from judge.llm.prompt import SEEDS, TOO_LONG, Prompt, build_prompt
+from judge.llm.ruler import Ask, Ruling, rank, recall, unasked
+from judge.llm.shown import run_of
 from judge.rewards.functions import FunctionPool
 from judge.rewards.part import Part
 from judge.rewards.rule import check
 from judge.settings import JudgeSettings, RewardSettings
 from recorder.content import canonical
 from recorder.content.alike import mask_message
+from recorder.groups.readiness import MEASURED
 from recorder.reading.views import FeedbackView, GroupView, TrajectoryView
 from recorder.states import Origin
 
@@ -143,18 +145,21 @@ def feedback_part(name: str, feedback: Sequence[FeedbackView]) -> Part:
 async def by_ruler(reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: Bench) -> Judged:
     """The judge model compares the group. It applies to no group of one: there is nobody to compare with.
 
-    A stored reply to the same prompt under the same recipe is read again instead of asking.
+    A stored reply to the same prompt under the same recipe is read again instead of asking. Nobody is asked about runs
+    that are one and the same, unless they are measured.
     """
     if len(members) < 2:
         return Judged({})
     if bench.ask is None:
         raise JudgeMisconfigured("RULER needs a judge model: set judge.model")
     prompt = await _prompt(group, members, bench.settings, random.SystemRandom().randrange(SEEDS))
+    if len(prompt.ids) == 1 and not all(member.purpose in MEASURED for member in members):
+        return _judged(prompt, unasked(prompt))
     at_hand = await bench.replies.known(prompt.hash)
     if at_hand is not None:
         # Ids and order follow from the seed, so under the stored one the stored reply means these trajectories.
         as_stored = await _prompt(group, members, bench.settings, at_hand.order_seed)
-        recalled = recall(as_stored, at_hand.text, at_hand.judge_version)
+        recalled = await recall(as_stored, at_hand.text, at_hand.judge_version)
         if recalled is not None:
             return _judged(as_stored, recalled)
     ruling = await rank(prompt, bench.ask)
@@ -163,7 +168,7 @@ async def by_ruler(reward: RewardSettings, group: GroupView, members: Sequence[T
 
 
 async def _prompt(group: GroupView, members: Sequence[TrajectoryView], settings: JudgeSettings, seed: int) -> Prompt:
-    runs = [Run(member.id, member.messages, member.tools) for member in members]
+    runs = [run_of(member) for member in members]
     rubric = group.scenario.rubric if group.scenario else None
     # Megabytes of tool outputs take a while to cut to size: off the loop, which renews leases.
     return await asyncio.to_thread(
@@ -196,6 +201,7 @@ def is_one_step(members: Sequence[TrajectoryView]) -> bool:
 
 def _judged(prompt: Prompt, ruling: Ruling) -> Judged:
     parts = {name: Part(verdict.score, verdict.explanation) for name, verdict in ruling.verdicts.items()}
+    parts |= {name: Part(None, TOO_LONG) for name in prompt.too_long}
     return Judged(parts, prompt, ruling)
 
 

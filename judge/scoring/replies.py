@@ -41,7 +41,8 @@ class KeptReplies(Replies):
 
     async def keep(self, prompt: Prompt, ruling: Ruling) -> None:
         """Until the score is in the store: it may be refused there, or dropped with a lease that ran out."""
-        self._unwritten.put((self._recipe(), prompt.hash), Reply(ruling.reply, prompt.seed, ruling.version))
+        if ruling.reply is not None:
+            self._unwritten.put((self._recipe(), prompt.hash), Reply(ruling.reply, prompt.seed, ruling.version))
 
     def _recipe(self) -> str:
         # Functions are asked before a judge model is: by now their code is loaded. Nothing here may fail once a reply

@@ -182,6 +182,7 @@ def _as_score(
         order_seed=prompt.seed if prompt else None,
         reply=ruling.reply if ruling else None,
         tokens_in=spent.tokens_in,
+        tokens_cached=spent.tokens_cached,
         tokens_out=spent.tokens_out,
         cost_usd=spent.cost_usd,
         latency_s=spent.latency_s if ruling else None,

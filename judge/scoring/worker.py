@@ -178,7 +178,13 @@ class JudgeWorker:
         except Conflict:
             raise
         except Exception as e:
-            spent = Spent(new.tokens_in, new.tokens_out, new.cost_usd, new.latency_s or 0.0)
+            spent = Spent(
+                tokens_in=new.tokens_in,
+                tokens_cached=new.tokens_cached,
+                tokens_out=new.tokens_out,
+                cost_usd=new.cost_usd,
+                latency_s=new.latency_s or 0.0,
+            )
             self._broken(logging.ERROR, "group %s: its score cannot be written", claim.group_id, error=e)
             why = f"its score could not be written: {type(e).__name__}: {e}"
             raise JudgeFailed("score_not_written", why, spent=spent) from e
@@ -189,6 +195,7 @@ class JudgeWorker:
         detail = {
             "message": sql.storable(str(failure)),
             "tokens_in": spent.tokens_in,
+            "tokens_cached": spent.tokens_cached,
             "tokens_out": spent.tokens_out,
             "cost_usd": spent.cost_usd,
         }
@@ -231,6 +238,8 @@ def summary(scored: GroupScore) -> str:
     new = scored.new
     if scored.ruling is None:
         return spread
+    if scored.ruling.reply is None:
+        return f"{spread}, nobody was asked: its runs are one and the same"
     if scored.ruling.asked == 0:
         return f"{spread}, by a stored reply"
     cost = "" if new.cost_usd is None else f", ${new.cost_usd:.4f}"

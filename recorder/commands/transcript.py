@@ -141,7 +141,9 @@ def _judge(score: StoredScore | None) -> RenderableType:
     if score is None:
         return Text("not judged yet", style="dim")
     model = score.judge_version or score.judge_model or "checks alone"
-    return line(f"judged by {model} at {when(score.created_at)}, {score.tokens_in}+{score.tokens_out} tokens", "dim")
+    cached = f", {score.tokens_cached} of them cached" if score.tokens_cached else ""
+    tokens = f"{score.tokens_in}+{score.tokens_out} tokens{cached}"
+    return line(f"judged by {model} at {when(score.created_at)}, {tokens}", "dim")
 
 
 def _feedback(view: TrajectoryView) -> RenderableType:

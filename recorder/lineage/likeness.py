@@ -41,18 +41,18 @@ def come_back(messages: Sequence[Message], said: Iterable[E]) -> list[E]:
     known: dict[tuple[bytes, bytes], list[E]] = {}
     for one in said:
         if one.asked is not None:
-            known.setdefault((_form(one.asked), _form(one.answer)), []).append(one)
+            known.setdefault((form_without_ids(one.asked), form_without_ids(one.answer)), []).append(one)
     if not known:
         return []
     turns = [at for at in range(len(messages) - 1, 0, -1) if messages[at].get("role") == "assistant"]
     for at in turns[:MOST_LOOKED_AT]:
-        found = known.get((_form(messages[at - 1]), _form(messages[at])))
+        found = known.get((form_without_ids(messages[at - 1]), form_without_ids(messages[at])))
         if found:
             return found
     return []
 
 
-def _form(message: Message) -> bytes:
+def form_without_ids(message: Message) -> bytes:
     """A message without the ids of tool calls: some agents number their calls anew when they send them back."""
     form = canonical_message(message)
     form.pop("tool_call_id", None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from recorder.content.trainable import LeftOut
 from recorder.content.turns import Message, Parent, Sampling
 from recorder.errors import CorruptRecord
 from recorder.lineage.tree import CallNode, not_selected, path_to
+from recorder.reading.histories import Branch, other_histories
 from recorder.reading.views import CallView, ChoiceView, FeedbackView, ScenarioView, ToolCallView, TrajectoryView
 from recorder.states import CallState, Confidence, Origin, Purpose, ToolOutcome, TrajectoryState, TurnKind
 from recorder.store import sql
@@ -94,7 +95,7 @@ def trajectory_view(row: Row, material: Material) -> TrajectoryView:
     path = path_to(nodes, leaf)
     unselected = not_selected(nodes.values(), path)
     calls = [_call_view(call, material, row.id, leaf, unselected) for call in rows]
-    tools, messages = _conversation(rows, material, leaf)
+    tools, messages, end = _conversation(rows, material, leaf)
     return sql.view(
         TrajectoryView,
         row,
@@ -108,7 +109,32 @@ def trajectory_view(row: Row, material: Material) -> TrajectoryView:
         feedback=material.feedback.get(row.id, []),
         scenario=material.scenarios.get(row.group_id),
         tool_calls=material.tool_calls.get(row.id, []),
+        histories=other_histories(material.nodes, end, _branches(rows, material, row.id, leaf, unselected)),
     )
+
+
+def _branches(
+    rows: Iterable[Row], material: Material, home: str, leaf: Parent | None, unselected: Collection[Parent]
+) -> Iterator[Branch]:
+    """What the run's agents were asked and answered: no errands, no attempts that were made again, no guesses."""
+    for row in rows:
+        sure = row.attribution_confidence != Confidence.HINT
+        if sure and row.superseded_by is None and row.turn_kind != TurnKind.AUX:
+            shared = row.trajectory_id != home
+            ends = [
+                choice.node_id
+                for choice in material.choices.get(row.id, ())
+                if not _passed_over(Parent(row.id, choice.index), leaf, unselected, shared)
+            ]
+            answers = [end for end in ends if end is not None and row.state == CallState.COMPLETE]
+            for end in answers or [row.prompt_node_id]:
+                if end is not None:
+                    yield Branch(end, TurnKind(row.turn_kind), row.started_at)
+
+
+def _passed_over(choice: Parent, leaf: Parent | None, unselected: Collection[Parent], shared: bool) -> bool:
+    """Whether the agent went on with another choice, or this one is another run's."""
+    return choice in unselected or (shared and choice != leaf)
 
 
 def _leaf_of(row: Row, material: Material) -> Parent | None:
@@ -143,18 +169,21 @@ def _parent(call: Row) -> Parent | None:
 
 def _conversation(
     rows: Sequence[Row], material: Material, leaf: Parent | None
-) -> tuple[Sequence[Mapping[str, Any]] | None, list[Message]]:
-    """Tools and messages of the main path: up to the leaf's message, else what the last main call was asked."""
+) -> tuple[Sequence[Mapping[str, Any]] | None, list[Message], bytes | None]:
+    """Tools, messages and last node of the main path: up to the leaf, else what the last main call was asked."""
     if leaf is None:
         asked = [c for c in rows if c.turn_kind == TurnKind.MAIN]
-        last = asked[-1] if asked else None
-        return (None, []) if last is None else (_tools(last, material), material.conversation(last.prompt_node_id))
+        if not asked:
+            return None, [], None
+        end = asked[-1].prompt_node_id
+        return _tools(asked[-1], material), material.conversation(end), end
     call = material.calls[leaf.call_id]
-    messages = material.conversation(call.prompt_node_id)
+    messages, end = material.conversation(call.prompt_node_id), call.prompt_node_id
     for choice in material.choices.get(call.id, ()):
         if choice.index == leaf.choice and choice.node_id is not None:
             messages.append(material.nodes[choice.node_id][1])
-    return _tools(call, material), messages
+            end = choice.node_id
+    return _tools(call, material), messages, end
 
 
 def _tools(call: Row, material: Material) -> Sequence[Mapping[str, Any]] | None:
@@ -167,7 +196,9 @@ def call_view(call: Row, material: Material) -> CallView:
     return _call_view(call, material, call.trajectory_id, None, ())
 
 
-def _call_view(call: Row, material: Material, home: str, leaf: Parent | None, unselected: Iterable[Parent]) -> CallView:
+def _call_view(
+    call: Row, material: Material, home: str, leaf: Parent | None, unselected: Collection[Parent]
+) -> CallView:
     meta = dict(call.response_meta or {})
     meta.pop(CHOICE_EXTRAS, None)
     meta.pop(STATED_KIND, None)
@@ -175,7 +206,7 @@ def _call_view(call: Row, material: Material, home: str, leaf: Parent | None, un
     choices = []
     for choice in material.choices.get(call.id, ()):
         at = Parent(call.id, choice.index)
-        reason = _left_out(call, choice, at in unselected or (shared and at != leaf))
+        reason = _left_out(call, choice, _passed_over(at, leaf, unselected, shared))
         choices.append(_choice_view(choice, material, beside(call.response_meta, choice.index), reason))
     return sql.view(
         CallView,

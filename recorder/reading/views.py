@@ -112,6 +112,14 @@ class ScenarioView:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryView:
+    """Turns of a run that its conversation does not tell: of its agent (main) and gone since, or of a sub-agent."""
+
+    kind: TurnKind
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
 class TrajectoryView:
     """One run of an agent: all its calls, and the path to its last main leaf.
 
@@ -146,6 +154,7 @@ class TrajectoryView:
     scenario: ScenarioView | None
     session: str | None = None  # what its client called the conversation, where it named no run
     tool_calls: Sequence[ToolCallView] = ()  # in time order, those that answer no known request among them
+    histories: Sequence[HistoryView] = ()  # what `messages` does not tell, by their ends; errands are not in it
 
     @property
     def answer(self) -> str | None:

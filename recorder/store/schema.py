@@ -359,6 +359,7 @@ scores = Table(
     Column("alias_id", Text),  # the group's
     # Whether its rewards say something outside the group: no judge's ranking moved them, and no part is missing.
     Column("absolute", Boolean, nullable=False, default=False, server_default="0"),
+    Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),  # of tokens_in
     Index(None, "group_id"),
     Index(None, "project_id", "prompt_hash"),
     Index(None, "alias_id", "recipe_hash", "created_at"),

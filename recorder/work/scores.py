@@ -52,6 +52,7 @@ class NewScore:
     order_seed: int | None = None
     reply: str | None = None
     tokens_in: int = 0
+    tokens_cached: int = 0  # of those in: what the provider had read before, and charges less for
     tokens_out: int = 0
     cost_usd: float | None = None
     latency_s: float | None = None
@@ -72,6 +73,7 @@ class StoredScore:
     order_seed: int | None
     reply: str | None
     tokens_in: int
+    tokens_cached: int
     tokens_out: int
     cost_usd: float | None
     latency_s: float | None

@@ -21,7 +21,15 @@ from recorder.work import budgets
 from recorder.work.budgets import DAY_S, Held, Spent
 
 MINUTE_S: Final = 60.0  # a day of judgings is told by the minute
-PAID_IN_VAIN: Final = ("judge_unreadable", "judge_down", "parts_missing")  # unscored, after a judge may have answered
+# Unscored, after a judge may have answered.
+PAID_IN_VAIN: Final = (
+    "judge_unreadable",
+    "judge_declined",
+    "judge_filtered",
+    "judge_down",
+    "judge_busy",
+    "parts_missing",
+)
 
 
 async def judged_since(store: Store, project_id: str, since: float) -> list[Spent]:

@@ -8,7 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from judge.llm.prompt import Run, build_prompt
+from examples.helpdesk.scripted_judge import score
+from judge.llm.prompt import build_prompt
+from judge.llm.shown import Run
 
 Json = dict[str, Any]
 ASKED: list[Json] = [
@@ -166,3 +168,9 @@ def test_a_body_it_cannot_read_is_refused(judge_url: str, body: bytes) -> None:
 def test_other_pages_do_not_exist(judge_url: str) -> None:
     assert httpx.get(f"{judge_url}/v1/orders").status_code == 404
     assert httpx.post(f"{judge_url}/v1/completions", json={}).status_code == 404
+
+
+def test_a_call_that_was_cut_out_of_the_conversation_counts_as_one() -> None:
+    hidden = call("find_order", "order_id", "9821", "{}")
+    plain, cut = score([*ASKED, *FIND, *TRACK, *ANSWER]), score([*ASKED, *FIND, *TRACK, *ANSWER], [*hidden, *FIND])
+    assert (plain[0], cut[0]) == (1.0, 0.95)

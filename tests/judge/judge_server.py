@@ -35,7 +35,7 @@ def entries(body: Json, score: Callable[[Json], Any]) -> list[Json]:
     return [{"id": d["id"], "explanation": f"said {last_text(d)[:20]}", "score": score(d)} for d in documents(body)[1:]]
 
 
-def completion(content: str | None, finish_reason: str = "stop") -> web.Response:
+def completion(content: str | None, finish_reason: str = "stop", refusal: str | None = None) -> web.Response:
     """An answer in OpenAI's form."""
     return web.json_response(
         {
@@ -45,9 +45,18 @@ def completion(content: str | None, finish_reason: str = "stop") -> web.Response
             "model": "judge-2026-11-01",
             "system_fingerprint": "fp_7",
             "choices": [
-                {"index": 0, "finish_reason": finish_reason, "message": {"role": "assistant", "content": content}}
+                {
+                    "index": 0,
+                    "finish_reason": finish_reason,
+                    "message": {"role": "assistant", "content": content, "refusal": refusal},
+                }
             ],
-            "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
+            "usage": {
+                "prompt_tokens": 100,
+                "completion_tokens": 20,
+                "total_tokens": 120,
+                "prompt_tokens_details": {"cached_tokens": 64},
+            },
         }
     )
 
@@ -76,11 +85,21 @@ def says(text: str | None, finish_reason: str = "stop") -> Behaviour:
     return behave
 
 
-def fails(status: int, message: str = "overloaded") -> Behaviour:
+def declines(why: str) -> Behaviour:
+    """A model that declines, in the field that OpenAI has for it."""
+
+    async def behave(body: Json) -> web.StreamResponse:
+        return completion(None, refusal=why)
+
+    return behave
+
+
+def fails(status: int, message: str = "overloaded", retry_after: str | None = None) -> Behaviour:
     """An error in OpenAI's form."""
 
     async def behave(body: Json) -> web.StreamResponse:
-        return web.json_response({"error": {"message": message, "type": "error"}}, status=status)
+        headers = {} if retry_after is None else {"Retry-After": retry_after}
+        return web.json_response({"error": {"message": message, "type": "error"}}, status=status, headers=headers)
 
     return behave
 

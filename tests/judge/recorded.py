@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from recorder.capture.recorder import Recorder
@@ -14,6 +15,7 @@ from recorder.store.database import Store
 
 PROJECT = "default"
 Answer = str | Sequence[Mapping[str, Any]]  # the last answer, or what follows the user's question, answer last
+Calls = tuple[Answer, ...]  # one for each call of a run: its agent may have changed what it told before
 
 
 class Recorded:
@@ -35,7 +37,7 @@ class Recorded:
         await self._recorder.stop()
 
     async def group(
-        self, name: str, answers: Sequence[Answer], *, purpose: Purpose = Purpose.TRAIN, size: int | None = None
+        self, name: str, answers: Sequence[Answer | Calls], *, purpose: Purpose = Purpose.TRAIN, size: int | None = None
     ) -> tuple[str, list[str]]:
         """A group of declared size with one ended run for each answer. Returns its id and theirs, in order."""
         members = []
@@ -44,7 +46,10 @@ class Recorded:
             address = Address(
                 trajectory=str(number), group=name, group_size=size or len(answers), purpose=purpose, done=True
             )
-            group_id, member = await self._run(address, answer)
+            *before, last = answer if isinstance(answer, tuple) else (answer,)
+            for earlier in before:
+                await self._run(replace(address, done=False), earlier)
+            group_id, member = await self._run(address, last)
             members.append(member)
         assert group_id is not None
         return group_id, members

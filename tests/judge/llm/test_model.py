@@ -13,7 +13,7 @@ from judge.errors import JudgeDown
 from judge.llm.model import JudgeModel
 from judge.settings import JudgeSettings
 from recorder.litellm_edge import without_secrets
-from tests.judge.judge_server import JudgeServer, fails, page, says, without_formats
+from tests.judge.judge_server import JudgeServer, declines, fails, page, says, without_formats
 
 ASKED = [{"role": "user", "content": "hello"}]
 KEY = "sk-very-secret-key"
@@ -38,7 +38,7 @@ async def test_asks_once_with_temperature_zero_and_a_schema(server: JudgeServer,
     server.behave(says("hi"))
     answer = await model().ask(ASKED)
     assert (answer.text, answer.finish_reason, answer.version) == ("hi", "stop", "judge-2026-11-01 fp_7")
-    assert (answer.spent.tokens_in, answer.spent.tokens_out) == (100, 20)
+    assert (answer.spent.tokens_in, answer.spent.tokens_cached, answer.spent.tokens_out) == (100, 64, 20)
     assert answer.spent.latency_s > 0
     assert answer.spent.cost_usd is None  # nobody knows this model's price
     (body,) = server.requests
@@ -49,7 +49,7 @@ async def test_asks_once_with_temperature_zero_and_a_schema(server: JudgeServer,
 async def test_the_price_of_a_known_model_is_recorded(server: JudgeServer, model: Make) -> None:
     server.behave(says("hi"))
     answer = await model(model="openai/gpt-4o-mini").ask(ASKED)
-    assert answer.spent.cost_usd == pytest.approx(100 * 0.15e-6 + 20 * 0.6e-6)
+    assert answer.spent.cost_usd == pytest.approx(36 * 0.15e-6 + 64 * 0.075e-6 + 20 * 0.6e-6)
 
 
 async def test_goes_on_without_structured_output_where_there_is_none(server: JudgeServer, model: Make) -> None:
@@ -99,6 +99,40 @@ async def test_an_overloaded_or_broken_judge_is_asked_again_then_given_up(
         await model().ask(ASKED)
     assert caught.value.code == "judge_down"
     assert len(server.requests) == 2 + 3
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_judge_that_wants_to_be_left_alone_for_long_is_and_by_all_of_the_process(
+    server: JudgeServer, model: Make, status: int
+) -> None:
+    server.behave(fails(status, retry_after="3600"))
+    for judge in (model(), model()):
+        with pytest.raises(JudgeDown, match="Retry-After") as caught:
+            await judge.ask(ASKED)
+        assert caught.value.code == "judge_busy"
+        assert caught.value.wait_s is not None
+        assert 3000 < caught.value.wait_s <= 3600
+    assert len(server.requests) == 1
+
+
+async def test_a_short_pause_is_waited_for(server: JudgeServer, model: Make) -> None:
+    server.behave(fails(429, retry_after="0.01"), says("hi"))
+    assert (await model().ask(ASKED)).text == "hi"
+    assert len(server.requests) == 2
+
+
+async def test_a_model_that_declines_is_told_apart(server: JudgeServer, model: Make) -> None:
+    server.behave(declines("I cannot help with that."))
+    answer = await model().ask(ASKED)
+    assert (answer.text, answer.refusal) == ("", "I cannot help with that.")
+
+
+async def test_a_prompt_that_the_providers_filter_refuses_is_not_sent_again(server: JudgeServer, model: Make) -> None:
+    server.behave(fails(400, "invalid_request_error: content_policy_violation"))
+    with pytest.raises(JudgeDown) as caught:
+        await model().ask(ASKED)
+    assert caught.value.code == "judge_filtered"
+    assert len(server.requests) == 1
 
 
 async def test_a_page_in_place_of_json_is_a_broken_judge(server: JudgeServer, model: Make) -> None:

@@ -53,6 +53,10 @@ def test_order_does_not_matter() -> None:
         json.dumps(json.loads(PLAIN)["trajectories"]),
         f"{PLAIN}\nAgain: {PLAIN}",
         json.dumps(json.loads(PLAIN) | {"notes": ["x"]}, indent=4),
+        f"Perhaps {reply(aa=0.1, bb=0.8)}? Or {{oops. No.</think>\n{PLAIN}",
+        f"one</think> two {reply(aa=0.1, bb=0.8)}</think>{PLAIN}",
+        f"Let me see. <think>maybe {reply(aa=0.1, bb=0.8)}</think>{PLAIN}",
+        "[" * 3000 + f"</think>{PLAIN}",
     ],
 )
 def test_fences_prose_thoughts_and_bare_lists_are_passed_over(text: str) -> None:
@@ -144,6 +148,49 @@ def test_what_is_no_clear_score_is_refused(written: tuple[object, object], why: 
 def test_what_is_no_verdict_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ReplyRefused, match=why):
         read_reply(text, IDS)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        '{"trajectories": [{"id": "t-aa", "score": 0.1},]}',
+        '{"trajectories": [{"id": "t-aa", "explanation": "cut',
+        "```json\n{",
+        '{"final": {"trajectories": [{"id": "t-aa", "score": 0.1}]}}',
+        '[{"id": "t-aa", "score": 0.1},]',
+        '{"id": "t-aa", "score": 0.1}',
+        "{'trajectories': [{'id': 't-aa', 'score': 0.1}]}",
+        '{trajectories: [{id: "t-aa", score: 0.1}]}',
+    ],
+)
+def test_a_complete_draft_beside_a_broken_or_cut_verdict_is_refused(rest: str) -> None:
+    for text in (f"{PLAIN}\nWait. {rest}", f"{rest}\n{PLAIN}"):
+        with pytest.raises(ReplyRefused, match=r"broken or cut|no JSON object"):
+            read_reply(text, IDS)
+
+
+@given(st.integers(1, len(PLAIN) - 1))
+def test_a_draft_is_never_read_wherever_the_verdict_after_it_is_cut(at: int) -> None:
+    with pytest.raises(ReplyRefused):
+        read_reply(f"{PLAIN}\nOn reflection: {reply(aa=0.1, bb=0.8)[:at]}", IDS)
+
+
+def test_what_is_thought_of_behind_the_verdict_makes_it_none() -> None:
+    with pytest.raises(ReplyRefused, match="middle of its thoughts"):
+        read_reply(f"{PLAIN}<think>or rather", IDS)
+    with pytest.raises(ReplyRefused, match="no JSON object"):
+        read_reply(f"{PLAIN}</think>", IDS)
+
+
+def test_an_explanation_may_quote_the_end_of_thoughts() -> None:
+    text = json.dumps([{"id": "t-aa", "explanation": "wrote </think> {", "score": 1}, {"id": "t-bb", "score": 0}])
+    assert scores(text) == [1.0, 0.0]
+
+
+def test_what_is_nested_without_end_is_refused() -> None:
+    deep = "[" * 900 + "]" * 900
+    with pytest.raises(ReplyRefused):
+        read_reply(f'{{"trajectories": [{{"id": "t-aa", "score": {deep}}}, {{"id": "t-bb", "score": 0}}]}}', IDS)
 
 
 def test_an_explanation_is_not_required_and_is_bounded() -> None:

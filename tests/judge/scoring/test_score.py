@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from judge.errors import (
     CannotJudge,
@@ -19,9 +20,11 @@ from judge.errors import (
     PartsMissing,
     PromptTooLong,
 )
+from judge.llm.prompt import TOO_LONG
 from judge.rewards.kinds import Bench
 from judge.scoring.bench import open_bench
 from judge.scoring.score import GroupScore, score_group
+from judge.scoring.worker import summary
 from judge.settings import JudgeSettings
 from recorder.reading.transcripts import load_group
 from recorder.reading.views import GroupView
@@ -29,8 +32,19 @@ from recorder.registry.aliases import ensure_alias
 from recorder.states import GroupState, Origin, Purpose, TrajectoryState
 from recorder.store.database import Store
 from recorder.work import claims, feedback, scores
-from tests.judge.judge_server import Behaviour, JudgeServer, documents, fails, says, verdicts
-from tests.judge.recorded import PROJECT, Recorded
+from tests.judge.judge_server import (
+    Behaviour,
+    JudgeServer,
+    by_worth,
+    completion,
+    declines,
+    documents,
+    entries,
+    fails,
+    says,
+    verdicts,
+)
+from tests.judge.recorded import PROJECT, Calls, Recorded
 
 Make = Callable[..., JudgeSettings]
 
@@ -93,7 +107,7 @@ async def test_one_request_ranks_a_group(store: Store, recorded: Recorded, judgi
     assert len(server.requests) == 1
     new = scored.new
     assert (new.judge_model, new.judge_version) == ("openai/judge", "judge-2026-11-01 fp_7")
-    assert (new.tokens_in, new.tokens_out) == (100, 20)
+    assert (new.tokens_in, new.tokens_cached, new.tokens_out) == (100, 64, 20)
     assert new.latency_s is not None
     assert new.latency_s > 0
     assert {(p.part, p.weight) for p in new.parts} == {("reward", None), ("ruler", 1.0)}
@@ -195,6 +209,36 @@ async def test_a_judge_that_cannot_be_understood_gives_no_reward(
     assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize(
+    ("behaviour", "code"),
+    [
+        (declines("I cannot help with that."), "judge_declined"),
+        (says('{"trajectories": [', "content_filter"), "judge_filtered"),
+    ],
+)
+async def test_a_judge_that_declines_or_is_filtered_is_told_as_such_and_asked_for_no_repair(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer, behaviour: Behaviour, code: str
+) -> None:
+    server.behave(behaviour)
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    with pytest.raises(JudgeUnanswered) as caught:
+        await judged(store, judging, group_id)
+    assert (caught.value.code, caught.value.spent.tokens_in) == (code, 100)
+    assert len(server.requests) == 1
+
+
+async def test_a_reply_that_reached_its_limit_is_not_read_even_where_it_could_be(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    async def cut(body: dict[str, Any]) -> web.StreamResponse:
+        return completion(json.dumps({"trajectories": entries(body, by_worth)}) + " But", "length")
+
+    server.behave(cut, verdicts())
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    assert rewards(await judged(store, judging, group_id)) == [0.2, 0.9]
+    assert "judge.max_tokens" in server.requests[1]["messages"][3]["content"]
+
+
 async def test_what_was_paid_before_the_judge_went_down_is_not_forgotten(
     store: Store, recorded: Recorded, judging: Any, server: JudgeServer
 ) -> None:
@@ -248,12 +292,43 @@ async def test_identical_trajectories_are_judged_once_and_share_the_score(
     assert len(documents(server.requests[0])) == 3
 
 
-async def test_a_group_of_identical_trajectories_is_judged_too(
+async def test_nobody_is_asked_about_a_training_group_of_identical_trajectories(
     store: Store, recorded: Recorded, judging: Any, server: JudgeServer
 ) -> None:
     group_id, _ = await recorded.group("g", ["worth 0.7"] * 3)
+    scored = await judged(store, judging, group_id)
+    assert rewards(scored) == [0.5] * 3
+    assert server.requests == []
+    assert {p.explanation for p in scored.new.parts if p.part == "ruler"} == {
+        "all runs of the group are one and the same: no judge was asked, and all get the same"
+    }
+    assert (scored.new.reply, scored.new.tokens_in) == (None, 0)
+    assert "nobody was asked" in summary(scored)
+
+
+async def test_a_measured_group_of_identical_trajectories_is_judged(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.7"] * 3, purpose=Purpose.EVAL)
     assert rewards(await judged(store, judging, group_id)) == [0.7] * 3
     assert len(documents(server.requests[0])) == 2
+
+
+async def test_a_tool_call_that_the_agent_deleted_is_shown_to_the_judge(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "drop_table", "arguments": "{}"}}
+    asks: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result: dict[str, Any] = {"role": "tool", "tool_call_id": "c1", "content": "dropped"}
+    hides: Calls = ([asks], [asks, result, {"role": "assistant", "content": "Oh."}], "worth 0.9")
+    group_id, _ = await recorded.group("g", [hides, "worth 0.8"])
+    assert rewards(await judged(store, judging, group_id)) == [0.9, 0.8]
+    (shown,) = (d for d in documents(server.requests[0])[1:] if "histories" in d)
+    assert [m["content"] for m in shown["messages"]] == ["worth 0.9"]
+    (history,) = shown["histories"]
+    assert history["turns"] == "cut"
+    assert [m["role"] for m in history["messages"]] == ["assistant", "tool", "assistant"]
+    assert history["messages"][0]["tool_calls"][0]["function"]["name"] == "drop_table"
 
 
 async def save(store: Store, group_id: str, scored: GroupScore) -> str:
@@ -526,10 +601,21 @@ async def test_feedback_is_waited_for_then_counts(store: Store, recorded: Record
     assert [p.explanation for p in scored.new.parts if p.part == "helpful"] == ["after all", None]
 
 
-async def test_a_group_that_cannot_be_shown_is_not_scored(store: Store, recorded: Recorded, judging: Any) -> None:
-    group_id, _ = await recorded.group("g", [str(i) * 470 for i in range(9)])
-    with pytest.raises(PromptTooLong):
-        await judged(store, judging, group_id, max_context_chars=4000)
+async def test_a_rubric_that_leaves_no_room_is_told(store: Store, recorded: Recorded, judging: Any) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    with pytest.raises(PromptTooLong, match="max_context_chars"):
+        await judged(store, judging, group_id, max_context_chars=4000, rubric="r" * 4000)
+
+
+async def test_runs_for_which_there_is_no_room_get_no_reward_and_the_others_theirs(
+    store: Store, recorded: Recorded, judging: Any
+) -> None:
+    group_id, _ = await recorded.group("g", [f"{n} " + str(n) * 2000 + f" worth 0.{n % 9 + 1}" for n in range(40)])
+    scored = await judged(store, judging, group_id, max_context_chars=8000)
+    given = rewards(scored)
+    assert all(value in (None, pytest.approx((n % 9 + 1) / 10)) for n, value in enumerate(given))
+    assert 2 <= sum(value is not None for value in given) < 40
+    assert {p.explanation for p in scored.new.parts if p.part == "ruler" and p.value is None} == {TOO_LONG}
 
 
 async def test_long_tool_outputs_are_shortened_and_the_prompt_says_so(

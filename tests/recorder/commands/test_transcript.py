@@ -102,7 +102,13 @@ def trajectory(**changed: Any) -> TrajectoryView:
 
 
 def score(*parts: NewPart) -> StoredScore:
-    asked: dict[str, Any] = {"judge_version": "judge-model-1", "tokens_in": 10, "tokens_out": 5}
+    asked: dict[str, Any] = {
+        "judge_version": "judge-model-1",
+        "tokens_in": 10,
+        "tokens_cached": 4,
+        "tokens_out": 5,
+        "absolute": False,
+    }
     unknown: dict[str, Any] = dict.fromkeys(
         ("judge_model", "prompt_hash", "order_seed", "reply", "cost_usd", "latency_s")
     )
@@ -140,6 +146,7 @@ def test_a_run_is_readable() -> None:
         "ruler",
         "× 0.5",
         "judged by judge-model-1",
+        "10+5 tokens, 4 of them cached",
         "resolved",
         "thanks",
         "call_2 · helpdesk@3 · path/stated · 0.50 s · T=0.7 · choice 0 · stop · 3 tokens · trainable",

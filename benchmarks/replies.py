@@ -1,0 +1,65 @@
+"""How long the worst replies that a judge could send take to be read, or refused: the claim is half a second.
+
+    python -m benchmarks.replies --save        writes benchmarks/results/replies.json
+
+Each is as long as a reply may be, and made of one piece over and over, or of a number or text without end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from benchmarks.load import machine
+from judge.errors import ReplyRefused
+from judge.llm.documents import MAX_REPLY_CHARS
+from judge.llm.reader import read_reply
+
+RESULTS = Path(__file__).parent / "results" / "replies.json"
+IDS = ("t-aa", "t-bb")
+TIMES = 3  # each is read; the slowest counts
+VERDICT = '{"trajectories":[{"id":"t-aa","score":1},{"id":"t-bb","score":0}]}'
+PIECES = (
+    "[", "{", "[]", "{}", "[1,", '{"a":', '["', '{"\\"', "[[],", '[{"id":1},', "}{", "{ ", "\n[x", '{"a":1}{', " ", "9",
+    '"', "é[", "😀[", "0.1,", "<think>", "</think>", "<think></think>", '"score" ', VERDICT,
+)  # fmt: skip
+ENDLESS = ("{}", "1.{}", '"{}x"', '"0.{}"', '"9/{}x"')  # scores, with nines for the braces
+
+
+def replies() -> Iterator[tuple[str, str]]:
+    """Each with its name."""
+    for piece in PIECES:
+        yield piece, (piece * (MAX_REPLY_CHARS // len(piece) + 1))[:MAX_REPLY_CHARS]
+    for score in ENDLESS:
+        said = score.replace("{}", "9" * (MAX_REPLY_CHARS - 100))
+        yield f"score {score}", f'{{"trajectories":[{{"id":"t-aa","score":{said}}},{{"id":"t-bb","score":0}}]}}'
+
+
+def seconds(reply: str) -> float:
+    """How long reading takes, at worst: of a processor's time, so that what else runs does not count."""
+    slowest = 0.0
+    for _ in range(TIMES):
+        started = time.process_time()
+        with suppress(ReplyRefused):
+            read_reply(reply, IDS)
+        slowest = max(slowest, time.process_time() - started)
+    return slowest
+
+
+def main() -> None:
+    """Measure, print, and save where asked to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--save", action="store_true", help=f"write {RESULTS}")
+    found = {name: round(seconds(reply), 4) for name, reply in replies()}
+    print(json.dumps(found, indent=2, ensure_ascii=False))
+    print(f"slowest: {max(found.values())} s")
+    if parser.parse_args().save:
+        RESULTS.write_text(json.dumps({"machine": machine(), "seconds": found}, indent=2, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

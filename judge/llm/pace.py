@@ -1,0 +1,94 @@
+"""How fast a judge may be asked: requests and tokens a minute, and how long it wants to be left alone.
+
+Owns: what of the last minute is used up, for all judges of one process, and reading `Retry-After`. Refuses: waiting and
+sending (`judge.llm.model`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+MINUTE_S: Final = 60.0
+MOST_HELD_S: Final = 86_400.0  # a judge that asks for more is asked again after a day all the same
+
+
+@dataclass(slots=True)
+class Turn:
+    """One request that was let through; its tokens are an upper bound until its answer says how many they were."""
+
+    at: float
+    tokens: int
+
+
+class Pace:
+    """What a judge was asked within the last minute. One event loop; it never waits itself."""
+
+    def __init__(
+        self,
+        requests_per_minute: int | None,
+        tokens_per_minute: int | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._requests = requests_per_minute
+        self._tokens = tokens_per_minute
+        self._clock = clock
+        self._turns: deque[Turn] = deque()
+        self._held_until = 0.0
+
+    def take(self, tokens: int) -> Turn | float:
+        """A turn for a request of at most so many tokens, or how many seconds to wait before asking for one again.
+
+        A request of more tokens than a minute has gets its turn when nothing else has one.
+        """
+        at = self._clock()
+        if self._held_until > at:
+            return self._held_until - at
+        while self._turns and self._turns[0].at + MINUTE_S <= at:
+            self._turns.popleft()
+        if self._full(tokens):
+            return self._turns[0].at + MINUTE_S - at
+        turn = Turn(at, tokens)
+        self._turns.append(turn)
+        return turn
+
+    def _full(self, tokens: int) -> bool:
+        if not self._turns:
+            return False
+        if self._requests is not None and len(self._turns) >= self._requests:
+            return True
+        return self._tokens is not None and sum(turn.tokens for turn in self._turns) + tokens > self._tokens
+
+    def hold(self, for_s: float) -> None:
+        """Give nobody a turn for so long."""
+        self._held_until = max(self._held_until, self._clock() + min(for_s, MOST_HELD_S))
+
+    def held_s(self) -> float:
+        """How long nobody gets a turn from now on."""
+        return max(0.0, self._held_until - self._clock())
+
+
+@functools.cache
+def shared(model: str, api_base: str | None, requests_per_minute: int | None, tokens_per_minute: int | None) -> Pace:
+    """The pace of a judge in this process: every judge with the same settings has the same one."""
+    return Pace(requests_per_minute, tokens_per_minute)
+
+
+def asked_to_wait_s(retry_after: str | None, now: float) -> float:
+    """The seconds that a `Retry-After` names, as a number or as a date (`now`: unix seconds); 0 where it is neither."""
+    if retry_after is None:
+        return 0.0
+    try:
+        seconds = float(retry_after)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(retry_after).timestamp() - now
+        except (ValueError, OverflowError):
+            return 0.0
+    return max(0.0, seconds) if math.isfinite(seconds) else 0.0
