@@ -27,14 +27,17 @@ class RewardSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    kind: Literal["ruler", "function", "feedback"]
-    """`ruler`: the judge model ranks the group. `function`: your code. `feedback`: what users said through the API."""
+    kind: Literal["ruler", "function", "feedback", "rubric"]
+    """`ruler`: the judge model ranks the group. `function`: your code. `feedback`: what users said through the API.
+    `rubric`: the judge model says which criteria of its scenario (`rubric = […]`) each run meets."""
     name: str = ""
     """What scores call the part; for feedback, the feedback's name. Default: `ruler`, or the function's name."""
     weight: float = Field(1.0, ge=0, allow_inf_nan=False)
     """Its share of the reward, relative to the other parts'. 0: measured and kept, but it moves nothing."""
     function: str = ""
     """`package.module:function`, called with a trajectory; returns a number, or a dict with `score`."""
+    evidence: bool = False
+    """Rubrics: a criterion counts as met only with a quote from the response; a reply with another is refused."""
     penalty: bool = False
     """Take value × weight off the combined reward, instead of entering its mean: a hard rule."""
 
@@ -45,6 +48,8 @@ class RewardSettings(BaseModel):
             raise ValueError(f"a reward of kind {self.kind!r} {verb} `function`")
         if self.function and not _FUNCTION.fullmatch(self.function):
             raise ValueError(f"function {self.function!r} is not of the form `package.module:function`")
+        if self.evidence and self.kind != "rubric":
+            raise ValueError(f"a reward of kind {self.kind!r} takes no `evidence`: only a rubric's verdicts can quote")
         if self.kind == "feedback" and not self.name:
             raise ValueError("a reward of kind 'feedback' needs `name`: the feedback's name")
         if self.kind == "ruler" and self.penalty:
@@ -112,7 +117,7 @@ class JudgeSettings(BaseModel):
     function_processes: int = Field(1, gt=0)
     """How many processes run reward functions side by side."""
     concurrency: int = Field(8, gt=0)
-    """How many groups one worker scores at once."""
+    """How many groups one worker scores at once, and the most requests that it has open at the judge."""
 
     @field_validator("rewards")
     @classmethod

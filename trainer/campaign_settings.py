@@ -45,8 +45,8 @@ class CampaignSettings(BaseModel):
     """How often an attempt is run again when the engine, the network or Hone was at fault."""
 
     scenarios: Path | None = None
-    """File of the scenarios to learn from: `{"id", "input", "reference"?, "rubric"?}` a line, or a table of prompts with
-    criteria: `{"prompt", "task_id"?, "rubric - 1. criterion", …}`, in one JSON array or one a line."""
+    """File of the scenarios to learn from: `{"id", "input", "reference"?, "rubric"?}` a line, or a table of prompts
+    with criteria: `{"prompt", "task_id"?, "rubric - 1. criterion", …}`, in one JSON array or one a line."""
     val_scenarios: Path | None = None
     """File of the scenarios to measure with, in the same form. They are never trained on."""
     scenarios_per_step: int = Field(8, ge=1)

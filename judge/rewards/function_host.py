@@ -84,6 +84,11 @@ def load(path: str) -> Callable[[Any], Any]:
     return function  # type: ignore[no-any-return]  # getattr's result is Any, callable() checked it
 
 
+def by_check(trajectory: Any) -> Any:
+    """Call the function that `trajectory.check` names; it is imported when it is first asked for."""
+    return load(trajectory.check)(trajectory)
+
+
 def own_files() -> list[str]:
     """The source files in the working directory that are loaded by now, but for installed packages and this script."""
     loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))

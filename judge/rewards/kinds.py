@@ -18,10 +18,12 @@ from judge.llm.prompt import SEEDS, Prompt, Run, build_prompt
 from judge.llm.ruler import Ask, Ruling, rank, recall
 from judge.rewards.functions import FunctionPool
 from judge.rewards.part import Part
+from judge.rewards.rubric import RubricJudge, Subject
 from judge.settings import JudgeSettings, RewardSettings
 from recorder.content import canonical
 from recorder.content.alike import mask_message
 from recorder.reading.views import FeedbackView, GroupView, TrajectoryView
+from recorder.rubric import words
 from recorder.states import Origin
 from recorder.work.scores import StoredScore
 
@@ -41,6 +43,7 @@ class Bench:
     ask: Ask | None
     functions: FunctionPool | None
     known: Recall = nothing_known  # by prompt hash, under this recipe
+    rubrics: RubricJudge | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,7 @@ async def by_ruler(reward: RewardSettings, group: GroupView, members: Sequence[T
 
 async def _prompt(group: GroupView, members: Sequence[TrajectoryView], settings: JudgeSettings, seed: int) -> Prompt:
     runs = [Run(member.id, member.messages, member.tools) for member in members]
-    rubric = group.scenario.rubric if group.scenario else None
+    rubric = words(group.scenario.rubric) if group.scenario else None
     # Megabytes of tool outputs take a while to cut to size: off the loop, which renews leases.
     return await asyncio.to_thread(
         build_prompt,
@@ -175,5 +178,27 @@ def _judged(prompt: Prompt, ruling: Ruling) -> Judged:
     return Judged(parts, prompt, ruling)
 
 
+async def by_rubric(
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: Bench
+) -> Judged:
+    """The judge model, or code, says which criteria of its scenario each run meets: one request a run."""
+    if bench.rubrics is None:
+        raise JudgeMisconfigured("a rubric needs a judge model: set judge.model")
+    runs = [_subject(member, group) for member in members]
+    found = await bench.rubrics.judge(runs, evidence=reward.evidence)
+    ruling = Ruling({}, "", found.version, found.spent, found.asked) if found.judged else None
+    return Judged(found.parts, ruling=ruling)
+
+
+def _subject(member: TrajectoryView, group: GroupView) -> Subject:
+    scenario = member.scenario or group.scenario
+    return Subject(member.id, member.messages, member.tools, scenario and scenario.rubric, for_function(member))
+
+
 # Cheap kinds come first: the judge is not paid for a group that cannot be scored anyway.
-REWARDS: Mapping[str, Kind] = {"feedback": by_feedback, "function": by_functions, "ruler": by_ruler}
+REWARDS: Mapping[str, Kind] = {
+    "feedback": by_feedback,
+    "function": by_functions,
+    "ruler": by_ruler,
+    "rubric": by_rubric,
+}

@@ -40,7 +40,7 @@ def test_named_rewards_are_the_only_ones() -> None:
         ([{"kind": "function", "function": "a:x"}, {"kind": "function", "function": "b:x"}], "called 'x'"),
         ([{"kind": "ruler", "weight": 0}], "weight above 0"),
         ([{"kind": "function", "function": "a:x", "penalty": True}], "weight above 0"),
-        ([{"kind": "dice"}], "'ruler', 'function' or 'feedback'"),
+        ([{"kind": "dice"}], "'ruler', 'function', 'feedback' or 'rubric'"),
         ([{"kind": "ruler", "wait": 1}], "Extra inputs"),
     ],
 )
