@@ -24,7 +24,7 @@ from tests.judge.rubric_replies import criteria, response
 from tests.proxy.fuzzed import TIMEOUT_S, fuzzed
 
 RUBRIC = [{"id": "a", "text": "one", "weight": 2}, {"id": "b", "text": "two"}, {"id": "c", "text": "bad", "weight": -1}]
-TEXTS = {one["text"]: one["id"] for one in RUBRIC}
+TEXTS = {"one": "a", "two": "b", "bad": "c"}
 NAMES = ("first", "second", "third")
 UNJUDGED = "unjudged"
 
