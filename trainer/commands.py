@@ -126,8 +126,10 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
 
 def _require_own_choices(settings: Settings) -> None:
     """A recipe chooses neither the model that learns nor the one that judges."""
+    if settings.campaign.preset is None:
+        return
     chosen = {"engine.base": settings.engine.base, "judge.model": settings.judge.model}
-    if settings.campaign.preset and (left := [key for key, value in chosen.items() if not value]):
+    if left := [key for key, value in chosen.items() if not value]:
         raise click.UsageError(f"the preset {settings.campaign.preset!r} leaves to you: set {' and '.join(left)}.")
 
 
