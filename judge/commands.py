@@ -167,7 +167,7 @@ async def run_score(settings: Settings, group: str, *, save: bool, again: bool =
             raise Conflict(
                 f"{open_} `hone score --open {found.id}` judges it as it is, `hone close {found.id}` closes it."
             )
-        async with open_bench(settings.judge, store, settings.project) as bench:
+        async with open_bench(settings.judge, store, settings.project, keep=save) as bench:
             scored = await score_group(found, bench)
         if save:
             await _save(store, settings, found, scored, again=again)
@@ -191,7 +191,7 @@ async def run_score_open(settings: Settings, group: str | None) -> list[tuple[Gr
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
     judged: list[tuple[GroupView, GroupScore | str]] = []
     try:
-        async with open_bench(settings.judge, store, settings.project) as bench:
+        async with open_bench(settings.judge, store, settings.project, keep=False) as bench:
             for group_id in await _open_groups(store, settings.project, group):
                 found = await load_group(store, group_id)
                 try:

@@ -41,9 +41,10 @@ class RewardSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    kind: Literal["ruler", "function", "feedback", "rule"]
+    kind: Literal["ruler", "function", "feedback", "rule", "rubric"]
     """`ruler`: the judge model ranks the group. `function`: your code. `feedback`: what users said through the API.
-    `rule`: what Hone checks by itself; it is worth 1 where it is broken, and else 0."""
+    `rule`: what Hone checks by itself; it is worth 1 where it is broken, and else 0. `rubric`: the judge model says
+    which criteria of its scenario (`rubric = […]`) each run meets."""
     name: str = ""
     """What scores call the part; for feedback, the feedback's name. Default: `ruler`, the function's name, the rule."""
     weight: float = Field(1.0, ge=0, allow_inf_nan=False)
@@ -55,6 +56,8 @@ class RewardSettings(BaseModel):
     tools that must not or must be called; at most so many answers of the model, tool calls, or sampled tokens."""
     value: JsonValue = None
     """What the rule is checked with: a JSON schema, an expression, a list of tools' names, or a number."""
+    evidence: bool = False
+    """Rubrics: a criterion counts as met only with a quote from the response; a reply with another is refused."""
     effect: Effect = "score"
     """`score`: it enters the weighted mean. `penalty`: value × weight is taken off the mean. `veto`: a run with a value
     above 0 gets no more than 0, nor than the worst of its group that has none."""
@@ -76,7 +79,7 @@ class RewardSettings(BaseModel):
     def _bounded(self) -> RewardSettings:
         if self.low >= self.high:
             raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
-        if self.kind in ("ruler", "rule") and (self.low, self.high) != (0.0, 1.0):
+        if self.kind in ("ruler", "rule", "rubric") and (self.low, self.high) != (0.0, 1.0):
             raise ValueError(f"a {self.kind} is worth 0 to 1: it takes neither `low` nor `high`")
         if self.effect == "score":
             return self
@@ -95,6 +98,8 @@ class RewardSettings(BaseModel):
             raise ValueError(f"a reward of kind {self.kind!r} {verb} `function`")
         if self.function and not _FUNCTION.fullmatch(self.function):
             raise ValueError(f"function {self.function!r} is not of the form `package.module:function`")
+        if self.evidence and self.kind != "rubric":
+            raise ValueError(f"a reward of kind {self.kind!r} takes no `evidence`: only a rubric's verdicts can quote")
         if self.kind == "feedback" and not self.name:
             raise ValueError("a reward of kind 'feedback' needs `name`: the feedback's name")
         if (self.kind == "rule") != (self.rule is not None):
@@ -202,7 +207,7 @@ class JudgeSettings(BaseModel):
     function_processes: int = Field(1, gt=0)
     """How many processes run reward functions side by side."""
     concurrency: int = Field(8, gt=0)
-    """How many groups one worker scores at once."""
+    """How many groups one worker scores at once, and the most requests that it has open at the judge."""
 
     @field_validator("rewards")
     @classmethod

@@ -42,7 +42,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 _ERROR_TREES = frozenset(f"{package}.errors" for package in ("proxy", "recorder", "judge", "trainer"))
 SET_WRONGLY = 2  # exit status of what starting anew does not mend
-_WRONG_SETTINGS = frozenset({"ConfigError", "JudgeMisconfigured", "BaseMismatch", "UnsupportedModel"})
+_WRONG_SETTINGS = frozenset(
+    {"ConfigError", "JudgeMisconfigured", "BaseMismatch", "UnsupportedModel", "ScenariosInvalid"}
+)
 _TRAINERS_MODULES = frozenset({"torch", "transformers", "peft"})
 
 

@@ -11,6 +11,7 @@ RecorderError
 ├── Stale                     something was deleted since a write was prepared
 ├── NotOwn                    a run that another key made
 ├── InvalidId                 an id from outside that does not have the allowed form
+├── RubricInvalid             a list of criteria that no reward could be made of
 └── CorruptRecord             stored bytes that contradict their own lengths or hashes
 """
 
@@ -65,6 +66,10 @@ class NotOwn(RecorderError):
 
 class InvalidId(RecorderError):
     """An id does not match ``[A-Za-z0-9._:~-]{1,128}``, or is ``.`` or ``..``."""
+
+
+class RubricInvalid(RecorderError):
+    """A scenario's criteria cannot be judged, or could earn nothing."""
 
 
 class CorruptRecord(RecorderError):

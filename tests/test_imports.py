@@ -41,6 +41,7 @@ GROUND: dict[str, set[str]] = {
         "patterns",
         "private",
         "reasons",
+        "rubric",
         "seldom",
         "settings",
         "states",

@@ -16,6 +16,8 @@ class CampaignSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
+    preset: Literal["rlvr"] | None = None
+    """The published recipe whose values are the defaults of this and other sections (docs/rlvr.md)."""
     name: str | None = None
     """Names the campaign; an unfinished one of this name is gone on with. Default: the scenario file's name."""
     alias: str | None = None
@@ -23,7 +25,12 @@ class CampaignSettings(BaseModel):
 
     agent: str | None = None
     """`module:function`, called with a task (`.id .input .base_url .api_key .model`), or a shell command, which finds
-    OPENAI_BASE_URL, OPENAI_API_KEY, HONE_MODEL, HONE_TASK_ID and HONE_TASK_INPUT (JSON) in its environment."""
+    OPENAI_BASE_URL, OPENAI_API_KEY, HONE_MODEL, HONE_TASK_ID and HONE_TASK_INPUT (JSON) in its environment.
+    `hone:answer` is Hone's own: the input is one turn, and what the model says to it is the attempt."""
+    max_tokens: int | None = Field(None, ge=1)
+    """`hone:answer`: most tokens of an answer. Unset: what the engine's context leaves."""
+    temperature: float = Field(1.0, ge=0.1, le=2)
+    """`hone:answer`: the temperature that answers are sampled at. Below 0.1 nothing could be trained on."""
     replay: bool = False
     """Hone attempts the scenarios itself, in the agent's place: tools are answered from the record of each scenario's
     run. The file is one of `hone scenarios from-traffic --replay`."""
@@ -45,9 +52,10 @@ class CampaignSettings(BaseModel):
     """How often an attempt is run again when the engine, the network or Hone was at fault."""
 
     scenarios: Path | None = None
-    """JSONL file of the scenarios to learn from: `{"id", "input", "reference"?, "rubric"?}` a line."""
+    """File of the scenarios to learn from: `{"id", "input", "reference"?, "rubric"?}` a line, or a table of prompts
+    with criteria: `{"prompt", "task_id"?, "rubric - 1. criterion", …}`, in one JSON array or one a line."""
     val_scenarios: Path | None = None
-    """JSONL file of the scenarios to measure with. They are never trained on."""
+    """File of the scenarios to measure with, in the same form. They are never trained on."""
     scenarios_per_step: int = Field(8, ge=1)
     """Scenarios in one step."""
     group_size: int = Field(8, ge=2)

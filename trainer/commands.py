@@ -40,6 +40,7 @@ class Settings(Protocol):
     trainer: TrainerSettings
     campaign: CampaignSettings
     engine: Any  # its `base` and `dtype`
+    judge: Any  # its `model`
 
     @property
     def aliases(self) -> Mapping[str, Gated]:
@@ -67,6 +68,7 @@ def _path(name: str, text: str) -> Callable[[F], F]:
 @click.command()
 @_path("--scenarios", "JSONL file of scenarios to learn from.")
 @_path("--val-scenarios", "JSONL file of scenarios to measure with; never trained on.")
+@click.option("--preset", type=click.Choice(["rlvr"]), help="The defaults of a published recipe (docs/rlvr.md).")
 @click.option("--agent", metavar="MODULE:FUNCTION|COMMAND", help="What attempts a scenario.")
 @click.option(
     "--replay", is_flag=True, default=None, help="Attempt scenarios of `from-traffic --replay`; no agent runs."
@@ -110,6 +112,8 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
     from trainer.progress import progress
 
     settings = context.settings()
+    preset = settings.campaign.preset
+    _require_own_choices(settings)
     if resume is None:
         plan = begin.plan(settings.campaign, fresh=fresh)
     else:
@@ -119,9 +123,19 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
         plan = await begin.plan_again(settings.data, settings.recorder, settings.project, resume, given)
     options = ["--data", str(settings.data)] + (["--config", str(context.config)] if context.config else [])
     url = proxy_url.rstrip("/").removesuffix("/v1") if proxy_url else None
-    wanted = Wanted(settings.data, settings.project, settings.recorder, url, options)
+    env = {"HONE_CAMPAIGN__PRESET": preset} if preset else {}  # the judge's defaults are the recipe's too
+    wanted = Wanted(settings.data, settings.project, settings.recorder, url, options, env)
     with progress(as_json=context.json) as shown:
         await run(plan, settings, wanted, shown)
+
+
+def _require_own_choices(settings: Settings) -> None:
+    """A recipe chooses neither the model that learns nor the one that judges."""
+    if settings.campaign.preset is None:
+        return
+    chosen = {"engine.base": settings.engine.base, "judge.model": settings.judge.model}
+    if left := [key for key, value in chosen.items() if not value]:
+        raise click.UsageError(f"the preset {settings.campaign.preset!r} leaves to you: set {' and '.join(left)}.")
 
 
 @click.command()

@@ -53,6 +53,8 @@ class TrainerSettings(BaseModel):
 
     lr: float = Field(2e-5, gt=0)
     """Learning rate. LoRA needs about ten times that of full fine-tuning."""
+    substeps: int = Field(1, ge=1)
+    """Optimizer steps in one training step: its groups are dealt out over so many, and each is trained on once."""
     warmup_steps: int = Field(0, ge=0)
     """Steps over which the learning rate rises from 0."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,10 +72,11 @@ class Answer:
 class JudgeModel:
     """The judge model of the settings, which must name one. One event loop; `close()` at the end."""
 
-    def __init__(self, settings: JudgeSettings) -> None:
+    def __init__(self, settings: JudgeSettings, reply_format: Mapping[str, Any] = REPLY_FORMAT) -> None:
         self._settings = settings
         bounds = (settings.requests_per_minute, settings.tokens_per_minute)
         self._pace = pace.shared(settings.model, settings.api_base, *bounds)
+        self._reply_format = reply_format
         self._structured = True  # until the provider refuses it
 
     async def warm_up(self) -> None:
@@ -145,7 +146,7 @@ class JudgeModel:
     async def _send(self, messages: Messages, structured: bool) -> Any:
         litellm = await asyncio.to_thread(litellm_edge.load)
         settings = self._settings
-        format_ = {"response_format": REPLY_FORMAT} if structured else {}
+        format_ = {"response_format": self._reply_format} if structured else {}
         try:
             return await litellm.acompletion(
                 model=settings.model,

@@ -41,7 +41,7 @@ async def rank(prompt: Prompt, ask: Ask) -> Ruling:
         JudgeUnanswered: neither reply could be read, or there was none.
     """
     first = await ask(prompt.messages)
-    _require_reply(first, prompt.messages, Spent())
+    require_reply(first, prompt.messages, Spent())
     try:
         return Ruling(await _verdicts(prompt, first), first.text, first.version, first.spent, asked=1)
     except ReplyRefused as e:
@@ -52,7 +52,7 @@ async def rank(prompt: Prompt, ask: Ask) -> Ruling:
     except JudgeFailed as e:
         e.spent = first.spent + e.spent
         raise
-    _require_reply(second, again, first.spent)
+    require_reply(second, again, first.spent)
     spent = first.spent + second.spent
     try:
         return Ruling(await _verdicts(prompt, second), second.text, second.version, spent, asked=2)
@@ -81,7 +81,7 @@ async def recall(prompt: Prompt, reply: str, version: str | None) -> Ruling | No
     return Ruling(verdicts, reply, version, Spent(), asked=0)
 
 
-def _require_reply(answer: Answer, messages: Messages, before: Spent) -> None:
+def require_reply(answer: Answer, messages: Messages, before: Spent) -> None:
     """Raise JudgeUnanswered where the judge declined, or its provider cut it off: asking for a repair mends neither."""
     if answer.refusal is not None:
         code, why = "judge_declined", f"the judge declined to judge: {answer.refusal}"

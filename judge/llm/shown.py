@@ -47,7 +47,7 @@ class Group:
 
 def show_group(runs: Sequence[Run]) -> Group:
     """What is shown of at least one run."""
-    shown = [_Numbered().run(run) for run in runs]
+    shown = [show_run(run) for run in runs]
     tools = [list(run.tools or ()) for run in runs]
     same_tools = all(these == tools[0] for these in tools)
     length = _shared_length([messages for messages, _ in shown])
@@ -63,6 +63,11 @@ def show_group(runs: Sequence[Run]) -> Group:
         members[key] = (*members.get(key, ()), run.id)
     shared = {"kind": "shared", "messages": shown[0][0][:length], "tools": tools[0] if same_tools else []}
     return Group(shared, own, members)
+
+
+def show_run(run: Run) -> tuple[list[Json], list[Json]]:
+    """What is shown of one run: its messages, and its other histories."""
+    return _Numbered().run(run)
 
 
 def digest(value: Any) -> str:

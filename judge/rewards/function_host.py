@@ -135,6 +135,11 @@ def load(path: str) -> Callable[[Any], Any]:
     return function  # type: ignore[no-any-return]  # getattr's result is Any, callable() checked it
 
 
+def by_check(trajectory: Any) -> Any:
+    """Call the function that `trajectory.check` names; it is imported when it is first asked for."""
+    return load(trajectory.check)(trajectory)
+
+
 def own_files(functions: Mapping[str, Callable[[Any], Any]]) -> list[str]:
     """The functions' modules, wherever they lie, and the source files in the working directory that are loaded by now.
 

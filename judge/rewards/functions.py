@@ -48,9 +48,10 @@ class Result:
 class FunctionPool:
     """`judge.function_processes` processes that run the reward functions. Close with `close()`."""
 
-    def __init__(self, settings: JudgeSettings) -> None:
+    def __init__(self, settings: JudgeSettings, named: Sequence[str] = ()) -> None:
+        """Runs the functions that are `named`, else those of the settings."""
         self._settings = settings
-        functions = sorted({reward.function for reward in settings.in_force() if reward.function})
+        functions = named or sorted({reward.function for reward in settings.in_force() if reward.function})
         self._free: asyncio.LifoQueue[_Child] = asyncio.LifoQueue()  # the last used first: idle ones never start
         self._all = [_Child(settings, functions) for _ in range(settings.function_processes)]
         for child in self._all:

@@ -20,12 +20,14 @@ from judge.llm.ruler import Ask, Ruling, rank, recall, unasked
 from judge.llm.shown import run_of
 from judge.rewards.functions import FunctionPool
 from judge.rewards.part import Part
+from judge.rewards.rubric import RubricJudge, Subject
 from judge.rewards.rule import check
 from judge.settings import JudgeSettings, RewardSettings
 from recorder.content import canonical
 from recorder.content.alike import mask_message
 from recorder.groups.readiness import MEASURED
 from recorder.reading.views import FeedbackView, GroupView, TrajectoryView
+from recorder.rubric import words
 from recorder.states import Origin
 
 
@@ -57,6 +59,7 @@ class Bench:
     ask: Ask | None
     functions: FunctionPool | None
     replies: Replies = field(default_factory=Replies)
+    rubrics: RubricJudge | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,7 @@ async def by_ruler(reward: RewardSettings, group: GroupView, members: Sequence[T
 
 async def _prompt(group: GroupView, members: Sequence[TrajectoryView], settings: JudgeSettings, seed: int) -> Prompt:
     runs = [run_of(member) for member in members]
-    rubric = group.scenario.rubric if group.scenario else None
+    rubric = words(group.scenario.rubric) if group.scenario else None
     # Megabytes of tool outputs take a while to cut to size: off the loop, which renews leases.
     return await asyncio.to_thread(
         build_prompt,
@@ -205,10 +208,28 @@ def _judged(prompt: Prompt, ruling: Ruling) -> Judged:
     return Judged(parts, prompt, ruling)
 
 
+async def by_rubric(
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: Bench
+) -> Judged:
+    """The judge model, or code, says which criteria of its scenario each run meets: one request a run."""
+    if bench.rubrics is None:
+        raise JudgeMisconfigured("a rubric needs a judge model: set judge.model")
+    runs = [_subject(member, group) for member in members]
+    found = await bench.rubrics.judge(runs, evidence=reward.evidence)
+    ruling = Ruling({}, "", found.version, found.spent, found.asked) if found.judged else None
+    return Judged(found.parts, ruling=ruling)
+
+
+def _subject(member: TrajectoryView, group: GroupView) -> Subject:
+    scenario = member.scenario or group.scenario
+    return Subject(member.id, run_of(member), scenario and scenario.rubric, for_function(member))
+
+
 # Cheap kinds come first: the judge is not paid for a group that cannot be scored anyway.
 REWARDS: Mapping[str, Kind] = {
     "rule": by_rule,
     "feedback": by_feedback,
     "function": by_functions,
     "ruler": by_ruler,
+    "rubric": by_rubric,
 }

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 class Part:
     """One part of a trajectory's reward; `value` None: it could not be had, and `explanation` says why.
 
-    `extra`: named numbers that a reward function gave beside its score; they are kept, and move nothing. `of_run`:
-    where there is no value, that is the run's own doing (a check that failed on it), not the judge's nor the users'.
+    `extra`: named numbers that were given beside the value; they are kept, and move nothing. `reasons`: why, by the
+    same names. `of_run`: where there is no value, that is the run's own doing (a check that failed on it), not the
+    judge's nor the users'.
     """
 
     value: float | None
     explanation: str | None = None
     extra: Mapping[str, float] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
     of_run: bool = True

@@ -5,17 +5,24 @@ Owns: opening and closing them, and refusing settings under which nobody could j
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
 
 from judge.errors import JudgeMisconfigured
-from judge.llm.model import JudgeModel
+from judge.llm.model import REPLY_FORMAT, Answer, JudgeModel, Messages
+from judge.llm.rubric import reply_format
+from judge.llm.ruler import Ask
 from judge.rewards.functions import FunctionPool
 from judge.rewards.kinds import Bench
+from judge.rewards.rubric import BY_CHECK, RubricJudge
 from judge.rewards.rule import unusable
 from judge.scoring.replies import KeptReplies
 from judge.settings import JudgeSettings
 from recorder.store.database import Store
+
+_ASKING: Final = {"ruler": "RULER", "rubric": "a rubric"}  # the kinds that need a judge model
 
 
 def check_settings(settings: JudgeSettings) -> None:
@@ -26,9 +33,10 @@ def check_settings(settings: JudgeSettings) -> None:
             "nobody judges: set judge.model to a LiteLLM name (HONE_JUDGE__MODEL=openai/…, with its key in "
             "HONE_JUDGE__API_KEY or the provider's own variable), or name reward functions in [[judge.rewards]]"
         )
-    if not settings.model and any(reward.kind == "ruler" for reward in rewards):
+    asking = [_ASKING[reward.kind] for reward in rewards if reward.kind in _ASKING]
+    if asking and not settings.model:
         raise JudgeMisconfigured(
-            "judge.rewards holds RULER but no model judges: set judge.model, or take that reward out"
+            f"judge.rewards holds {asking[0]} but no model judges: set judge.model, or take that reward out"
         )
     for number, reward in enumerate(rewards):
         if reward.rule is not None and (why := unusable(reward.rule, reward.value)):
@@ -36,18 +44,46 @@ def check_settings(settings: JudgeSettings) -> None:
 
 
 @asynccontextmanager
-async def open_bench(settings: JudgeSettings, store: Store, project_id: str) -> AsyncIterator[Bench]:
-    """What scoring needs, until the end of the block. Raises JudgeMisconfigured."""
+async def open_bench(
+    settings: JudgeSettings, store: Store, project_id: str, *, keep: bool = True
+) -> AsyncIterator[Bench]:
+    """What scoring needs, until the end of the block; with `keep` false scoring itself writes nothing.
+
+    Raises JudgeMisconfigured.
+    """
     check_settings(settings)
     rewards = settings.in_force()
     async with AsyncExitStack() as stack:
-        model = functions = None
-        if any(reward.kind == "ruler" for reward in rewards):
-            model = JudgeModel(settings)
+        ruler = functions = rubrics = None
+        room = asyncio.Semaphore(settings.concurrency)
+
+        async def asking(reply_format: Mapping[str, Any]) -> Ask:
+            model = JudgeModel(settings, reply_format)
             stack.push_async_callback(model.close)
             await model.warm_up()
+            return _in_turn(model.ask, room)
+
+        if any(reward.kind == "ruler" for reward in rewards):
+            ruler = await asking(REPLY_FORMAT)
         if any(reward.kind == "function" for reward in rewards):
             functions = FunctionPool(settings)
             stack.push_async_callback(functions.close)
+        if any(reward.kind == "rubric" for reward in rewards):
+            quoting = {reward.evidence for reward in rewards if reward.kind == "rubric"}
+            asks = {evidence: await asking(reply_format(evidence=evidence)) for evidence in quoting}
+            checks = FunctionPool(settings, [BY_CHECK])
+            stack.push_async_callback(checks.close)
+            rubrics = RubricJudge(settings, asks, checks, store, project_id, keep=keep)
+
         replies = KeptReplies(store, project_id, settings, functions)
-        yield Bench(settings, model.ask if model else None, functions, replies)
+        yield Bench(settings, ruler, functions, replies, rubrics)
+
+
+def _in_turn(ask: Ask, room: asyncio.Semaphore) -> Ask:
+    """Asking as far as there is room: a group with rubrics asks once a run, and groups are scored side by side."""
+
+    async def asked(messages: Messages) -> Answer:
+        async with room:
+            return await ask(messages)
+
+    return asked

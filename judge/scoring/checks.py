@@ -37,7 +37,7 @@ async def check(settings: JudgeSettings) -> list[Finding]:
         return [Finding("judge", Verdict.WRONG, f"{e}.", "Until then runs are recorded and never judged.")]
     names = ", ".join(f"{reward.name} x {reward.weight:g}" for reward in settings.in_force())
     findings = [Finding("judge", Verdict.FINE, f"rewards are {names}.")]
-    if any(reward.kind == "ruler" for reward in settings.in_force()):
+    if any(reward.kind in ("ruler", "rubric") for reward in settings.in_force()):
         findings.append(await asyncio.to_thread(_key, settings))
     return [*findings, *await _functions(settings)]
 

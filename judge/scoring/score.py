@@ -226,4 +226,4 @@ def _rows(reward: RewardSettings, judged: Judged, made: Makeup) -> Iterator[NewP
     for id_, part in judged.parts.items():
         yield NewPart(id_, reward.name, part.value, weight, part.explanation)
         for name, value in part.extra.items():
-            yield NewPart(id_, f"{reward.name}.{name}", value)
+            yield NewPart(id_, f"{reward.name}.{name}", value, None, part.reasons.get(name))

@@ -28,11 +28,13 @@ Row = tuple[str, tuple[str, ...]]  # what, and its cells
 
 
 @click.command()
+@click.option("--preset", metavar="NAME", help="With the defaults of this recipe, as `hone train --preset NAME`.")
 @click.pass_obj
-def config(context: Context) -> None:
+def config(context: Context, preset: str | None) -> None:
     """Show the settings in force and where each value came from. Secrets are masked."""
     from proxy.settings.showing import leaves, shown
 
+    context.override("campaign.preset", preset)
     loaded = context.loaded()
     values = [(key, shown(key, value), loaded.origin[key]) for key, value in leaves(loaded.settings)]
     if context.json:

@@ -1,4 +1,4 @@
-"""The settings in force: hone.toml, over it `HONE_…` environment variables, over these flags.
+"""The settings in force: hone.toml, over it `HONE_…` environment variables, over these flags; below all a preset.
 
 Owns: reading the three sources, saying where each value came from, and errors that name the file, the key and the
 nearest known key. Refuses: which settings there are (`proxy.settings.hone`).
@@ -24,6 +24,7 @@ from pydantic_settings.exceptions import SettingsError
 
 from proxy.errors import ConfigError
 from proxy.settings.hone import ENV_PREFIX, NESTED, HoneSettings
+from proxy.settings.presets import PRESETS
 from proxy.settings.showing import leaves, shown
 
 FILE_NAME = "hone.toml"
@@ -54,6 +55,7 @@ def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Loade
     for raw, names in (_from_file(file), _from_environment(), _from_flags(overrides)):
         _merge(merged, raw)
         origin.update(names)
+    merged, origin = _over_preset(merged, origin)
     try:
         settings = HoneSettings(**merged)
     except ValidationError as e:
@@ -151,6 +153,19 @@ def _keys(raw: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
         yield prefix + key
         if isinstance(value, Mapping):
             yield from _keys(value, f"{prefix}{key}.")
+
+
+def _over_preset(merged: Raw, origin: dict[str, str]) -> tuple[Raw, dict[str, str]]:
+    """What was set, over the values of the preset that it names. An unknown one is refused like any wrong value."""
+    campaign = merged.get("campaign")
+    name = campaign.get("preset") if isinstance(campaign, Mapping) else None
+    whole: Raw = {}
+    for key, value in PRESETS.get(str(name), {}).items():
+        *parents, leaf = key.split(".")
+        _merge(whole, _nest(parents, {leaf: value}))
+    names = dict.fromkeys(_keys(whole), f"preset {name}")
+    _merge(whole, merged)
+    return whole, names | origin
 
 
 # --- paths

@@ -378,6 +378,20 @@ score_parts = Table(
     Index(None, "trajectory_id"),
 )
 
+# What a judge said about one run alone, by a hash of what it was asked.
+verdicts = Table(
+    "verdicts",
+    metadata,
+    _project(),
+    Column("hash", Text, nullable=False),
+    Column("trajectory_id", Text, ForeignKey("trajectories.id"), nullable=False),  # the first that was asked about
+    Column("verdicts", Text, nullable=False),  # JSON
+    Column("judge_version", Text),
+    Column("created_at", Double, nullable=False),
+    PrimaryKeyConstraint("project_id", "hash"),
+    Index(None, "trajectory_id"),
+)
+
 feedback = Table(
     "feedback",
     metadata,

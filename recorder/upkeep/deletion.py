@@ -56,6 +56,7 @@ from recorder.store.schema import (
     tool_calls,
     tool_requests,
     trajectories,
+    verdicts,
 )
 from recorder.store.schema import ledger as ledger_rows
 from recorder.store.transitions import try_move
@@ -267,6 +268,7 @@ async def _take_scores(conn: AsyncConnection, trajectory_id: str) -> None:
         others = update(score_parts).where(score_parts.c.score_id.in_(page))
         await conn.execute(others.values(explanation=None))
     await conn.execute(delete(score_parts).where(score_parts.c.trajectory_id == trajectory_id))
+    await conn.execute(delete(verdicts).where(verdicts.c.trajectory_id == trajectory_id))
 
 
 async def _take_address(conn: AsyncConnection, row: Any) -> None:

@@ -21,7 +21,7 @@ from recorder.states import AttemptState, CallState, TrajectoryState
 from recorder.store.database import Store
 from recorder.work.attempts import AttemptView, LastCall, claim_attempts, finish_attempts, last_calls
 from recorder.work.attempts import Ending as StoredEnding
-from trainer.agents import replay
+from trainer.agents import answer, replay
 from trainer.agents.agent import Agent, Ending, Outcome
 from trainer.agents.batcher import Batcher
 from trainer.campaign_settings import CampaignSettings
@@ -97,6 +97,8 @@ class AttemptRunner:
         self._endpoint = endpoint
         self._settings = settings
         self._owner = owner
+        # Other agents choose their own sampling: what is set here binds Hone's alone.
+        self._own = {"sampling": sampling(settings)} if settings.agent == answer.NAME else {}
         self._recovered = recovered  # returns when proxy and engine are there (again)
         self._faults: Counter[tuple[str, int]] = Counter()  # of the services, by attempt
         # The store's cost is per transaction: attempts that end together are ended together.
@@ -135,7 +137,9 @@ class AttemptRunner:
             await asyncio.sleep(FAULT_PAUSE_S * faults)
             await self._recovered()
         outcome = await self._agent.run(
-            task(attempt, self._endpoint), environment(attempt, self._endpoint), self._settings.attempt_timeout_s
+            task(attempt, self._endpoint) | self._own,
+            environment(attempt, self._endpoint),
+            self._settings.attempt_timeout_s,
         )
         return await self._endings.do((attempt, outcome))
 
@@ -204,6 +208,12 @@ def task(attempt: AttemptView, endpoint: Endpoint) -> dict[str, Any]:
         "api_key": endpoint.api_key,
         "model": endpoint.model_of(attempt),
     }
+
+
+def sampling(settings: CampaignSettings) -> dict[str, Any]:
+    """What `hone:answer` asks its model with."""
+    asked = {"temperature": settings.temperature, "max_tokens": settings.max_tokens}
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def environment(attempt: AttemptView, endpoint: Endpoint) -> dict[str, str]:

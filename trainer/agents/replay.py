@@ -1,7 +1,7 @@
 """Hone's own agent: asks the model what a recorded run was asked, and answers its tools from that run's record.
 
 Owns: the loop of one attempt, and how a tool call is recognised. Refuses: inventing anything. A call of a tool that the
-record has no answer for ends the attempt, as `NotRecorded`. It imports nothing of Hone: the agent's host runs it.
+record has no answer for ends the attempt, as `NotRecorded`. The agent's host runs it.
 
 A task's input is `{"messages", "tools", "sampling", "results"}` (`trainer.campaign.replaying` makes it). Of results to
 the same call the first use gets the first, and so on; the last one is given again, as a tool that was asked once more.
@@ -10,10 +10,11 @@ the same call the first use gets the first, and so on; the last one is given aga
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
+
+from trainer.agents.asking import complete
 
 MOST_TURNS = 100  # a model that goes on asking what the record can answer would never end
 NOT_RECORDED = "trainer.agents.replay.NotRecorded"  # what an attempt's error begins with
@@ -70,12 +71,5 @@ def run(task: Any) -> Any:
 
 
 def _ask(task: Any, messages: list[Message], given: Mapping[str, Any]) -> dict[str, Any]:
-    body = {**given["sampling"], "model": task.model, "messages": messages}
-    if given["tools"]:
-        body["tools"] = given["tools"]
-    headers = {"content-type": "application/json", "authorization": f"Bearer {task.api_key}"}
-    url = task.base_url + "/chat/completions"
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310 - the proxy's own address
-    with urllib.request.urlopen(request) as response:  # noqa: S310 - as above; the attempt's own limit ends it
-        message: dict[str, Any] = json.load(response)["choices"][0]["message"]
-    return message
+    tools = {"tools": given["tools"]} if given["tools"] else {}
+    return complete(task, {**given["sampling"], "messages": messages, **tools})

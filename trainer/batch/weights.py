@@ -85,6 +85,7 @@ class WeightedRow:
     row: Row
     advantage: float
     weight: float
+    substep: int = 0  # which of the step's optimizer steps it is for
 
 
 def group_rows(
@@ -134,20 +135,26 @@ def _why_nothing(
     return NotTrained.NO_BASELINE if lacking else NotTrained.TOO_FEW
 
 
-def weigh(groups: Iterable[GroupRows], shadow_weight: float) -> list[WeightedRow]:
-    """Weigh the rows of a whole step so that every whole run counts the same, whatever its length.
+def weigh(groups: Iterable[GroupRows], shadow_weight: float, substeps: int = 1) -> list[WeightedRow]:
+    """Weigh the rows of a whole step so that in each optimizer step every whole run counts the same, however long.
 
-    `shadow_weight` is what a single turn of a shadow group counts against a whole run. The order is by trajectory and
-    then as the rows came: equal input, equal sums.
+    `shadow_weight` is what a single turn of a shadow group counts against a whole run. Groups are dealt out over the
+    `substeps`, so none of them is without one while there are as many. The order is by substep, by trajectory and then
+    as the rows came: equal input, equal sums.
     """
-    groups = sorted(groups, key=lambda group: group.group_id)
+    ordered = sorted(groups, key=lambda group: group.group_id)
+    dealt = [_weighed(ordered[number::substeps], shadow_weight, number) for number in range(substeps)]
+    return [row for rows in dealt for row in rows]
+
+
+def _weighed(groups: Sequence[GroupRows], shadow_weight: float, substep: int) -> list[WeightedRow]:
     tokens: Counter[str] = Counter()
     for group in groups:
         for row in group.rows:
             tokens[row.trajectory_id] += row.trained_tokens
     weights = token_weights(tokens, {id_: shadow_weight for group in groups for id_ in group.single})
     return [
-        WeightedRow(row, group.advantages[row.trajectory_id], weights[row.trajectory_id])
+        WeightedRow(row, group.advantages[row.trajectory_id], weights[row.trajectory_id], substep)
         for group in groups
         for row in sorted(group.rows, key=lambda row: row.trajectory_id)
     ]

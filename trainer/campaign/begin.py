@@ -23,6 +23,7 @@ from recorder.store.migrate import open_store
 from recorder.work import attempts as store_attempts
 from recorder.work import campaigns, holders, leases
 from recorder.work.campaigns import CampaignView, NewScenario, Split
+from trainer.agents import answer
 from trainer.campaign import scenarios
 from trainer.campaign.scenarios import Scenario
 from trainer.campaign_settings import CampaignSettings
@@ -93,6 +94,8 @@ def _require_agent(settings: CampaignSettings) -> None:
             "no agent: give `module:function` or a shell command with --agent or campaign.agent; it finds its model at "
             "task.base_url, or at OPENAI_BASE_URL"
         )
+    if (settings.agent or "").startswith("hone:") and settings.agent != answer.NAME:
+        raise CampaignError(f"Hone has no agent {settings.agent!r}: {answer.NAME!r} is its only one (campaign.agent)")
 
 
 async def begin_or_find(store: Store, alias: AliasView, plan: Plan, progress: Progress) -> CampaignView:

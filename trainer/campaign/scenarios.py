@@ -1,8 +1,9 @@
-"""Scenario files: JSONL in, checked scenarios out, and the order in which a campaign draws them.
+"""Scenario files: JSON in, checked scenarios out, and the order in which a campaign draws them.
 
 Owns: the form of a scenario (`{"id", "input", "reference"?, "rubric"?}` a line), errors that name the line, writing a
-file that can be read, drawing.
-Refuses: the store, and any meaning of input, reference and rubric: the agent and the judge know that.
+file that can be read, drawing. Objects with a `prompt` are tables' tasks (`trainer.campaign.tasks`).
+Refuses: the store, and any meaning of input and reference: the agent and the judge know that. Of a rubric that is a
+list it knows that its criteria can be judged (`recorder.rubric`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from recorder import private
-from recorder.errors import InvalidId
+from recorder import private, rubric
+from recorder.errors import InvalidId, RubricInvalid
 from recorder.ids import check_external
+from trainer.campaign import tasks
+from trainer.campaign.objects import Doubled, Fault, Found, Unfit, objects
 from trainer.errors import NoTasks, ScenariosInvalid
 
 _KEYS = ("id", "input", "reference", "rubric")
@@ -46,21 +49,24 @@ def read(path: Path) -> list[Scenario]:
 
 
 def parse(lines: Iterable[bytes], source: str) -> list[Scenario]:
-    """Scenarios of the lines that are not blank, in order. Raises `ScenariosInvalid`."""
+    """Scenarios of a file's lines, in order. Raises `ScenariosInvalid`."""
     found: list[Scenario] = []
     faults: list[str] = []
     first_line: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
+    for one in objects(lines):
+        if isinstance(one, Fault):
+            faults.append(f"line {one.line}: {one.why}")
             continue
         try:
-            scenario = _scenario(line)
-        except ValueError as e:
-            faults.append(f"line {number}: {e}")
+            scenario = _scenario(one)
+        except Unfit as e:
+            faults.append(f"line {one.line_of(e.key, e.nth)}: {one.name}{e}")
             continue
         if scenario.id in first_line:
-            faults.append(f"line {number}: the id {scenario.id!r} is taken by line {first_line[scenario.id]}")
-        first_line.setdefault(scenario.id, number)
+            faults.append(
+                f"line {one.line}: {one.name}the id {scenario.id!r} is taken by line {first_line[scenario.id]}"
+            )
+        first_line.setdefault(scenario.id, one.line)
         found.append(scenario)
     if faults:
         more = f"\n… and {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
@@ -87,44 +93,58 @@ def line(scenario: Scenario) -> str:
     return json.dumps({key: value for key, value in asdict(scenario).items() if value is not None}, ensure_ascii=False)
 
 
-def _scenario(line: bytes) -> Scenario:
-    try:
-        value = json.loads(line.decode(), parse_constant=_refuse_constant)
-    except UnicodeDecodeError as e:
-        raise ValueError(f"not UTF-8 (byte {e.start})") from e
-    except json.JSONDecodeError as e:
-        raise ValueError(f"not JSON: {e.msg} (column {e.colno})") from e
-    except RecursionError as e:
-        raise ValueError("nested too deeply") from e
+def _scenario(found: Found) -> Scenario:
+    value = found.value
     if not isinstance(value, dict):
-        raise ValueError(f"a scenario is a JSON object, not {_kind(value)}")
+        raise Unfit(f"a scenario is a JSON object, not {_kind(value)}")
+    if isinstance(value, Doubled):
+        raise Unfit(f"the key {value.key!r} is there twice", value.key, nth=2)
+    if tasks.is_task(value):
+        id_ = f"task-{found.number}" if value.get("task_id") is None else _id(value["task_id"], "task_id")
+        return Scenario(id_, tasks.prompt(value), rubric=tasks.rubric(value))
     for key in value:
         if key not in _KEYS:
-            raise ValueError(f"unknown key {key!r}{_meant(key)}")
+            raise Unfit(f"unknown key {key!r}{_meant(key)}", key)
     if value.get("input") is None:
-        raise ValueError('"input" is missing')
-    return Scenario(_id(value.get("id")), value["input"], value.get("reference"), value.get("rubric"))
+        raise Unfit('"input" is missing')
+    return Scenario(_id(value.get("id"), "id"), value["input"], value.get("reference"), _rubric(value.get("rubric")))
 
 
-def _id(value: object) -> str:
+def _rubric(value: Any) -> Any:
+    """A scenario's rubric as it is; a list is one of criteria."""
+    if isinstance(value, list):
+        try:
+            doubled = next((entry.key for entry in value if isinstance(entry, Doubled)), None)
+            if doubled is not None:
+                raise Unfit(f'"rubric": the key {doubled!r} is there twice in one criterion', "rubric")
+            rubric.criteria(value)
+        except RubricInvalid as e:
+            raise Unfit(f'"rubric": {e}', "rubric") from e
+    return value
+
+
+def _id(value: object, key: str) -> str:
     if value is None:
-        raise ValueError('"id" is missing')
+        raise Unfit(f'"{key}" is missing')
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
-        raise ValueError(f'"id" is {_kind(value)}: it must be a text or a whole number')
+        raise Unfit(f'"{key}" is {_kind(value)}: it must be a text or a whole number', key)
     try:
-        return check_external(value, "the id")
+        return check_external(value, f"the {key}")
     except InvalidId as e:
-        raise ValueError(str(e)) from e
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
+        raise Unfit(str(e), key) from e
 
 
 def _kind(value: object) -> str:
-    names = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false"}
+    names = {
+        list: "a list",
+        dict: "an object",
+        str: "a text",
+        int: "a number",
+        float: "a number",
+        bool: "true or false",
+    }
     return names.get(type(value), "null")
 
 

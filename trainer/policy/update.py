@@ -5,8 +5,9 @@ Owns: gathering trained tokens, the loss's sum, the metrics. Refuses: files, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ from trainer.policy.losses import LOSSES, kl_to_base
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
 from trainer.settings import TrainerSettings
+
+_ADDED = frozenset({"trained_tokens", "forward_tokens"})
+_OF_THE_FIRST = frozenset({"kl_engine", "logprob_gap", "logprob_gap_max"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,27 @@ def train(
             raise Interrupted("the step was stopped before its update: its groups go back")
         _accumulate(policy, one, planned.rows, settings, sums)
     return sums.means() | optimizer.step()
+
+
+def by_substep(rows: Sequence[WeightedRow]) -> list[list[WeightedRow]]:
+    """The rows of each optimizer step of a training step, in their order."""
+    parts: dict[int, list[WeightedRow]] = {}
+    for row in rows:
+        parts.setdefault(row.substep, []).append(row)
+    return [parts[number] for number in sorted(parts)]
+
+
+def over_substeps(done: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The metrics of a step out of those of its optimizer steps: tokens add up, a largest is the largest of all.
+
+    How near the trainer is to the engine shows in the first alone: after it the weights are not the engine's.
+    """
+    first, *later = done
+    merged = dict(first)
+    for name in first.keys() - _OF_THE_FIRST:
+        values = [metrics[name] for metrics in done if name in metrics]
+        merged[name] = sum(values) if name in _ADDED else max(values) if name.endswith("_max") else fmean(values)
+    return merged if later else dict(first)
 
 
 def pack_logprobs(policy: Policy, one: Pack, tokens: Tokens, chunk: int) -> tuple[Tensor, Tensor]:

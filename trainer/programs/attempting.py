@@ -15,7 +15,7 @@ from recorder.registry.aliases import AliasView
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.work.campaigns import CampaignView
-from trainer.agents import replay
+from trainer.agents import answer, replay
 from trainer.agents.agent import Agent, AgentSpec, is_function
 from trainer.agents.attempts import Endpoint
 from trainer.campaign_settings import CampaignSettings
@@ -35,8 +35,9 @@ async def start_agents(settings: CampaignSettings, data: Path, stack: AsyncExitS
 def _specs(settings: CampaignSettings, logs: Path) -> list[AgentSpec]:
     python, cwd = settings.python or Path(sys.executable), settings.cwd or Path.cwd()
     named = tuple(settings.agent_env)
-    if settings.replay:  # in Hone's own Python, from where Hone itself is
-        specs = [AgentSpec(f"{replay.__name__}:run", logs / "agent.log", cwd=Path(replay.__file__).parents[2])]
+    own = replay if settings.replay else answer if settings.agent == answer.NAME else None
+    if own is not None:  # in Hone's own Python, from where Hone itself is
+        specs = [AgentSpec(f"{own.__name__}:run", logs / "agent.log", cwd=Path(str(own.__file__)).parents[2])]
     else:
         assert settings.agent is not None
         specs = [AgentSpec(settings.agent, logs / "agent.log", python, cwd, named)]

@@ -17,8 +17,8 @@ import os
 import ssl
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,7 @@ class Wanted:
     recorder: RecorderSettings
     proxy_url: str | None = None  # given: it must be there, nothing is started in its place
     options: Sequence[str] = ()  # `--config`, `--data` for what is started
+    env: Mapping[str, str] = field(default_factory=dict)  # variables for it, beside ours
     start_timeout_s: float = 420.0  # an engine may take minutes to load its model
     found_timeout_s: float = 20.0  # what runs already, or is light, is there sooner
 
@@ -194,7 +195,7 @@ class Services:
     async def _start(self, *command: str) -> None:
         log = self.wanted.data / "logs" / f"{command[0]}.log"
         argv = [sys.executable, "-P", "-m", "proxy.cli", *command, *self.wanted.options]
-        self._children.append(await _Child.start(argv, log))
+        self._children.append(await _Child.start(argv, log, self.wanted.env))
 
 
 class _Child:
@@ -206,11 +207,12 @@ class _Child:
         self._log = log
 
     @classmethod
-    async def start(cls, argv: Sequence[str], log: Path) -> _Child:
+    async def start(cls, argv: Sequence[str], log: Path, env: Mapping[str, str]) -> _Child:
         private.make_folder(log.parent)
         with private.appending(log) as out:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "proxy.programs.watch", str(GRACE_S), *argv,
+                env={**os.environ, **env},
                 stdin=asyncio.subprocess.PIPE,
                 stdout=out,
                 stderr=out,

@@ -270,7 +270,8 @@ class AliasTrainer:
 
     def _compute(self, attempt: _Attempt, origin: Origin) -> None:
         """The blocking part, in the torch thread."""
-        rows, parent, seconds = weigh(attempt.groups, self._settings.shadow_weight), attempt.parent, attempt.seconds
+        rows = weigh(attempt.groups, self._settings.shadow_weight, self._settings.substeps)
+        parent, seconds = attempt.parent, attempt.seconds
         with seconds.phase("load"):
             path = Path(parent.path) if parent.path else None
             known = self._core.go_to(Start(parent.id, path, parent.manifest_sha256))

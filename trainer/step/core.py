@@ -113,7 +113,7 @@ class Core:
     def step(
         self, rows: Sequence[WeightedRow], origin: Origin, stopped: Callable[[], bool], seconds: Seconds
     ) -> tuple[dict[str, float], Written]:
-        """Make one update from the version in memory and write the result. Returns metrics and what was written.
+        """Train on the rows from the version in memory and write the result. Returns metrics and what was written.
 
         Afterwards nobody knows which version is in memory until `became` says it. Raises `StepFailed`,
         `Interrupted`, `AdapterInvalid`, `VersionNotWritten`.
@@ -123,8 +123,7 @@ class Core:
         with seconds.phase("probe"):
             before = probe.distributions(self.policy, given, self._settings.token_budget)
         with seconds.phase("train"):
-            planned = update.plan(self.policy, rows, self._settings)
-            metrics = update.train(self.policy, self._optimizer, planned, self._settings, stopped)
+            metrics = update.over_substeps([self._update(part, stopped) for part in update.by_substep(rows)])
         with seconds.phase("probe"):
             after = probe.distributions(self.policy, given, self._settings.token_budget)
             contexts = probe.choose(given, after, before)
@@ -137,6 +136,10 @@ class Core:
                     f"version {origin.number} could not be written into {where}: {e}. Is there room on the disk?"
                 ) from e
         return metrics | {"probe_separation": contexts["separation"]}, written
+
+    def _update(self, rows: Sequence[WeightedRow], stopped: Callable[[], bool]) -> dict[str, float]:
+        planned = update.plan(self.policy, rows, self._settings)
+        return update.train(self.policy, self._optimizer, planned, self._settings, stopped)
 
     def became(self, version_id: str) -> None:
         """The weights and optimizer state in memory are this version's."""

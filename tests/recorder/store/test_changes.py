@@ -31,7 +31,7 @@ from tests.recorder.talk import PROJECT, Talk, assistant, choice, user
 NOBODY_WAITS = {
     "attempts", "blobs", "calls", "changes", "choices", "feedback", "issued", "keys", "ledger",
     "node_blobs", "nodes", "projects", "scenarios", "score_parts", "scores", "step_baselines", "step_groups",
-    "step_trajectories", "steps", "tool_calls", "tool_requests",
+    "step_trajectories", "steps", "tool_calls", "tool_requests", "verdicts",
 }  # fmt: skip
 TABLES = [schema.metadata.tables[name] for name in TOPIC_OF]
 ROOT = Path(recorder.__file__).parent.parent

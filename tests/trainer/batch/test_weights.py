@@ -14,7 +14,7 @@ from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.work.baselines import Baseline, Compared
 from tests.trainer.building import call, choice, group, trajectory
 from trainer.batch.rows import IN_OWN_GROUP, Basis
-from trainer.batch.weights import NotTrained, group_rows, weigh
+from trainer.batch.weights import GroupRows, NotTrained, group_rows, weigh
 
 BASIS = Basis("base", ["v3", "v2", "v1", "v0"], max_age=2, max_tokens=1000)
 
@@ -164,6 +164,21 @@ def test_the_order_of_groups_does_not_change_a_step() -> None:
     first = group_rows(group(member("a"), member("b"), id="g1"), {"a": 1.0, "b": 0.0}, BASIS)
     second = group_rows(group(member("c"), member("d"), id="g2"), {"c": 1.0, "d": 0.0}, BASIS)
     assert [one.row.trajectory_id for one in weigh([second, first], 0.5)] == ["a", "b", "c", "d"]
+
+
+def test_in_each_optimizer_step_every_run_counts_the_same() -> None:
+    def of(name: str) -> GroupRows:
+        members = (member(f"{name}1"), member(f"{name}2", 7))
+        found = group_rows(group(*members), {f"{name}1": 1.0, f"{name}2": 0.0}, BASIS)
+        return replace(found, group_id=name)
+
+    groups = [of(name) for name in "abc"]
+    weighted = weigh(groups, 0.5, substeps=2)
+    runs = {part: {one.row.trajectory_id for one in weighted if one.substep == part} for part in (0, 1)}
+    assert runs == {0: {"a1", "a2", "c1", "c2"}, 1: {"b1", "b2"}}
+    for part in (0, 1):
+        assert sum(one.weight * one.row.trained_tokens for one in weighted if one.substep == part) == pytest.approx(1)
+    assert {one.substep for one in weigh(groups, 0.5, substeps=9)} == {0, 1, 2}
 
 
 def test_one_run_alone_is_trained_against_its_baseline_which_is_kept() -> None:

@@ -24,8 +24,10 @@ json_values = st.recursive(
     max_leaves=6,
 )
 ids = st.from_regex(r"\A[A-Za-z0-9_:~-][A-Za-z0-9._:~-]{0,127}\Z")
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+rubrics = json_values.filter(lambda v: not isinstance(v, list)) | st.lists(texts, min_size=1, max_size=3)
 scenarios = st.lists(
-    st.builds(Scenario, ids, json_values.filter(lambda v: v is not None), json_values, json_values),
+    st.builds(Scenario, ids, json_values.filter(lambda v: v is not None), json_values, rubrics),
     min_size=1,
     max_size=8,
     unique_by=lambda s: s.id,

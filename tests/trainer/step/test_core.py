@@ -273,6 +273,35 @@ def test_masked_tokens_have_no_gradient(tiny_base: Path, tmp_path: Path) -> None
     assert all(torch.equal(results[0][1][name], results[1][1][name]) for name in results[0][1])
 
 
+def test_substeps_are_optimizer_steps_one_after_the_other(tiny_base: Path, tmp_path: Path) -> None:
+    one, other = [replace(row, substep=0) for row in rows(1)], [replace(row, substep=1) for row in rows(2)]
+    together = core(tiny_base, tmp_path / "together")
+    together.go_to(BASE)
+    metrics, written = together.step([*one, *other], Origin("tiny", 1, "p", "b", None), lambda: False, Seconds())
+    apart = core(tiny_base, tmp_path / "apart")
+    apart.go_to(BASE)
+    first, _ = one_step(apart, 1)
+    second, last = one_step(apart, 2)
+    assert all(torch.equal(weights(written)[name], tensor) for name, tensor in weights(last).items())
+    assert metrics["trained_tokens"] == first["trained_tokens"] + second["trained_tokens"]
+    assert metrics["ratio_max"] == max(first["ratio_max"], second["ratio_max"])
+    assert (metrics["loss"], metrics["kl_engine"]) == ((first["loss"] + second["loss"]) / 2, first["kl_engine"])
+
+
+def test_a_later_substep_that_fails_leaves_nothing_behind(tiny_base: Path, tmp_path: Path) -> None:
+    trainer = core(tiny_base, tmp_path)
+    trainer.go_to(BASE)
+    before = trainer.policy.state()
+    bad = trained_row(random_ids(20, 1), [10, 11], name="guilty", behaviour=float("nan"))
+    with pytest.raises(StepFailed, match="guilty"):
+        trainer.step(
+            [*rows(1), WeightedRow(bad, 1.0, 0.1, 1)], Origin("tiny", 1, "p", "b", None), lambda: False, Seconds()
+        )
+    assert not (tmp_path / "adapters").exists()
+    trainer.go_to(BASE)
+    assert all(torch.equal(before[name], tensor) for name, tensor in trainer.policy.state().items())
+
+
 def test_a_loss_that_is_not_finite_changes_nothing_and_names_the_trajectory(tiny_base: Path, tmp_path: Path) -> None:
     trainer = core(tiny_base, tmp_path)
     trainer.go_to(BASE)

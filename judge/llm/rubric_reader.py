@@ -1,0 +1,133 @@
+"""Reading the judge's reply about criteria: met or not for each id, or a precise refusal.
+
+Owns: finding the one JSON object of a reply, checking ids, verdicts and quotes. Refuses guesses: a reply with anything
+beside its object that may be another, a word in the place of true or false, a quote that the response does not hold.
+The message says to the judge what to mend. All of it is pure, and takes a time that grows with the reply alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from judge.errors import ReplyRefused
+
+MAX_REPLY_CHARS: Final = 400_000
+MAX_REASON_CHARS: Final = 1_000
+FORM: Final = '{"criteria": [{"id", "reason", "met"}]}'
+
+_BRACKET: Final = re.compile(r"[{}\[\]]")
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What was found about one criterion, and why."""
+
+    met: bool
+    reason: str
+    quote: str = ""
+
+
+def read_rubric_reply(reply: str, ids: Sequence[str], response: Sequence[str] | None = None) -> dict[str, Met]:
+    """The verdict for each of `ids`. With `response`, a criterion that is met must quote one of these texts.
+
+    Raises:
+        ReplyRefused: there is no verdict, or more than one; ids are missing, twice or unknown; a reason or a verdict is
+            missing; a quote is not in the response.
+    """
+    document = _object_in(_said(reply))
+    if isinstance(document, _Twice) or not isinstance(entries := document.get("criteria"), list):
+        raise ReplyRefused(f"there is no JSON object {FORM} in the reply, or it has a key twice")
+    by_id = _by_id(entries, ids)
+    flat = None if response is None else [_flat(text) for text in response]
+    return {name: _met(name, by_id[name], flat) for name in ids}
+
+
+# Finding the object
+
+
+class _Twice(dict[str, Any]):
+    """An object in which a key stands twice: no verdict may rest on which of the two counts."""
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    return value if len(value) == len(pairs) else _Twice(value)
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_pairs)
+
+
+def _said(reply: str) -> str:
+    """The reply behind its thoughts. They end with the last `</think>`, whether or not a `<think>` began them."""
+    if len(reply) > MAX_REPLY_CHARS:
+        raise ReplyRefused(f"the reply is {len(reply)} characters long; at most {MAX_REPLY_CHARS} are read")
+    said = reply.rpartition("</think>")[2]
+    if not said.strip():
+        raise ReplyRefused("the reply is empty")
+    return said
+
+
+def _object_in(said: str) -> dict[str, Any]:
+    """The one JSON object of the text. Words and code fences around it are passed over; brackets there are not."""
+    start = said.find("{")
+    if start < 0:
+        raise ReplyRefused(f"there is no JSON object {FORM} in the reply")
+    if "<think>" in said[:start]:  # a verdict in there is one that it may have dropped again
+        raise ReplyRefused("the reply ends in the middle of its thoughts")
+    try:
+        document, end = _DECODER.raw_decode(said, start)
+    except (ValueError, RecursionError) as e:
+        raise ReplyRefused("the reply's JSON is broken or cut off; give one JSON object and nothing else") from e
+    if _BRACKET.search(said[:start]) or _BRACKET.search(said, end):
+        raise ReplyRefused("there is more than one JSON object in the reply; give one and nothing else")
+    assert isinstance(document, dict)
+    return document
+
+
+# What it says
+
+
+def _by_id(entries: Sequence[Any], ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    known = set(ids)
+    for number, entry in enumerate(entries, start=1):
+        if not isinstance(entry, dict) or isinstance(entry, _Twice):
+            raise ReplyRefused(f"entry {number} is not an object with id, reason and met, each once")
+        name = entry.get("id")
+        if not isinstance(name, str) or name.strip() not in known:
+            raise ReplyRefused(f"entry {number} has the id {name!r:.60}; the ids are {', '.join(ids)}")
+        if name.strip() in found:
+            raise ReplyRefused(f"id {name.strip()} is there twice")
+        found[name.strip()] = entry
+    if absent := [name for name in ids if name not in found]:
+        raise ReplyRefused(f"no verdict for: {', '.join(absent)}")
+    return found
+
+
+def _met(name: str, entry: Mapping[str, Any], response: Sequence[str] | None) -> Met:
+    reason, met, quote = entry.get("reason"), entry.get("met"), entry.get("quote")
+    if not isinstance(reason, str) or not reason.strip():
+        raise ReplyRefused(f"{name} has no reason (a text)")
+    if not isinstance(met, bool):
+        raise ReplyRefused(f"`met` of {name} is {'missing' if met is None else repr(met)[:60]}: write true or false")
+    if response is None or not met:
+        return Met(met, _kept(reason))
+    if not isinstance(quote, str) or not quote.strip():
+        raise ReplyRefused(f"{name} is met and has no quote; where nothing in the response shows it, it is not met")
+    if not any(_flat(quote) in text for text in response):
+        raise ReplyRefused(f"the quote of {name} is not in the agent's own messages: {quote!r:.200}")
+    return Met(met, _kept(reason), _kept(quote))
+
+
+def _kept(text: str) -> str:
+    """The text as it can be stored: lone surrogates as their escapes, and not too long."""
+    return text.strip()[:MAX_REASON_CHARS].encode("utf-8", "backslashreplace").decode()
+
+
+def _flat(text: str) -> str:
+    """The text as quotes are compared: white space counts as one space."""
+    return " ".join(text.split())

@@ -1,0 +1,125 @@
+"""A rubric as a list of criteria: what a scenario's `rubric` may hold, read strictly.
+
+Owns: the form of a criterion, its defaults, and refusing a list that no reward could be made of. Refuses: files
+(`trainer.campaign.tasks`) and judging (`judge.rewards.rubric`); both read a rubric here, so what one takes the other
+can judge. A rubric that is no list (a text, an object) is words for RULER, and means nothing here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from recorder.errors import RubricInvalid
+
+_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_KEYS: Final = ("id", "text", "weight", "check")
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One thing that an answer has or has not. A negative weight marks a pitfall: meeting it costs.
+
+    `check`: `package.module:function`, which decides it in the judge's place.
+    """
+
+    id: str
+    text: str
+    weight: float = 1.0
+    check: str | None = None
+
+
+def criteria(value: object) -> list[Criterion]:
+    """The criteria of a list, in its order: texts, or objects with `text` and what else there is to say.
+
+    Raises:
+        RubricInvalid: names the criterion by its place, and its key.
+    """
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise RubricInvalid("a rubric with criteria is a list of texts or objects")
+    if not value:
+        raise RubricInvalid("it has no criterion")
+    found = [_criterion(place, entry) for place, entry in enumerate(value, start=1)]
+    ids = [one.id for one in found]
+    if doubled := next((id_ for id_ in ids if ids.count(id_) > 1), None):
+        raise RubricInvalid(f"two criteria have the id {doubled!r}")
+    if not any(one.weight > 0 for one in found):
+        raise RubricInvalid("no criterion has a weight above 0, so nothing could be earned")
+    return found
+
+
+def words(rubric: Any) -> Any:
+    """What RULER is shown of a scenario's rubric: of a list its texts, else all of it."""
+    if not isinstance(rubric, list):
+        return rubric
+    return [entry["text"] if isinstance(entry, Mapping) and "text" in entry else entry for entry in rubric]
+
+
+def _criterion(place: int, entry: object) -> Criterion:
+    where = f"criterion {place}"
+    if isinstance(entry, str):
+        return Criterion(str(place), _text(where, entry))
+    if not isinstance(entry, Mapping):
+        raise RubricInvalid(f"{where} is {_kind(entry)}: it must be a text or an object with `text`")
+    for key in entry:
+        if key not in _KEYS:
+            raise RubricInvalid(f"{where}: unknown key {key!r} (known: {', '.join(_KEYS)})")
+    return Criterion(
+        _id(where, entry.get("id", place)),
+        _text(f"{where}: `text`", entry.get("text")),
+        _weight(where, entry.get("weight", 1.0)),
+        _check(where, entry.get("check")),
+    )
+
+
+def _text(where: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise RubricInvalid(f"{where} is {_kind(value)}: it must be a text")
+    if not value.strip():
+        raise RubricInvalid(f"{where} is empty")
+    return value.strip()
+
+
+def _id(where: str, value: object) -> str:
+    name = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(name, str) or not _ID.fullmatch(name):
+        raise RubricInvalid(f"{where}: `id` {value!r:.80} is not 1 to 64 of A-Z a-z 0-9 . _ : -")
+    return name
+
+
+def _weight(where: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RubricInvalid(f"{where}: `weight` is {_kind(value)}: it must be a number")
+    try:
+        weight = float(value)
+    except OverflowError:
+        weight = math.inf
+    if weight == 0 or not math.isfinite(weight):
+        raise RubricInvalid(
+            f"{where}: `weight` is {weight:g}: it must be finite and not 0 (below 0 it marks a pitfall)"
+        )
+    return weight
+
+
+def _check(where: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _FUNCTION.fullmatch(value):
+        raise RubricInvalid(f"{where}: `check` {value!r:.80} is not of the form `package.module:function`")
+    return value
+
+
+def _kind(value: object) -> str:
+    names = {
+        list: "a list",
+        dict: "an object",
+        str: "a text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+    }
+    return names.get(type(value), "null" if value is None else type(value).__name__)

@@ -1,0 +1,78 @@
+"""Presets: defaults below every other source, each an ordinary setting, and told as what they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from click.testing import CliRunner
+
+from proxy.cli import cli
+from proxy.errors import ConfigError
+from proxy.settings.loading import load_settings
+from proxy.settings.presets import PRESETS
+from proxy.settings.showing import leaves
+from trainer.campaign_settings import CampaignSettings
+
+PAGE = Path(__file__).parents[3] / "docs" / "rlvr.md"
+ROW = re.compile(r"^\| .* \| `([a-z_.]+)`[^|]* \| (?!yours)`?(.+?)`? \|$", re.MULTILINE)
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_in_force_where_nothing_else_is_said_and_says_so(name: str) -> None:
+    loaded = load_settings(None, {"campaign.preset": name})
+    values = {key: value for key, value in leaves(loaded.settings) if loaded.origin[key] == f"preset {name}"}
+    rewards = values.pop("judge.rewards")
+    assert {**values, "judge.rewards": [{"kind": one.kind} for one in rewards]} == PRESETS[name]
+
+
+def test_every_other_source_wins_over_a_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = '[campaign]\npreset = "rlvr"\ngroup_size = 4\n[judge]\nmodel = "m"\n[[judge.rewards]]\nkind = "ruler"\n'
+    Path("hone.toml").write_text(file)
+    monkeypatch.setenv("HONE_TRAINER__RANK", "16")
+    loaded = load_settings(None, {"campaign.seed": 7})
+    settings = loaded.settings
+    assert (settings.campaign.group_size, settings.trainer.rank, settings.campaign.seed) == (4, 16, 7)
+    assert [reward.kind for reward in settings.judge.rewards] == ["ruler"]
+    assert loaded.origin["trainer.rank"] == "env HONE_TRAINER__RANK"
+    assert (settings.trainer.lr, loaded.origin["trainer.lr"]) == (4e-5, "preset rlvr")
+
+
+def test_without_a_preset_nothing_changes() -> None:
+    loaded = load_settings(None, {})
+    assert set(loaded.origin.values()) == {"default"}
+
+
+def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"flag: campaign\.preset: Input should be 'rlvr'"):
+        load_settings(None, {"campaign.preset": "grpo"})
+
+
+def test_the_setting_knows_the_presets() -> None:
+    (known, _) = get_args(CampaignSettings.model_fields["preset"].annotation)
+    assert set(get_args(known)) == PRESETS.keys()
+
+
+def test_the_page_has_the_values_in_force() -> None:
+    told = dict(ROW.findall(PAGE.read_text("utf-8")))
+    assert told == {key: json.dumps(value) for key, value in PRESETS["rlvr"].items()}
+
+
+def test_config_shows_what_came_from_a_preset() -> None:
+    shown = CliRunner().invoke(cli, ["config", "--preset", "rlvr"]).output
+    assert re.search(r"^trainer\.rank +32 +<- preset rlvr$", shown, re.MULTILINE)
+
+
+def test_training_by_a_preset_says_what_it_leaves_open() -> None:
+    Path("tasks.json").write_text('[{"prompt": "x", "rubric - 1. criterion": "y"}]')
+    done = CliRunner().invoke(cli, ["train", "--preset", "rlvr", "--scenarios", "tasks.json"])
+    assert done.exit_code == 2
+    assert "leaves to you: set engine.base and judge.model" in done.output
