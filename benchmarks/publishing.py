@@ -16,12 +16,13 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from proxy.versions.adapter_files import base_shapes
+from recorder.holding import leases
+from recorder.holding.holders import holder_name
+from recorder.holding.leases import Lease
 from recorder.registry.aliases import AliasView, get_alias
 from recorder.registry.versions import VersionView, allocate, get_version
 from recorder.store.database import Store
-from recorder.work import leases, steps
-from recorder.work.holders import holder_name
-from recorder.work.leases import Lease
+from recorder.work import steps
 
 PROJECT: Final = "default"
 RANK: Final = 8

@@ -239,8 +239,8 @@ def still_open(group: GroupView) -> str | None:
 async def _save(store: Store, settings: Settings, group: GroupView, scored: GroupScore, *, again: bool) -> None:
     # Claimed only now: a judge that fails must not cost the group the score it has.
     from recorder.errors import Conflict
+    from recorder.holding.holders import holder_name
     from recorder.work import claims, scores
-    from recorder.work.holders import holder_name
 
     lease_s = settings.recorder.lease_s
     claim = await claims.claim_one_for_judging(store, group.id, holder_name(), lease_s, again=again)

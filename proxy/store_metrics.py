@@ -16,13 +16,13 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from recorder.errors import StoreError
+from recorder.holding import leases, presence
 from recorder.registry.versions import get_versions, parse_name
 from recorder.seldom import Seldom
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, VersionState
 from recorder.store.database import Store
 from recorder.telling.figures import Figures, figures
-from recorder.work import leases, presence
 
 EVERY_S: Final = 5.0
 _TRAINER: Final = "trainer:"

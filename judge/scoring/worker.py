@@ -19,6 +19,8 @@ from judge.rewards.kinds import Bench
 from judge.scoring.budget import Budget
 from judge.scoring.score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, only_compares, score_group
 from recorder.errors import Conflict, StoreError
+from recorder.holding.holders import holder_name
+from recorder.holding.presence import JUDGE, present
 from recorder.reading.transcripts import load_group
 from recorder.seldom import Seldom
 from recorder.settings import LearnSettings, RecorderSettings
@@ -30,8 +32,6 @@ from recorder.store.watch import News
 from recorder.upkeep.sweeper import Sweeper
 from recorder.work import claims, scores
 from recorder.work.claims import GroupClaim
-from recorder.work.holders import holder_name
-from recorder.work.presence import JUDGE, present
 
 RENEWALS_A_LEASE = 3
 HICCUP_S = 1.0  # pause after the store refused something

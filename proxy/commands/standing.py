@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from proxy.programs.run_file import left_behind, read_run_file
+from recorder.holding import holders, leases
 from recorder.reading.never_trained import never_trained
 from recorder.reading.shadow_costs import shadow_costs
 from recorder.reading.unattributed import ADVICE, unattributed
@@ -26,7 +27,6 @@ from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.telling.figures import Figures, figures
 from recorder.telling.happenings import clock
-from recorder.work import holders, leases
 
 RECENT_S: Final = 30.0  # engines and proxies are reported every ten seconds
 DAY_S: Final = 86400.0

@@ -20,15 +20,16 @@ from proxy.gate.betting import Doubt, doubt
 from proxy.gate.checks import answers
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
+from recorder.holding import presence
+from recorder.holding.leases import holders
 from recorder.ids import new_id
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.settings import LearnSettings
 from recorder.states import CallState, Confidence, Origin, Purpose
 from recorder.store.database import Store
-from recorder.work import presence, scores, spending
+from recorder.work import scores, spending
 from recorder.work.budgets import Held
-from recorder.work.leases import holders
 
 ALPHA: Final = 0.05
 BATCH: Final = 8  # pairs that are asked and judged at a time

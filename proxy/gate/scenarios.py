@@ -14,9 +14,10 @@ from statistics import fmean
 from typing import Final
 
 from proxy.gate.behaviour import Sides, Won
+from recorder.holding import leases
 from recorder.states import CampaignState
 from recorder.store.changes import Topic
-from recorder.work import gates, leases
+from recorder.work import gates
 from recorder.work.gates import Answer, Pair
 
 EVEN: Final = 0.5

@@ -17,11 +17,11 @@ from proxy.settings.sections import base_name
 from proxy.versions.controller import Controller
 from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
+from recorder.holding.holders import holder_name
+from recorder.holding.presence import PROXY, present
 from recorder.store.folder import share_adapters
 from recorder.store.migrate import open_store
 from recorder.upkeep.sweeper import Sweeper
-from recorder.work.holders import holder_name
-from recorder.work.presence import PROXY, present
 
 log = logging.getLogger(__name__)
 

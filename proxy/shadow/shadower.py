@@ -25,6 +25,8 @@ from proxy.shadow.draw import drawn_turn, is_drawn
 from proxy.versions.in_service import InService, Route
 from recorder.errors import NotFound, StoreError
 from recorder.groups.shadows import EndedRun, ended_runs, open_shadow
+from recorder.holding import leases
+from recorder.holding.leases import Lease
 from recorder.lru import Lru
 from recorder.reading.shadow_costs import shadow_costs
 from recorder.reading.transcripts import load_trajectory
@@ -34,8 +36,6 @@ from recorder.seldom import Seldom
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.watch import News
-from recorder.work import leases
-from recorder.work.leases import Lease
 
 LEASE: Final = "shadow"
 LEASE_S: Final = 60.0

@@ -27,6 +27,8 @@ from proxy.versions.in_service import InService, passes
 from proxy.versions.on_trial import OnTrial
 from recorder.capture.recorder import Recorder
 from recorder.errors import Conflict, LeaseLost, StoreError
+from recorder.holding import holders, leases
+from recorder.holding.leases import Lease
 from recorder.registry import replicas
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.fingerprint import base_fingerprint
@@ -38,8 +40,6 @@ from recorder.states import VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.watch import News
-from recorder.work import holders, leases
-from recorder.work.leases import Lease
 
 log = logging.getLogger(__name__)
 

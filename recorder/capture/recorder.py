@@ -58,7 +58,8 @@ class Recorder:
     """One a proxy process. `start()` before the first call, `stop()` drains.
 
     `lane` is how the store is reached; without it, the fastest that the database allows. `process` names this process
-    where its lease shows that it runs (`recorder.work.presence`): calls that it leaves open are then closed behind it.
+    where its lease shows that it runs (`recorder.holding.presence`): calls that it leaves open are then closed behind
+    it.
     """
 
     def __init__(

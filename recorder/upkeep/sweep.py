@@ -24,6 +24,7 @@ from recorder.errors import Conflict, NotFound
 from recorder.groups.closing import Closing, close_trajectories, lock_groups_of, settle
 from recorder.groups.readiness import Verdict
 from recorder.groups.settling import TOOL_FINISHES
+from recorder.holding.presence import PROXY
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState, Origin, TrajectoryState
 from recorder.store import ledger
@@ -33,7 +34,6 @@ from recorder.store.schema import attempts, calls, choices, groups, leases, tool
 from recorder.store.transitions import guarded
 from recorder.upkeep.deletion import deletable, delete_trajectory, erase
 from recorder.work import attempts as attempt_rows
-from recorder.work.presence import PROXY
 
 log = logging.getLogger(__name__)
 

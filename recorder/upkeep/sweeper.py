@@ -18,13 +18,13 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from recorder.errors import StoreError
+from recorder.holding import holders, leases
+from recorder.holding.presence import PROXY
 from recorder.settings import RecorderSettings
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.watch import News
 from recorder.upkeep.sweep import due_in, first_due, sweep
-from recorder.work import holders, leases
-from recorder.work.presence import PROXY
 
 LEASE: Final = "sweep"
 LEASE_S: Final = 60.0  # a sweep that takes longer is harmless beside another: each of its writes is guarded

@@ -14,6 +14,8 @@ from sqlalchemy import Select, and_, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound, Undecided
+from recorder.holding import leases
+from recorder.holding.leases import Lease
 from recorder.ids import new_id
 from recorder.registry import descent
 from recorder.registry.versions import move_version, undecided_in
@@ -23,10 +25,9 @@ from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import aliases, campaigns, groups, step_groups, step_trajectories, steps, versions
 from recorder.store.transitions import guarded, move
-from recorder.work import baselines, leases
+from recorder.work import baselines
 from recorder.work.baselines import Compared
 from recorder.work.claims import GroupClaim, put_back
-from recorder.work.leases import Lease
 
 ORPHANED: Final = "orphaned"  # its trainer died or lost the alias to another
 

@@ -10,11 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import store_metrics
 from proxy.store_metrics import StoreMetrics
+from recorder.holding import leases
 from recorder.registry import versions
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
-from recorder.work import leases, steps
+from recorder.work import steps
 from tests.recorder.rows import PROJECT, Rows
 
 Figures = dict[tuple[str, tuple[str, ...]], float]

@@ -15,6 +15,8 @@ from typing import Any
 from sqlalchemy import event, select, update
 
 from recorder.errors import Conflict
+from recorder.holding import leases
+from recorder.holding.leases import Lease
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
@@ -23,9 +25,8 @@ from recorder.states import UNDECIDED, GroupState, StepState, VersionState
 from recorder.store import ledger, schema
 from recorder.store.database import Store
 from recorder.upkeep.sweep import sweep
-from recorder.work import claims, leases, scores, steps
+from recorder.work import claims, scores, steps
 from recorder.work.claims import GroupClaim
-from recorder.work.leases import Lease
 from recorder.work.steps import StepView
 from tests.recorder.rows import PROJECT, Rows
 

@@ -7,9 +7,9 @@ import sys
 from contextlib import suppress
 
 from recorder.errors import Conflict
+from recorder.holding import holders, leases
 from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.work import holders, leases
 from tests.recorder.descending import Line, line
 from tests.recorder.rows import PROJECT, Rows
 

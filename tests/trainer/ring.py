@@ -23,6 +23,7 @@ from aiohttp import web
 from proxy.settings.sections import AliasSettings, GateSettings
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
+from recorder.holding import leases
 from recorder.ids import new_id
 from recorder.reading import transcripts
 from recorder.registry import aliases, replicas, versions
@@ -33,7 +34,7 @@ from recorder.states import CallState, Confidence, VersionState
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
-from recorder.work import claims, leases, scores, steps
+from recorder.work import claims, scores, steps
 from recorder.work.claims import GroupClaim
 from recorder.work.scores import NewPart, NewScore
 from trainer.campaign import begin

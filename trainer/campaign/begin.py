@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.errors import Conflict, RecorderError, StoreUnavailable
+from recorder.holding import holders, leases
 from recorder.ids import check_external
 from recorder.registry.aliases import AliasView
 from recorder.settings import RecorderSettings
@@ -21,7 +22,7 @@ from recorder.states import CampaignState
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from recorder.work import attempts as store_attempts
-from recorder.work import campaigns, holders, leases
+from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView, NewScenario, Split
 from trainer.agents import answer
 from trainer.campaign import scenarios

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from recorder.errors import Conflict
+from recorder.holding import holders
 from recorder.registry import keys, replicas
 from recorder.registry.aliases import AliasView
 from recorder.states import CampaignState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.work import campaigns, gates, holders
+from recorder.work import campaigns, gates
 from recorder.work.gates import Side, Wish
 from trainer.agents.attempts import AttemptRunner
 from trainer.campaign import begin, scenarios

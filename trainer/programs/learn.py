@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from recorder.holding import holders, leases
 from recorder.registry import aliases
 from recorder.registry.aliases import AliasView
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
-from recorder.work import campaigns, holders, leases
+from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from trainer.errors import AliasBusy
 from trainer.programs.examiner import Examiner

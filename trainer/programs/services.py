@@ -26,6 +26,7 @@ import httpx
 
 from recorder import private
 from recorder.errors import SchemaMismatch, StoreError
+from recorder.holding import leases, presence
 from recorder.registry import aliases, replicas
 from recorder.registry.aliases import AliasView
 from recorder.settings import RecorderSettings
@@ -33,7 +34,6 @@ from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from recorder.store.watch import News
-from recorder.work import leases, presence
 from trainer.errors import ServiceUnavailable
 
 RUN_FILE = "run.json"

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from recorder import private
+from recorder.holding import holders, leases
 from recorder.registry import keys
 from recorder.registry.aliases import AliasView
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store.database import Store
-from recorder.work import campaigns, holders, leases
+from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from trainer.agents.attempts import AttemptRunner
 from trainer.campaign.begin import Plan, begin_or_find, hold, marked, still_ours

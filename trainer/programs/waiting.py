@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from recorder.groups import lookup
+from recorder.holding import leases, presence
 from recorder.registry.aliases import AliasView
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.upkeep.outlook import next_close_in
-from recorder.work import baselines, budgets, claims, leases, presence, scores, spending
+from recorder.work import baselines, budgets, claims, scores, spending
 from recorder.work.budgets import HOUR_S, Held
 from recorder.work.claims import Waiting
 from trainer.programs import due

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from recorder.errors import Conflict, LeaseLost, RecorderError, StoreUnavailable, Undecided
 from recorder.groups.shadows import counted_in_own
+from recorder.holding import leases
+from recorder.holding.holders import holder_name
 from recorder.reading import transcripts
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
@@ -22,9 +24,8 @@ from recorder.registry.versions import VersionView, slug
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
-from recorder.work import leases, scores, steps
+from recorder.work import scores, steps
 from recorder.work.claims import GroupClaim, give_back, put_back
-from recorder.work.holders import holder_name
 from recorder.work.steps import StepView
 from trainer.artifacts import durable
 from trainer.artifacts.adapters import Origin

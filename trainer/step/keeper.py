@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 from recorder.errors import LeaseLost, StoreUnavailable
+from recorder.holding import leases
+from recorder.holding.leases import Lease
 from recorder.store.database import Store
-from recorder.work import claims, leases
+from recorder.work import claims
 from recorder.work.claims import GroupClaim
-from recorder.work.leases import Lease
 
 _RENEWALS_A_LEASE = 3  # two may fail before a lease runs out
 

@@ -217,7 +217,7 @@ async def test_a_run_whose_reply_stays_unreadable_has_no_reward_and_the_others_c
     assert scored.new.tokens_in == 400
 
 
-async def test_a_run_that_is_too_long_has_no_reward_and_the_others_count(
+async def test_of_a_run_that_is_too_long_the_judge_sees_the_ends(
     store: Store, recorded: Recorded, judging: Any, server: JudgeServer
 ) -> None:
     server.behave(checked())
@@ -225,8 +225,18 @@ async def test_a_run_that_is_too_long_has_no_reward_and_the_others_count(
     group_id, _ = await recorded.group("g", ["an apple", [*said, {"role": "assistant", "content": "x"}], "a pear"])
     async with judging(max_context_chars=8_000) as bench:
         scored = await score_group(await under(store, group_id), bench)
-    assert rewards(scored) == [1 / 3, None, 2 / 3]
-    assert any("do not fit into" in str(part.explanation) for part in scored.rewards.values())
+    assert rewards(scored) == [1 / 3, 0.0, 2 / 3]
+    assert sum("messages left out" in str(request["messages"]) for request in server.requests) == 1
+
+
+async def test_runs_that_criteria_leave_no_room_for_have_no_reward(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    group_id, _ = await recorded.group("g", ["an apple", "a pear"])
+    with pytest.raises(PartsMissing, match="do not fit into 4000 characters"):
+        async with judging(max_context_chars=4_000) as bench:
+            await score_group(await under(store, group_id, ["names a fruit " * 200]), bench)
+    assert server.requests == []
 
 
 async def test_a_judge_that_is_down_leaves_the_group_unscored_and_what_it_said_is_kept(

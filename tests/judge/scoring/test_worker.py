@@ -23,13 +23,14 @@ from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
 from recorder import seldom
 from recorder.errors import StoreUnavailable
+from recorder.holding import leases
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState, Purpose
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.schema import groups
 from recorder.store.schema import scores as scores_table
-from recorder.work import feedback, leases, scores
+from recorder.work import feedback, scores
 from tests.judge.judge_server import JudgeServer, fails, says, verdicts
 from tests.judge.recorded import PROJECT, Recorded
 

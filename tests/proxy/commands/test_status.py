@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from recorder.holding import leases
+from recorder.holding.holders import holder_name
 from recorder.registry.aliases import ensure_alias, get_aliases, rollback, set_live
 from recorder.registry.holdback import Holdback
 from recorder.registry.replicas import report_proxy, report_replica
@@ -21,8 +23,6 @@ from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.migrate import open_store
 from recorder.store.schema import replicas
-from recorder.work import leases
-from recorder.work.holders import holder_name
 from tests.proxy.commands.gated import make_versions
 from tests.proxy.hone_command import hone
 from tests.recorder.rows import Rows

@@ -14,6 +14,7 @@ from proxy.gate.behaviour import Sides
 from proxy.gate.examine import Verdict, examine
 from proxy.settings.sections import GateSettings
 from recorder.capture.recorder import Recorder
+from recorder.holding.presence import JUDGE, present
 from recorder.reading.listing import list_trajectories
 from recorder.reading.transcripts import load_group
 from recorder.registry.versions import VersionView, get_version
@@ -21,7 +22,6 @@ from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store.changes import Topic
 from recorder.work import spending
 from recorder.work.claims import claim_for_judging
-from recorder.work.presence import JUDGE, present
 from recorder.work.scores import NewPart, NewScore, record_score
 from tests.proxy.controlled import World
 from tests.proxy.gate.test_examine import recorded

@@ -15,6 +15,7 @@ import pytest
 from proxy.settings.sections import AliasSettings, GateSettings
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address
+from recorder.holding.presence import JUDGE, present
 from recorder.reading.listing import list_groups, list_trajectories
 from recorder.reading.transcripts import load_group
 from recorder.registry.moves import list_moves
@@ -25,7 +26,6 @@ from recorder.store import ledger
 from recorder.store.changes import Topic
 from recorder.work import campaigns
 from recorder.work.claims import claim_for_judging, waiting_for_training
-from recorder.work.presence import JUDGE, present
 from recorder.work.scores import NewPart, NewScore, record_score
 from recorder.work.steps import begin_step, finish_step
 from tests.proxy.adapters import make_adapter

@@ -19,10 +19,11 @@ from pydantic import ValidationError
 
 from proxy.gate.scenarios import value
 from proxy.settings.sections import AliasSettings, GateSettings
+from recorder.holding import leases
 from recorder.registry.moves import list_moves
 from recorder.states import CampaignState, Purpose, VersionState
 from recorder.store.changes import Topic
-from recorder.work import attempts, campaigns, gates, leases
+from recorder.work import attempts, campaigns, gates
 from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import NewScenario
 from recorder.work.gates import Pair, Side, Wish

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from recorder.holding import holders
 from recorder.reading.listing import list_groups
 from recorder.registry.keys import Scope, mint
 from recorder.registry.replicas import report_replica
@@ -16,7 +17,7 @@ from recorder.registry.versions import allocate, get_version, mark
 from recorder.states import CampaignState, GroupState, VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.work import campaigns, gates, holders
+from recorder.work import campaigns, gates
 from recorder.work.gates import Pair
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import BASE, PROJECT, serving

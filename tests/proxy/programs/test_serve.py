@@ -18,12 +18,12 @@ from sqlalchemy import select
 from proxy.programs import serve
 from proxy.programs.server import listen
 from proxy.settings.hone import HoneSettings
+from recorder.holding import leases
+from recorder.holding.presence import PROXY
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store, now
 from recorder.store.migrate import open_store
 from recorder.store.schema import calls, trajectories
-from recorder.work import leases
-from recorder.work.presence import PROXY
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
 from tests.recorder.rows import PROJECT, Rows

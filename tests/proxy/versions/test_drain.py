@@ -17,6 +17,7 @@ from proxy.errors import NoReplica
 from proxy.settings.sections import AliasSettings
 from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
+from recorder.holding import holders, leases
 from recorder.registry import replicas
 from recorder.registry.aliases import ensure_alias, get_alias, rollback
 from recorder.registry.fingerprint import base_fingerprint
@@ -24,7 +25,6 @@ from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
-from recorder.work import holders, leases
 from tests.proxy import adapters
 from tests.proxy.adapters import make_adapter
 from tests.proxy.controlled import PROXY, World, controlled, served, up

@@ -13,10 +13,11 @@ from recorder.capture.recorder import Recorder
 from recorder.checking.checks import check_store
 from recorder.checking.look import Check
 from recorder.content.turns import Address
+from recorder.holding import leases
 from recorder.states import Purpose
 from recorder.store.database import Store
 from recorder.store.schema import calls, groups
-from recorder.work import leases, steps
+from recorder.work import steps
 from tests.recorder.descending import Half, Line, line
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.talk import Talk, choice, user

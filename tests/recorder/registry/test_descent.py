@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from recorder.errors import Conflict, LeaseLost, Undecided
+from recorder.holding import holders, leases
 from recorder.registry import aliases, versions
 from recorder.states import GroupState, VersionState
 from recorder.store import ledger
 from recorder.store.changes import Topic
 from recorder.store.schema import groups
-from recorder.work import holders, leases, steps
+from recorder.work import steps
 from tests.recorder.descending import LEASE_S, Line, counting, line
 from tests.recorder.rows import PROJECT, Rows
 

@@ -16,6 +16,7 @@ from sqlalchemy.sql.dml import UpdateBase
 import recorder
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address
+from recorder.holding import leases
 from recorder.registry import replicas
 from recorder.states import TrajectoryState
 from recorder.store import changes, schema
@@ -23,7 +24,7 @@ from recorder.store.changes import TOPIC_OF, Topic, quietly, topic_of
 from recorder.store.database import Store, now
 from recorder.store.statement import Statement
 from recorder.store.transitions import MACHINES, guarded
-from recorder.work import campaigns, claims, leases
+from recorder.work import campaigns, claims
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, user
 

@@ -14,6 +14,8 @@ import pytest
 
 from recorder.errors import StoreUnavailable
 from recorder.groups.closing import close_trajectory
+from recorder.holding import holders, leases
+from recorder.holding.presence import PROXY
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose, TrajectoryState
 from recorder.store.database import now
@@ -22,10 +24,9 @@ from recorder.store.schema import calls, groups, trajectories
 from recorder.upkeep import sweeper
 from recorder.upkeep.sweep import STALE_CALL_S, due_in, first_due, sweep
 from recorder.upkeep.sweeper import Sweeper
-from recorder.work import attempts, campaigns, holders, leases
+from recorder.work import attempts, campaigns
 from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import NewScenario
-from recorder.work.presence import PROXY
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.talk import Talk, user
 

@@ -6,9 +6,10 @@ import pytest
 
 from recorder.errors import Conflict, InvalidId, NotFound
 from recorder.groups.lookup import find_group
+from recorder.holding import leases
 from recorder.states import CampaignState, GroupState, Purpose
 from recorder.store.schema import groups
-from recorder.work import attempts, campaigns, leases
+from recorder.work import attempts, campaigns
 from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import Binding, CampaignView, NewScenario
 from tests.recorder.rows import PROJECT, Rows

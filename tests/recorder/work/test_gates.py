@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from recorder.groups.closing import close_group
+from recorder.holding import leases
 from recorder.registry.versions import VersionView, allocate, get_version, get_versions, mark
 from recorder.states import AttemptState, CampaignState, GroupState, Purpose, VersionState
-from recorder.work import attempts, campaigns, gates, leases
+from recorder.work import attempts, campaigns, gates
 from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import Binding, NewScenario
 from recorder.work.gates import Pair, Progress, Side, Wish

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from recorder.errors import Conflict, LeaseLost, NotFound
+from recorder.holding import leases
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
@@ -21,7 +22,7 @@ from recorder.store.database import now
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import groups, step_trajectories
 from recorder.store.schema import steps as table
-from recorder.work import campaigns, claims, leases, steps
+from recorder.work import campaigns, claims, steps
 from recorder.work.claims import GroupClaim
 from recorder.work.steps import StepView
 from tests.recorder.rows import PROJECT, Rows

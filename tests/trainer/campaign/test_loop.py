@@ -19,12 +19,13 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from recorder.holding import leases
 from recorder.registry import keys, versions
 from recorder.states import CampaignState, VersionState
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.schema import attempts, groups, step_groups, trajectories
-from recorder.work import campaigns, leases
+from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign, write_user_folder
 from trainer.agents import attempts as trainer_attempts

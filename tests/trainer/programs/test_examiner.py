@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
+from recorder.holding import holders, leases
 from recorder.reading.listing import list_groups, list_trajectories
 from recorder.registry.keys import Scope, list_keys, mint
 from recorder.registry.versions import VersionView, allocate, get_version
 from recorder.states import CampaignState, GroupState, Purpose, TrajectoryState
 from recorder.store.changes import Topic
-from recorder.work import campaigns, gates, holders, leases
+from recorder.work import campaigns, gates
 from recorder.work.claims import waiting_for_training
 from recorder.work.gates import Answer, Pair
 from tests.trainer.programs.test_learner import until

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from proxy.settings.sections import EngineSettings
+from recorder.holding import holders, leases
+from recorder.holding.leases import Lease
 from recorder.registry.aliases import AliasView
 from recorder.store.database import Store
-from recorder.work import campaigns, holders, leases
-from recorder.work.leases import Lease
+from recorder.work import campaigns
 from tests.trainer.programs.test_learner import live_group, until
 from tests.trainer.ring import PROJECT, Everything, Ring, Script, ScriptedTrainer, Told, write_user_folder
 from trainer.campaign import begin

@@ -13,13 +13,14 @@ from sqlalchemy import update
 
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.groups import lookup
+from recorder.holding import leases
 from recorder.ids import new_id
 from recorder.registry import aliases, versions
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import CallState, Confidence, GroupState, Purpose
 from recorder.store.schema import groups as groups_table
 from recorder.store.schema import scores as score_table
-from recorder.work import campaigns, claims, leases
+from recorder.work import campaigns, claims
 from recorder.work.claims import GroupClaim
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, ScriptedTrainer, Told
 from trainer.errors import StepFailed

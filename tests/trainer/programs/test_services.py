@@ -15,13 +15,13 @@ import psutil
 import pytest
 
 from recorder.errors import StoreError
+from recorder.holding import leases
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import proxies_seen
 from recorder.settings import RecorderSettings
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
-from recorder.work import leases
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.trainer.ring import PROJECT, Ring, Script
 from trainer.errors import ServiceUnavailable

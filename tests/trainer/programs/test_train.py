@@ -6,7 +6,7 @@ from pathlib import Path
 
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings
-from recorder.work import leases
+from recorder.holding import leases
 from tests.trainer.world import PROJECT, World
 from trainer.programs.train import open_trainer
 from trainer.settings import TrainerSettings

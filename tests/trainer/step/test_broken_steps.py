@@ -12,10 +12,11 @@ from sqlalchemy import update
 
 import trainer.policy.update
 from recorder.errors import StoreUnavailable, Undecided
+from recorder.holding import leases
 from recorder.registry import aliases, versions
 from recorder.states import GroupState, StepState, VersionState
 from recorder.store import schema
-from recorder.work import leases, steps
+from recorder.work import steps
 from tests.trainer.step.left import codes, folders, group_state
 from tests.trainer.world import PROJECT, World
 from trainer.artifacts import adapters

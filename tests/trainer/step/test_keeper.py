@@ -7,8 +7,9 @@ import asyncio
 import pytest
 from sqlalchemy import select
 
+from recorder.holding import leases
 from recorder.store import schema
-from recorder.work import claims, leases
+from recorder.work import claims
 from tests.trainer.world import PROJECT, World
 from trainer.step.keeper import Keeper
 

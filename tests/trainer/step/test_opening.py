@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from recorder.holding import leases
 from recorder.states import GroupState
 from recorder.store import schema
-from recorder.work import leases
 from tests.trainer.step.left import group_state
 from tests.trainer.world import PROJECT, World
 from trainer.errors import AliasBusy, BaseMismatch, TrainerError

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from recorder.errors import LeaseLost
+from recorder.holding import leases
+from recorder.holding.leases import Lease
 from recorder.store.database import Store, now
 from recorder.store.schema import leases as table
-from recorder.work import leases
-from recorder.work.leases import Lease
 from tests.recorder.rows import PROJECT
 
 

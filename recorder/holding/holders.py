@@ -11,9 +11,9 @@ import os
 import secrets
 import socket
 
+from recorder.holding import leases
 from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.work import leases
 
 
 def holder_name() -> str:

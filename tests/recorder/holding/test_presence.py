@@ -9,11 +9,11 @@ import sys
 import pytest
 from sqlalchemy import update
 
+from recorder.holding import holders, leases
+from recorder.holding.presence import JUDGE, PROXY, present
 from recorder.store.changes import Topic
 from recorder.store.database import Store, now
 from recorder.store.schema import leases as table
-from recorder.work import holders, leases
-from recorder.work.presence import JUDGE, PROXY, present
 from tests.recorder.rows import PROJECT
 
 

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from recorder.errors import LeaseLost, StoreError
+from recorder.holding import leases
+from recorder.holding.leases import Lease
 from recorder.store.database import Store
-from recorder.work import leases
-from recorder.work.leases import Lease
 
 JUDGE: Final = "judge:"  # and the holder's name
 PROXY: Final = "proxy:"
