@@ -117,7 +117,6 @@ def score(*parts: NewPart) -> StoredScore:
         group_id="group_1",
         recipe_hash="r",
         created_at=0.0,
-        absolute=True,
         parts=parts,
         **asked,
         **unknown,
