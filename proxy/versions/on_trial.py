@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,12 +39,20 @@ class OnTrial:
     _due: float = 0.0
 
     async def look(self) -> None:
-        """Decide on what can be decided by now."""
-        began = time.monotonic()
-        if began < self._due:
-            return
-        snapshot = self.deciding.versions.snapshot
-        for alias in list(snapshot.aliases.values()):
+        """Decide on what can be decided by now; while anything is on trial, have another round come in time."""
+        on_trial = [
+            alias
+            for alias in self.deciding.versions.snapshot.aliases.values()
+            if alias.canary_version_id is not None or alias.watched_until is not None
+        ]
+        if on_trial and time.monotonic() >= self._due:
+            await self._look(on_trial)
+        if on_trial:  # also where this round came too early: no other need come
+            self.deciding.again(max(0.0, self._due - time.monotonic()))
+
+    async def _look(self, on_trial: Sequence[AliasView]) -> None:
+        began, snapshot = time.monotonic(), self.deciding.versions.snapshot
+        for alias in on_trial:
             tried, live, before = (
                 snapshot.versions.get(id_ or "")
                 for id_ in (alias.canary_version_id, alias.live_version_id, alias.previous_version_id)
@@ -60,11 +69,9 @@ class OnTrial:
         found = await canary.beside(self.deciding.store, version, live.id)
         waited_s = self.deciding.versions.clock() - version.state_at
         outcome = canary.outcome(found, waited_s, tasks=settings.canary_max_tasks, max_age_s=settings.canary_max_age_s)
-        if outcome == "open":
-            self.deciding.again(EVERY_S)
-            return
-        await self._decide(alias, version, outcome, found)
-        await self.deciding.versions.refresh()
+        if outcome != "open":
+            await self._decide(alias, version, outcome, found)
+            await self.deciding.versions.refresh()
 
     async def _decide(self, alias: AliasView, version: VersionView, outcome: Outcome, found: Comparison) -> None:
         store, figures = self.deciding.store, canary.figures(found)
@@ -95,6 +102,5 @@ class OnTrial:
             await end_watch(store, alias.id, live.id, who=WHO, figures=figures)
             log.info("%s stays: nothing shows it worse than %s", live.name, before.name)
         else:
-            self.deciding.again(min(EVERY_S, left_s))
             return
         await self.deciding.versions.refresh()

@@ -10,6 +10,7 @@ caller's writing transaction. Refuses: the rows of trajectories (`recorder.captu
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -67,6 +68,7 @@ def enter(
     `group_size`: the most members of a group of which nobody said how many it has.
     """
     known = _latest_groups(ex, newcomers)
+    _count_implicit(ex, known, newcomers, group_size)
     joined = [_join(known, n, group_size) for n in newcomers]
     versions = [_pin_of(group, n.place) for n, group in zip(newcomers, joined, strict=True)]
     used = {id(g): (g, n.place) for n, g in zip(newcomers, joined, strict=True) if g is not None}
@@ -112,9 +114,22 @@ def _note_explicit(ex: Executor, known: _Known, project_id: str, keys: Sequence[
 def _note_implicit(ex: Executor, known: _Known, project_id: str, keys: Sequence[str]) -> None:
     for row in sorted(ex.all(sql.IMPLICIT_GROUPS, project=project_id, keys=keys), key=lambda r: r[3]):
         known.note((project_id, "implicit", row[2], ""), Group(*row))
-    closed = [key for key in keys if (project_id, "implicit", key, "") not in known.latest]
-    for key, sequence in ex.all(sql.IMPLICIT_SEQUENCES, project=project_id, keys=closed) if closed else ():
-        known.counted[project_id, "implicit", key] = sequence
+
+
+def _count_implicit(ex: Executor, known: _Known, newcomers: Sequence[Newcomer], group_size: int) -> None:
+    """How far the groups under a key have counted, where this batch opens one.
+
+    The latest that is open need not be the last: later ones may have closed while one of its members still runs.
+    """
+    wanted = Counter(key for n in newcomers if (key := group_key(n.place)) is not None and key[1] == "implicit")
+    full: defaultdict[str, list[str]] = defaultdict(list)
+    for key, count in wanted.items():
+        group = known.latest.get(key)
+        if group is None or group.declared or group.members + count > group_size:
+            full[key[0]].append(key[2])
+    for project_id, keys in full.items():
+        for name, sequence in ex.all(sql.IMPLICIT_SEQUENCES, project=project_id, keys=sorted(keys)):
+            known.counted[project_id, "implicit", name] = sequence
 
 
 def _join(known: _Known, newcomer: Newcomer, group_size: int) -> Group | None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from examples.helpdesk.surroundings import free_ports
+from recorder.reading.short_ids import short
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(600)]
 
@@ -46,7 +47,7 @@ def test_an_examples_commands_lead_to_recorded_runs(example: str, tmp_path: Path
     runs = {call["trajectory_id"] for call in calls}
     listed = make(example, "show", tmp_path / "data", ports)
     assert len(runs) == QUESTIONS
-    assert all(run in listed for run in runs)
+    assert all(f"{short(run)} " in listed for run in runs)
     for call in calls:
         [choice] = call["choices"]
         assert len(choice["token_ids"]) == len(choice["logprobs"]) > 0

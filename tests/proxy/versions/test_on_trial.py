@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from proxy.settings.sections import AliasSettings
+from proxy.versions import on_trial
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address
 from recorder.registry.aliases import ROLLED_BACK, AliasView, rollback
@@ -84,6 +86,19 @@ async def test_a_canary_about_which_nothing_is_shown_stays_one(world: World) -> 
     canary = await tried(world, 1.0, 1.0)
     await world.rounds(10)
     assert await world.state(canary) is VersionState.CANARY
+
+
+async def test_a_round_that_comes_before_its_time_asks_for_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await tried(world, 1.0, 1.0)
+    monkeypatch.setattr(on_trial, "EVERY_S", 5.0)
+    asked: list[float] = []
+    look = on_trial.OnTrial(replace(world.controller._deciding, again=asked.append)).look
+    await look()
+    await look()
+    assert len(asked) == 2
+    assert 0 < asked[1] <= asked[0] <= 5.0
 
 
 async def test_a_canary_whose_reward_is_shown_to_be_no_worse_is_live(world: World) -> None:

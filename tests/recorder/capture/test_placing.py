@@ -309,6 +309,26 @@ async def test_a_full_group_has_a_successor_for_the_next_run(store: Store) -> No
     assert [g.sequence for g in await groups_of(store) if g.external_id is None] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("left", [2, 1], ids=["full", "almost full"])
+async def test_a_successor_counts_on_from_groups_that_closed_before_an_earlier_one(store: Store, left: int) -> None:
+    recorder = Recorder(store, RecorderSettings(group_size=2))
+    await recorder.start()
+    talk = Talk(recorder)
+    runs = [await talk.call([user("?")], "!") for _ in range(6)]
+    first, second, third = [group.id for group in await groups_of(store)]
+    for later in (second, third):
+        await close_group(store, PROJECT, later)  # the first one's runs go on
+    if left == 1:
+        await recorder.close(PROJECT, runs[0].attribution.trajectory.id, TrajectoryState.ABANDONED)
+    more = await asyncio.gather(*(talk.call([user("?")], "!") for _ in range(3)))
+    await recorder.stop()
+    rows = {row.id: row.group_id for row in await members_of(store)}
+    homes = [rows[turn.attribution.trajectory.id] for turn in more]
+    assert [group.sequence for group in await groups_of(store)] == ([0, 1, 2, 3, 4] if left == 2 else [0, 1, 2, 3])
+    assert homes.count(first) == 2 - left
+    assert not {second, third} & set(homes)
+
+
 async def test_a_declared_group_takes_as_many_as_were_declared(store: Store) -> None:
     recorder = Recorder(store, RecorderSettings(group_size=2))
     await recorder.start()
