@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypedDict, Unpack
 
 import orjson
@@ -18,7 +18,7 @@ Format = Literal["chat", "responses", "messages"]
 Engine = Literal["vLLM", "scripted"]
 Asking = Literal["tools", "commands", "text"]
 
-# Rows that take long are left to `make agents-table`.
+# Rows that take long, or tell little beside another, are left to `make agents-table`.
 ALL = bool(os.environ.get("HONE_ALL_AGENTS"))
 RUNS = 6
 
@@ -113,6 +113,14 @@ def _both(
     ]
 
 
+def _also(
+    name: str, package: str, environment: str, program: str, format_: Format, *modes: str, engine: Engine = "vLLM"
+) -> list[Client]:
+    """A further format of an agent: whole answers are the less delicate way, and `make test` leaves them out."""
+    both = _both(name, package, environment, program, format_, *modes, engine=engine)
+    return [replace(client, slow=not client.stream) for client in both]
+
+
 def _acted(
     name: str, package: str, environment: str, program: str, format_: Format, *modes: str, **more: Unpack[More]
 ) -> Client:
@@ -134,41 +142,41 @@ CLIENTS: tuple[Client, ...] = (
     *_both("Anthropic SDK, sync", "anthropic", "openai3", "anthropic_messages.py", "messages", "sync"),
     *_both("Anthropic SDK, async", "anthropic", "openai3", "anthropic_messages.py", "messages", "async"),
     *_both("LangGraph, ChatOpenAI", "langgraph", "langgraph", "langgraph_agent.py", "chat", "chat"),
-    *_both("LangGraph, ChatOpenAI", "langgraph", "langgraph", "langgraph_agent.py", "responses", "responses"),
-    *_both("LangGraph, ChatAnthropic", "langgraph", "langgraph", "langgraph_agent.py", "messages", "anthropic"),
+    *_also("LangGraph, ChatOpenAI", "langgraph", "langgraph", "langgraph_agent.py", "responses", "responses"),
+    *_also("LangGraph, ChatAnthropic", "langgraph", "langgraph", "langgraph_agent.py", "messages", "anthropic"),
     *_both(
         "LangGraph, langchain-mcp-adapters", "langgraph", "langgraph", "langgraph_mcp.py", "chat", "chat", tools="mcp"
     ),
     Client("openai, mcp", "mcp", "openai3", "mcp_chat.py", "chat", tools="mcp"),
     *_both("OpenAI Agents SDK", "openai-agents", "openai3", "openai_agents.py", "responses", "responses"),
-    *_both("OpenAI Agents SDK", "openai-agents", "openai3", "openai_agents.py", "chat", "chat"),
+    *_also("OpenAI Agents SDK", "openai-agents", "openai3", "openai_agents.py", "chat", "chat"),
     *_both("pydantic-ai", "pydantic-ai-slim", "openai3", "pydantic_ai_agent.py", "responses", "responses"),
-    *_both("pydantic-ai", "pydantic-ai-slim", "openai3", "pydantic_ai_agent.py", "chat", "chat"),
-    *_both("pydantic-ai", "pydantic-ai-slim", "openai3", "pydantic_ai_agent.py", "messages", "anthropic"),
+    *_also("pydantic-ai", "pydantic-ai-slim", "openai3", "pydantic_ai_agent.py", "chat", "chat"),
+    *_also("pydantic-ai", "pydantic-ai-slim", "openai3", "pydantic_ai_agent.py", "messages", "anthropic"),
     *_both("LiteLLM", "litellm", "openai2", "litellm_completion.py", "chat", "chat"),
-    *_both("LiteLLM", "litellm", "openai2", "litellm_completion.py", "messages", "anthropic"),
+    *_also("LiteLLM", "litellm", "openai2", "litellm_completion.py", "messages", "anthropic"),
     *_both("Vercel AI SDK", "ai", "node", "vercel_ai.mjs", "responses", "responses"),
-    *_both("Vercel AI SDK", "ai", "node", "vercel_ai.mjs", "chat", "chat"),
-    *_both("Vercel AI SDK, openai-compatible", "ai", "node", "vercel_ai.mjs", "chat", "compatible"),
-    *_both("Vercel AI SDK", "ai", "node", "vercel_ai.mjs", "messages", "anthropic"),
+    *_also("Vercel AI SDK", "ai", "node", "vercel_ai.mjs", "chat", "chat"),
+    *_also("Vercel AI SDK, openai-compatible", "ai", "node", "vercel_ai.mjs", "chat", "compatible"),
+    *_also("Vercel AI SDK", "ai", "node", "vercel_ai.mjs", "messages", "anthropic"),
     *_both("OpenAI Agents SDK, Node", "@openai/agents", "node", "openai_agents.mjs", "responses", "responses"),
-    *_both("OpenAI Agents SDK, Node", "@openai/agents", "node", "openai_agents.mjs", "chat", "chat"),
+    *_also("OpenAI Agents SDK, Node", "@openai/agents", "node", "openai_agents.mjs", "chat", "chat"),
     *_both("Agent Framework", "agent-framework-core", "openai3", "agent_framework_agent.py", "responses", "responses"),
-    *_both("Agent Framework", "agent-framework-core", "openai3", "agent_framework_agent.py", "chat", "chat"),
+    *_also("Agent Framework", "agent-framework-core", "openai3", "agent_framework_agent.py", "chat", "chat"),
     *_both("AutoGen", "autogen-agentchat", "openai3", "autogen_agent.py", "chat"),
     *_both("Haystack", "haystack-ai", "openai3", "haystack_agent.py", "chat", "chat"),
-    *_both("Haystack", "haystack-ai", "openai3", "haystack_agent.py", "responses", "responses"),
+    *_also("Haystack", "haystack-ai", "openai3", "haystack_agent.py", "responses", "responses"),
     *_both("LlamaIndex", "llama-index-core", "openai2", "llama_index_agent.py", "chat"),
     Client("Strands Agents", "strands-agents", "openai2", "strands_agent.py", "chat", stream=True),
     *_both("LangGraph.js", "@langchain/langgraph", "node_agents", "langgraph_js.mjs", "chat", "chat"),
-    *_both("LangGraph.js", "@langchain/langgraph", "node_agents", "langgraph_js.mjs", "responses", "responses"),
+    *_also("LangGraph.js", "@langchain/langgraph", "node_agents", "langgraph_js.mjs", "responses", "responses"),
     *_both("Mastra", "@mastra/core", "node_agents", "mastra_agent.mjs", "chat"),
     _acted("Qwen-Agent", "qwen-agent", "frameworks3", "qwen_assistant.py", "chat", stream=True, asks="text"),
     *_both("Google ADK, LiteLLM", "google-adk", "litellm2", "google_adk_agent.py", "chat", engine="scripted"),
     *_both("Semantic Kernel", "semantic-kernel", "frameworks3", "semantic_kernel_agent.py", "chat", engine="scripted"),
     *_both("CrewAI", "crewai", "crewai", "crewai_agent.py", "chat", engine="scripted"),
     *_both("deepagents", "deepagents", "langgraph", "deepagents_agent.py", "chat", "chat", engine="scripted"),
-    *_both("deepagents", "deepagents", "langgraph", "deepagents_agent.py", "responses", "responses", engine="scripted"),
+    *_also("deepagents", "deepagents", "langgraph", "deepagents_agent.py", "responses", "responses", engine="scripted"),
     _acted(
         "smolagents, ToolCallingAgent",
         "smolagents",

@@ -16,16 +16,17 @@ from tests.agents.runs import Outcome
 ROOT = Path(__file__).parent.parent.parent
 FILE = ROOT / "docs" / "agents.md"
 README = ROOT / "README.md"
+SELDOM = " †"  # behind the name of a client that `make test` leaves out
 _BEGIN, _END = "<!-- agents: made by `make agents-table` -->\n", "<!-- /agents -->\n"
 
 _HEAD = """\
 # Agents that were tried
 
 Made by `make agents-table`; `make test` fails where it no longer is what the tests find (it leaves out rows marked †,
-which take long). Each client is a program in `tests/agents/programs` that runs in an environment of its own, with
-nothing of Hone but the base URL. It answers six questions at once with two tool calls each, two of them the same (all
-different where tool calls are text without ids: equal ones need an address); two of the runs have a base URL of their
-own.
+which take long or differ little from the row below). Each client is a program in `tests/agents/programs` that runs in
+an environment of its own, with nothing of Hone but the base URL. It answers six questions at once with two tool calls
+each, two of them the same (all different where tool calls are text without ids: equal ones need an address); two of the
+runs have a base URL of their own.
 
 - *engine*: a real vLLM with the helpdesk's tiny model; or *scripted*, for agents whose own prompts are more than that
   model can read: an engine that plays the same game with whatever tools, commands or format the agent's request
@@ -75,7 +76,7 @@ def _short(table: str) -> str:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("| ") and cells[0] != "client":
             client, version, _, form, streaming, attributed, exact, *_ = cells
-            rows.setdefault((f"{client} {version}", form, attributed, exact), []).append(streaming)
+            rows.setdefault((f"{client.removesuffix(SELDOM)} {version}", form, attributed, exact), []).append(streaming)
     head = "| client | format | streaming | attributed by | exact |\n|---|---|---|---|---|\n"
     return head + "".join(
         f"| {client} | {form} | {', '.join(streaming)} | {attributed} | {exact} |\n"
@@ -97,7 +98,7 @@ def _row(client: Client, outcome: Outcome) -> str:
 
 def start(client: Client) -> str:
     """The cells of a row that are known before its client runs."""
-    name = f"{client.name} †" if client.slow else client.name
+    name = client.name + SELDOM if client.slow else client.name
     return f"| {name} | {client.version} | {client.engine} | {client.format} | {'yes' if client.stream else 'no'}"
 
 
