@@ -146,13 +146,14 @@ class Ring:
     async def _complete(self, request: web.Request) -> web.Response:
         group, trajectory = request.match_info["group"], request.match_info["trajectory"]
         self.calls[f"{group}/{trajectory}"] += 1
-        if self.calls.total() >= self.script.hold_after and self.script.hold is not None:
+        number = self.calls.total()  # taken at once: others come in while this one waits
+        if number >= self.script.hold_after and self.script.hold is not None:
             self._held += 1
             if self._held == self.script.hold_at_once:
                 self.reached_hold.set()
             await self.script.hold.wait()
         body = await request.json()
-        failed = self.script.fail(self.calls.total())
+        failed = self.script.fail(number)
         answer = None if failed else await self._commit(group, trajectory, body, failed=False)
         if answer is None:
             await self._commit(group, trajectory, body, failed=True)
