@@ -19,7 +19,9 @@ from proxy.gate import sanity
 from proxy.gate.sanity import Answer, Bounds, Sanity
 
 QUESTIONS: Final = 16  # openings: enough for figures that chance moves little, and seconds of a small engine
-AT_ONCE: Final = 4  # beside the agents' own requests
+# Answers: two cores and a small model give so many in half the time that 4 at a time take, and what agents ask
+# meanwhile waits for no more prompts than these.
+AT_ONCE: Final = 16
 DISTANCES: Final = 8  # answers on which the distance is measured, one request at a time
 
 
