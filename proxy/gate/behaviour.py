@@ -3,6 +3,10 @@
 Owns: a pair as rows, who won it, and when enough were judged. A pair is a group of two runs of purpose eval and origin
 shadow: a judge scores it as any other and sees of neither whose it is, and nothing of it is trained on. Each pair is
 judged twice, each time in an order drawn anew. Refuses: judging, and sampling (`proxy.gate.checks`).
+
+The first pairs are the answers that sanity looked at: a version which fails there is judged no more, and that makes no
+sound one fail here. What the live version answered for its own gate is not used again: it passed because of that, so it
+flatters it, and the test's error rate would not hold.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ async def claim_for_judging(
 
 
 def _no_gate_waits(project_id: str) -> ColumnElement[int]:
-    """0 for a group pinned to a version that is being examined, else 1. Its pairs alone are: no agent meets it yet."""
+    """0 for a group pinned to a version that is being examined, as its gate's pairs are, else 1."""
     # by the pin and not by what the members are: those would be looked up for each group that waits
     examined = select(versions.c.id).where(versions.c.project_id == project_id, versions.c.state == VersionState.LOADED)
     return case((groups.c.version_id.in_(examined), 0), else_=1)
