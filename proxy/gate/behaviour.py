@@ -91,8 +91,8 @@ async def ask(sides: Sides, pairs: Sequence[Pair], openings: Sequence[Question],
     """
     if not await holders(sides.store, sides.alias.project_id, presence.JUDGE):
         return "no judge runs that could compare behaviour"
-    further = [question for _ in range(AGAIN - 1) for question in openings]
-    todo = [*pairs, *further][:most]
+    todo: list[Pair | Question] = [*pairs, *(question for _ in range(AGAIN - 1) for question in openings)]
+    del todo[most:]
     for first in range(0, len(todo), BATCH):
         held = await _held(sides)
         seen = await _batch(sides, todo[first : first + BATCH]) if held is None else []

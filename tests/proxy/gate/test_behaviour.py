@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
 from proxy.engine.answers import Answered, Question
@@ -29,19 +32,25 @@ def pair(number: int) -> Pair:
     return Pair(Question([{"role": "user", "content": f"Where is order {number}?"}]), said("New."), said("Old."))
 
 
-async def test_a_batch_is_written_at_once_and_each_pair_twice(world: World) -> None:
+@asynccontextmanager
+async def compared(world: World) -> AsyncIterator[Sides]:
+    """A new version beside the base, and a judge that finds all equal."""
     version = await world.live()
     base = await get_version(world.store, version.parent_id or "")
     recorder, replica = Recorder(world.store, RecorderSettings()), Replica(world.engine.url, world.engine.key)
     await recorder.start()
-    sides = Sides(world.store, recorder, replica, await world.alias(), version, base)
-    won = Won(0.4)
     async with judging(world, LearnSettings()):
         await until(lambda: holders(world.store, "default", JUDGE))
-        assert await behaviour.ask(sides, [pair(n) for n in range(BATCH)], [], BATCH, won) == ""
-    commits = recorder.stats().commits
+        yield Sides(world.store, recorder, replica, await world.alias(), version, base)
     await recorder.stop()
     await replica.close()
+
+
+async def test_a_batch_is_written_at_once_and_each_pair_twice(world: World) -> None:
+    won = Won(0.4)
+    async with compared(world) as sides:
+        assert await behaviour.ask(sides, [pair(n) for n in range(BATCH)], [], BATCH, won) == ""
+        commits = sides.recorder.stats().commits
     assert won.values == [pytest.approx(0.5)] * BATCH
     assert commits <= 3, "the first placed alone while the project's key is read, then the others, then all answers"
     ids = [line.id for line in await list_groups(world.store, "default", limit=100)]
@@ -49,4 +58,14 @@ async def test_a_batch_is_written_at_once_and_each_pair_twice(world: World) -> N
     assert len(groups) == 2 * BATCH
     words = [[str(run.messages[-1]["content"]) for run in group.members] for group in groups]
     assert all(sorted(pair) == ["New.", "Old."] for pair in words)
-    assert {group.version_id for group in groups} == {version.id}, "a judge takes first what is pinned to it"
+    assert {group.version_id for group in groups} == {sides.version.id}, "a judge takes first what is pinned to it"
+
+
+async def test_pairs_at_hand_are_judged_first_and_no_more_than_wanted_in_all(world: World) -> None:
+    at_hand = [pair(n) for n in range(3)]
+    async with compared(world) as sides:
+        for most, asked in ((2, 0), (5, 2)):
+            won, before = Won(0.4), len(world.engine.calls)
+            await behaviour.ask(sides, at_hand, [p.question for p in at_hand], most, won)
+            assert len(won.values) == most
+            assert len(world.engine.calls) - before == 2 * asked
