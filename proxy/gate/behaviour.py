@@ -3,6 +3,10 @@
 Owns: a pair as rows, who won it, and when enough were judged. A pair is a group of two runs of purpose eval and origin
 shadow: a judge scores it as any other and sees of neither whose it is, and nothing of it is trained on. Each pair is
 judged twice, each time in an order drawn anew. Refuses: judging, and sampling (`proxy.gate.checks`).
+
+The first pairs are the answers that sanity looked at: a version which fails there is judged no more, and that makes no
+sound one fail here. What the live version answered for its own gate is not used again: it passed because of that, so it
+flatters it, and the test's error rate would not hold.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import Final
 from proxy.engine.answers import Answered, Question
 from proxy.engine.replica import Replica
 from proxy.gate.betting import Doubt, doubt
-from proxy.gate.checks import answers
+from proxy.gate.checks import Pair, answers
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.holding import presence
@@ -78,18 +82,20 @@ class Sides:
     learn: LearnSettings = field(default_factory=LearnSettings)  # what judging may cost
 
 
-async def ask(sides: Sides, openings: Sequence[Question], most: int, won: Won) -> str:
-    """Ask and have judged up to `most` pairs, until they decide; what is seen is added to `won` as it comes.
+async def ask(sides: Sides, pairs: Sequence[Pair], openings: Sequence[Question], most: int, won: Won) -> str:
+    """Have judged up to `most` pairs, until they decide; what is seen is added to `won` as it comes.
 
+    First those that are at hand, each opening's, then further ones, for which the openings are asked again.
     Ends early where the judge could score none of a batch, or may judge no more. In words why, where it could not be
     asked. Raises EngineUnreachable, StoreError.
     """
     if not await holders(sides.store, sides.alias.project_id, presence.JUDGE):
         return "no judge runs that could compare behaviour"
-    asked = [question for _ in range(AGAIN) for question in openings][:most]
-    for first in range(0, len(asked), BATCH):
+    todo: list[Pair | Question] = [*pairs, *(question for _ in range(AGAIN - 1) for question in openings)]
+    del todo[most:]
+    for first in range(0, len(todo), BATCH):
         held = await _held(sides)
-        seen = await _batch(sides, asked[first : first + BATCH]) if held is None else []
+        seen = await _batch(sides, todo[first : first + BATCH]) if held is None else []
         won.values += seen
         if won.decided:
             return ""
@@ -104,16 +110,18 @@ async def _held(sides: Sides) -> Held | None:
     return await spending.judging_held(sides.store, sides.alias.project_id, sides.learn)
 
 
-async def _batch(sides: Sides, questions: Sequence[Question]) -> list[float]:
-    """Who won each pair that was answered by both and judged at least once."""
-    names = sides.version.engine_name, sides.live.engine_name
-    pairs = await answers(sides.replica, questions, *names)
+async def _batch(sides: Sides, todo: Sequence[Pair | Question]) -> list[float]:
+    """Who won each pair that was answered by both and judged at least once; a question is asked first."""
+    questions = [question for question in todo if isinstance(question, Question)]
+    asked = await answers(sides.replica, questions, sides.version.engine_name, sides.live.engine_name)
+    pairs = [*(pair for pair in todo if isinstance(pair, Pair)), *asked]
     both = [(pair.question, pair.candidate, pair.live) for pair in pairs if pair.candidate is not None]
-    twice = [[await _write(sides, *sampled) for _ in range(2)] for sampled in both]
-    scored = await _judged(sides, [group.id for groups in twice for group in groups])
-    judged = [[await _outcome(sides.store, group, scored[group.id]) for group in groups] for groups in twice]
-    known = [[value for value in values if value is not None] for values in judged]
-    return [sum(values) / len(values) for values in known if values]
+    written = await asyncio.gather(*(_write(sides, *sampled) for sampled in both for _ in range(2)))
+    scored = await _judged(sides, [group.id for group in written])
+    values = [await _outcome(sides.store, group, scored[group.id]) for group in written]
+    judged = zip(values[::2], values[1::2], strict=True)
+    known = [[value for value in twice if value is not None] for twice in judged]
+    return [sum(twice) / len(twice) for twice in known if twice]
 
 
 async def _judged(sides: Sides, group_ids: Sequence[str]) -> Mapping[str, str | None]:
@@ -140,11 +148,10 @@ async def _write(sides: Sides, question: Question, candidate: Answered, live: An
     """A pair as a group that is ready for a judge; which side is written first is drawn."""
     name = new_id("gate")
     todo = [(sides.version, candidate), (sides.live, live)]
-    refs = {}
-    for version, answered in sorted(todo, key=lambda _: secrets.randbits(32)):
-        refs[version.id] = await _side(sides, name, question, version, answered)
-    (group_id, new), (_, old) = refs[sides.version.id], refs[sides.live.id]
-    return _Group(group_id, new, old)
+    secrets.SystemRandom().shuffle(todo)
+    refs = await asyncio.gather(*(_side(sides, name, question, *side) for side in todo))
+    ids = {version.id: ref for (version, _), (_, ref) in zip(todo, refs, strict=True)}
+    return _Group(refs[0][0], ids[sides.version.id], ids[sides.live.id])
 
 
 async def _side(

@@ -19,7 +19,9 @@ from proxy.gate import sanity
 from proxy.gate.sanity import Answer, Bounds, Sanity
 
 QUESTIONS: Final = 16  # openings: enough for figures that chance moves little, and seconds of a small engine
-AT_ONCE: Final = 4  # beside the agents' own requests
+# Answers: two cores and a small model give so many in half the time that 4 at a time take, and what agents ask
+# meanwhile waits for no more prompts than these.
+AT_ONCE: Final = 16
 DISTANCES: Final = 8  # answers on which the distance is measured, one request at a time
 
 
@@ -58,19 +60,12 @@ async def answers(replica: Replica, questions: Sequence[Question], candidate: st
     return [Pair(q, new, old) for q, new, old in both if old is not None and _answer(old).finite]
 
 
-async def ask_sanity(
-    replica: Replica,
-    questions: Sequence[Question],
-    candidate: str,
-    against: Mapping[str, str],
-    bounds: Bounds,
-) -> Sanity:
-    """Whether a version's answers are sane. `against`: engine names by what they are, `live` (required) and `base`.
-    How far it is from them is asked where that is bounded.
+async def sane(replica: Replica, pairs: Sequence[Pair], against: Mapping[str, str], bounds: Bounds) -> Sanity:
+    """Whether a version's answers are sane. `against`: engine names by what they are, from which the distance is asked
+    where that is bounded.
 
     Raises EngineUnreachable.
     """
-    pairs = await answers(replica, questions[:QUESTIONS], candidate, against["live"])
     asked = against if math.isfinite(bounds.kl_max) else {}
     kl = {name: await _distance(replica, pairs, engine_name) for name, engine_name in asked.items()}
     known = {name: value for name, value in kl.items() if value is not None}

@@ -16,6 +16,7 @@ from typing import Final, Literal
 from proxy.engine.answers import Question
 from proxy.gate import behaviour, checks, scenarios
 from proxy.gate.behaviour import Sides, Won
+from proxy.gate.checks import Pair
 from proxy.gate.sanity import Bounds
 from proxy.settings.sections import AliasSettings, GateSettings, Promote
 from recorder.reading.openings import recent_openings
@@ -74,11 +75,13 @@ async def examine(sides: Sides, policy: Promote, settings: GateSettings) -> Verd
     won, sane = Won(settings.win_at_least), Verdict(True, NOT_ASKED_IN_TIME)
     try:
         async with asyncio.timeout(settings.timeout_s):
-            sane = await _sanity(sides, questions, settings) if questions else Verdict(True, NOTHING_RECORDED)
+            names = sides.version.engine_name, sides.live.engine_name
+            pairs = await checks.answers(sides.replica, questions, *names)
+            sane = await _sanity(sides, pairs, settings) if questions else Verdict(True, NOTHING_RECORDED)
             if not sane.passed or policy == "auto":
                 return sane
             most = settings.max_samples
-            asked = scenarios.ask(sides, most, won) if held_out else behaviour.ask(sides, questions, most, won)
+            asked = scenarios.ask(sides, most, won) if held_out else behaviour.ask(sides, pairs, questions, most, won)
             why = await asked
     except TimeoutError:
         why = f"not all was answered and judged within {settings.timeout_s:g} s (gate.timeout_s)"
@@ -102,11 +105,11 @@ async def _questions(store: Store, alias: AliasView) -> list[Question]:
     return [Question(call.messages, call.tools, call.sampling.max_tokens) for call in calls]
 
 
-async def _sanity(sides: Sides, questions: Sequence[Question], settings: GateSettings) -> Verdict:
+async def _sanity(sides: Sides, pairs: Sequence[Pair], settings: GateSettings) -> Verdict:
     live, alias = sides.live, sides.alias
     against = {"live": live.engine_name} | ({"base": alias.base_model} if live.number > 0 else {})
     bounds = Bounds(settings.kl_max or math.inf, settings.length_times)
-    found = await checks.ask_sanity(sides.replica, questions, sides.version.engine_name, against, bounds)
+    found = await checks.sane(sides.replica, pairs, against, bounds)
     if found.fault is None:
         return Verdict(True, SANE if found.figures else UNANSWERED, figures=found.figures)
     code, why = found.fault

@@ -10,20 +10,21 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, exists, false, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, case, exists, false, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import LeaseLost
 from recorder.groups.shadows import waits_for_own
 from recorder.registry import descent
-from recorder.states import GroupState, Purpose, TrajectoryState
+from recorder.states import GroupState, Purpose, TrajectoryState, VersionState
 from recorder.store.changes import quietly
 from recorder.store.database import Store, now
-from recorder.store.schema import aliases, groups, scores, trajectories
+from recorder.store.schema import aliases, groups, scores, trajectories, versions
 from recorder.store.transitions import guarded
 
 # What a judge takes once `try_after` is over. It stands on a scored group where feedback came after its score.
 _AGAIN: Final = (GroupState.UNSCORED, GroupState.SCORED)
+_OLDEST: Final = (groups.c.ready_at, groups.c.id)
 _BACK: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
 
 
@@ -50,13 +51,21 @@ async def claim_for_judging(
 ) -> GroupClaim | None:
     """Take the oldest group that waits for a judge: ready, or one that is to be judged again and whose time has come.
 
-    With `of_campaigns` only one of a campaign.
+    One that a version's gate waits for comes before all others. With `of_campaigns` only one of a campaign.
     """
     again = and_(groups.c.state.in_(_AGAIN), groups.c.try_after <= now())
     due = or_(groups.c.state == GroupState.READY, again)
     wanted = and_(groups.c.project_id == project_id, due, *_whose(of_campaigns))
-    took = await _take(store, wanted, 1, GroupState.JUDGING, (GroupState.READY, *_AGAIN), owner, lease_s)
+    order = (_no_gate_waits(project_id), *_OLDEST)
+    took = await _take(store, wanted, 1, GroupState.JUDGING, (GroupState.READY, *_AGAIN), owner, lease_s, order)
     return took[0] if took else None
+
+
+def _no_gate_waits(project_id: str) -> ColumnElement[int]:
+    """0 for a group pinned to a version that is being examined, as its gate's pairs are, else 1."""
+    # by the pin and not by what the members are: those would be looked up for each group that waits
+    examined = select(versions.c.id).where(versions.c.project_id == project_id, versions.c.state == VersionState.LOADED)
+    return case((groups.c.version_id.in_(examined), 0), else_=1)
 
 
 async def next_try_in(store: Store, project_id: str, *, of_campaigns: bool = False) -> float | None:
@@ -165,13 +174,14 @@ async def _take(
     expect: Sequence[GroupState],
     owner: str,
     lease_s: float,
+    order: Sequence[ColumnElement[Any]] = _OLDEST,
 ) -> list[GroupClaim]:
-    oldest = select(groups.c.id).where(wanted).order_by(groups.c.ready_at, groups.c.id).limit(limit)
-    if not await _any(store, oldest):  # nothing to claim must not cost SQLite's only write lock
+    free = select(groups.c.id).where(wanted)
+    if not await _any(store, free):  # nothing to claim must not cost SQLite's only write lock
         return []
     # A CTE, because PostgreSQL may run a locking sub-select with a limit more than once. SQLite ignores FOR UPDATE:
     # there BEGIN IMMEDIATE already excludes every other writer.
-    picked = oldest.with_for_update(skip_locked=True, of=groups).cte("picked")
+    picked = free.order_by(*order).limit(limit).with_for_update(skip_locked=True, of=groups).cte("picked")
     lease: dict[str, Any] = {
         "lease_owner": owner,
         "lease_epoch": groups.c.lease_epoch + 1,

@@ -26,7 +26,7 @@ from proxy.engine.answers import Question
 from proxy.engine.command import engine_command, engine_key
 from proxy.engine.replica import Replica
 from proxy.errors import AdapterError
-from proxy.gate.checks import ask_sanity
+from proxy.gate.checks import answers, sane
 from proxy.gate.sanity import Bounds
 from proxy.programs.engine import engine_program
 from proxy.programs.supervise import Supervisor
@@ -200,10 +200,12 @@ async def test_an_answer_has_the_same_logprobs_when_it_is_sampled_and_when_it_is
         told = await running.replica.logprobs_of(name, [*said.prompt_ids, *said.token_ids])
         assert told[len(said.prompt_ids) - 1 :] == pytest.approx(said.logprobs, abs=1e-4)
     bounds = Bounds(kl_max=1.0, length_times=100.0)
-    near = await ask_sanity(running.replica, [question] * 2, "base", {"live": "base"}, bounds)
+    same = await answers(running.replica, [question] * 2, "base", "base")
+    near = await sane(running.replica, same, {"live": "base"}, bounds)
     assert near.fault is None
     assert near.figures["kl_live"] == pytest.approx(0, abs=1e-5)
-    far = await ask_sanity(running.replica, [question] * 2, path.name, {"live": "base"}, bounds)
+    other = await answers(running.replica, [question] * 2, path.name, "base")
+    far = await sane(running.replica, other, {"live": "base"}, bounds)
     assert abs(far.figures["kl_live"]) > 1e-5, "another distribution, though a mean of so few tokens has any sign"
     await running.replica.unload(path.name)
 

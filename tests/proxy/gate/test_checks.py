@@ -9,7 +9,7 @@ import pytest
 from proxy.engine.answers import ANSWER_TOKENS, Question
 from proxy.engine.replica import Replica
 from proxy.errors import EngineUnreachable
-from proxy.gate.checks import DISTANCES, QUESTIONS, ask_sanity
+from proxy.gate.checks import DISTANCES, QUESTIONS, answers, sane
 from proxy.gate.sanity import Bounds, Sanity
 from tests.proxy.scripted_engine import ScriptedEngine, Speech
 
@@ -30,10 +30,11 @@ async def engine() -> AsyncIterator[ScriptedEngine]:
     await engine.stop()
 
 
-async def asked(engine: ScriptedEngine, questions: int = QUESTIONS) -> Sanity:
+async def asked(engine: ScriptedEngine) -> Sanity:
     replica = Replica(engine.url, None)
     try:
-        return await ask_sanity(replica, [QUESTION] * questions, NEW, AGAINST, BOUNDS)
+        pairs = await answers(replica, [QUESTION] * QUESTIONS, NEW, OLD)
+        return await sane(replica, pairs, AGAINST, BOUNDS)
     finally:
         await replica.close()
 
@@ -41,7 +42,7 @@ async def asked(engine: ScriptedEngine, questions: int = QUESTIONS) -> Sanity:
 async def test_both_versions_are_asked_every_question_and_distances_are_asked_one_at_a_time(
     engine: ScriptedEngine,
 ) -> None:
-    found = await asked(engine, QUESTIONS + 5)
+    found = await asked(engine)
     assert found.fault is None
     assert found.figures["kl_live"] == found.figures["kl_base"] == pytest.approx(0.0)
     assert engine.calls.count(("chat", NEW)) == engine.calls.count(("chat", OLD)) == QUESTIONS

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from proxy.gate import checks
 from proxy.settings.sections import AliasSettings, GateSettings
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address
@@ -190,6 +191,24 @@ async def test_a_version_that_is_not_shown_worse_goes_live_with_its_figures(worl
     assert gated.why == "sane"
     assert gated.figures["win_rate"] == by_words(words)
     assert gated.figures["pairs"] == (8 if words == "Good." else 24)  # a tie is no loss, and that shows too
+
+
+@pytest.mark.parametrize(("words", "pairs"), [("Good.", 8), ("Bad.", 16), ("As good.", 24)])
+async def test_the_answers_that_sanity_looked_at_are_judged_and_only_further_ones_are_asked_for(
+    world: World, words: str, pairs: int
+) -> None:
+    await recorded(world)
+    world.engine.speech = {"helpdesk@1": Speech(content=words)}
+    async with judging(world, by_words):
+        await world.becomes(await world.write(), VersionState.REJECTED if words == "Bad." else VersionState.LIVE)
+    asked = [name.split("-")[0] for what, name in world.engine.calls if what == "chat"]
+    assert asked.count("helpdesk@1") == asked.count("base") == max(pairs, checks.QUESTIONS)
+
+
+async def test_only_the_newest_openings_are_asked(world: World) -> None:
+    await recorded(world, checks.QUESTIONS + 3)
+    await world.live()
+    assert sum(what == "chat" for what, _ in world.engine.calls) == 2 * checks.QUESTIONS
 
 
 async def test_where_no_judge_runs_sanity_decides_and_the_row_says_so(world: World) -> None:

@@ -11,7 +11,9 @@ import pytest
 from sqlalchemy import select
 
 from recorder.errors import LeaseLost
+from recorder.registry import versions
 from recorder.states import Purpose
+from recorder.store import schema
 from recorder.store.database import Store, now
 from recorder.store.schema import groups
 from recorder.work import claims, scores
@@ -84,6 +86,40 @@ async def test_the_oldest_group_is_judged_first(rows: Rows) -> None:
     old = await rows.ready_group(ready_at=now() - 2)
     took = [await judge(rows.store) for _ in range(3)]
     assert [claim and claim.group_id for claim in took] == [old, young, None]
+
+
+async def test_what_a_gate_waits_for_is_judged_before_what_came_earlier(rows: Rows) -> None:
+    alias = await rows.alias()
+    live = alias.live_version_id
+    assert live is not None
+    version = await versions.allocate(rows.store, alias.id, live)
+    traffic = await rows.ready_group(ready_at=now() - 3, version_id=live)
+    unpinned = await rows.ready_group(ready_at=now() - 2)
+    young = await rows.ready_group(ready_at=now() - 1, version_id=version.id)
+    await rows.set(schema.versions, version.id, state="loaded")
+    first = await judge(rows.store)
+    assert first is not None
+    assert first.group_id == young
+    await claims.give_back(rows.store, first)
+    await rows.set(schema.versions, version.id, state="gated")  # nobody waits for it any more
+    took = [await judge(rows.store) for _ in range(3)]
+    assert [claim and claim.group_id for claim in took] == [traffic, unpinned, young]
+
+
+async def test_the_order_of_judging_looks_nothing_up_for_each_group_that_waits(rows: Rows) -> None:
+    if not rows.store.is_sqlite:
+        pytest.skip("SQLite's plan")
+    await rows.ready_group()
+    with rows.statements() as said:
+        assert await judge(rows.store) is not None
+    [claim] = [text for text in said if "picked" in text]
+    async with rows.store.read() as conn:
+        nothing = (None,) * claim.count("?")
+        plan = " ".join(str(row) for row in await conn.exec_driver_sql(f"explain query plan {claim}", nothing))
+    assert "ix_groups_project_id_state_try_after" in plan
+    assert "ix_versions_project_id_state" in plan
+    assert "SCAN groups" not in plan
+    assert "CORRELATED" not in plan
 
 
 async def test_an_unscored_group_is_tried_again_when_its_time_has_come(rows: Rows) -> None:

@@ -1,0 +1,71 @@
+"""Pairs as rows: what a judge is given of two versions' answers, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from proxy.engine.answers import Answered, Question
+from proxy.engine.replica import Replica
+from proxy.gate import behaviour
+from proxy.gate.behaviour import BATCH, Sides, Won
+from proxy.gate.checks import Pair
+from recorder.capture.recorder import Recorder
+from recorder.holding.leases import holders
+from recorder.holding.presence import JUDGE
+from recorder.reading.listing import list_groups
+from recorder.reading.transcripts import load_groups
+from recorder.registry.versions import get_version
+from recorder.settings import LearnSettings, RecorderSettings
+from tests.proxy.controlled import World
+from tests.proxy.gate.test_budget import judging
+from tests.proxy.until import until
+
+
+def said(words: str) -> Answered:
+    return Answered({"role": "assistant", "content": words}, [1, 2, 3], [7, 8], [-0.5, -0.1], "stop")
+
+
+def pair(number: int) -> Pair:
+    return Pair(Question([{"role": "user", "content": f"Where is order {number}?"}]), said("New."), said("Old."))
+
+
+@asynccontextmanager
+async def compared(world: World) -> AsyncIterator[Sides]:
+    """A new version beside the base, and a judge that finds all equal."""
+    version = await world.live()
+    base = await get_version(world.store, version.parent_id or "")
+    recorder, replica = Recorder(world.store, RecorderSettings()), Replica(world.engine.url, world.engine.key)
+    await recorder.start()
+    async with judging(world, LearnSettings()):
+        await until(lambda: holders(world.store, "default", JUDGE))
+        yield Sides(world.store, recorder, replica, await world.alias(), version, base)
+    await recorder.stop()
+    await replica.close()
+
+
+async def test_a_batch_is_written_at_once_and_each_pair_twice(world: World) -> None:
+    won = Won(0.4)
+    async with compared(world) as sides:
+        assert await behaviour.ask(sides, [pair(n) for n in range(BATCH)], [], BATCH, won) == ""
+        commits = sides.recorder.stats().commits
+    assert won.values == [pytest.approx(0.5)] * BATCH
+    assert commits <= 3, "the first placed alone while the project's key is read, then the others, then all answers"
+    ids = [line.id for line in await list_groups(world.store, "default", limit=100)]
+    groups = await load_groups(world.store, ids)
+    assert len(groups) == 2 * BATCH
+    words = [[str(run.messages[-1]["content"]) for run in group.members] for group in groups]
+    assert all(sorted(pair) == ["New.", "Old."] for pair in words)
+    assert {group.version_id for group in groups} == {sides.version.id}, "a judge takes first what is pinned to it"
+
+
+async def test_pairs_at_hand_are_judged_first_and_no_more_than_wanted_in_all(world: World) -> None:
+    at_hand = [pair(n) for n in range(3)]
+    async with compared(world) as sides:
+        for most, asked in ((2, 0), (5, 2)):
+            won, before = Won(0.4), len(world.engine.calls)
+            await behaviour.ask(sides, at_hand, [p.question for p in at_hand], most, won)
+            assert len(won.values) == most
+            assert len(world.engine.calls) - before == 2 * asked
