@@ -15,7 +15,7 @@ from judge.llm.model import REPLY_FORMAT, Answer, JudgeModel, Messages
 from judge.llm.rubric import reply_format
 from judge.llm.ruler import Ask
 from judge.rewards.functions import FunctionPool
-from judge.rewards.kinds import Bench
+from judge.rewards.kind import Bench
 from judge.rewards.rubric import BY_CHECK, RubricJudge
 from judge.rewards.rule import unusable
 from judge.scoring.replies import KeptReplies

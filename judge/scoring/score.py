@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from judge.errors import CannotJudge, JudgeFailed, PartsMissing, Spent
 from judge.llm.prompt import Prompt
 from judge.llm.ruler import Ruling
-from judge.rewards.kinds import REWARDS, Bench, Judged, is_one_step
+from judge.rewards.by_ruler import is_one_step
+from judge.rewards.kind import Bench, Judged
+from judge.rewards.kinds import REWARDS
 from judge.rewards.part import Part
 from judge.scoring.combine import combine, recipe_hash
 from judge.scoring.makeup import Makeup, in_range, makeup

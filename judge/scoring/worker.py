@@ -15,7 +15,7 @@ from itertools import count
 from typing import TypeVar
 
 from judge.errors import CannotJudge, JudgeFailed, Spent
-from judge.rewards.kinds import Bench
+from judge.rewards.kind import Bench
 from judge.scoring.budget import Budget
 from judge.scoring.score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, only_compares, score_group
 from recorder.errors import Conflict, StoreError
