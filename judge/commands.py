@@ -68,11 +68,12 @@ def _check(context: Context) -> None:
 
 async def run_worker(settings: Settings) -> None:
     """Run one judge worker until SIGTERM or SIGINT. Raises JudgeMisconfigured, StoreError, SchemaMismatch."""
-    from judge.scoring.bench import check_settings, open_bench
+    from judge.scoring.bench import check_settings, open_bench, told_parts
     from judge.scoring.worker import JudgeWorker
     from recorder.store.migrate import open_store
 
     check_settings(settings.judge)
+    known = settings.judge.known_recipes()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -80,9 +81,9 @@ async def run_worker(settings: Settings) -> None:
     try:
         async with open_bench(settings.judge, store, settings.project) as bench:
             worker = JudgeWorker(store, settings.project, bench, settings.recorder, learn=settings.learn)
-            names = ", ".join(f"{reward.name} x {reward.weight:g}" for reward in settings.judge.in_force())
+            told = "; ".join(f"{name}: {told_parts(settings.judge.by_recipe(name)) or 'nothing'}" for name in known)
             logging.getLogger(__name__).info(
-                "judge %s: %s (%s)", worker.owner, names, settings.judge.model or "no model"
+                "judge %s: %s (%s)", worker.owner, told, settings.judge.model or "no model"
             )
             await worker.run(stop)
     finally:

@@ -40,7 +40,7 @@ class Settings(Protocol):
     trainer: TrainerSettings
     campaign: CampaignSettings
     engine: Any  # its `base` and `dtype`
-    judge: Any  # its `model`
+    judge: Any  # its `model`, and which recipes it knows
 
     @property
     def aliases(self) -> Mapping[str, Gated]:
@@ -77,6 +77,7 @@ def _path(name: str, text: str) -> Callable[[F], F]:
 @_path("--python", "The Python that runs the agent [Hone's].")
 @_path("--cwd", "The folder the agent runs in [this one].")
 @click.option("--alias", metavar="NAME", help="The alias to train [the only one].")
+@click.option("--reward-recipe", metavar="NAME", help="The recipe that its runs are judged by [the alias's].")
 @click.option("--name", help="Name of the campaign [the scenario file's].")
 @click.option("--steps", type=int, help="Most steps [20].")
 @click.option("--scenarios-per-step", type=int, help="Scenarios in a step [8].")
@@ -121,6 +122,7 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
             key.removeprefix("campaign."): v for key, v in context.overrides.items() if key.startswith("campaign.")
         }
         plan = await begin.plan_again(settings.data, settings.recorder, settings.project, resume, given)
+        _require_recipe(plan.settings.reward_recipe, settings)
     options = ["--data", str(settings.data)] + (["--config", str(context.config)] if context.config else [])
     url = proxy_url.rstrip("/").removesuffix("/v1") if proxy_url else None
     env = {"HONE_CAMPAIGN__PRESET": preset} if preset else {}  # the judge's defaults are the recipe's too
@@ -136,6 +138,16 @@ def _require_own_choices(settings: Settings) -> None:
     chosen = {"engine.base": settings.engine.base, "judge.model": settings.judge.model}
     if left := [key for key, value in chosen.items() if not value]:
         raise click.UsageError(f"the preset {settings.campaign.preset!r} leaves to you: set {' and '.join(left)}.")
+
+
+def _require_recipe(begun_with: str | None, settings: Settings) -> None:
+    """A campaign is gone on with under the recipe that it was begun with."""
+    known = settings.judge.known_recipes()
+    if begun_with is not None and begun_with not in known:
+        raise click.UsageError(
+            f"the campaign was begun with the recipe {begun_with!r} (campaign.reward_recipe), which [judge.recipes] "
+            f"does not have any more (known: {', '.join(known)}): add it again, or begin another campaign."
+        )
 
 
 @click.command()

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from judge.errors import JudgeFailed
+from judge.errors import JudgeFailed, RecipeUnknown
 from judge.llm.prompt import Prompt
 from judge.llm.ruler import Ask, Ruling
 from judge.rewards.functions import FunctionPool
 from judge.rewards.part import Part
 from judge.rewards.rubric import RubricJudge
-from judge.settings import JudgeSettings, RewardSettings
+from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder.reading.views import GroupView, TrajectoryView
 
 
@@ -41,13 +41,42 @@ class Replies:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What scoring needs beside the group: the settings, who is asked, who runs functions, replies at hand."""
+    """What scoring needs beside the group: the settings, who is asked, who runs functions, replies at hand.
+
+    `settings` are those of the recipe `recipe`; `others` are the benches of further recipes, by name.
+    """
 
     settings: JudgeSettings
     ask: Ask | None
     functions: FunctionPool | None
     replies: Replies = field(default_factory=Replies)
     rubrics: RubricJudge | None = None
+    recipe: str = DEFAULT
+    others: Mapping[str, Bench] = field(default_factory=dict)
+
+    def of(self, group: GroupView) -> Bench:
+        """The bench of the recipe that judges a group: its campaign's, else its alias's, else the default one.
+
+        Raises:
+            RecipeUnknown: there is no such recipe, or there is nothing in it. None is guessed in its place.
+        """
+        name = self.settings.recipe_of(group.alias, group.reward_recipe)
+        found = self if name == self.recipe else self.others.get(name)
+        if found is None:
+            known = ", ".join(self.settings.known_recipes())
+            raise RecipeUnknown(
+                "recipe_unknown",
+                f"{'its campaign' if group.reward_recipe else f'the alias {group.alias!r}'} names the recipe {name!r}, "
+                f"which this judge's settings do not have ([judge.recipes.{name}]; known: {known}). Add it, and start "
+                "the judge again",
+            )
+        if not found.settings.in_force():
+            raise RecipeUnknown(
+                "recipe_unknown",
+                "neither its campaign nor its alias names a recipe (reward_recipe), and the default one is empty: set "
+                "judge.model or [[judge.rewards]], or name a recipe",
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class GroupScore:
 
 
 async def score_group(group: GroupView, bench: Bench) -> GroupScore:
-    """Judge a group.
+    """Judge a group by the recipe that its campaign or alias names.
 
     At least two members must get a reward, or one where runs are compared with earlier ones of their alias; in a group
     that is only measured (validation, evaluation) one part of one member is enough. RULER, which compares, needs two
@@ -53,6 +53,7 @@ async def score_group(group: GroupView, bench: Bench) -> GroupScore:
         CannotJudge: the group never can be.
         JudgeFailed: it cannot be now.
     """
+    bench = bench.of(group)
     members = judged_members(group)
     fewest = _fewest(group, members)
     rewards = bench.settings.in_force()

@@ -108,7 +108,8 @@ class JudgeWorker:
 
     async def _leave_out_hopeless(self) -> None:
         # A validation makes hundreds of groups of one: one transaction, where each by itself would take one.
-        if only_compares(self._bench.settings.in_force()):
+        recipes = (self._bench, *self._bench.others.values())
+        if all(only_compares(bench.settings.in_force()) for bench in recipes):
             detail = {"detail": NEEDS_TWO_WHY}
             left = await scores.leave_out_lone(self._store, self._project_id, NEEDS_TWO, detail)
             if left:
