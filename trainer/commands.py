@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -22,7 +23,9 @@ from trainer.settings import TrainerSettings
 
 if TYPE_CHECKING:
     from recorder.content.redaction import Redaction
+    from trainer.campaign.estimate import Estimate
     from trainer.campaign.traffic import Opening, Tasks
+    from trainer.programs.estimating import Judge
     from trainer.programs.examiner import Gated
 
 INTERRUPTED = 130
@@ -40,7 +43,13 @@ class Settings(Protocol):
     trainer: TrainerSettings
     campaign: CampaignSettings
     engine: Any  # its `base` and `dtype`
-    judge: Any  # its `model`, and which recipes it knows
+
+    @property
+    def judge(self) -> Judge:
+        """Who judges."""
+
+    def declared_aliases(self) -> Mapping[str, object]:
+        """The aliases, and what they leave to other sections."""
 
     @property
     def aliases(self) -> Mapping[str, Gated]:
@@ -93,8 +102,11 @@ def _path(name: str, text: str) -> Callable[[F], F]:
 @click.option("--proxy", "proxy_url", metavar="URL", help="A proxy that runs; nothing is started in its place.")
 @click.option("--resume", metavar="CAMPAIGN", help="Go on with an unfinished campaign, as it was begun.")
 @click.option("--new", "fresh", is_flag=True, help="Begin another campaign, even if one of this name is unfinished.")
+@click.option("--estimate", "only_estimate", is_flag=True, help="Only say what it would take, and start nothing.")
 @click.pass_obj
-def train(context: Context, /, proxy_url: str | None, resume: str | None, fresh: bool, **flags: Any) -> None:
+def train(
+    context: Context, /, proxy_url: str | None, resume: str | None, fresh: bool, only_estimate: bool, **flags: Any
+) -> None:
     """Train over a list of scenarios: attempt, judge, train, swap, and again.
 
     Uses the proxy, engine and judge that run for the data folder, or starts what is missing and stops it again. An
@@ -102,8 +114,57 @@ def train(context: Context, /, proxy_url: str | None, resume: str | None, fresh:
     """
     for name, value in flags.items():
         context.override(f"campaign.{name}", value)
+    if only_estimate:
+        if resume is not None:
+            raise click.UsageError("--estimate counts a campaign from its beginning: leave --resume out.")
+        _estimate(context)
+        return
     _log()
     _run(_train(context, proxy_url, resume, fresh=fresh))
+
+
+def _estimate(context: Context) -> None:
+    from trainer.campaign import begin
+    from trainer.errors import CampaignError
+    from trainer.programs.estimating import estimated
+
+    settings = context.settings()
+    _require_own_choices(settings)
+    try:
+        found = asyncio.run(estimated(begin.plan(settings.campaign), settings))
+    except CampaignError as e:  # nothing runs that could fail: something is set wrongly
+        raise click.UsageError(str(e)) from e
+    if context.json:
+        click.echo(json.dumps(asdict(found), indent=2))
+    else:
+        _show_estimate(found)
+
+
+def _show_estimate(found: Estimate) -> None:
+    from recorder.commands.support import show_table
+    from recorder.commands.terminal import clean
+
+    counts = found.counts
+    of = f"{counts.training:,} to train on, {counts.validation:,} to measure ({counts.validations} validations)"
+    by = f"RULER {counts.ruler:,}, rubrics {counts.rubric:,}, by the recipe {found.recipe!r}"
+    usd = "not known" if found.judge_usd is None else f"${found.judge_usd:,.2f}"
+    rows = [
+        ("steps", f"{found.steps:,}", "at most"),
+        ("attempts", f"{counts.attempts:,}", of),
+        ("tokens sent by the agent", _known(found.agent.sent), found.agent.basis),
+        ("tokens sampled", _known(found.agent.answered), ""),
+        ("judge requests", f"{counts.ruler + counts.rubric:,}", by),
+        ("tokens sent to the judge", _known(found.judge.sent), found.judge.basis),
+        ("tokens of its answers", _known(found.judge.answered), ""),
+        ("the judge's price", usd, ""),
+    ]
+    show_table((f"campaign {found.campaign}", "how many", "how that is known"), rows, right=("how many",))
+    for note in found.notes:
+        click.echo(clean(f"{note[0].upper()}{note[1:]}."))
+
+
+def _known(count: int | None) -> str:
+    return "not known" if count is None else f"{count:,}"
 
 
 async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> None:
