@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from judge.settings import JudgeSettings
+from judge.settings import DEFAULT, JudgeSettings
 
 if TYPE_CHECKING:
     from judge.scoring.score import GroupScore
@@ -261,6 +261,7 @@ def as_json(group: GroupView, scored: GroupScore, *, debug: bool) -> dict[str, A
         "group_id": group.id,
         "group_external_id": group.external_id,
         "still_open": still_open(group),
+        "recipe": scored.recipe,
         "shortened": bool(scored.prompt and scored.prompt.shortened),
         **{name: value for name, value in asdict(scored.new).items() if name not in ("parts", "reply")},
         "trajectories": [
@@ -301,7 +302,8 @@ def _show(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
     columns = ("trajectory", "reward", "part", "value", "weight", "why")
     out.print(table(columns, _table_rows(group, scored), right=("reward", "value", "weight")))
     shortened = "; long texts were shortened" if scored.prompt and scored.prompt.shortened else ""
-    out.print(line(f"group {group.id}: {summary(scored)}{shortened}"))
+    by = "" if scored.recipe == DEFAULT else f"; by the recipe {scored.recipe!r}"
+    out.print(line(f"group {group.id}: {summary(scored)}{by}{shortened}"))
     if open_ := still_open(group):
         out.print(line(f"{open_} This is what its runs that ended would get now.", "yellow"))
 

@@ -18,7 +18,7 @@ from judge.rewards.kinds import REWARDS
 from judge.rewards.part import Part
 from judge.scoring.combine import combine, recipe_hash
 from judge.scoring.makeup import Makeup, in_range, makeup
-from judge.settings import JudgeSettings, RewardSettings
+from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder.groups.readiness import MEASURED, one_is_enough, usable
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.states import TrajectoryState
@@ -40,6 +40,7 @@ class GroupScore:
     rewards: Mapping[str, Part]  # by trajectory id; without a value: why not
     prompt: Prompt | None
     ruling: Ruling | None
+    recipe: str = DEFAULT  # by which it was judged
 
 
 async def score_group(group: GroupView, bench: Bench) -> GroupScore:
@@ -190,7 +191,7 @@ def _as_score(
         cost_usd=spent.cost_usd,
         latency_s=spent.latency_s if ruling else None,
     )
-    return GroupScore(new, combined, prompt, ruling)
+    return GroupScore(new, combined, prompt, ruling, bench.recipe)
 
 
 def _absolute(made: Makeup, found: Mapping[str, Judged], combined: Mapping[str, Part]) -> bool:
