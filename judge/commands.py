@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from judge.settings import JudgeSettings
+from judge.settings import DEFAULT, JudgeSettings
 
 if TYPE_CHECKING:
     from judge.scoring.score import GroupScore
@@ -68,11 +68,12 @@ def _check(context: Context) -> None:
 
 async def run_worker(settings: Settings) -> None:
     """Run one judge worker until SIGTERM or SIGINT. Raises JudgeMisconfigured, StoreError, SchemaMismatch."""
-    from judge.scoring.bench import check_settings, open_bench
+    from judge.scoring.bench import check_settings, open_bench, told_parts
     from judge.scoring.worker import JudgeWorker
     from recorder.store.migrate import open_store
 
     check_settings(settings.judge)
+    known = settings.judge.known_recipes()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -80,9 +81,9 @@ async def run_worker(settings: Settings) -> None:
     try:
         async with open_bench(settings.judge, store, settings.project) as bench:
             worker = JudgeWorker(store, settings.project, bench, settings.recorder, learn=settings.learn)
-            names = ", ".join(f"{reward.name} x {reward.weight:g}" for reward in settings.judge.in_force())
+            told = "; ".join(f"{name}: {told_parts(settings.judge.by_recipe(name)) or 'nothing'}" for name in known)
             logging.getLogger(__name__).info(
-                "judge %s: %s (%s)", worker.owner, names, settings.judge.model or "no model"
+                "judge %s: %s (%s)", worker.owner, told, settings.judge.model or "no model"
             )
             await worker.run(stop)
     finally:
@@ -260,6 +261,7 @@ def as_json(group: GroupView, scored: GroupScore, *, debug: bool) -> dict[str, A
         "group_id": group.id,
         "group_external_id": group.external_id,
         "still_open": still_open(group),
+        "recipe": scored.recipe,
         "shortened": bool(scored.prompt and scored.prompt.shortened),
         **{name: value for name, value in asdict(scored.new).items() if name not in ("parts", "reply")},
         "trajectories": [
@@ -300,7 +302,8 @@ def _show(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
     columns = ("trajectory", "reward", "part", "value", "weight", "why")
     out.print(table(columns, _table_rows(group, scored), right=("reward", "value", "weight")))
     shortened = "; long texts were shortened" if scored.prompt and scored.prompt.shortened else ""
-    out.print(line(f"group {group.id}: {summary(scored)}{shortened}"))
+    by = "" if scored.recipe == DEFAULT else f"; by the recipe {scored.recipe!r}"
+    out.print(line(f"group {group.id}: {summary(scored)}{by}{shortened}"))
     if open_ := still_open(group):
         out.print(line(f"{open_} This is what its runs that ended would get now.", "yellow"))
 

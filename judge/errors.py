@@ -9,6 +9,7 @@ JudgeError
     ├── JudgeUnanswered   the judge answered, twice, and neither reply could be read; or it declined, or was cut off
     ├── PromptTooLong     what the judge may be shown has no room for two runs of any length
     ├── FunctionsDown     the process of the reward functions does not start or cannot import them
+    ├── RecipeUnknown     it is to be judged by a recipe that these settings do not have
     └── PartsMissing      too few trajectories have a reward, because parts of it are not there
 """
 
@@ -86,6 +87,10 @@ class PromptTooLong(JudgeFailed):
 
 class FunctionsDown(JudgeFailed):
     """The reward functions cannot be run at all."""
+
+
+class RecipeUnknown(JudgeFailed):
+    """The group's campaign or alias names a recipe that this judge does not know, or that says nothing."""
 
 
 class PartsMissing(JudgeFailed):

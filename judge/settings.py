@@ -6,10 +6,21 @@ Owns: the settings of this package and what makes them contradict each other. Re
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PrivateAttr,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 
 RUBRIC = """\
 - A trajectory that achieves its goal scores clearly higher than one that does not.
@@ -20,6 +31,7 @@ RUBRIC = """\
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+DEFAULT: Final = "default"  # the recipe at the top of [judge]
 LIMIT: Final = 1e6  # of what a part may be worth: sums and differences of rewards stay exact enough, and finite
 # What Hone sets in each request to the judge, or stands on in reading the answer; by every name that LiteLLM knows.
 SET_BY_HONE: Final = frozenset(
@@ -151,6 +163,33 @@ class FeedbackSettings(BaseModel):
         return given
 
 
+def _distinct(rewards: list[RewardSettings]) -> list[RewardSettings]:
+    names = [reward.name for reward in rewards]
+    if doubled := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"two rewards are called {doubled[0]!r}: give them a `name` each")
+    if sum(reward.kind == "ruler" for reward in rewards) > 1:
+        raise ValueError("there is one judge model, so RULER can be one reward only")
+    if rewards and not any(reward.weight > 0 and reward.effect == "score" for reward in rewards):
+        raise ValueError("no reward has a weight above 0, so no trajectory could get a reward")
+    return rewards
+
+
+Rewards = Annotated[list[RewardSettings], AfterValidator(_distinct)]
+
+
+class RecipeSettings(BaseModel):
+    """What a reward is made of: `[judge.recipes.NAME]`. What it leaves out is as at the top of [judge]."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    rewards: Rewards | None = None
+    """The parts of the reward, in the place of `judge.rewards`."""
+    rubric: str | None = None
+    """What the judge is told makes a trajectory good, in the place of `judge.rubric`."""
+    missing: Missing | None = None
+    """Where a run lacks a part, in the place of `judge.missing`."""
+
+
 class JudgeSettings(BaseModel):
     """What the judge may be told."""
 
@@ -186,12 +225,15 @@ class JudgeSettings(BaseModel):
     """Most tokens a minute, prompts and answers together, likewise; one longer request goes out alone. Default: any."""
     rubric: str = RUBRIC
     """What the judge is told makes a trajectory good."""
-    rewards: list[RewardSettings] = Field(default_factory=list)
+    rewards: Rewards = Field(default_factory=list)
     """The parts of the reward. Default: RULER alone, if there is a model."""
     missing: Missing | None = None
     """Where a run lacks a part: `exclude`: that run has no reward. `drop_part`: the part leaves its whole group, unless
     the run was at fault (a function failed on it): then the run has no reward. `hold`: its group waits, and is tried
     again. Default: `exclude`; for feedback that enters the mean `drop_part`."""
+    recipes: dict[str, RecipeSettings] = {}
+    """Further recipes, by name: an alias or a campaign says with `reward_recipe` which its runs are judged by. The top
+    of [judge] is the recipe `default`."""
     feedback: FeedbackSettings = Field(default_factory=FeedbackSettings)
     """How long feedback is waited for."""
     python: Path | None = None
@@ -209,17 +251,16 @@ class JudgeSettings(BaseModel):
     concurrency: int = Field(8, gt=0)
     """How many groups one worker scores at once, and the most requests that it has open at the judge."""
 
-    @field_validator("rewards")
+    _of_aliases: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @field_validator("recipes")
     @classmethod
-    def _distinct(cls, rewards: list[RewardSettings]) -> list[RewardSettings]:
-        names = [reward.name for reward in rewards]
-        if doubled := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"two rewards are called {doubled[0]!r}: give them a `name` each")
-        if sum(reward.kind == "ruler" for reward in rewards) > 1:
-            raise ValueError("there is one judge model, so RULER can be one reward only")
-        if rewards and not any(reward.weight > 0 and reward.effect == "score" for reward in rewards):
-            raise ValueError("no reward has a weight above 0, so no trajectory could get a reward")
-        return rewards
+    def _named(cls, recipes: dict[str, RecipeSettings]) -> dict[str, RecipeSettings]:
+        if DEFAULT in recipes:
+            raise ValueError(f"{DEFAULT!r} is the recipe at the top of [judge]: give this one another name")
+        if wrong := [name for name in recipes if not _NAME.fullmatch(name)]:
+            raise ValueError(f"{wrong[0]!r:.80} cannot name a recipe: use 1 to 64 of A-Z a-z 0-9 _ -")
+        return recipes
 
     @field_validator("extra")
     @classmethod
@@ -229,6 +270,28 @@ class JudgeSettings(BaseModel):
                 f"{', '.join(ours)}: Hone sets that itself; take it out, see the other settings of [judge]"
             )
         return extra
+
+    def for_aliases(self, recipes: Mapping[str, str]) -> JudgeSettings:
+        """These settings, told by which recipe the runs of an alias are judged (`aliases.NAME.reward_recipe`)."""
+        told = self.model_copy()
+        told._of_aliases = dict(recipes)
+        return told
+
+    def recipe_of(self, alias: str | None, of_campaign: str | None = None) -> str:
+        """The name of the recipe by which runs are judged: their campaign's, else their alias's, else `default`."""
+        return of_campaign or self._of_aliases.get(alias or "") or DEFAULT
+
+    def known_recipes(self) -> list[str]:
+        """The names of all recipes."""
+        return [DEFAULT, *self.recipes]
+
+    def by_recipe(self, name: str) -> JudgeSettings:
+        """These settings with what the recipe of that name says the reward is. Raises KeyError."""
+        if name == DEFAULT:
+            return self
+        said = self.recipes[name]
+        own = {field: getattr(said, field) for field in RecipeSettings.model_fields}
+        return self.model_copy(update={field: value for field, value in own.items() if value is not None})
 
     def in_force(self) -> list[RewardSettings]:
         """The parts of the reward that apply: those named, else RULER if a model is set, else none."""

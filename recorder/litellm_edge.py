@@ -37,6 +37,20 @@ def load() -> Any:
     return litellm
 
 
+def price(model: str, tokens_in: int, tokens_out: int) -> float | None:
+    """What so many tokens cost in dollars by LiteLLM's own table; None: it has no price of that model.
+
+    Importing it takes seconds: call this in a thread.
+    """
+    litellm = load()
+    try:
+        sent, answered = litellm.cost_per_token(model=model, prompt_tokens=tokens_in, completion_tokens=tokens_out)
+    except Exception:  # noqa: BLE001 - the edge of LiteLLM, which raises whatever it likes for a model it does not know
+        return None
+    total = float(sent) + float(answered)
+    return total or None  # its entries without a price say 0
+
+
 async def close() -> None:
     """Close connections, and what LiteLLM left running on this loop."""
     litellm = await asyncio.to_thread(load)

@@ -90,6 +90,8 @@ class CampaignSettings(BaseModel):
     success_threshold: float = 0.5
     """A value of at least this is a success."""
 
+    reward_recipe: str | None = None
+    """The recipe of [judge.recipes] by which its runs are judged. Default: its alias's, else `default`."""
     judge_timeout_s: float = Field(600.0, gt=0)
     """How long the scores of a step may take; a step goes on without groups that have none by then."""
     live_timeout_s: float = Field(120.0, gt=0)

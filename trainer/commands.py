@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -22,7 +23,9 @@ from trainer.settings import TrainerSettings
 
 if TYPE_CHECKING:
     from recorder.content.redaction import Redaction
+    from trainer.campaign.estimate import Estimate
     from trainer.campaign.traffic import Opening, Tasks
+    from trainer.programs.estimating import Judge
     from trainer.programs.examiner import Gated
 
 INTERRUPTED = 130
@@ -40,7 +43,13 @@ class Settings(Protocol):
     trainer: TrainerSettings
     campaign: CampaignSettings
     engine: Any  # its `base` and `dtype`
-    judge: Any  # its `model`
+
+    @property
+    def judge(self) -> Judge:
+        """Who judges."""
+
+    def declared_aliases(self) -> Mapping[str, object]:
+        """The aliases, and what they leave to other sections."""
 
     @property
     def aliases(self) -> Mapping[str, Gated]:
@@ -77,6 +86,7 @@ def _path(name: str, text: str) -> Callable[[F], F]:
 @_path("--python", "The Python that runs the agent [Hone's].")
 @_path("--cwd", "The folder the agent runs in [this one].")
 @click.option("--alias", metavar="NAME", help="The alias to train [the only one].")
+@click.option("--reward-recipe", metavar="NAME", help="The recipe that its runs are judged by [the alias's].")
 @click.option("--name", help="Name of the campaign [the scenario file's].")
 @click.option("--steps", type=int, help="Most steps [20].")
 @click.option("--scenarios-per-step", type=int, help="Scenarios in a step [8].")
@@ -92,8 +102,11 @@ def _path(name: str, text: str) -> Callable[[F], F]:
 @click.option("--proxy", "proxy_url", metavar="URL", help="A proxy that runs; nothing is started in its place.")
 @click.option("--resume", metavar="CAMPAIGN", help="Go on with an unfinished campaign, as it was begun.")
 @click.option("--new", "fresh", is_flag=True, help="Begin another campaign, even if one of this name is unfinished.")
+@click.option("--estimate", "only_estimate", is_flag=True, help="Only say what it would take, and start nothing.")
 @click.pass_obj
-def train(context: Context, /, proxy_url: str | None, resume: str | None, fresh: bool, **flags: Any) -> None:
+def train(
+    context: Context, /, proxy_url: str | None, resume: str | None, fresh: bool, only_estimate: bool, **flags: Any
+) -> None:
     """Train over a list of scenarios: attempt, judge, train, swap, and again.
 
     Uses the proxy, engine and judge that run for the data folder, or starts what is missing and stops it again. An
@@ -101,8 +114,57 @@ def train(context: Context, /, proxy_url: str | None, resume: str | None, fresh:
     """
     for name, value in flags.items():
         context.override(f"campaign.{name}", value)
+    if only_estimate:
+        if resume is not None:
+            raise click.UsageError("--estimate counts a campaign from its beginning: leave --resume out.")
+        _estimate(context)
+        return
     _log()
     _run(_train(context, proxy_url, resume, fresh=fresh))
+
+
+def _estimate(context: Context) -> None:
+    from trainer.campaign import begin
+    from trainer.errors import CampaignError
+    from trainer.programs.estimating import estimated
+
+    settings = context.settings()
+    _require_own_choices(settings)
+    try:
+        found = asyncio.run(estimated(begin.plan(settings.campaign), settings))
+    except CampaignError as e:  # nothing runs that could fail: something is set wrongly
+        raise click.UsageError(str(e)) from e
+    if context.json:
+        click.echo(json.dumps(asdict(found), indent=2))
+    else:
+        _show_estimate(found)
+
+
+def _show_estimate(found: Estimate) -> None:
+    from recorder.commands.support import show_table
+    from recorder.commands.terminal import clean
+
+    counts = found.counts
+    of = f"{counts.training:,} to train on, {counts.validation:,} to measure ({counts.validations} validations)"
+    by = f"RULER {counts.ruler:,}, rubrics {counts.rubric:,}, by the recipe {found.recipe!r}"
+    usd = "not known" if found.judge_usd is None else f"${found.judge_usd:,.2f}"
+    rows = [
+        ("steps", f"{found.steps:,}", "at most"),
+        ("attempts", f"{counts.attempts:,}", of),
+        ("tokens sent by the agent", _known(found.agent.sent), found.agent.basis),
+        ("tokens sampled", _known(found.agent.answered), ""),
+        ("judge requests", f"{counts.ruler + counts.rubric:,}", by),
+        ("tokens sent to the judge", _known(found.judge.sent), found.judge.basis),
+        ("tokens of its answers", _known(found.judge.answered), ""),
+        ("the judge's price", usd, ""),
+    ]
+    show_table((f"campaign {found.campaign}", "how many", "how that is known"), rows, right=("how many",))
+    for note in found.notes:
+        click.echo(clean(f"{note[0].upper()}{note[1:]}."))
+
+
+def _known(count: int | None) -> str:
+    return "not known" if count is None else f"{count:,}"
 
 
 async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> None:
@@ -121,6 +183,7 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
             key.removeprefix("campaign."): v for key, v in context.overrides.items() if key.startswith("campaign.")
         }
         plan = await begin.plan_again(settings.data, settings.recorder, settings.project, resume, given)
+        _require_recipe(plan.settings.reward_recipe, settings)
     options = ["--data", str(settings.data)] + (["--config", str(context.config)] if context.config else [])
     url = proxy_url.rstrip("/").removesuffix("/v1") if proxy_url else None
     env = {"HONE_CAMPAIGN__PRESET": preset} if preset else {}  # the judge's defaults are the recipe's too
@@ -136,6 +199,16 @@ def _require_own_choices(settings: Settings) -> None:
     chosen = {"engine.base": settings.engine.base, "judge.model": settings.judge.model}
     if left := [key for key, value in chosen.items() if not value]:
         raise click.UsageError(f"the preset {settings.campaign.preset!r} leaves to you: set {' and '.join(left)}.")
+
+
+def _require_recipe(begun_with: str | None, settings: Settings) -> None:
+    """A campaign is gone on with under the recipe that it was begun with."""
+    known = settings.judge.known_recipes()
+    if begun_with is not None and begun_with not in known:
+        raise click.UsageError(
+            f"the campaign was begun with the recipe {begun_with!r} (campaign.reward_recipe), which [judge.recipes] "
+            f"does not have any more (known: {', '.join(known)}): add it again, or begin another campaign."
+        )
 
 
 @click.command()

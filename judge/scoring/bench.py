@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from judge.errors import JudgeMisconfigured
@@ -15,32 +16,47 @@ from judge.llm.model import REPLY_FORMAT, Answer, JudgeModel, Messages
 from judge.llm.rubric import reply_format
 from judge.llm.ruler import Ask
 from judge.rewards.functions import FunctionPool
-from judge.rewards.kinds import Bench
+from judge.rewards.kind import Bench
 from judge.rewards.rubric import BY_CHECK, RubricJudge
 from judge.rewards.rule import unusable
 from judge.scoring.replies import KeptReplies
-from judge.settings import JudgeSettings
+from judge.settings import DEFAULT, JudgeSettings
 from recorder.store.database import Store
 
 _ASKING: Final = {"ruler": "RULER", "rubric": "a rubric"}  # the kinds that need a judge model
 
 
 def check_settings(settings: JudgeSettings) -> None:
-    """Raise JudgeMisconfigured where nobody could judge, or a part of the reward cannot be found out."""
-    rewards = settings.in_force()
-    if not rewards:
+    """Raise JudgeMisconfigured where nobody could judge, or a part of a recipe's reward cannot be found out."""
+    if not settings.in_force() and not settings.recipes:
         raise JudgeMisconfigured(
             "nobody judges: set judge.model to a LiteLLM name (HONE_JUDGE__MODEL=openai/…, with its key in "
             "HONE_JUDGE__API_KEY or the provider's own variable), or name reward functions in [[judge.rewards]]"
         )
-    asking = [_ASKING[reward.kind] for reward in rewards if reward.kind in _ASKING]
-    if asking and not settings.model:
-        raise JudgeMisconfigured(
-            f"judge.rewards holds {asking[0]} but no model judges: set judge.model, or take that reward out"
-        )
-    for number, reward in enumerate(rewards):
+    _check_rewards("judge", settings)
+    for name in settings.recipes:
+        recipe, at = settings.by_recipe(name), f"judge.recipes.{name}"
+        if not recipe.in_force():
+            raise JudgeMisconfigured(
+                f"{at} has no rewards: name some in [[{at}.rewards]], or set judge.model for RULER"
+            )
+        _check_rewards(at, recipe)
+
+
+def told_parts(recipe: JudgeSettings) -> str:
+    """What a recipe's reward is made of, as people are told."""
+    return ", ".join(f"{reward.name} x {reward.weight:g}" for reward in recipe.in_force())
+
+
+def _check_rewards(at: str, recipe: JudgeSettings) -> None:
+    for number, reward in enumerate(recipe.in_force()):
+        if reward.kind in _ASKING and not recipe.model:
+            raise JudgeMisconfigured(
+                f"{at}.rewards holds {_ASKING[reward.kind]} but no model judges: set judge.model, or take that reward "
+                "out"
+            )
         if reward.rule is not None and (why := unusable(reward.rule, reward.value)):
-            raise JudgeMisconfigured(f"judge.rewards.{number}.value of the rule {reward.rule!r} {why}")
+            raise JudgeMisconfigured(f"{at}.rewards[{number}].value of the rule {reward.rule!r} {why}")
 
 
 @asynccontextmanager
@@ -49,34 +65,64 @@ async def open_bench(
 ) -> AsyncIterator[Bench]:
     """What scoring needs, until the end of the block; with `keep` false scoring itself writes nothing.
 
+    All recipes have one judge model and one pace. Those with the same reward functions share their processes; others do
+    not: code that one recipe does not ask is no part of it, and cannot keep it from judging.
+
     Raises JudgeMisconfigured.
     """
     check_settings(settings)
-    rewards = settings.in_force()
     async with AsyncExitStack() as stack:
-        ruler = functions = rubrics = None
-        room = asyncio.Semaphore(settings.concurrency)
-
-        async def asking(reply_format: Mapping[str, Any]) -> Ask:
-            model = JudgeModel(settings, reply_format)
-            stack.push_async_callback(model.close)
-            await model.warm_up()
-            return _in_turn(model.ask, room)
-
-        if any(reward.kind == "ruler" for reward in rewards):
-            ruler = await asking(REPLY_FORMAT)
-        if any(reward.kind == "function" for reward in rewards):
-            functions = FunctionPool(settings)
-            stack.push_async_callback(functions.close)
+        asking = _Asking(settings, stack)
+        recipes = {name: settings.by_recipe(name) for name in settings.known_recipes()}
+        rewards = [reward for recipe in recipes.values() for reward in recipe.in_force()]
+        ruler = await asking.by(REPLY_FORMAT) if any(reward.kind == "ruler" for reward in rewards) else None
+        rubrics = None
         if any(reward.kind == "rubric" for reward in rewards):
             quoting = {reward.evidence for reward in rewards if reward.kind == "rubric"}
-            asks = {evidence: await asking(reply_format(evidence=evidence)) for evidence in quoting}
+            asks = {evidence: await asking.by(reply_format(evidence=evidence)) for evidence in quoting}
             checks = FunctionPool(settings, [BY_CHECK])
             stack.push_async_callback(checks.close)
             rubrics = RubricJudge(settings, asks, checks, store, project_id, keep=keep)
+        pools = _Pools(stack)
 
-        replies = KeptReplies(store, project_id, settings, functions)
-        yield Bench(settings, ruler, functions, replies, rubrics)
+        def bench(name: str) -> Bench:
+            functions = pools.of(recipes[name])
+            replies = KeptReplies(store, project_id, recipes[name], functions)
+            return Bench(recipes[name], ruler, functions, replies, rubrics, name)
+
+        yield replace(bench(DEFAULT), others={name: bench(name) for name in settings.recipes})
+
+
+class _Asking:
+    """The judge model, asked for replies of several forms; as many requests are open at a time as the settings say."""
+
+    def __init__(self, settings: JudgeSettings, stack: AsyncExitStack) -> None:
+        self._settings = settings
+        self._stack = stack
+        self._room = asyncio.Semaphore(settings.concurrency)
+
+    async def by(self, reply_format: Mapping[str, Any]) -> Ask:
+        """How to ask for replies of a form."""
+        model = JudgeModel(self._settings, reply_format)
+        self._stack.push_async_callback(model.close)
+        await model.warm_up()
+        return _in_turn(model.ask, self._room)
+
+
+class _Pools:
+    """Processes of reward functions, one pool for each set of functions."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self._pools: dict[frozenset[str], FunctionPool] = {}
+
+    def of(self, recipe: JudgeSettings) -> FunctionPool | None:
+        """The pool of a recipe's functions; None: it has none."""
+        functions = frozenset(reward.function for reward in recipe.in_force() if reward.function)
+        if functions and functions not in self._pools:
+            self._pools[functions] = FunctionPool(recipe)
+            self._stack.push_async_callback(self._pools[functions].close)
+        return self._pools.get(functions)
 
 
 def _in_turn(ask: Ask, room: asyncio.Semaphore) -> Ask:

@@ -7,18 +7,20 @@ Refuses: telling (`judge.commands`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from judge.errors import FunctionsDown, JudgeMisconfigured
 from judge.rewards.functions import FunctionPool, Result
 from judge.rewards.part import Part
-from judge.scoring.bench import check_settings
+from judge.scoring.bench import check_settings, told_parts
 from judge.scoring.makeup import in_range
-from judge.settings import JudgeSettings, RewardSettings
+from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder import litellm_edge
 from recorder.findings import Finding, Verdict
 
-# In the form of `judge.rewards.kinds.for_function`.
+# In the form of `judge.rewards.by_function.for_function`.
 SAMPLE: dict[str, Any] = {
     "id": "sample",
     "messages": [{"role": "user", "content": "Say hello."}, {"role": "assistant", "content": "Hello."}],
@@ -35,11 +37,31 @@ async def check(settings: JudgeSettings) -> list[Finding]:
         check_settings(settings)
     except JudgeMisconfigured as e:
         return [Finding("judge", Verdict.WRONG, f"{e}.", "Until then runs are recorded and never judged.")]
-    names = ", ".join(f"{reward.name} x {reward.weight:g}" for reward in settings.in_force())
-    findings = [Finding("judge", Verdict.FINE, f"rewards are {names}.")]
-    if any(reward.kind in ("ruler", "rubric") for reward in settings.in_force()):
+    recipes = {name: settings.by_recipe(name) for name in settings.known_recipes()}
+    findings = [_parts(name, recipe) for name, recipe in recipes.items()]
+    rewards = [reward for recipe in recipes.values() for reward in recipe.in_force()]
+    if any(reward.kind in ("ruler", "rubric") for reward in rewards):
         findings.append(await asyncio.to_thread(_key, settings))
-    return [*findings, *await _functions(settings)]
+    return [*findings, *chain.from_iterable([await _functions(recipe) for recipe in _distinct(recipes.values())])]
+
+
+def _parts(name: str, recipe: JudgeSettings) -> Finding:
+    """What a recipe's reward is made of."""
+    told = "rewards" if name == DEFAULT else f"rewards by the recipe {name!r}"
+    if recipe.in_force():
+        return Finding("judge", Verdict.FINE, f"{told} are {told_parts(recipe)}.")
+    what = (
+        "judge.rewards is empty and judge.model not set: only runs whose alias or campaign names a recipe are judged."
+    )
+    return Finding("judge", Verdict.NOTE, what, "Set either, if others are to be judged too.")
+
+
+def _distinct(recipes: Iterable[JudgeSettings]) -> list[JudgeSettings]:
+    """One recipe of all that have the same functions in the same ranges."""
+    found: dict[frozenset[tuple[str, float, float]], JudgeSettings] = {}
+    for recipe in recipes:
+        found.setdefault(frozenset((r.function, r.low, r.high) for r in recipe.in_force() if r.function), recipe)
+    return list(found.values())
 
 
 def _key(settings: JudgeSettings) -> Finding:

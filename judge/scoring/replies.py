@@ -11,7 +11,7 @@ from typing import Final
 from judge.llm.prompt import Prompt
 from judge.llm.ruler import Ruling
 from judge.rewards.functions import FunctionPool
-from judge.rewards.kinds import Replies, Reply
+from judge.rewards.kind import Replies, Reply
 from judge.scoring.combine import recipe_hash
 from judge.settings import JudgeSettings
 from recorder.lru import Lru

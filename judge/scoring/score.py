@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from judge.errors import CannotJudge, JudgeFailed, PartsMissing, Spent
 from judge.llm.prompt import Prompt
 from judge.llm.ruler import Ruling
-from judge.rewards.kinds import REWARDS, Bench, Judged, is_one_step
+from judge.rewards.by_ruler import is_one_step
+from judge.rewards.kind import Bench, Judged
+from judge.rewards.kinds import REWARDS
 from judge.rewards.part import Part
 from judge.scoring.combine import combine, recipe_hash
 from judge.scoring.makeup import Makeup, in_range, makeup
-from judge.settings import JudgeSettings, RewardSettings
+from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder.groups.readiness import MEASURED, one_is_enough, usable
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.states import TrajectoryState
@@ -38,10 +40,11 @@ class GroupScore:
     rewards: Mapping[str, Part]  # by trajectory id; without a value: why not
     prompt: Prompt | None
     ruling: Ruling | None
+    recipe: str = DEFAULT  # by which it was judged
 
 
 async def score_group(group: GroupView, bench: Bench) -> GroupScore:
-    """Judge a group.
+    """Judge a group by the recipe that its campaign or alias names.
 
     At least two members must get a reward, or one where runs are compared with earlier ones of their alias; in a group
     that is only measured (validation, evaluation) one part of one member is enough. RULER, which compares, needs two
@@ -51,6 +54,7 @@ async def score_group(group: GroupView, bench: Bench) -> GroupScore:
         CannotJudge: the group never can be.
         JudgeFailed: it cannot be now.
     """
+    bench = bench.of(group)
     members = judged_members(group)
     fewest = _fewest(group, members)
     rewards = bench.settings.in_force()
@@ -187,7 +191,7 @@ def _as_score(
         cost_usd=spent.cost_usd,
         latency_s=spent.latency_s if ruling else None,
     )
-    return GroupScore(new, combined, prompt, ruling)
+    return GroupScore(new, combined, prompt, ruling, bench.recipe)
 
 
 def _absolute(made: Makeup, found: Mapping[str, Judged], combined: Mapping[str, Part]) -> bool:

@@ -15,7 +15,7 @@ from itertools import count
 from typing import TypeVar
 
 from judge.errors import CannotJudge, JudgeFailed, Spent
-from judge.rewards.kinds import Bench
+from judge.rewards.kind import Bench
 from judge.scoring.budget import Budget
 from judge.scoring.score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, only_compares, score_group
 from recorder.errors import Conflict, StoreError
@@ -108,7 +108,8 @@ class JudgeWorker:
 
     async def _leave_out_hopeless(self) -> None:
         # A validation makes hundreds of groups of one: one transaction, where each by itself would take one.
-        if only_compares(self._bench.settings.in_force()):
+        recipes = (self._bench, *self._bench.others.values())
+        if all(only_compares(bench.settings.in_force()) for bench in recipes):
             detail = {"detail": NEEDS_TWO_WHY}
             left = await scores.leave_out_lone(self._store, self._project_id, NEEDS_TWO, detail)
             if left:

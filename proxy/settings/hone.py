@@ -103,7 +103,20 @@ class HoneSettings(BaseSettings):
                 "can stay as they are with one server only"
             )
         check_names(self.mcp)
+        self._know_recipes()
         return self
+
+    def _know_recipes(self) -> None:
+        """Refuse recipes that are not there; the judge is told which alias names which."""
+        of_aliases = {name: alias.reward_recipe for name, alias in self.aliases.items() if alias.reward_recipe}
+        said = {f"aliases.{name}.reward_recipe": recipe for name, recipe in of_aliases.items()}
+        if self.campaign.reward_recipe:
+            said["campaign.reward_recipe"] = self.campaign.reward_recipe
+        known = self.judge.known_recipes()
+        for key, recipe in said.items():
+            if recipe not in known:
+                raise ValueError(f"{key} is {recipe!r}, no recipe of [judge.recipes] (known: {', '.join(known)})")
+        self.judge = self.judge.for_aliases(of_aliases)
 
     def model_names(self) -> list[str]:
         """The names that agents may ask for."""

@@ -202,10 +202,9 @@ def _is_path(annotation: Any) -> bool:
 
 
 def _inner_model(annotation: Any) -> type[BaseModel] | None:
-    for candidate in (annotation, *get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _inner_model(part)) is not None), None)
 
 
 def _data_folder(settings: HoneSettings, origin: Mapping[str, str], file: Path | None) -> Path:
@@ -218,7 +217,7 @@ def _data_folder(settings: HoneSettings, origin: Mapping[str, str], file: Path |
 
 def _explain(error: ErrorDetails, origin: Mapping[str, str]) -> str:
     loc = [str(part) for part in error["loc"]]
-    key = ".".join(loc)
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).removeprefix(".")
     source = next((origin[k] for n in range(len(loc), 0, -1) if (k := ".".join(loc[:n])) in origin), "default")
     if not loc:  # two settings contradict each other
         return error["msg"].removeprefix("Value error, ")

@@ -355,6 +355,9 @@ class AliasSettings(BaseModel):
     alias goes back by itself."""
     baseline: Literal["group", "running"] | None = None
     """What its runs' rewards are compared with in training. Default: `trainer.baseline`."""
+    reward_recipe: str | None = None
+    """The recipe of [judge.recipes] by which its runs are judged. Default: `default`, the top of [judge]. A campaign
+    that names one goes before it."""
     fallback: str | None = None
     """A model of `[[proxy.models]]` that answers while no engine can. Such calls are recorded as text, and marked."""
     sampling: SamplingSettings = SamplingSettings()

@@ -5,7 +5,7 @@ Owns: the shape of exported lines. Refuses: files and printing (`recorder.comman
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -20,6 +20,7 @@ from recorder.states import TrajectoryState
 from recorder.store.database import Store
 from recorder.store.schema import aliases, groups, tool_calls, trajectories, versions
 from recorder.work import scores
+from recorder.work.scores import REWARD, NewPart
 
 PAGE = 20  # trajectories held in memory at a time, tokens included
 ID_PAGE = 500
@@ -30,15 +31,16 @@ async def raw_lines(
 ) -> AsyncIterator[dict[str, Any]]:
     """One line a call, trajectory by trajectory in the order they began, from `since` (unix seconds) on.
 
-    `request` and `response` are in the chat form, whatever the wire format was; `timings` are seconds since the start.
+    `request` and `response` are in the chat form, whatever the wire format was; `timings` are seconds since the start;
+    `parts` are what the run's `reward` is made of, by name, each with its reason.
     """
     names: dict[str, str] = {}
     async for page in _pages(store, project_id, trajectory_id, since, with_tokens=True):
         own = [(t, call) for t in page for call in t.calls if call.trajectory_id == t.id]
         await _add_names(store, names, {call.version_id for _, call in own if call.version_id is not None})
-        rewards = await _rewards(store, page)
+        parts = await _parts(store, page)
         for trajectory, call in own:
-            yield _raw(trajectory, call, names.get(call.version_id or ""), rewards.get(trajectory.id))
+            yield _raw(trajectory, call, names.get(call.version_id or ""), parts.get(trajectory.id, ()))
 
 
 async def openai_lines(
@@ -115,21 +117,22 @@ async def _add_names(store: Store, names: dict[str, str], ids: Iterable[str]) ->
             names[id_] = f"{name}@{number}"
 
 
-async def _rewards(store: Store, page: Iterable[TrajectoryView]) -> dict[str, float | None]:
-    """The reward of each trajectory by its group's current score."""
+async def _parts(store: Store, page: Iterable[TrajectoryView]) -> dict[str, list[NewPart]]:
+    """What each trajectory's reward is by its group's current score, and of what it is made."""
     group_ids = {t.group_id for t in page if t.group_id is not None}
     async with store.read() as conn:
         query = select(groups.c.current_score_id).where(
             groups.c.id.in_(sorted(group_ids)), groups.c.current_score_id.is_not(None)
         )
         current = list((await conn.execute(query)).scalars())
-    rewards: dict[str, float | None] = {}
-    for score_id in current:
-        rewards |= await scores.rewards(store, score_id)
-    return rewards
+    parts: dict[str, list[NewPart]] = {}
+    for score in (await scores.get_scores(store, current)).values():
+        for part in score.parts:
+            parts.setdefault(part.trajectory_id, []).append(part)
+    return parts
 
 
-def _raw(trajectory: TrajectoryView, call: CallView, version: str | None, reward: float | None) -> dict[str, Any]:
+def _raw(trajectory: TrajectoryView, call: CallView, version: str | None, parts: Sequence[NewPart]) -> dict[str, Any]:
     return {
         "call_id": call.id,
         "parent_call_id": call.parent_call_id,
@@ -160,7 +163,11 @@ def _raw(trajectory: TrajectoryView, call: CallView, version: str | None, reward
         "tool_calls": [_tool(t) for t in trajectory.tool_calls if t.call_id == call.id],
         "sampling": asdict(call.sampling),
         "usage": call.usage,
-        "reward": reward,
+        "reward": next((part.value for part in parts if part.part == REWARD), None),
+        "parts": [
+            {"part": part.part, "value": part.value, "weight": part.weight, "explanation": part.explanation}
+            for part in parts
+        ],
         "started_at": call.started_at,
         "timings": {
             "first_token_s": _since(call.first_token_at, call.started_at),

@@ -183,3 +183,5 @@ class GroupView:
     scenario: ScenarioView | None
     members: Sequence[TrajectoryView]  # by start
     baseline: str | None = None  # what its alias compares rewards with
+    alias: str | None = None  # its name
+    reward_recipe: str | None = None  # by which its campaign has it judged; None: it says nothing

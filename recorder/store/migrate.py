@@ -48,15 +48,31 @@ async def open_store(data: Path, settings: RecorderSettings, *, migrate: bool, p
     _refuse_absent(data, settings, migrate)
     folder = make_data_folder(data)
     store = Store(settings.url or sqlite_url(folder), durability=settings.durability)
-    try:
+    async with _closed_on_error(store):
         await (upgrade(store) if migrate else check(store))
         await ensure_project(store, project)
+    return store
+
+
+async def open_to_look(data: Path, settings: RecorderSettings) -> Store:
+    """The store as it is, for who writes nothing: nothing is made, mended or added. Raises as `open_store`."""
+    _refuse_absent(data, settings, migrate=False)
+    store = Store(settings.url or sqlite_url(data), durability=settings.durability)
+    async with _closed_on_error(store):
+        await check(store)
+    return store
+
+
+@asynccontextmanager
+async def _closed_on_error(store: Store) -> AsyncIterator[None]:
+    """Close a store that cannot be opened, and say why in one line."""
+    try:
+        yield
     except BaseException as e:
         await store.close()
         if (why := _fault(e)) is not None:
             raise StoreError(f"the store {_shown(store)} cannot be opened: {why}") from e
         raise
-    return store
 
 
 def _fault(error: BaseException) -> str | None:
@@ -72,8 +88,13 @@ def _fault(error: BaseException) -> str | None:
     return None
 
 
+def there_is_one(folder: Path, settings: RecorderSettings) -> bool:
+    """Whether a data folder has a store. One that is named by its URL is taken to be there."""
+    return settings.url is not None or (folder / "hone.db").exists()
+
+
 def _refuse_absent(folder: Path, settings: RecorderSettings, migrate: bool) -> None:
-    if settings.url is None and not migrate and not (folder / "hone.db").exists():
+    if not migrate and not there_is_one(folder, settings):
         raise StoreError(
             f"there is no store in {folder}. Start `hone up` or `hone serve` with this data folder first, "
             f"make an empty store with `hone db upgrade --data {folder}`, or choose another folder with --data."

@@ -6,7 +6,7 @@ Owns: score rows and their parts, the cache by prompt hash, scored / unscored / 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from recorder.store import ledger, sql
 from recorder.store.changes import Topic
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import groups, score_parts, scores, trajectories
+from recorder.store.schema import campaigns, groups, score_parts, scores, trajectories
 from recorder.store.transitions import guarded, move
 from recorder.work.claims import GroupClaim, for_training
 
@@ -148,11 +148,17 @@ async def leave_out_in(conn: AsyncConnection, claim: GroupClaim, code: str, deta
 
 
 async def leave_out_lone(store: Store, project_id: str, code: str, detail: dict[str, Any]) -> int:
-    """Leave ready groups of one trajectory out for good, a page a transaction; returns how many. Nobody holds them."""
+    """Leave ready groups of one trajectory out for good, a page a transaction; returns how many. Nobody holds them.
+
+    Not those whose campaign names a recipe: whoever judges them looks whether it knows that one.
+    """
+    by_own = select(campaigns.c.id).where(
+        campaigns.c.id == groups.c.campaign_id, campaigns.c.settings["reward_recipe"].as_string().is_not(None)
+    )
     alone = select(trajectories.c.group_id).where(trajectories.c.group_id == groups.c.id)
     alone = alone.group_by(trajectories.c.group_id).having(func.count() == 1)
     ready = select(groups.c.id).where(
-        groups.c.project_id == project_id, groups.c.state == GroupState.READY, exists(alone)
+        groups.c.project_id == project_id, groups.c.state == GroupState.READY, exists(alone), ~exists(by_own)
     )
     left = 0
     while ids := await _page_of(store, ready.limit(PAGE)):
@@ -247,6 +253,11 @@ async def rewards(store: Store, score_id: str) -> dict[str, float | None]:
     )
     async with store.read() as conn:
         return {row.trajectory_id: row.value for row in await conn.execute(query)}
+
+
+def rewards_of(parts: Iterable[NewPart]) -> dict[str, float | None]:
+    """Trajectory id → reward, of a score's parts."""
+    return {part.trajectory_id: part.value for part in parts if part.part == REWARD}
 
 
 async def when_judged(store: Store, group_ids: Collection[str]) -> dict[str, str | None]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,9 @@ class Context:
 def score(settings: Make, tmp_path: Path) -> Callable[..., Any]:
     """Run `hone score` in a thread of its own, as it starts an event loop."""
 
-    async def run(*args: str, as_json: bool = False, **more: Any) -> Result:
-        context = Context(Settings(tmp_path / "data", settings(**more)), as_json)
+    async def run(*args: str, as_json: bool = False, of_alias: Mapping[str, str] | None = None, **more: Any) -> Result:
+        judge = settings(**more).for_aliases(of_alias or {})
+        context = Context(Settings(tmp_path / "data", judge), as_json)
         return await asyncio.to_thread(CliRunner().invoke, commands.score, args, obj=context)
 
     return run
@@ -210,3 +211,13 @@ def test_without_a_judge_hone_judge_refuses_with_one_line(tmp_path: Path, monkey
     assert result.exit_code == 2  # set wrongly: `hone up` does not start it again
     assert result.output.startswith("hone: nobody judges: set judge.model")
     assert len(result.output.splitlines()) == 1
+
+
+async def test_score_says_by_which_recipe(store: Store, recorded: Recorded, score: Any) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    assert json.loads((await score(group_id, as_json=True)).output)["recipe"] == "default"
+    assert "by the recipe" not in (await score(group_id)).output
+    strict = {"recipes": {"strict": {"rubric": "Be strict."}}}
+    told = await score(group_id, of_alias={"helpdesk": "strict"}, **strict)
+    assert "by the recipe 'strict'" in told.output
+    assert "Be strict." in (await score(group_id, "--debug", of_alias={"helpdesk": "strict"}, **strict)).output

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from judge.errors import JudgeMisconfigured
 from judge.scoring.bench import check_settings
-from judge.settings import FeedbackSettings, JudgeSettings, RewardSettings
+from judge.settings import FeedbackSettings, JudgeSettings, RecipeSettings, RewardSettings
 
 
 def of(**values: Any) -> JudgeSettings:
@@ -106,7 +106,7 @@ def test_rules_that_cannot_be_checked_are_refused_at_start(rule: str, value: Any
 @pytest.mark.parametrize(
     ("rule", "value", "why"),
     [
-        ("regex", "(", r"^judge\.rewards\.1\.value of the rule 'regex' is no regular expression: missing"),
+        ("regex", "(", r"^judge\.rewards\[1\]\.value of the rule 'regex' is no regular expression: missing"),
         ("answer_schema", {"type": "dict"}, "is no JSON schema: type: 'dict' is not valid"),
         ("answer_schema", {"properties": {"a": {"pattern": "("}}}, r"properties\.a\.pattern: '\(' is not a 'regex'"),
     ],
@@ -117,6 +117,36 @@ def test_expressions_and_schemas_that_are_none_are_refused_before_anything_is_ju
     rules = [{"kind": "rule", "rule": rule, "value": value, "effect": "veto"}]
     with pytest.raises(JudgeMisconfigured, match=why):
         check_settings(of(model="openai/judge", rewards=[{"kind": "ruler"}, *rules]))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "why"),
+    [
+        (
+            {"rewards": [{"kind": "rule", "rule": "regex", "value": "(", "effect": "veto"}, {"kind": "ruler"}]},
+            r"^judge\.recipes\.strict\.rewards\[0\]\.value of the rule 'regex' is no regular expression",
+        ),
+        ({"rewards": [{"kind": "rubric"}]}, r"^judge\.recipes\.strict\.rewards holds a rubric but no model judges"),
+        ({"rubric": "brief"}, r"^judge\.recipes\.strict has no rewards"),
+    ],
+)
+def test_a_recipe_by_which_nobody_could_judge_is_refused_by_its_key(recipe: dict[str, Any], why: str) -> None:
+    with pytest.raises(JudgeMisconfigured, match=why):
+        check_settings(of(recipes={"strict": recipe}))
+
+
+@pytest.mark.parametrize(
+    ("recipes", "why"),
+    [
+        ({"default": {}}, "'default' is the recipe at the top of"),
+        ({"a b": {}}, "'a b' cannot name a recipe"),
+        ({"a": {"rewards": [{"kind": "ruler", "weight": 0}]}}, "no reward has a weight above 0"),
+        ({"a": {"model": "openai/judge"}}, "Extra inputs are not permitted"),
+    ],
+)
+def test_recipes_that_are_none_are_refused(recipes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        of(recipes=recipes)
 
 
 def test_where_missing_stood_before_is_told() -> None:
@@ -145,6 +175,6 @@ def test_a_key_is_not_printed() -> None:
     assert "sk-secret" not in repr(of(api_key="sk-secret"))
 
 
-@pytest.mark.parametrize("model", [JudgeSettings, RewardSettings, FeedbackSettings])
+@pytest.mark.parametrize("model", [JudgeSettings, RecipeSettings, RewardSettings, FeedbackSettings])
 def test_every_setting_is_explained(model: type[Any]) -> None:
     assert [name for name, field in model.model_fields.items() if not field.description] == []

@@ -33,7 +33,7 @@ from trainer.progress import Progress, Said
 from trainer.step.keeper import Keeper
 
 # What a campaign was begun with and cannot change halfway: its steps would not be what they were.
-SHAPE = ("seed", "group_size", "scenarios_per_step", "val_attempts")
+SHAPE = ("seed", "group_size", "scenarios_per_step", "val_attempts", "reward_recipe")
 
 
 @dataclass(frozen=True, slots=True)

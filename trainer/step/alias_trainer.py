@@ -7,9 +7,10 @@ to train (campaign and learner do) and serving what it publishes (the proxy does
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from recorder.errors import Conflict, LeaseLost, RecorderError, StoreUnavailable, Undecided
@@ -26,6 +27,7 @@ from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.work import scores, steps
 from recorder.work.claims import GroupClaim, give_back, put_back
+from recorder.work.scores import NewPart, rewards_of
 from recorder.work.steps import StepView
 from trainer.artifacts import durable
 from trainer.artifacts.adapters import Origin
@@ -172,12 +174,14 @@ class AliasTrainer:
     async def _train(self, claims: Sequence[GroupClaim], campaign_id: str | None) -> StepReport:
         seconds = Seconds()
         parent = await self._live()
-        groups = await self._read(claims, parent, seconds)
+        parts = await self._parts(claims, seconds)
+        groups = await self._read(parts, parent, seconds)
         teaching = await self._leave_out(groups, claims)
         metrics, left, masked = report.reward_metrics(groups), report.left_out(groups), report.masked(teaching)
         if not teaching:
             reason = "no group teaches anything" + (f": {left}" if left else "")
             return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase)
+        metrics |= report.part_metrics(teaching, chain.from_iterable(parts.values()))
         taught = {group.group_id for group in teaching}
         used = [claim for claim in claims if claim.group_id in taught]
         attempt = _Attempt(parent, teaching, used, metrics, seconds)
@@ -206,14 +210,27 @@ class AliasTrainer:
             raise TrainerError(f"the alias {alias.name!r} has no live version to train from")
         return await versions.get_version(self._store, alias.live_version_id)
 
-    async def _read(self, held: Sequence[GroupClaim], parent: VersionView, seconds: Seconds) -> list[GroupRows]:
+    async def _parts(self, held: Sequence[GroupClaim], seconds: Seconds) -> dict[str, Sequence[NewPart]]:
+        """What the scores that the groups were claimed with are made of, by group."""
+        of_group: dict[str, str] = {}
+        for claim in held:
+            if claim.score_id is None:
+                raise TrainerError(f"group {claim.group_id} was claimed for training but has no score")
+            of_group[claim.group_id] = claim.score_id
+        with seconds.phase("read"):
+            found = await scores.get_scores(self._store, of_group.values())
+        return {group_id: found[id_].parts if id_ in found else () for group_id, id_ in of_group.items()}
+
+    async def _read(
+        self, parts: Mapping[str, Sequence[NewPart]], parent: VersionView, seconds: Seconds
+    ) -> list[GroupRows]:
         line = await versions.ancestry(self._store, parent.id)
-        ids = [claim.group_id for claim in held]
+        ids = list(parts)
         in_own = await counted_in_own(self._store, ids)
         basis = Basis(self._fingerprint, line, self._settings.max_age, self._settings.token_budget, in_own)
         with seconds.phase("read"):
             views = await transcripts.load_groups(self._store, ids, with_tokens=True)
-            rewards = [await self._rewards(claim) for claim in held]
+            rewards = [rewards_of(parts[view.id]) for view in views]
             compared = await comparing.baselines(self._store, views)
 
         def all_rows() -> list[GroupRows]:
@@ -225,11 +242,6 @@ class AliasTrainer:
 
         with seconds.phase("rows"):
             return await self._torch.run(all_rows)
-
-    async def _rewards(self, claim: GroupClaim) -> dict[str, float | None]:
-        if claim.score_id is None:
-            raise TrainerError(f"group {claim.group_id} was claimed for training but has no score")
-        return await scores.rewards(self._store, claim.score_id)
 
     async def _leave_out(self, groups: Sequence[GroupRows], held: Sequence[GroupClaim]) -> list[GroupRows]:
         by_id = {claim.group_id: claim for claim in held}

@@ -5,16 +5,20 @@ Owns: the report and its counting. Refuses: doing anything, and importing torch:
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from recorder.registry.versions import VersionView
 from recorder.work.claims import GroupClaim
+from recorder.work.scores import REWARD, NewPart
 from recorder.work.steps import StepView
 from trainer.batch.weights import GroupRows, WeightedRow
+
+MOST_EXTRAS: Final = 100  # a step's scenarios may have criteria by the thousand, each of its own name
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,8 @@ class StepReport:
     logprob_gap and logprob_gap_max (mean and largest |Δlogprob| of the same tokens), ratio_mean, ratio_max,
     clip_fraction, entropy, kl_base (where `kl_coef` > 0), grad_norm, lr, rows, rows_per_trajectory, tokens (of all
     rows), trained_tokens, forward_tokens (tokens less shared prefixes), tokens_per_s, probe_separation and
-    optimizer_fresh (1 where the parent had no optimizer state).
+    optimizer_fresh (1 where the parent had no optimizer state); and over the trained trajectories the mean of each part
+    of their rewards (part.NAME) and of what was given beside it (part.NAME.EXTRA).
     """
 
     step: StepView | None
@@ -57,6 +62,26 @@ def reward_metrics(groups: Sequence[GroupRows]) -> dict[str, float]:
     if rewards:
         metrics |= {"reward_mean": statistics.fmean(rewards), "reward_std": statistics.pstdev(rewards)}
     return metrics
+
+
+def part_metrics(groups: Sequence[GroupRows], parts: Iterable[NewPart]) -> dict[str, float]:
+    """Means over the trained trajectories: of each part of their rewards, and of at most `MOST_EXTRAS` extra values.
+
+    Those extras are left out that the fewest trajectories have. Where a part could not be had, it is not in its mean.
+    """
+    trained = {id_ for group in groups for id_ in group.trained}
+    values: dict[str, list[float]] = defaultdict(list)
+    for one in parts:
+        if one.trajectory_id in trained and one.part != REWARD and one.value is not None:
+            values[one.part].append(one.value)
+    extras = [name for name in values if "." in name]  # a part's own name has none
+    few = sorted(extras, key=lambda name: (-len(values[name]), name))[MOST_EXTRAS:]
+    return {f"part.{name}": _mean(values[name]) for name in sorted(values.keys() - set(few))}
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean of any finite numbers: no sum of them overflows, whatever functions of users give."""
+    return math.fsum(value / len(values) for value in values)
 
 
 def row_metrics(rows: Sequence[WeightedRow], train_s: float) -> dict[str, float]:

@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 
 from judge.errors import JudgeDown, JudgeMisconfigured, PartsMissing
 from judge.llm.rubric_reader import Met
-from judge.rewards.kinds import Bench
+from judge.rewards.kind import Bench
 from judge.rewards.rubric import part_of, reward_of
 from judge.scoring.bench import open_bench
 from judge.scoring.score import GroupScore, score_group

@@ -64,3 +64,18 @@ def test_the_command_tells_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert result.exit_code == 1
     [one] = map(from_json, json.loads(result.output))
     assert (one.check, one.verdict) == ("judge", Verdict.WRONG)
+
+
+async def test_every_recipe_is_told_and_its_functions_are_called(tmp_path: Path) -> None:
+    (tmp_path / "checks.py").write_text(CODE)
+    recipes = {"loose": {"rewards": by("checks:half")}, "odd": {"rewards": by("checks:nowhere")}}
+    told = await check(JudgeSettings.model_validate({"folder": tmp_path, "recipes": recipes}))
+    assert [(one.check, one.verdict) for one in told] == [
+        ("judge", Verdict.NOTE),
+        ("judge", Verdict.FINE),
+        ("judge", Verdict.FINE),
+        ("reward functions", Verdict.FINE),
+        ("reward functions", Verdict.WRONG),
+    ]
+    assert "only runs whose alias or campaign names a recipe" in told[0].found
+    assert told[1].found == "rewards by the recipe 'loose' are half x 1."

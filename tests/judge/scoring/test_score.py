@@ -21,7 +21,7 @@ from judge.errors import (
     PromptTooLong,
 )
 from judge.llm.prompt import TOO_LONG
-from judge.rewards.kinds import Bench
+from judge.rewards.kind import Bench
 from judge.scoring.bench import open_bench
 from judge.scoring.score import GroupScore, score_group
 from judge.scoring.worker import summary

@@ -16,7 +16,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from judge.llm.model import Answer, Messages
-from judge.rewards.kinds import Bench
+from judge.rewards.kind import Bench
 from judge.scoring import worker as worker_module
 from judge.scoring.bench import open_bench
 from judge.scoring.worker import JudgeWorker

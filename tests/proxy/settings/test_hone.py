@@ -57,13 +57,34 @@ def test_models_of_other_providers_and_fallbacks_are_read(tmp_path: Path) -> Non
     [
         (MODELS.replace('fallback = "gpt-today"', 'fallback = "gpt"'), "fallback is 'gpt'"),
         (MODELS.replace('name = "gpt-today"', 'name = "helpdesk"').replace("fallback", "# "), "rename one of them"),
-        (MODELS.replace('name = "gpt-today"', 'name = "gpt@2"'), "proxy.models.0.name"),
+        (MODELS.replace('name = "gpt-today"', 'name = "gpt@2"'), r"proxy\.models\[0\]\.name"),
         (MODELS.replace("vertex_token", "api_base"), "api_base"),
         (MODELS.replace("params =", 'api_key_env = "KEY"\nparams ='), "not both"),
         (MODELS + MODELS.split("[aliases")[0], "two models are called 'gpt-today'"),
     ],
 )
 def test_models_that_contradict_something_are_named(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        load_settings(write(tmp_path, text), {})
+
+
+RECIPES = "[judge.recipes.strict]\nmissing = 'hold'\n[aliases.helpdesk]\nreward_recipe = 'strict'\n[aliases.other]\n"
+
+
+def test_the_judge_knows_which_alias_names_which_recipe(tmp_path: Path) -> None:
+    judge = load_settings(write(tmp_path, RECIPES), {}).settings.judge
+    assert [judge.recipe_of(alias) for alias in ("helpdesk", "other", None)] == ["strict", "default", "default"]
+    assert judge.recipe_of("helpdesk", "default") == "default"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (RECIPES.replace("= 'strict'", "= 'stict'"), r"aliases\.helpdesk\.reward_recipe is 'stict'.*default, strict\)"),
+        (RECIPES + "[campaign]\nreward_recipe = 'lax'\n", r"campaign\.reward_recipe is 'lax'.*default, strict\)"),
+    ],
+)
+def test_a_recipe_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         load_settings(write(tmp_path, text), {})
 

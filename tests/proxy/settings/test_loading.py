@@ -50,7 +50,12 @@ def test_lists_and_tables_come_from_variables_as_json(monkeypatch: pytest.Monkey
         ("[prox]\nport = 1\n", ["hone.toml", "'prox'", "'proxy'"]),
         ("port = 1\n", ["'port'", "'proxy.port'"]),
         ("[aliases.helpdesk]\ncanary = 0.1\n", ["'aliases.helpdesk.canary'", "'aliases.helpdesk.canary_share'"]),
-        ("[[judge.rewards]]\nkind = 'ruler'\nwieght = 1\n", ["'judge.rewards.0.wieght'", "weight"]),
+        ("[[judge.rewards]]\nkind = 'ruler'\nwieght = 1\n", ["'judge.rewards[0].wieght'", "weight"]),
+        (
+            "[[judge.recipes.x.rewards]]\nkind = 'ruler'\nlwo = 1\n",
+            ["'judge.recipes.x.rewards[0].lwo'", "rewards.0.low"],
+        ),
+        ("[judge.recipes.x]\nrubrik = 'brief'\n", ["'judge.recipes.x.rubrik'", "'judge.recipes.x.rubric'"]),
         ("[engine]\nzzzzzzzz = 1\n", ["'engine.zzzzzzzz'", "hone config"]),
     ],
 )

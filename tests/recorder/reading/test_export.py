@@ -41,6 +41,7 @@ FIELDS = {
     "sampling",
     "usage",
     "reward",
+    "parts",
     "started_at",
     "timings",
 }
@@ -107,12 +108,14 @@ async def test_a_raw_line_has_every_field(store: Store, talk: Talk, rows: Rows) 
     ]
     assert line["sampling"]["temperature"] == 0.7
     assert line["usage"] == {"prompt_tokens": 3, "completion_tokens": 3}
-    assert line["reward"] is None
+    assert (line["reward"], line["parts"]) == (None, [])
     assert line["started_at"] == second.started_at
     assert line["timings"] == {"first_token_s": 0.0, "total_s": 0.0}
 
 
-async def test_the_reward_of_the_current_score_is_exported(store: Store, talk: Talk, rows: Rows) -> None:
+async def test_the_reward_of_the_current_score_is_exported_with_what_it_is_made_of(
+    store: Store, talk: Talk, rows: Rows
+) -> None:
     from recorder.work.claims import claim_for_judging
     from recorder.work.scores import NewPart, NewScore, record_score
 
@@ -124,9 +127,15 @@ async def test_the_reward_of_the_current_score_is_exported(store: Store, talk: T
     claim = await claim_for_judging(store, PROJECT, "judge", 60.0)
     assert claim is not None
     parts = [NewPart(id_, "reward", float(n), None, "because") for n, id_ in enumerate(ids)]
+    parts += [NewPart(ids[0], "checked", 0.0, 1.0, "wrong order"), NewPart(ids[0], "checked.words", 12.0)]
     await record_score(store, claim, NewScore(recipe_hash="recipe", parts=parts))
-    rewards = {line["trajectory_id"]: line["reward"] for line in await raw(store)}
-    assert rewards == dict(zip(ids, (0.0, 1.0), strict=True))
+    lines = {line["trajectory_id"]: line for line in await raw(store)}
+    assert {id_: line["reward"] for id_, line in lines.items()} == dict(zip(ids, (0.0, 1.0), strict=True))
+    assert lines[ids[0]]["parts"] == [
+        {"part": "checked", "value": 0.0, "weight": 1.0, "explanation": "wrong order"},
+        {"part": "checked.words", "value": 12.0, "weight": None, "explanation": None},
+        {"part": "reward", "value": 0.0, "weight": None, "explanation": "because"},
+    ]
 
 
 async def test_broken_and_superseded_calls_say_so(store: Store, talk: Talk) -> None:

@@ -1,0 +1,96 @@
+"""What every kind of reward is given, and what it gives.
+
+Owns: the bench (who is asked, who runs functions, replies at hand), what a kind found, and the form of a kind. Refuses:
+the kinds themselves (a file each: `by_ruler`, `by_function`, …) and which there are (`judge.rewards.kinds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from judge.errors import JudgeFailed, RecipeUnknown
+from judge.llm.prompt import Prompt
+from judge.llm.ruler import Ask, Ruling
+from judge.rewards.functions import FunctionPool
+from judge.rewards.part import Part
+from judge.rewards.rubric import RubricJudge
+from judge.settings import DEFAULT, JudgeSettings, RewardSettings
+from recorder.reading.views import GroupView, TrajectoryView
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A judge's reply that is at hand, and what is needed to read it again."""
+
+    text: str
+    order_seed: int
+    judge_version: str | None
+
+
+class Replies:
+    """Replies that were paid for, under the recipe in force. This one has none and keeps none."""
+
+    async def known(self, prompt_hash: str) -> Reply | None:
+        """The reply to an equal prompt."""
+        return None
+
+    async def keep(self, prompt: Prompt, ruling: Ruling) -> None:
+        """Have a reply at hand, whatever becomes of the score that is made of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What scoring needs beside the group: the settings, who is asked, who runs functions, replies at hand.
+
+    `settings` are those of the recipe `recipe`; `others` are the benches of further recipes, by name.
+    """
+
+    settings: JudgeSettings
+    ask: Ask | None
+    functions: FunctionPool | None
+    replies: Replies = field(default_factory=Replies)
+    rubrics: RubricJudge | None = None
+    recipe: str = DEFAULT
+    others: Mapping[str, Bench] = field(default_factory=dict)
+
+    def of(self, group: GroupView) -> Bench:
+        """The bench of the recipe that judges a group: its campaign's, else its alias's, else the default one.
+
+        Raises:
+            RecipeUnknown: there is no such recipe, or there is nothing in it. None is guessed in its place.
+        """
+        name = self.settings.recipe_of(group.alias, group.reward_recipe)
+        found = self if name == self.recipe else self.others.get(name)
+        if found is None:
+            known = ", ".join(self.settings.known_recipes())
+            raise RecipeUnknown(
+                "recipe_unknown",
+                f"{'its campaign' if group.reward_recipe else f'the alias {group.alias!r}'} names the recipe {name!r}, "
+                f"which this judge's settings do not have ([judge.recipes.{name}]; known: {known}). Add it, and start "
+                "the judge again",
+            )
+        if not found.settings.in_force():
+            raise RecipeUnknown(
+                "recipe_unknown",
+                "neither its campaign nor its alias names a recipe (reward_recipe), and the default one is empty: set "
+                "judge.model or [[judge.rewards]], or name a recipe",
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What one kind found: a part for each trajectory it applies to, and the judge's ruling if it was asked.
+
+    `code`: the hash of the user's code that was asked, if any was. `failed`: what kept it from finding any value.
+    """
+
+    parts: Mapping[str, Part]
+    prompt: Prompt | None = None
+    ruling: Ruling | None = None
+    code: str = ""
+    failed: JudgeFailed | None = None
+
+
+Kind = Callable[[RewardSettings, GroupView, Sequence[TrajectoryView], Bench], Awaitable[Judged]]

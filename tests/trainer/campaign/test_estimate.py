@@ -1,0 +1,97 @@
+"""What a campaign would take: every round counted, and tokens by what earlier runs used or by lengths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from recorder.work.costs import PerRun
+from trainer.campaign.begin import Plan
+from trainer.campaign.estimate import Counts, Tokens, agent_tokens, count, judge_tokens
+from trainer.campaign.scenarios import Scenario
+from trainer.campaign_settings import CampaignSettings
+
+PLAIN = Scenario("plain", "x" * 400)
+CRITERIA = Scenario("criteria", "x" * 40, rubric=["a" * 20, {"text": "b", "check": "m:f"}])
+CODED = Scenario("coded", "x" * 40, rubric=[{"text": "b", "check": "m:f"}])
+
+
+@dataclass
+class Part:
+    kind: str
+    name: str = ""
+
+
+@dataclass
+class Judge:
+    model: str = "openai/judge"
+    max_tokens: int = 100
+    rewards: list[Part] = field(default_factory=list)
+
+    def in_force(self) -> list[Part]:
+        return self.rewards
+
+
+def plan(train: list[Scenario], val: list[Scenario] | None = None, **settings: Any) -> Plan:
+    made = CampaignSettings.model_validate({"steps": 3, "group_size": 4, "scenarios_per_step": 8} | settings)
+    return Plan("tasks", made, train, val or [])
+
+
+def test_attempts_are_counted_by_what_each_step_draws_and_each_validation_measures() -> None:
+    found = count(plan([PLAIN, CODED], [PLAIN], val_attempts=2), [])
+    assert (found.training, found.validation, found.validations) == (3 * 2 * 4, 2 * 2, 2)
+    assert count(plan([PLAIN, CODED], scenarios_per_step=1), []).training == 3 * 4
+    assert count(plan([PLAIN]), []).validations == 0
+
+
+@pytest.mark.parametrize(("every", "times"), [(None, 2), (1, 4), (2, 3), (3, 2), (9, 2)])
+def test_a_validation_that_falls_on_the_last_step_is_one(every: int | None, times: int) -> None:
+    assert count(plan([PLAIN], [PLAIN], val_every=every), []).validations == times
+
+
+def test_ruler_is_asked_once_a_group_and_not_about_one_run() -> None:
+    found = count(plan([PLAIN, CODED], [PLAIN]), [Part("ruler"), Part("feedback"), Part("rule")])
+    assert (found.ruler, found.rubric, found.judged) == (3 * 2, 0, 3 * 2 * 4)
+
+
+def test_a_rubric_is_asked_once_a_response_where_a_criterion_is_for_a_model() -> None:
+    found = count(plan([PLAIN, CRITERIA, CODED], [CRITERIA]), [Part("rubric")])
+    assert (found.ruler, found.rubric, found.judged) == (0, 3 * 4 + 2, 3 * 4 + 2)
+
+
+def test_what_earlier_runs_used_goes_before_lengths() -> None:
+    settings = CampaignSettings(agent="hone:answer", max_tokens=50)
+    counts = Counts(training=10, judged=8, ruler=2, input_tokens=100)
+    agent = agent_tokens(counts, settings, PerRun(7, 30.5, 9.0), "helpdesk")
+    assert agent == Tokens(305, 90, "as the newest 7 runs of helpdesk")
+    judge = judge_tokens(counts, Judge(), agent, PerRun(6, 100.0, 10.0), "helpdesk")
+    assert (judge.sent, judge.answered) == (800, 80)
+    assert judge.basis == "as the newest 6 runs of helpdesk that openai/judge judged so"
+
+
+def test_without_earlier_runs_the_lengths_and_the_most_that_is_answered_tell() -> None:
+    given = plan([CRITERIA], agent="hone:answer", max_tokens=50, steps=1)
+    counts = count(given, [Part("rubric"), Part("ruler")])
+    agent = agent_tokens(counts, given.settings, None, "helpdesk")
+    assert (agent.sent, agent.answered) == (4 * 10, 4 * 50)
+    judge = judge_tokens(counts, Judge(), agent, None, "helpdesk")
+    rubric = counts.material_tokens - 2 * 4 * 10  # each of the two sees each input; the criteria stand in 4 + 1 prompts
+    assert rubric > 0
+    assert rubric % 5 == 0
+    assert (judge.sent, judge.answered) == (counts.material_tokens + 2 * 4 * 50, 5 * 100)
+
+
+def test_what_nobody_can_know_is_not_told() -> None:
+    counts = count(plan([PLAIN]), [Part("ruler")])
+    for settings in (CampaignSettings(agent="my_agent:run", max_tokens=50), CampaignSettings(agent="hone:answer")):
+        agent = agent_tokens(counts, settings, None, "helpdesk")
+        assert agent.answered is None
+        judge = judge_tokens(counts, Judge(), agent, None, "helpdesk")
+        assert (judge.sent, judge.answered) == (None, 3 * 100)
+
+
+def test_where_no_model_judges_nobody_is_asked() -> None:
+    counts = count(plan([PLAIN]), [Part("function")])
+    assert judge_tokens(counts, Judge(), Tokens(1, 1, ""), None, "helpdesk") == Tokens(0, 0, "nobody is asked")

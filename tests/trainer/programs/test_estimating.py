@@ -1,0 +1,122 @@
+"""`hone train --estimate`: told from settings, scenarios and the store, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from proxy.cli import cli
+from recorder.registry.aliases import ensure_alias
+from recorder.settings import RecorderSettings
+from recorder.store.migrate import open_store
+from tests.recorder.rows import PROJECT, Rows
+
+TOML = """
+[engine]
+base = "org/base"
+[judge]
+model = "openai/judge"
+[judge.recipes.strict]
+rewards = [{ kind = "rubric" }]
+[aliases.helpdesk]
+[campaign]
+agent = "hone:answer"
+max_tokens = 50
+steps = 2
+group_size = 4
+scenarios = "tasks.jsonl"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hone.toml").write_text(TOML)
+    (tmp_path / "tasks.jsonl").write_text('{"id": "1", "input": "Where is it?", "rubric": ["Names the order"]}\n')
+    return tmp_path
+
+
+def estimate(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["train", "--estimate", *arguments])
+
+
+def as_json(*arguments: str) -> dict[str, Any]:
+    result = estimate("--json", *arguments)
+    assert result.exit_code == 0, result.output
+    return dict(json.loads(result.output))
+
+
+def what_lies_in(folder: Path) -> dict[str, str]:
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path): hashlib.blake2b(path.read_bytes()).hexdigest() for path in found}
+
+
+def test_without_a_store_it_tells_by_lengths_and_makes_nothing(folder: Path) -> None:
+    before = what_lies_in(folder)
+    found = as_json()
+    assert what_lies_in(folder) == before
+    assert not (folder / ".hone").exists()
+    counts = found["counts"]
+    assert (counts["training"], counts["ruler"], counts["rubric"]) == (8, 2, 0)
+    assert found["agent"]["answered"] == 8 * 50
+    assert found["judge_usd"] is None  # nobody knows what openai/judge takes
+    assert found["notes"][0] == "there is no store yet, so nothing is known of earlier runs"
+
+
+def test_the_recipe_of_the_campaign_is_counted(folder: Path) -> None:
+    found = as_json("--reward-recipe", "strict")
+    assert (found["recipe"], found["counts"]["ruler"], found["counts"]["rubric"]) == ("strict", 0, 8)
+
+
+def test_a_known_price_is_told(folder: Path) -> None:
+    (folder / "hone.toml").write_text(TOML.replace("openai/judge", "openai/gpt-4o-mini"))
+    assert as_json()["judge_usd"] > 0
+
+
+async def test_earlier_runs_tell_and_the_store_stays_as_it_is(folder: Path) -> None:
+    store = await open_store(folder / ".hone", RecorderSettings(), migrate=True)
+    alias = await ensure_alias(store, PROJECT, "helpdesk", "base", None)
+    rows = Rows(store)
+    run_id = await rows.trajectory(alias_id=alias.id, state="completed", answered=False)
+    await rows.call(run_id, usage={"prompt_tokens": 700, "completion_tokens": 30})
+    await store.close()
+    before = what_lies_in(folder)
+    found = await asyncio.to_thread(as_json)
+    assert what_lies_in(folder) == before
+    assert found["agent"] == {"sent": 8 * 700, "answered": 8 * 30, "basis": "as the newest 1 runs of helpdesk"}
+
+
+def test_people_read_a_table(folder: Path) -> None:
+    told = estimate().output
+    assert [line.split()[:2] for line in told.splitlines()[1:3]] == [["steps", "2"], ["attempts", "8"]]
+    assert "RULER 2, rubrics 0, by the recipe 'default'" in told
+    assert told.endswith("Attempts that are run again and requests that are repeated or repaired are not counted.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more", "told"),
+    [
+        (["--resume", "tasks"], "", "leave --resume out"),
+        (
+            ["--reward-recipe", "lax"],
+            "",
+            "campaign.reward_recipe is 'lax', no recipe of [judge.recipes] (known: default, strict)",
+        ),
+        ([], "[aliases.other]\n", "say which to train with --alias"),
+        (["--agent", ""], "", "no agent"),
+        (["--alias", "nobody"], "", "there is no alias 'nobody'"),
+        (["--scenarios", "nowhere.jsonl"], "", "nowhere.jsonl cannot be read"),
+    ],
+)
+def test_what_cannot_be_told_is_refused(folder: Path, arguments: list[str], more: str, told: str) -> None:
+    (folder / "hone.toml").write_text(TOML + more)
+    result = estimate(*arguments)
+    assert result.exit_code == 2
+    assert told in result.output
+    assert not (folder / ".hone").exists()

@@ -1,0 +1,190 @@
+"""What a campaign would take: attempts, requests to the judge, tokens, and money where prices are known.
+
+Owns: counting a plan's rounds, and what follows from what earlier runs used, or else from the lengths of scenarios and
+the most that is answered. Pure. Refuses: the store and prices (`trainer.programs.estimating`), and starting anything.
+
+It is an upper bound where it can be one: a rule may end the campaign earlier, and nobody is asked about runs that are
+the same. Attempts that are run again, and requests that are repeated or repaired, are not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from recorder.rubric import criteria
+from recorder.work.costs import PerRun
+from trainer.agents import answer
+from trainer.campaign.begin import Plan
+from trainer.campaign.scenarios import Scenario, draw
+from trainer.campaign_settings import CampaignSettings
+
+CHARS_A_TOKEN: Final = 4
+BY_LENGTHS: Final = "by the lengths of the scenarios and the most tokens of an answer"
+
+
+class Reward(Protocol):
+    """A part of the reward, as far as it costs anything."""
+
+    @property
+    def kind(self) -> str:
+        """Which kind of reward it is."""
+
+    @property
+    def name(self) -> str:
+        """What scores call it."""
+
+
+class Recipe(Protocol):
+    """The judge's settings under one recipe, as far as it costs anything."""
+
+    @property
+    def model(self) -> str:
+        """The judge model; empty: none."""
+
+    @property
+    def max_tokens(self) -> int:
+        """The most that it may answer with."""
+
+    def in_force(self) -> Sequence[Reward]:
+        """The parts of the reward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What is sent to a model and what it answers; None: nobody can tell. `basis`: how that is known."""
+
+    sent: int | None
+    answered: int | None
+    basis: str
+
+
+@dataclass(slots=True)
+class Counts:
+    """How often things happen in a campaign that takes all its steps."""
+
+    training: int = 0  # attempts
+    validation: int = 0
+    judged: int = 0  # attempts that a model judges
+    ruler: int = 0  # requests to it
+    rubric: int = 0
+    input_tokens: int = 0  # of all attempts' inputs
+    material_tokens: int = 0  # of what the judge is shown beside answers
+    answers_shown: int = 0  # to the judge, each as often as it is
+    validations: int = 0
+
+    @property
+    def attempts(self) -> int:
+        """All of them."""
+        return self.training + self.validation
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a campaign would take. `judge_usd` None: no price is known, or no tokens are."""
+
+    campaign: str
+    recipe: str
+    steps: int
+    counts: Counts
+    agent: Tokens
+    judge: Tokens
+    judge_usd: float | None = None
+    notes: Sequence[str] = field(default_factory=list)
+
+
+def count(plan: Plan, rewards: Sequence[Reward]) -> Counts:
+    """Count what the plan's rounds do."""
+    kinds = [reward.kind for reward in rewards]
+    rulers, rubrics = kinds.count("ruler"), kinds.count("rubric")
+    out = Counts(validations=len(_validated_after(plan.settings)) if plan.val else 0)
+    sizes = {scenario.id: _Size.of(scenario) for scenario in (*(plan.train or ()), *plan.val)}
+    for is_training, scenarios, each in _rounds(plan):
+        if is_training:
+            out.training += len(scenarios) * each
+        else:
+            out.validation += len(scenarios) * each
+        for scenario in scenarios:
+            _add(out, sizes[scenario.id], each, rulers if each > 1 else 0, rubrics)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """One scenario in tokens, and whether its criteria are any for a model."""
+
+    input: int
+    rubric: int
+    asks: bool
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> _Size:
+        listed = criteria(scenario.rubric) if isinstance(scenario.rubric, list) else []
+        return cls(_tokens(scenario.input), _tokens(scenario.rubric), any(one.check is None for one in listed))
+
+
+def _add(out: Counts, size: _Size, each: int, rulers: int, rubrics: int) -> None:
+    """Count the attempts at one scenario. RULER is asked once for them, a rubric once for each."""
+    rubrics = rubrics if size.asks else 0
+    out.input_tokens += each * size.input
+    out.judged += each if rulers + rubrics else 0
+    out.ruler += rulers
+    out.rubric += each * rubrics
+    out.answers_shown += each * (rulers + rubrics)
+    out.material_tokens += (rulers + rubrics) * each * size.input + (rulers + each * rubrics) * size.rubric
+
+
+def _rounds(plan: Plan) -> Iterator[tuple[bool, Sequence[Scenario], int]]:
+    """Each round: whether it is trained on, its scenarios, and the attempts at each."""
+    settings = plan.settings
+    for step in range(1, settings.steps + 1):
+        yield True, draw(plan.train or (), settings.scenarios_per_step, step, settings.seed), settings.group_size
+    for _ in _validated_after(settings):
+        yield False, plan.val, settings.val_attempts
+
+
+def _validated_after(settings: CampaignSettings) -> list[int]:
+    """The steps after which there is a validation, 0 for the one before the first."""
+    every = settings.val_every
+    between = range(every, settings.steps, every) if every is not None else ()
+    return sorted({0, settings.steps, *between})
+
+
+def _tokens(value: Any) -> int:
+    if value is None:
+        return 0
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return math.ceil(len(text) / CHARS_A_TOKEN)
+
+
+def agent_tokens(counts: Counts, settings: CampaignSettings, lately: PerRun | None, alias: str) -> Tokens:
+    """What attempts send to the model that learns, and what it samples."""
+    if lately is not None:
+        basis = f"as the newest {lately.runs:,} runs of {alias}"
+        return Tokens(_times(counts.attempts, lately.tokens_in), _times(counts.attempts, lately.tokens_out), basis)
+    if settings.agent != answer.NAME:
+        return Tokens(None, None, f"no run of {alias} has ended yet, and how often the agent asks nobody knows")
+    most = None if settings.max_tokens is None else counts.attempts * settings.max_tokens
+    return Tokens(counts.input_tokens, most, BY_LENGTHS if most is not None else f"{BY_LENGTHS} (campaign.max_tokens)")
+
+
+def judge_tokens(counts: Counts, recipe: Recipe, agent: Tokens, lately: PerRun | None, alias: str) -> Tokens:
+    """What the judge is shown, and what it answers."""
+    requests = counts.ruler + counts.rubric
+    if not requests:
+        return Tokens(0, 0, "nobody is asked")
+    if lately is not None:
+        basis = f"as the newest {lately.runs:,} runs of {alias} that {recipe.model} judged so"
+        return Tokens(_times(counts.judged, lately.tokens_in), _times(counts.judged, lately.tokens_out), basis)
+    most = requests * recipe.max_tokens
+    if agent.answered is None:
+        return Tokens(None, most, "at most judge.max_tokens an answer; how long what it is shown will be nobody knows")
+    shown = counts.material_tokens + _times(counts.answers_shown, agent.answered / counts.attempts)
+    return Tokens(shown, most, f"{BY_LENGTHS}, at most judge.max_tokens of the judge's; its instructions not counted")
+
+
+def _times(number: int, mean: float) -> int:
+    return math.ceil(number * mean)

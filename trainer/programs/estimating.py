@@ -1,0 +1,125 @@
+"""`hone train --estimate`: what a campaign would take, told before anything is started.
+
+Owns: looking up what earlier runs used and what the judge's tokens cost. Refuses: counting
+(`trainer.campaign.estimate`), and starting, writing or asking anything: the store is only read, and prices are those of
+LiteLLM's own table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from recorder import litellm_edge
+from recorder.errors import StoreError
+from recorder.registry.aliases import get_aliases
+from recorder.settings import RecorderSettings
+from recorder.store.database import Store
+from recorder.store.migrate import open_to_look, there_is_one
+from recorder.work import costs
+from recorder.work.costs import PerRun
+from trainer.campaign import estimate
+from trainer.campaign.begin import Plan
+from trainer.campaign.estimate import Counts, Estimate, Recipe, Tokens
+from trainer.errors import CampaignError
+
+ASKING = ("ruler", "rubric")  # the kinds that ask a judge model
+
+
+class Judge(Recipe, Protocol):
+    """The judge's settings."""
+
+    def known_recipes(self) -> list[str]:
+        """The names of all recipes."""
+
+    def recipe_of(self, alias: str | None, of_campaign: str | None = None) -> str:
+        """The name of the recipe by which runs are judged."""
+
+    def by_recipe(self, name: str) -> Recipe:
+        """The settings under a recipe."""
+
+
+class Settings(Protocol):
+    """What of Hone's settings an estimate needs."""
+
+    project: str
+    data: Path
+    recorder: RecorderSettings
+
+    @property
+    def judge(self) -> Judge:
+        """Who judges."""
+
+    def declared_aliases(self) -> Mapping[str, object]:
+        """The aliases, by name."""
+
+
+async def estimated(plan: Plan, settings: Settings) -> Estimate:
+    """What a planned campaign would take. Raises `CampaignError` where it is not clear whom it trains."""
+    alias = _alias(plan.settings.alias, list(settings.declared_aliases()))
+    name = settings.judge.recipe_of(alias, plan.settings.reward_recipe)
+    recipe = settings.judge.by_recipe(name)
+    counts = estimate.count(plan, recipe.in_force())
+    runs, judged, unread = await _lately(settings, alias, recipe)
+    agent = estimate.agent_tokens(counts, plan.settings, runs, alias)
+    judge = estimate.judge_tokens(counts, recipe, agent, judged, alias)
+    usd = await _usd(counts, recipe, judge, judged)
+    return Estimate(plan.name, name, plan.settings.steps, counts, agent, judge, usd, [*unread, *_notes(plan, recipe)])
+
+
+def _alias(named: str | None, declared: list[str]) -> str:
+    if named is not None and declared and named not in declared:
+        raise CampaignError(f"there is no alias {named!r} (campaign.alias); there is: {', '.join(declared)}")
+    if named is None and len(declared) > 1:
+        raise CampaignError(f"there are several aliases ({', '.join(declared)}): say which to train with --alias")
+    return named or next(iter(declared), "the model")
+
+
+async def _lately(settings: Settings, alias: str, recipe: Recipe) -> tuple[PerRun | None, PerRun | None, list[str]]:
+    """What runs of the alias used and what judging them did, as far as the store has any; and why it was not read."""
+    if not await asyncio.to_thread(there_is_one, settings.data, settings.recorder):
+        return None, None, ["there is no store yet, so nothing is known of earlier runs"]
+    parts = [reward.name for reward in recipe.in_force() if reward.kind in ASKING]
+    try:
+        async with _looking(settings) as store:
+            found = {one.name: one.id for one in await get_aliases(store, settings.project)}
+            if alias not in found:
+                return None, None, []
+            judged = await costs.of_judging(store, found[alias], recipe.model, parts) if parts else None
+            return await costs.of_runs(store, found[alias]), judged, []
+    except StoreError as e:
+        return None, None, [f"nothing is known of earlier runs: {str(e).rstrip('.')}"]
+
+
+@asynccontextmanager
+async def _looking(settings: Settings) -> AsyncIterator[Store]:
+    store = await open_to_look(settings.data, settings.recorder)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def _usd(counts: Counts, recipe: Recipe, tokens: Tokens, judged: PerRun | None) -> float | None:
+    if not counts.ruler + counts.rubric:
+        return 0.0
+    if judged is not None and judged.usd is not None:  # with what the provider takes off for what it has read before
+        return counts.judged * judged.usd
+    if tokens.sent is None or tokens.answered is None:
+        return None
+    return await asyncio.to_thread(litellm_edge.price, recipe.model, tokens.sent, tokens.answered)
+
+
+def _notes(plan: Plan, recipe: Recipe) -> list[str]:
+    rewards, settings = recipe.in_force(), plan.settings
+    notes = []
+    if not rewards:
+        notes.append("nobody judges: set judge.model, or name rewards in [[judge.rewards]]")
+    elif not recipe.model and any(reward.kind in ASKING for reward in rewards):
+        notes.append("a reward asks a judge model, and judge.model is not set")
+    if settings.target is not None or settings.plateau_steps is not None:
+        notes.append("campaign.target or campaign.plateau_steps may end it earlier")
+    return [*notes, "attempts that are run again and requests that are repeated or repaired are not counted"]
