@@ -88,7 +88,12 @@ async def run_worker(settings: Settings) -> None:
 @click.option("--open", "still_open", is_flag=True, help="A group that is still open, as it is; without GROUP, all.")
 @click.option("--debug", is_flag=True, help="Show the prompt, the reply and what was read from it.")
 @click.option("--save", is_flag=True, help="Make this the group's score, also where it has one.")
-@click.option("--again", is_flag=True, help="Save, also where the group was left out because its version was rejected.")
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Judge anew and save: ask also where a stored reply would do, and take also what was left out because its "
+    "version was rejected.",
+)
 @click.pass_obj
 def score(context: Context, group: str | None, still_open: bool, debug: bool, save: bool, again: bool) -> None:
     """Judge one GROUP (its id, or the name it was given) and show how.

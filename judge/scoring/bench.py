@@ -15,9 +15,10 @@ from judge.llm.model import REPLY_FORMAT, Answer, JudgeModel, Messages
 from judge.llm.rubric import reply_format
 from judge.llm.ruler import Ask
 from judge.rewards.functions import FunctionPool
-from judge.rewards.kinds import Bench
+from judge.rewards.kinds import Bench, Replies
 from judge.rewards.rubric import BY_CHECK, RubricJudge
 from judge.rewards.rule import unusable
+from judge.scoring.combine import recipe_hash
 from judge.scoring.replies import KeptReplies
 from judge.settings import JudgeSettings
 from recorder.store.database import Store
@@ -45,10 +46,17 @@ def check_settings(settings: JudgeSettings) -> None:
 
 @asynccontextmanager
 async def open_bench(
-    settings: JudgeSettings, store: Store, project_id: str, *, keep: bool = True
+    settings: JudgeSettings,
+    store: Store,
+    project_id: str,
+    *,
+    keep: bool = True,
+    again: bool = False,
+    ask: Ask | None = None,
 ) -> AsyncIterator[Bench]:
     """What scoring needs, until the end of the block; with `keep` false scoring itself writes nothing.
 
+    `again`: the judge is asked in spite of what it said before. `ask`: who is asked in place of the settings' judge.
     Raises JudgeMisconfigured.
     """
     check_settings(settings)
@@ -58,6 +66,8 @@ async def open_bench(
         room = asyncio.Semaphore(settings.concurrency)
 
         async def asking(reply_format: Mapping[str, Any]) -> Ask:
+            if ask is not None:
+                return ask
             model = JudgeModel(settings, reply_format)
             stack.push_async_callback(model.close)
             await model.warm_up()
@@ -73,10 +83,15 @@ async def open_bench(
             asks = {evidence: await asking(reply_format(evidence=evidence)) for evidence in quoting}
             checks = FunctionPool(settings, [BY_CHECK])
             stack.push_async_callback(checks.close)
-            rubrics = RubricJudge(settings, asks, checks, store, project_id, keep=keep)
+            rubrics = RubricJudge(settings, asks, checks, store, project_id, keep=keep, again=again)
 
-        replies = KeptReplies(store, project_id, settings, functions)
+        replies = Replies() if again else KeptReplies(store, project_id, settings, functions)
         yield Bench(settings, ruler, functions, replies, rubrics)
+
+
+async def recipe_in_force(bench: Bench) -> str:
+    """The hash of the recipe that `bench` scores by now. Raises FunctionsDown."""
+    return recipe_hash(bench.settings, await bench.functions.code() if bench.functions else "")
 
 
 def _in_turn(ask: Ask, room: asyncio.Semaphore) -> Ask:

@@ -20,6 +20,7 @@ from recorder.reading.views import GroupView
 from recorder.states import GroupState, TrajectoryState
 from recorder.store.database import Store
 from recorder.work import claims, scores
+from recorder.work.again import reasons
 from recorder.work.scores import NewScore
 
 
@@ -28,14 +29,15 @@ async def score_one(
 ) -> tuple[GroupView, GroupScore]:
     """Score a group by its internal or external id; with `save` the score becomes its current one.
 
-    With `again` also where it was left out because of a version that was trained on it: it may be trained on anew.
+    With `again` its judge is asked in spite of what it said before, and it is saved also where it was left out because
+    of a version that was trained on it: it may be trained on anew.
 
     Raises JudgeError, NotFound, and Conflict where it is still open, or is to be saved and cannot be claimed.
     """
     found = await load_group(store, await _named(store, project_id, group))
     if open_ := still_open(found):
         raise Conflict(f"{open_} `hone score --open {found.id}` judges it as it is, `hone close {found.id}` closes it.")
-    async with open_bench(settings, store, project_id, keep=save) as bench:
+    async with open_bench(settings, store, project_id, keep=save, again=again) as bench:
         scored = await score_group(found, bench)
     if save and not await make_current(store, found.id, scored.new, lease_s, again=again):
         raise Conflict(
@@ -64,9 +66,14 @@ async def score_open(
 
 
 async def make_current(store: Store, group_id: str, score: NewScore, lease_s: float, *, again: bool) -> bool:
-    """Make a score its group's current one; False, and nothing is written, where the group is not free."""
+    """Make a score its group's current one; False, and nothing is written, where the group is not free.
+
+    `again`: also where it was left out because of its version.
+    """
     # Claimed only now: a judge that fails must not cost the group the score it has.
-    claim = await claims.claim_one_for_judging(store, group_id, holder_name(), lease_s, again=again)
+    claim = await claims.claim_one_for_judging(
+        store, group_id, holder_name(), lease_s, left_out_for=reasons(anew=again)
+    )
     if claim is not None:
         await scores.record_score(store, claim, score)
     return claim is not None
