@@ -10,14 +10,21 @@ import json
 import logging
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypedDict, Unpack
 
 import click
 
 from judge.settings import JudgeSettings
 
 if TYPE_CHECKING:
+    from judge.rewards.kinds import Bench
+    from judge.scoring.again import Tally, Tell
+    from judge.scoring.counting import Counted
     from recorder.settings import LearnSettings, RecorderSettings
+    from recorder.store.database import Store
+    from recorder.work.again import Scorable
+
+INTERRUPTED: Final = 130  # the exit status of what SIGINT ended
 
 
 class Settings(Protocol):
@@ -37,6 +44,15 @@ class Context(Protocol):
 
     def settings(self) -> Settings:
         """The settings in force."""
+
+
+class Wanted(TypedDict):
+    """Which groups `hone score --all` is about."""
+
+    campaign: str | None
+    alias: str | None
+    stale: bool
+    dry_run: bool
 
 
 @click.command()
@@ -94,19 +110,49 @@ async def run_worker(settings: Settings) -> None:
     help="Judge anew and save: ask also where a stored reply would do, and take also what was left out because its "
     "version was rejected.",
 )
+@click.option("--all", "every", is_flag=True, help="Score all groups again that have ended, and save.")
+@click.option("--campaign", help="With --all: of this campaign only (its name or id).")
+@click.option("--alias", help="With --all: of this alias only.")
+@click.option("--stale", is_flag=True, help="With --all: only what was scored by another recipe than the one in force.")
+@click.option("--dry-run", is_flag=True, help="With --all: count requests and tokens; ask no judge and write nothing.")
 @click.pass_obj
-def score(context: Context, group: str | None, still_open: bool, debug: bool, save: bool, again: bool) -> None:
+def score(
+    context: Context,
+    group: str | None,
+    still_open: bool,
+    debug: bool,
+    save: bool,
+    again: bool,
+    every: bool,
+    **wanted: Unpack[Wanted],
+) -> None:
     """Judge one GROUP (its id, or the name it was given) and show how.
 
-    Changes nothing in the store without --save or --again. With --open, runs that go on are judged as if they had
-    ended now.
+    Changes nothing in the store without --save, --again or --all. With --open, runs that go on are judged as if they
+    had ended now.
+
+    With --all, groups are scored again under the recipe in force: those that wait for a judge, those that have a
+    score, and those that were left out for what their score said (all runs did equally well, no reward, nobody to
+    compare with). Old scores stay in the record. A group that was trained on, or is being, keeps its score as the
+    current one, and the new one stands beside it. A group that a judge has in hand is passed over, and one that cannot
+    be judged now stays as it is. At the end old scores are held against new ones: Kendall's tau inside groups, and the
+    pairs of runs that were turned over. Reward functions are called in a dry run too.
     """
+    if every:
+        if group is not None or still_open or debug or (save and wanted["dry_run"]):
+            raise click.UsageError("--all takes no GROUP, --open or --debug, and --dry-run saves nothing.")
+        if wanted["campaign"] is not None and wanted["alias"] is not None:
+            raise click.UsageError("a campaign is of one alias: name --campaign or --alias.")
+        _score_all(context, again=again, **wanted)
+        return
+    if any(wanted.values()):
+        raise click.UsageError("--campaign, --alias, --stale and --dry-run go with --all.")
     from judge.errors import JudgeUnanswered
     from judge.scoring.bench import check_settings
     from recorder.commands.terminal import clean
 
     if group is None and not still_open:
-        raise click.UsageError("name a group, or say --open for all that are open.")
+        raise click.UsageError("name a group, or say --all, or --open for all that are open.")
     if still_open and (save or again):
         raise click.UsageError("an open group keeps no score: `hone close GROUP`, then `hone score GROUP --save`.")
     check_settings(context.settings().judge)
@@ -120,6 +166,59 @@ def score(context: Context, group: str | None, still_open: bool, debug: bool, sa
         if debug:
             click.echo(clean("\n\n".join(f"{m['role']}\n{m['content']}" for m in e.exchange)), err=context.json)
         raise
+
+
+def _score_all(context: Context, *, again: bool, **wanted: Unpack[Wanted]) -> None:
+    """Exit status 1 where a group failed, 130 where Ctrl-C came first."""
+    from judge.scoring.again import Tally
+    from judge.scoring.bench import check_settings
+    from judge.scoring.counting import Counted
+    from judge.telling import tell, watched
+    from recorder.commands.support import run
+
+    settings = context.settings()
+    check_settings(settings.judge)
+    tally, counted = Tally(), Counted(settings.judge.max_tokens) if wanted["dry_run"] else None
+    try:
+        with watched(tally) as told:
+            run(context, lambda store, project: _each(store, project, settings, tally, counted, told, again, wanted))
+    except Exception:
+        if tally.over:  # the store went away, say: what was saved is told
+            tell(tally, counted, as_json=context.json)
+        raise
+    tell(tally, counted, as_json=context.json)
+    if tally.stopped or tally.failed():
+        raise SystemExit(INTERRUPTED if tally.stopped else 1)
+
+
+async def _each(
+    store: Store,
+    project: str,
+    settings: Settings,
+    tally: Tally,
+    counted: Counted | None,
+    told: Tell,
+    again: bool,
+    wanted: Wanted,
+) -> None:
+    from judge.scoring.again import choose, count, score_again
+    from judge.scoring.bench import open_bench
+
+    keep, ask = counted is None, counted.ask if counted else None
+    at_once, lease_s = settings.judge.concurrency, settings.recorder.lease_s
+    only = {"campaign": wanted["campaign"], "alias": wanted["alias"]}
+    async with open_bench(settings.judge, store, project, keep=keep, again=again, ask=ask) as bench:
+
+        def bench_of(_: Scorable) -> Bench:
+            return bench
+
+        groups = await choose(store, project, bench_of, **only, only_stale=wanted["stale"], anew=again)
+        tally.groups = len(groups)
+        with tally.until_stopped():
+            if counted:
+                await count(store, groups, bench_of, told, at_once=at_once)
+            else:
+                await score_again(store, groups, bench_of, told, at_once=at_once, lease_s=lease_s, anew=again)
 
 
 def _score_one(context: Context, group: str, *, debug: bool, save: bool, again: bool) -> None:
