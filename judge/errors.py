@@ -3,6 +3,7 @@
 JudgeError
 ├── JudgeMisconfigured    the settings cannot work: nobody judges, or a part has no judge
 ├── ReplyRefused          the judge's reply cannot be read as one score for each id; the message is shown to the judge
+├── NotAsked              nobody is asked: what would be asked is counted alone (`hone score --dry-run`)
 ├── CannotJudge           this group can never be scored: it is left out, with `code`
 └── JudgeFailed           this group cannot be scored now: it stays unscored, with `code`, and is tried again
     ├── JudgeDown         the judge is unreachable, overloaded, too slow or broken, or refuses the request
@@ -49,6 +50,10 @@ class JudgeMisconfigured(JudgeError):
 
 class ReplyRefused(JudgeError):
     """A reply is not one clear score for each id."""
+
+
+class NotAsked(JudgeError):
+    """A request to the judge was counted in place of being sent."""
 
 
 class CannotJudge(JudgeError):

@@ -23,7 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "learn": ("trainer.commands:learn", "Run the learner: train on what the judge has scored."),
     "train": ("trainer.commands:train", "Run a campaign: train over a list of scenarios."),
     "scenarios": ("trainer.commands:scenarios", "Make lists of scenarios out of recorded runs."),
-    "score": ("judge.commands:score", "Judge one group and show how."),
+    "score": ("judge.commands:score", "Judge one group and show how, or all again."),
     "status": ("proxy.commands.status:status", "Show what runs, and which versions are in service."),
     "versions": ("proxy.commands.versions:versions", "List the versions of an alias."),
     "promote": ("proxy.commands.versions:promote", "Make a version live."),

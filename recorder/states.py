@@ -164,7 +164,7 @@ GROUP: Mapping[GroupState, frozenset[GroupState]] = {
     GroupState.TRIED: frozenset({GroupState.TRAINED, GroupState.SCORED, GroupState.LEFT_OUT}),
     # trained → left out: its version was rolled back
     GroupState.TRAINED: frozenset({GroupState.LEFT_OUT}),
-    # left out → judging: a person asked for it anew, because its version was at fault
+    # left out → judging: a person asked for it anew, because its version was at fault, or what its score said
     GroupState.LEFT_OUT: frozenset({GroupState.JUDGING, GroupState.TRAINED}),
 }
 

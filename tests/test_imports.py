@@ -53,7 +53,7 @@ GROUND: dict[str, set[str]] = {
 # Files at a package's root that no room imports; the rooms named here are roofs too.
 ROOF: dict[str, set[str]] = {
     "recorder": {"commands"},
-    "judge": {"commands"},
+    "judge": {"commands", "showing", "telling"},
     "trainer": {"commands"},
     "proxy": {"cli", "commands"},
 }

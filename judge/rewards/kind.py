@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from judge.errors import JudgeFailed, RecipeUnknown
 from judge.llm.prompt import Prompt
@@ -39,6 +40,18 @@ class Replies:
         """Have a reply at hand, whatever becomes of the score that is made of it."""
 
 
+class Named(Protocol):
+    """What says by which recipe a group is judged: its alias, and the recipe that its campaign names."""
+
+    @property
+    def alias(self) -> str | None:
+        """The alias's name."""
+
+    @property
+    def reward_recipe(self) -> str | None:
+        """The recipe's name, where its campaign has one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     """What scoring needs beside the group: the settings, who is asked, who runs functions, replies at hand.
@@ -54,7 +67,7 @@ class Bench:
     recipe: str = DEFAULT
     others: Mapping[str, Bench] = field(default_factory=dict)
 
-    def of(self, group: GroupView) -> Bench:
+    def of(self, group: Named) -> Bench:
         """The bench of the recipe that judges a group: its campaign's, else its alias's, else the default one.
 
         Raises:

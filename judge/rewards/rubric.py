@@ -75,7 +75,8 @@ class Rubricated:
 class RubricJudge:
     """Judges runs by their criteria. `asks`: who is asked, by whether quotes are asked for.
 
-    `checks` runs what criteria name (`BY_CHECK`). With `keep` false nothing is written.
+    `checks` runs what criteria name (`BY_CHECK`). With `keep` false nothing is written; with `again` the judge is asked
+    in spite of what it said before.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class RubricJudge:
         project_id: str,
         *,
         keep: bool = True,
+        again: bool = False,
     ) -> None:
         self._settings = settings
         self._asks = asks
@@ -94,6 +96,7 @@ class RubricJudge:
         self._store = store
         self._project_id = project_id
         self._keep = keep
+        self._again = again
         self._random = random.SystemRandom()
 
     async def judge(self, runs: Sequence[Subject], *, evidence: bool) -> Rubricated:
@@ -163,7 +166,7 @@ class RubricJudge:
     async def _answer(self, question: _Question, evidence: bool) -> Checked:
         """The verdicts that are at hand, else the judge's."""
         run = question.run
-        known = await kept.find(self._store, self._project_id, question.key)
+        known = None if self._again else await kept.find(self._store, self._project_id, question.key)
         if known is not None:
             return Checked([Met(*one) for one in json.loads(known.verdicts)], known.judge_version, Spent())
         prompt = await asyncio.to_thread(

@@ -16,9 +16,10 @@ from judge.llm.model import REPLY_FORMAT, Answer, JudgeModel, Messages
 from judge.llm.rubric import reply_format
 from judge.llm.ruler import Ask
 from judge.rewards.functions import FunctionPool
-from judge.rewards.kind import Bench
+from judge.rewards.kind import Bench, Replies
 from judge.rewards.rubric import BY_CHECK, RubricJudge
 from judge.rewards.rule import unusable
+from judge.scoring.combine import recipe_hash
 from judge.scoring.replies import KeptReplies
 from judge.settings import DEFAULT, JudgeSettings
 from recorder.store.database import Store
@@ -61,18 +62,26 @@ def _check_rewards(at: str, recipe: JudgeSettings) -> None:
 
 @asynccontextmanager
 async def open_bench(
-    settings: JudgeSettings, store: Store, project_id: str, *, keep: bool = True
+    settings: JudgeSettings,
+    store: Store,
+    project_id: str,
+    *,
+    keep: bool = True,
+    again: bool = False,
+    ask: Ask | None = None,
 ) -> AsyncIterator[Bench]:
     """What scoring needs, until the end of the block; with `keep` false scoring itself writes nothing.
 
     All recipes have one judge model and one pace. Those with the same reward functions share their processes; others do
     not: code that one recipe does not ask is no part of it, and cannot keep it from judging.
 
+    `again`: the judge is asked in spite of what it said before. `ask`: who is asked in place of the settings' judge.
+
     Raises JudgeMisconfigured.
     """
     check_settings(settings)
     async with AsyncExitStack() as stack:
-        asking = _Asking(settings, stack)
+        asking = _Asking(settings, stack, ask)
         recipes = {name: settings.by_recipe(name) for name in settings.known_recipes()}
         rewards = [reward for recipe in recipes.values() for reward in recipe.in_force()]
         ruler = await asking.by(REPLY_FORMAT) if any(reward.kind == "ruler" for reward in rewards) else None
@@ -82,27 +91,33 @@ async def open_bench(
             asks = {evidence: await asking.by(reply_format(evidence=evidence)) for evidence in quoting}
             checks = FunctionPool(settings, [BY_CHECK])
             stack.push_async_callback(checks.close)
-            rubrics = RubricJudge(settings, asks, checks, store, project_id, keep=keep)
+            rubrics = RubricJudge(settings, asks, checks, store, project_id, keep=keep, again=again)
         pools = _Pools(stack)
 
         def bench(name: str) -> Bench:
             functions = pools.of(recipes[name])
-            replies = KeptReplies(store, project_id, recipes[name], functions)
+            replies = Replies() if again else KeptReplies(store, project_id, recipes[name], functions)
             return Bench(recipes[name], ruler, functions, replies, rubrics, name)
 
         yield replace(bench(DEFAULT), others={name: bench(name) for name in settings.recipes})
 
 
 class _Asking:
-    """The judge model, asked for replies of several forms; as many requests are open at a time as the settings say."""
+    """The judge model, asked for replies of several forms; as many requests are open at a time as the settings say.
 
-    def __init__(self, settings: JudgeSettings, stack: AsyncExitStack) -> None:
+    `instead`: who is asked in its place.
+    """
+
+    def __init__(self, settings: JudgeSettings, stack: AsyncExitStack, instead: Ask | None) -> None:
         self._settings = settings
         self._stack = stack
+        self._instead = instead
         self._room = asyncio.Semaphore(settings.concurrency)
 
     async def by(self, reply_format: Mapping[str, Any]) -> Ask:
         """How to ask for replies of a form."""
+        if self._instead is not None:
+            return self._instead
         model = JudgeModel(self._settings, reply_format)
         self._stack.push_async_callback(model.close)
         await model.warm_up()
@@ -123,6 +138,11 @@ class _Pools:
             self._pools[functions] = FunctionPool(recipe)
             self._stack.push_async_callback(self._pools[functions].close)
         return self._pools.get(functions)
+
+
+async def recipe_in_force(bench: Bench) -> str:
+    """The hash of the recipe that `bench`, which is one recipe's, scores by now. Raises FunctionsDown."""
+    return recipe_hash(bench.settings, await bench.functions.code() if bench.functions else "")
 
 
 def _in_turn(ask: Ask, room: asyncio.Semaphore) -> Ask:

@@ -7,9 +7,10 @@ Owns: the order of things, and when a group has too little to be scored. Refuses
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from judge.errors import CannotJudge, JudgeFailed, PartsMissing, Spent
+from judge.errors import CannotJudge, JudgeFailed, NotAsked, PartsMissing, Spent
 from judge.llm.prompt import Prompt
 from judge.llm.ruler import Ruling
 from judge.rewards.by_ruler import is_one_step
@@ -56,21 +57,49 @@ async def score_group(group: GroupView, bench: Bench) -> GroupScore:
     """
     bench = bench.of(group)
     members = judged_members(group)
+    found = await _found(group, members, bench)
+    return _as_score(members, found, bench, _enough(group, members, found, bench))
+
+
+async def foresee(group: GroupView, bench: Bench) -> None:
+    """Go as far as scoring a group goes without an answer of the judge; `bench.ask` raises NotAsked.
+
+    Raises CannotJudge and JudgeFailed where that can be told by now.
+    """
+    bench = bench.of(group)
+    members = judged_members(group)
+    _enough(group, members, await _found(group, members, bench), bench, hoped=True)
+
+
+def _enough(
+    group: GroupView,
+    members: Sequence[TrajectoryView],
+    found: Mapping[str, Judged],
+    bench: Bench,
+    *,
+    hoped: bool = False,
+) -> Makeup:
+    """What the rewards are made of, if enough members have one; `hoped`: as in `_made`."""
+    made = _made(members, found, bench.settings, hoped=hoped)
+    rewarded = [member for member in members if member.id not in made.lacking]
+    if made.waits or (len(rewarded) < _fewest(group, members) and not _measured_somehow(members, found)):
+        raise _too_few(members, found, bench, made)
+    return made
+
+
+async def _found(group: GroupView, members: Sequence[TrajectoryView], bench: Bench) -> dict[str, Judged]:
+    """Each reward's parts; without those of a judge that is not asked, who is taken to have said something."""
     fewest = _fewest(group, members)
-    rewards = bench.settings.in_force()
     found: dict[str, Judged] = {}
-    for reward in sorted(rewards, key=lambda r: list(REWARDS).index(r.kind)):
+    for reward in sorted(bench.settings.in_force(), key=lambda r: list(REWARDS).index(r.kind)):
         so_far = _made(members, found, bench.settings, hoped=True)
         everybody = so_far.waits or _measured(members)
         able = [member for member in members if everybody or member.id not in so_far.lacking]
         if len(able) < fewest or (so_far.waits and _compares(reward)):  # nobody is paid for what cannot be scored yet
             raise _too_few(members, found, bench, so_far)
-        found[reward.name] = await _part_of(reward, group, able, bench)
-    made = _made(members, found, bench.settings)
-    rewarded = [member for member in members if member.id not in made.lacking]
-    if made.waits or (len(rewarded) < fewest and not _measured_somehow(members, found)):
-        raise _too_few(members, found, bench, made)
-    return _as_score(members, rewards, found, bench, made)
+        with suppress(NotAsked):
+            found[reward.name] = await _part_of(reward, group, able, bench)
+    return found
 
 
 async def _part_of(reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: Bench) -> Judged:
@@ -165,17 +194,11 @@ def _too_few(
     )
 
 
-def _as_score(
-    members: Sequence[TrajectoryView],
-    rewards: Sequence[RewardSettings],
-    found: Mapping[str, Judged],
-    bench: Bench,
-    made: Makeup,
-) -> GroupScore:
+def _as_score(members: Sequence[TrajectoryView], found: Mapping[str, Judged], bench: Bench, made: Makeup) -> GroupScore:
     prompt, ruling = _ruling(found)
     spent = _spent(found)
     combined = combine([member.id for member in members], _parts(found), made)
-    rows = (row for reward in rewards for row in _rows(reward, found[reward.name], made))
+    rows = (row for reward in bench.settings.in_force() for row in _rows(reward, found[reward.name], made))
     new = NewScore(
         recipe_hash=recipe_hash(bench.settings, next((judged.code for judged in found.values() if judged.code), "")),
         absolute=_absolute(made, found, combined) and not is_one_step(members),

@@ -23,7 +23,6 @@ from recorder.store.schema import (
     aliases,
     blobs,
     calls,
-    campaigns,
     choices,
     feedback,
     groups,
@@ -32,17 +31,11 @@ from recorder.store.schema import (
     tool_calls,
     trajectories,
 )
+from recorder.work.campaigns import ALIAS, REWARD_RECIPE
 
 PAGE = 200  # keys a SELECT: a long read would keep SQLite's log from being reused
 _TOKEN_COLUMNS = {"prompt_delta", "prompt_hashes", "token_ids", "logprobs", "hashes"}
 _BASELINE = select(aliases.c.baseline).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("baseline")
-_ALIAS = select(aliases.c.name).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("alias")
-_RECIPE = (
-    select(campaigns.c.settings["reward_recipe"].as_string())
-    .where(campaigns.c.id == groups.c.campaign_id)
-    .scalar_subquery()
-    .label("reward_recipe")
-)
 
 
 async def load_trajectory(store: Store, trajectory_id: str, *, with_tokens: bool = False) -> TrajectoryView:
@@ -81,7 +74,7 @@ async def load_group(store: Store, group_id: str, *, with_tokens: bool = False) 
 
 async def load_groups(store: Store, group_ids: Sequence[str], *, with_tokens: bool = False) -> list[GroupView]:
     """Groups with all their members, in the order of the ids; a fixed number of SELECTs a page. Raises NotFound."""
-    columns = (groups, _BASELINE, _ALIAS, _RECIPE)
+    columns = (groups, _BASELINE, ALIAS, REWARD_RECIPE)
     of_groups = await _rows(store, group_ids, lambda keys: select(*columns).where(groups.c.id.in_(keys)))
     found = {row.id: row for row in of_groups}
     for group_id in group_ids:

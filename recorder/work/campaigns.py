@@ -19,12 +19,20 @@ from recorder.ids import check_external, new_id
 from recorder.states import CampaignState, GroupState, Purpose
 from recorder.store import sql
 from recorder.store.database import Store, now
-from recorder.store.schema import attempts, campaigns, groups, leases, scenarios
+from recorder.store.schema import aliases, attempts, campaigns, groups, leases, scenarios
 from recorder.store.transitions import move
 
 Split = Literal["train", "val"]
 
 TRAINS: Final = campaigns.c.version_id.is_(None)  # the others are gates'
+# Columns of a group that say by which recipe it is judged: its alias's name, and what its campaign names, if anything.
+ALIAS: Final = select(aliases.c.name).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("alias")
+REWARD_RECIPE: Final = (
+    select(campaigns.c.settings["reward_recipe"].as_string())
+    .where(campaigns.c.id == groups.c.campaign_id)
+    .scalar_subquery()
+    .label("reward_recipe")
+)
 
 
 @dataclass(frozen=True, slots=True)

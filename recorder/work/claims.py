@@ -10,12 +10,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, case, exists, false, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, case, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import LeaseLost
 from recorder.groups.shadows import waits_for_own
-from recorder.registry import descent
 from recorder.states import GroupState, Purpose, TrajectoryState, VersionState
 from recorder.store.changes import quietly
 from recorder.store.database import Store, now
@@ -81,15 +80,15 @@ def _whose(of_campaigns: bool) -> tuple[ColumnElement[bool], ...]:
 
 
 async def claim_one_for_judging(
-    store: Store, group_id: str, owner: str, lease_s: float, *, again: bool = False
+    store: Store, group_id: str, owner: str, lease_s: float, *, left_out_for: Collection[str] = ()
 ) -> GroupClaim | None:
     """Take a named group for judging, a scored one too (a new recipe judges it again). None: it is not free.
 
-    `again`: also one that was left out because of the version that was trained on it.
+    `left_out_for`: also one that was left out for one of these reasons.
     """
     free = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED)
-    at_fault = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(descent.OF_VERSIONS))
-    wanted = and_(groups.c.id == group_id, or_(groups.c.state.in_(free), at_fault if again else false()))
+    left_out = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(sorted(left_out_for)))
+    wanted = and_(groups.c.id == group_id, or_(groups.c.state.in_(free), left_out))
     took = await _take(store, wanted, 1, GroupState.JUDGING, (*free, GroupState.LEFT_OUT), owner, lease_s)
     return took[0] if took else None
 

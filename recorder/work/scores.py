@@ -89,13 +89,27 @@ async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
     """
     async with store.write() as conn:
         await _require_members(conn, claim.group_id, score.parts)
-        score_id = await _insert(conn, claim, score)
+        score_id = await _insert(conn, claim.project_id, claim.group_id, claim.alias_id, score)
         done: dict[str, Any] = {"current_score_id": score_id, "reason": None}
         await move(
             conn, groups, claim.group_id, GroupState.SCORED, expect=GroupState.JUDGING,
             owner=claim.owner, epoch=claim.epoch, **done,
         )  # fmt: skip
         return score_id
+
+
+async def record_history(store: Store, group_id: str, score: NewScore, states: Collection[GroupState]) -> str | None:
+    """Write a score beside the group's current one, which stays. Returns its id; None: the group is in no such state.
+
+    Raises Conflict as `record_score` does.
+    """
+    query = select(groups).where(groups.c.id == group_id, groups.c.state.in_(states)).with_for_update()
+    async with store.write() as conn:
+        row = (await conn.execute(query)).first()
+        if row is None:
+            return None
+        await _require_members(conn, group_id, score.parts)
+        return await _insert(conn, row.project_id, group_id, row.alias_id, score)
 
 
 async def _require_members(conn: AsyncConnection, group_id: str, parts: Sequence[NewPart]) -> None:
@@ -108,10 +122,10 @@ async def _require_members(conn: AsyncConnection, group_id: str, parts: Sequence
         raise Conflict(f"a score of group {group_id} names a part of a trajectory twice: nothing was scored")
 
 
-async def _insert(conn: AsyncConnection, claim: GroupClaim, score: NewScore) -> str:
+async def _insert(conn: AsyncConnection, project_id: str, group_id: str, alias_id: str | None, score: NewScore) -> str:
     score_id = new_id("score")
     row = {k: _storable(v) for k, v in asdict(score).items() if k != "parts"}
-    of_group = {"project_id": claim.project_id, "group_id": claim.group_id, "alias_id": claim.alias_id}
+    of_group = {"project_id": project_id, "group_id": group_id, "alias_id": alias_id}
     await conn.execute(insert(scores).values(id=score_id, created_at=now(), **of_group, **row))
     if score.parts:
         rows = [{k: _storable(v) for k, v in asdict(part).items()} for part in score.parts]

@@ -35,10 +35,12 @@ async def find(store: Store, project_id: str, hash_: str) -> KeptVerdicts | None
 async def keep(
     store: Store, project_id: str, hash_: str, trajectory_id: str, said: str, judge_version: str | None
 ) -> None:
-    """Keep what was said, unless something is kept already, or the run was deleted meanwhile."""
+    """Keep what was said, in place of what was said before, unless the run was deleted meanwhile."""
     columns = ["project_id", "hash", "trajectory_id", "verdicts", "judge_version", "created_at"]
     texts = [literal(text, Text) for text in (project_id, hash_, trajectory_id, said, judge_version)]
     row = select(*texts, now())
     row = row.where(exists().where(trajectories.c.id == trajectory_id))
     async with store.write() as conn:
-        await conn.execute(sql.insert(conn, verdicts).from_select(columns, row).on_conflict_do_nothing())
+        statement = sql.insert(conn, verdicts).from_select(columns, row)
+        newer = {name: statement.excluded[name] for name in columns if name not in ("project_id", "hash")}
+        await conn.execute(statement.on_conflict_do_update(index_elements=["project_id", "hash"], set_=newer))

@@ -1,11 +1,15 @@
-"""What the judge's tests share: a judge server, and settings that point to it."""
+"""What the judge's tests share: a judge server, settings that point to it, and `hone score` at the terminal."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
+from judge import commands
 from judge.settings import JudgeSettings
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
@@ -43,3 +47,32 @@ async def recorded(store: Store) -> AsyncIterator[Recorded]:
     made = await Recorded.start(store)
     yield made
     await made.stop()
+
+
+@dataclass
+class Settings:
+    data: Path
+    judge: JudgeSettings
+    project: str = "default"
+    recorder: RecorderSettings = field(default_factory=RecorderSettings)
+
+
+@dataclass
+class Context:
+    of: Settings
+    json: bool = False
+
+    def settings(self) -> Settings:
+        return self.of
+
+
+@pytest.fixture
+def score(settings: Callable[..., JudgeSettings], tmp_path: Path) -> Callable[..., Any]:
+    """Run `hone score` in a thread of its own, as it starts an event loop."""
+
+    async def run(*args: str, as_json: bool = False, of_alias: Mapping[str, str] | None = None, **more: Any) -> Result:
+        judge = settings(**more).for_aliases(of_alias or {})
+        context = Context(Settings(tmp_path / "data", judge), as_json)
+        return await asyncio.to_thread(CliRunner().invoke, commands.score, args, obj=context)
+
+    return run

@@ -1,60 +1,23 @@
 """`hone judge` and `hone score` at the terminal."""
 
-import asyncio
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
-from judge import commands
 from judge.errors import JudgeDown, JudgeMisconfigured, JudgeUnanswered
-from judge.settings import JudgeSettings
 from proxy.cli import cli
 from recorder.errors import Conflict, NotFound
 from recorder.reading.transcripts import load_group
 from recorder.registry.descent import VERSION_REJECTED
-from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.store.schema import groups
 from recorder.work import claims, scores
-from tests.judge.judge_server import JudgeServer, fails, says
+from tests.judge.judge_server import JudgeServer, by_worth, fails, says, verdicts
 from tests.judge.recorded import Recorded
 from tests.recorder.rows import Rows
-
-Make = Callable[..., JudgeSettings]
-
-
-@dataclass
-class Settings:
-    data: Path
-    judge: JudgeSettings
-    project: str = "default"
-    recorder: RecorderSettings = field(default_factory=RecorderSettings)
-
-
-@dataclass
-class Context:
-    of: Settings
-    json: bool = False
-
-    def settings(self) -> Settings:
-        return self.of
-
-
-@pytest.fixture
-def score(settings: Make, tmp_path: Path) -> Callable[..., Any]:
-    """Run `hone score` in a thread of its own, as it starts an event loop."""
-
-    async def run(*args: str, as_json: bool = False, of_alias: Mapping[str, str] | None = None, **more: Any) -> Result:
-        judge = settings(**more).for_aliases(of_alias or {})
-        context = Context(Settings(tmp_path / "data", judge), as_json)
-        return await asyncio.to_thread(CliRunner().invoke, commands.score, args, obj=context)
-
-    return run
 
 
 async def test_score_shows_rewards_and_reasons_and_changes_nothing(
@@ -152,6 +115,20 @@ async def test_score_again_takes_what_was_left_out_for_its_version_and_nothing_e
     assert (await load_group(store, rejected)).state == "scored"
     assert isinstance((await score(lone, "--again")).exception, Conflict)
     assert (await load_group(store, lone)).reason == "too_few"
+
+
+async def test_again_asks_a_group_anew_in_spite_of_what_is_stored(
+    store: Store, recorded: Recorded, score: Any, server: JudgeServer
+) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    await score("g", "--save")
+    await score("g", "--save")
+    assert len(server.requests) == 1
+    server.behave(verdicts(lambda document: 1 - by_worth(document)))
+    await score("g", "--again")
+    assert len(server.requests) == 2
+    given = [part.value for part in (await scores.of_group(store, group_id))[-1].parts if part.part == "reward"]
+    assert sorted(value for value in given if value is not None) == pytest.approx([0.1, 0.8])
 
 
 async def test_a_judge_that_is_down_costs_a_scored_group_nothing(

@@ -25,7 +25,7 @@ from recorder.states import UNDECIDED, GroupState, StepState, VersionState
 from recorder.store import ledger, schema
 from recorder.store.database import Store
 from recorder.upkeep.sweep import sweep
-from recorder.work import claims, scores, steps
+from recorder.work import again, claims, scores, steps
 from recorder.work.claims import GroupClaim
 from recorder.work.steps import StepView
 from tests.recorder.rows import PROJECT, Rows
@@ -189,7 +189,9 @@ class Line:
             these = (schema.groups.c.alias_id == self.alias.id, schema.groups.c.reason == reason)
             found = (await conn.execute(select(schema.groups.c.id).where(*these).limit(1))).scalar_one_or_none()
         if found is not None:
-            claim = await claims.claim_one_for_judging(self.store, found, "person", LEASE_S, again=True)
+            claim = await claims.claim_one_for_judging(
+                self.store, found, "person", LEASE_S, left_out_for=again.reasons(anew=True)
+            )
             assert claim is not None
             await scores.record_score(self.store, claim, await self.rows.judgement(claim))
 

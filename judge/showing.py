@@ -1,0 +1,92 @@
+"""How scores read: a table for people, JSON for programs.
+
+Owns: the look of a score and of what it came from. Refuses: scoring (`judge.scoring`), reading arguments
+(`judge.commands`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from judge.scoring.by_hand import still_open
+from judge.scoring.score import GroupScore
+from judge.scoring.worker import summary
+from judge.settings import DEFAULT
+from recorder.commands.terminal import clean, console, line, number, table
+from recorder.reading.views import GroupView
+from recorder.states import TrajectoryState
+from recorder.work.scores import REWARD
+
+
+def as_json(group: GroupView, scored: GroupScore, *, debug: bool) -> dict[str, Any]:
+    """A score for a program; with `debug`, prompt and reply too."""
+    out: dict[str, Any] = {
+        "group_id": group.id,
+        "group_external_id": group.external_id,
+        "still_open": still_open(group),
+        "recipe": scored.recipe,
+        "shortened": bool(scored.prompt and scored.prompt.shortened),
+        **{name: value for name, value in asdict(scored.new).items() if name not in ("parts", "reply")},
+        "trajectories": [
+            {
+                "id": id_,
+                "external_id": external_id,
+                "reward": part.value,
+                "explanation": part.explanation,
+                "parts": [asdict(row) for row in scored.new.parts if row.trajectory_id == id_ and row.part != REWARD],
+            }
+            for (id_, part), external_id in zip(scored.rewards.items(), _names(group, scored), strict=True)
+        ],
+    }
+    if debug:
+        out["prompt"] = scored.prompt.messages if scored.prompt else None
+        out["prompt_ids"] = {name: list(ids) for name, ids in scored.prompt.ids.items()} if scored.prompt else None
+        out["reply"] = scored.new.reply
+    return out
+
+
+def _names(group: GroupView, scored: GroupScore) -> list[str | None]:
+    names = {member.id: member.external_id for member in group.members}
+    return [names[id_] for id_ in scored.rewards]
+
+
+def show_open(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
+    """Print the score that an open group would get now."""
+    ended = sum(member.state != TrajectoryState.OPEN for member in group.members)
+    console().print(
+        f"Group {group.id} is still open: {ended} of its {len(group.members)} runs have ended, and all are "
+        f"judged as they are now. Nothing is saved; `hone close {group.id}` closes it.",
+        soft_wrap=True,
+    )
+    show(group, scored, debug=debug)
+
+
+def show(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
+    """Print a score; with `debug`, prompt and reply too."""
+    out = console()
+    if debug and scored.prompt:
+        shown = [(m["role"], m["content"]) for m in scored.prompt.messages]
+        for title, text in (*shown, ("reply", scored.new.reply or "")):
+            out.print(line(title, "bold"))
+            out.print(clean(text), "", sep="\n", soft_wrap=True)
+        for name, ids in scored.prompt.ids.items():
+            out.print(f"{name} = {', '.join(ids)}", soft_wrap=True)
+    columns = ("trajectory", "reward", "part", "value", "weight", "why")
+    out.print(table(columns, _table_rows(group, scored), right=("reward", "value", "weight")))
+    shortened = "; long texts were shortened" if scored.prompt and scored.prompt.shortened else ""
+    by = "" if scored.recipe == DEFAULT else f"; by the recipe {scored.recipe!r}"
+    out.print(line(f"group {group.id}: {summary(scored)}{by}{shortened}"))
+    if open_ := still_open(group):
+        out.print(line(f"{open_} This is what its runs that ended would get now.", "yellow"))
+
+
+def _table_rows(group: GroupView, scored: GroupScore) -> Iterator[Sequence[object]]:
+    """A line for each trajectory, and under it one for each part of its reward."""
+    for (id_, reward), name in zip(scored.rewards.items(), _names(group, scored), strict=True):
+        yield name or id_, number(reward.value), "", "", "", reward.explanation
+        for row in scored.new.parts:
+            if row.trajectory_id == id_ and row.part != REWARD:
+                weight = "" if row.weight is None else number(row.weight)
+                yield "", "", row.part, number(row.value), weight, row.explanation

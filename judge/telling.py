@@ -1,0 +1,151 @@
+"""What came of scoring many groups again: a count while it goes on, lines for people, JSON for programs.
+
+Owns: their look. Refuses: what is told (`judge.scoring.again`, `judge.scoring.counting`), one score (`judge.showing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from rich.console import Console
+
+from judge.scoring.again import Outcome, Tally, Tell
+from judge.scoring.agreement import Pairs
+from judge.scoring.counting import CHARS_A_TOKEN, Counted
+from recorder.commands.support import echo_json
+from recorder.commands.terminal import console, line, number, table
+
+MOST_SHOWN: Final = 10  # groups of a table, or of one reason
+
+
+@contextmanager
+def watched(tally: Tally) -> Iterator[Tell]:
+    """What outcomes are told to: they enter the tally, and a terminal shows how far it is."""
+    out = Console(stderr=True)
+    if not out.is_terminal:
+        yield tally.add
+        return
+    with out.status("which groups …") as status:
+
+        def tell(outcome: Outcome) -> None:
+            tally.add(outcome)
+            status.update(f"{tally.over} of {tally.groups} groups")
+
+        yield tell
+
+
+def tell(tally: Tally, counted: Counted | None, *, as_json: bool) -> None:
+    """Print what came of all; `counted`: it was a dry run."""
+    if as_json:
+        echo_json(_as_json(tally, counted))
+    else:
+        for text, style in (*(_foreseen(tally, counted) if counted else _scored(tally)), *_others(tally)):
+            console().print(line(text, style))
+        _show_turned(tally)
+
+
+def _foreseen(tally: Tally, counted: Counted) -> Iterator[tuple[str, str]]:
+    history = len(tally.done["history"])
+    yield f"{len(tally.scored)} of {_many(tally.groups)} would be scored{_kept(history, 'would keep')}.", "bold"
+    yield (
+        f"{_many(counted.requests, 'request')} to the judge: about {counted.tokens_in:,} tokens in (characters / "
+        f"{CHARS_A_TOKEN}), at most {counted.most_tokens_out:,} out (judge.max_tokens each). What was asked before is "
+        "not counted, unless with --again; nor are repairs. Nothing was written.",
+        "",
+    )
+
+
+def _scored(tally: Tally) -> Iterator[tuple[str, str]]:
+    spent, pairs = tally.spent, tally.pairs
+    cost = "" if spent.cost_usd is None else f", ${spent.cost_usd:.4f}"
+    kept = _kept(len(tally.done["history"]), "kept")
+    if not tally.groups:
+        yield "There is no such group to score again.", ""
+        return
+    yield f"{len(tally.scored)} of {_many(tally.groups)} scored again{kept}.", "bold"
+    yield f"The judge took {spent.tokens_in:,}+{spent.tokens_out:,} tokens{cost}.", ""
+    if pairs.count:
+        tied = f"{pairs.tied_before} tied before, {pairs.tied_now} tied now, {pairs.tied} both times"
+        yield (
+            f"Old against new: Kendall's tau {number(pairs.tau)} over {pairs.count} pairs of runs; "
+            f"{pairs.turned} turned over, {pairs.kept} in the same order, {tied}.",
+            "",
+        )
+
+
+def _kept(count: int, keep: str) -> str:
+    return f"; {count} of them {keep} the score trained on, beside the new one" if count else ""
+
+
+def _many(count: int, what: str = "group") -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _others(tally: Tally) -> Iterator[tuple[str, str]]:
+    """What was not scored, and why."""
+    for one in tally.done["passed"]:
+        yield f"passed over: group {one.group_id}: {one.why}", "yellow"
+    for code, these in tally.failed().items():
+        named = ", ".join(one.group_id for one in these[:MOST_SHOWN])
+        more = f" and {len(these) - MOST_SHOWN} more" if len(these) > MOST_SHOWN else ""
+        yield f"failed: {code}: {_many(len(these))} ({named}{more}), as they were before: {these[0].why}", "red"
+    if tally.stopped:
+        yield f"stopped: {_many(tally.groups - tally.over)} not come to; what was saved stays.", "yellow"
+
+
+def _show_turned(tally: Tally) -> None:
+    rows = [
+        (one.group_id, pairs.turned, pairs.count, number(pairs.tau)) for one, pairs in _compared(tally) if pairs.turned
+    ]
+    if rows:
+        right = ("turned over", "pairs", "tau")
+        console().print(table(("group", *right), rows[:MOST_SHOWN], right=right))
+    if len(rows) > MOST_SHOWN:
+        console().print(line(f"and {_many(len(rows) - MOST_SHOWN)} with fewer"))
+
+
+def _compared(tally: Tally) -> list[tuple[Outcome, Pairs]]:
+    """The groups that had a score, with most pairs turned over first."""
+    found = [(one, one.pairs) for one in tally.scored if one.pairs]
+    return sorted(found, key=lambda of: (-of[1].turned, of[0].group_id))
+
+
+def _as_json(tally: Tally, counted: Counted | None) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "dry_run": counted is not None,
+        "groups": tally.groups,
+        "stopped": tally.stopped,
+        "current": [one.group_id for one in tally.done["current"]],
+        "history": [one.group_id for one in tally.done["history"]],
+        "passed": {one.group_id: one.why for one in tally.done["passed"]},
+        "failed": {code: {one.group_id: one.why for one in these} for code, these in tally.failed().items()},
+    }
+    return out | (_count_as_json(counted) if counted else _scores_as_json(tally))
+
+
+def _count_as_json(counted: Counted) -> dict[str, Any]:
+    return {
+        "requests": counted.requests,
+        "tokens_in": counted.tokens_in,
+        "most_tokens_out": counted.most_tokens_out,
+        "tokens_counted_by": f"characters / {CHARS_A_TOKEN}",
+    }
+
+
+def _scores_as_json(tally: Tally) -> dict[str, Any]:
+    groups = [{"group_id": one.group_id, **_pairs_as_json(pairs)} for one, pairs in _compared(tally)]
+    return {"spent": tally.spent, "agreement": {**_pairs_as_json(tally.pairs), "by_group": groups}}
+
+
+def _pairs_as_json(pairs: Pairs) -> dict[str, Any]:
+    return {
+        "tau": pairs.tau,
+        "pairs": pairs.count,
+        "turned": pairs.turned,
+        "kept": pairs.kept,
+        "tied_before": pairs.tied_before,
+        "tied_now": pairs.tied_now,
+        "tied": pairs.tied,
+    }

@@ -1,0 +1,87 @@
+"""Groups that may be scored again, by somebody who asks: which those are, and by which recipe each was scored.
+
+Owns: the states and reasons that count, narrowing, reading a page at a time. Refuses: scoring, and writing scores
+(`recorder.work.scores`).
+
+By state: `ready` and `unscored` have no score that counts yet; `scored` ones get another. What a step took (`training`,
+`tried`, `trained`) keeps the score that it was trained on, and the new one is history. `judging` is in a judge's hand.
+Of `left_out` only those count that a score may bring back: because of what their score said, or could not say
+(`OF_SCORES`), and where that is asked for, because of their version. `open` ones have not ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Select, and_, case, or_, select
+
+from recorder.registry import descent
+from recorder.states import GroupState
+from recorder.store import sql
+from recorder.store.database import Store
+from recorder.store.schema import groups, scores
+from recorder.work.campaigns import ALIAS, REWARD_RECIPE
+
+KEEPING: Final = (GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)  # their score was trained on
+OF_SCORES: Final = ("ruler_needs_two", "zero_variance", "reward_missing")  # of a group: another recipe may say more
+PAGE: Final = 200
+_STATES: Final = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED, GroupState.JUDGING, *KEEPING)
+
+
+@dataclass(frozen=True, slots=True)
+class Scorable:
+    """One group. `recipe_hash`: of its current score, or where that stays as it is, of its newest; None: it has none.
+
+    `reason`: why it is left out. `alias` and `reward_recipe` (its campaign's) say by which recipe it is judged now.
+    """
+
+    id: str
+    state: GroupState
+    reason: str | None
+    alias_id: str | None
+    alias: str | None
+    campaign_id: str | None
+    reward_recipe: str | None
+    recipe_hash: str | None
+
+
+def reasons(*, anew: bool) -> tuple[str, ...]:
+    """Why a group may have been left out that a score brings back; with `anew` also because of its version."""
+    return (*OF_SCORES, *descent.OF_VERSIONS) if anew else OF_SCORES
+
+
+async def scorable(
+    store: Store,
+    project_id: str,
+    *,
+    anew: bool = False,
+    alias_id: str | None = None,
+    campaign_id: str | None = None,
+) -> list[Scorable]:
+    """The groups of a project that may be scored again, oldest first; only an alias's or a campaign's where asked.
+
+    `anew`: also those that were left out because of their version.
+    """
+    left_out = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(reasons(anew=anew)))
+    wanted = [groups.c.project_id == project_id, or_(groups.c.state.in_(_STATES), left_out)]
+    wanted += [groups.c.alias_id == alias_id] if alias_id is not None else []
+    wanted += [groups.c.campaign_id == campaign_id] if campaign_id is not None else []
+    query = _with_recipes().where(*wanted).order_by(groups.c.id)  # ids begin with the time
+    found: list[Scorable] = []
+    page = query.limit(PAGE)
+    while True:
+        async with store.read() as conn:
+            rows = list(await conn.execute(page))
+        found += [sql.view(Scorable, row, state=GroupState(row.state)) for row in rows]
+        if len(rows) < PAGE:
+            return found
+        page = query.where(groups.c.id > rows[-1].id).limit(PAGE)
+
+
+def _with_recipes() -> Select[Any]:
+    current = select(scores.c.recipe_hash).where(scores.c.id == groups.c.current_score_id)
+    newest = select(scores.c.recipe_hash).where(scores.c.group_id == groups.c.id)
+    newest = newest.order_by(scores.c.created_at.desc(), scores.c.id.desc()).limit(1)
+    recipe = case((groups.c.state.in_(KEEPING), newest.scalar_subquery()), else_=current.scalar_subquery())
+    return select(groups, ALIAS, REWARD_RECIPE, recipe.label("recipe_hash"))

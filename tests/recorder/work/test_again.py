@@ -1,0 +1,92 @@
+"""Which groups may be scored again, by which recipe they were scored, and scores that are history from the start."""
+
+import pytest
+
+from recorder.errors import Conflict
+from recorder.registry.descent import OF_VERSIONS
+from recorder.states import GroupState
+from recorder.store.schema import groups
+from recorder.work import again, campaigns, claims, scores
+from recorder.work.again import KEEPING, OF_SCORES, scorable
+from recorder.work.scores import NewPart, NewScore
+from tests.recorder.rows import PROJECT, Rows
+
+
+async def found(rows: Rows, *, anew: bool = False) -> set[str]:
+    return {one.id for one in await scorable(rows.store, PROJECT, anew=anew)}
+
+
+async def test_what_counts_goes_by_state(rows: Rows) -> None:
+    by_state = {state: await rows.ready_group() for state in GroupState}
+    for state, group_id in by_state.items():
+        await rows.set(groups, group_id, state=state, reason="too_few" if state == "left_out" else None)
+    unmeant = {by_state[GroupState.OPEN], by_state[GroupState.LEFT_OUT]}
+    assert await found(rows) == await found(rows, anew=True) == set(by_state.values()) - unmeant
+
+
+async def test_of_what_is_left_out_only_what_a_score_may_bring_back_counts(rows: Rows) -> None:
+    of = {reason: await rows.ready_group() for reason in (*OF_SCORES, *OF_VERSIONS)}
+    for reason, group_id in of.items():
+        await rows.set(groups, group_id, state="left_out", reason=reason)
+    assert await found(rows) == {of[reason] for reason in OF_SCORES}
+    assert await found(rows, anew=True) == set(of.values())
+    for reason, group_id in of.items():
+        taken = await claims.claim_one_for_judging(
+            rows.store, group_id, "me", 60, left_out_for=again.reasons(anew=False)
+        )
+        assert (taken is not None) == (reason in OF_SCORES)
+
+
+async def test_they_come_oldest_first_a_page_at_a_time(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(again, "PAGE", 2)
+    made = [await rows.ready_group() for _ in range(5)]
+    assert [one.id for one in await scorable(rows.store, PROJECT)] == made
+
+
+async def test_only_an_aliass_or_a_campaigns(rows: Rows) -> None:
+    alias = await rows.alias()
+    of_alias = await rows.ready_group(alias_id=alias.id)
+    of_campaign = await rows.ready_group(campaign_id="camp_1")
+    assert [one.id for one in await scorable(rows.store, PROJECT, alias_id=alias.id)] == [of_alias]
+    assert [one.id for one in await scorable(rows.store, PROJECT, campaign_id="camp_1")] == [of_campaign]
+    assert await scorable(rows.store, "another") == []
+
+
+async def recipe(rows: Rows, group_id: str) -> str | None:
+    return next(one.recipe_hash for one in await scorable(rows.store, PROJECT) if one.id == group_id)
+
+
+async def test_the_current_scores_recipe_counts_and_the_newest_where_the_score_stays(rows: Rows) -> None:
+    group_id = await rows.scored_group()
+    assert await recipe(rows, await rows.ready_group()) is None
+    for state in KEEPING:
+        await rows.set(groups, group_id, state=state)
+        assert await scores.record_history(rows.store, group_id, NewScore(f"newer {state}"), KEEPING)
+        assert await recipe(rows, group_id) == f"newer {state}"
+    await rows.set(groups, group_id, state="scored")
+    assert await recipe(rows, group_id) == "recipe"
+
+
+async def test_a_group_says_by_which_recipe_it_is_judged(rows: Rows) -> None:
+    alias = await rows.alias()
+    campaign = await campaigns.create(rows.store, PROJECT, alias.id, "c", {"reward_recipe": "strict"})
+    silent = await campaigns.create(rows.store, PROJECT, alias.id, "d", {"reward_recipe": None})
+    await rows.ready_group()
+    for campaign_id in (campaign.id, silent.id):
+        await rows.ready_group(alias_id=alias.id, campaign_id=campaign_id)
+    named = [(one.alias, one.reward_recipe) for one in await scorable(rows.store, PROJECT)]
+    assert named == [(None, None), ("helpdesk", "strict"), ("helpdesk", None)]
+
+
+async def test_history_moves_nothing_and_is_only_of_the_groups_own_runs(rows: Rows) -> None:
+    group_id = await rows.scored_group()
+    await rows.set(groups, group_id, state="trained")
+    before = dict(await rows.get(groups, group_id))
+    score_id = await scores.record_history(rows.store, group_id, NewScore("newer"), KEEPING)
+    assert [one.id for one in await scores.of_group(rows.store, group_id)][-1] == score_id
+    stranger = NewScore("newest", parts=[NewPart("traj_x", "reward", 1.0)])
+    with pytest.raises(Conflict, match="has no trajectory traj_x"):
+        await scores.record_history(rows.store, group_id, stranger, KEEPING)
+    assert await scores.record_history(rows.store, group_id, NewScore("newest"), [GroupState.TRIED]) is None
+    assert dict(await rows.get(groups, group_id)) == before
+    assert len(await scores.of_group(rows.store, group_id)) == 2
