@@ -247,7 +247,7 @@ class JudgeSettings(BaseModel):
     function_env: list[str] = []
     """Variables of the environment that reward functions see beside what any Python program needs (PATH, HOME …)."""
     function_processes: int = Field(1, gt=0)
-    """How many processes run reward functions side by side."""
+    """How many processes run reward functions side by side; recipes with other functions have as many of their own."""
     concurrency: int = Field(8, gt=0)
     """How many groups one worker scores at once, and the most requests that it has open at the judge."""
 

@@ -113,7 +113,9 @@ class World:
         ids = [await self.run(name, number, len(rewards), seed, purpose, turns) for number in range(len(rewards))]
         claim = await claims.claim_for_judging(self.store, PROJECT, "judge", 60)
         assert claim is not None
-        parts = [NewPart(id_, scores.REWARD, reward) for id_, reward in zip(ids, rewards, strict=True)]
+        made_of = {scores.REWARD: None, "checked": 1.0}  # parts and their weights
+        each = zip(ids, rewards, strict=True)
+        parts = [NewPart(id_, part, reward, weight) for id_, reward in each for part, weight in made_of.items()]
         await scores.record_score(self.store, claim, NewScore("recipe", parts=parts))
         return claim.group_id
 

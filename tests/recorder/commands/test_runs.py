@@ -174,7 +174,8 @@ def test_raw_export_is_one_line_a_call(hone: Hone) -> None:
     assert set(lines[0]) == {
         "call_id", "parent_call_id", "trajectory_id", "trajectory_external_id", "group_id", "attribution", "dialect",
         "endpoint", "model", "version", "status", "turn_kind", "purpose", "origin", "request", "response",
-        "prompt_token_ids", "choices", "tool_calls", "sampling", "usage", "reward", "started_at", "timings",
+        "prompt_token_ids", "choices", "tool_calls", "sampling", "usage", "reward", "parts",
+        "started_at", "timings",
     }  # fmt: skip
     assert {line["reward"] for line in lines} == {0.25, 0.75}
     assert lines[0]["choices"][0]["token_ids"] == [7, 8, 9]

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 async def test_scored_groups_become_a_written_version(world: World) -> None:
-    good = await world.group("g1", [1.0, 0.0, 0.5, None], seed=1)
+    good = await world.group("g1", [1.0, 0.0, 0.2, None], seed=1)
     flat = await world.group("g2", [0.5, 0.5], seed=2)
     before = await world.live()
     async with await world.trainer() as trainer:
@@ -46,7 +46,8 @@ async def test_scored_groups_become_a_written_version(world: World) -> None:
     assert report.left_out == {NotTrained.REWARD_MISSING: 1, NotTrained.ZERO_VARIANCE: 2}
     assert report.reason is None
     assert step.metrics == version.metrics == dict(report.metrics)
-    assert report.metrics["reward_mean"] == pytest.approx(0.5)
+    assert report.metrics["reward_mean"] == pytest.approx(2.2 / 5)
+    assert report.metrics["part.checked"] == pytest.approx(1.2 / 3)  # of those that are trained
     assert report.metrics["groups"] == 2
     assert report.metrics["rows_per_trajectory"] == 1
     assert report.metrics["trained_tokens"] == 3 * 2 * 6

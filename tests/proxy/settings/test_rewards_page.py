@@ -1,0 +1,40 @@
+"""docs/rewards.md: its example is a hone.toml that is taken as it says, and it tells every kind, effect and rule."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+from judge.rewards.kinds import REWARDS
+from judge.scoring.bench import check_settings
+from judge.settings import Effect, Missing, RecipeSettings, Rule
+from proxy.settings.loading import load_settings
+
+PAGE = Path(__file__).parents[3] / "docs" / "rewards.md"
+
+
+def test_the_example_is_judged_by_as_the_page_says(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    file = tmp_path / "hone.toml"
+    file.write_text(example)
+    settings = load_settings(file, {}).settings
+    judge = settings.judge
+    check_settings(judge)
+    assert settings.campaign.reward_recipe == "brief"
+    named = {alias: judge.recipe_of(alias) for alias in ("helpdesk", "search")}
+    assert named == {"helpdesk": "support", "search": "default"}
+    parts = {name: [part.name for part in judge.by_recipe(name).in_force()] for name in judge.known_recipes()}
+    assert parts == {
+        "default": ["ruler", "forbidden_tools"],
+        "support": ["thumbs", "polite", "max_turns"],
+        "brief": ["ruler", "forbidden_tools"],
+    }
+
+
+def test_every_kind_rule_effect_and_setting_of_a_recipe_is_told() -> None:
+    text = PAGE.read_text("utf-8")
+    rows = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    assert rows == {*REWARDS, *get_args(Rule)}
+    for word in (*get_args(Effect), *get_args(Missing), *RecipeSettings.model_fields):
+        assert f"`{word}`" in text
