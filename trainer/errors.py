@@ -7,6 +7,7 @@ TrainerError
 ├── AdapterInvalid        an adapter that must not be served: not finite, wrong shape, missing file, unknown module
 ├── CheckpointInvalid     a saved optimizer state that is missing, torn or of other parameters
 ├── StepFailed            an optimizer step that was given up (loss not finite, lease lost)
+│   └── MemoryFull        a pass that the GPU had no room for
 ├── VersionNotWritten     a step's version or checkpoint could not be written: a full disk, a folder that is not ours
 ├── Interrupted           the step was asked to stop between two packs
 ├── ScenariosInvalid      a scenario file that cannot be read, with the lines at fault
@@ -47,6 +48,10 @@ class CheckpointInvalid(TrainerError):
 
 class StepFailed(TrainerError):
     """A step was given up; its groups were given back or left out."""
+
+
+class MemoryFull(StepFailed):
+    """The GPU has no room for a pass. No fault of the groups: they go back, however often."""
 
 
 class VersionNotWritten(TrainerError):

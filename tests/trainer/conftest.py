@@ -43,12 +43,13 @@ def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tiny_policy(tiny_base: Path) -> Callable[..., Any]:
-    """Loads the tiny base with the given settings."""
+    """Loads the tiny base with the given settings, on the CPU unless they say otherwise."""
 
     def load(**changes: Any) -> Any:
         from trainer.policy.model import load_policy
         from trainer.settings import TrainerSettings
 
-        return load_policy(tiny_base, TrainerSettings(**{"rank": 4, "alpha": 8.0, "token_budget": 512, **changes}))
+        given = {"device": "cpu", "rank": 4, "alpha": 8.0, "token_budget": 512, **changes}
+        return load_policy(tiny_base, TrainerSettings(**given))
 
     return load

@@ -17,7 +17,7 @@ from trainer.batch.weights import WeightedRow
 from trainer.settings import TrainerSettings
 from trainer.step.core import Core, Folders, Seconds, Start, Written
 
-SETTINGS = TrainerSettings(rank=4, alpha=8.0, lr=1e-2, token_budget=64, warmup_steps=3, weight_decay=0.01)
+SETTINGS = TrainerSettings(device="cpu", rank=4, alpha=8.0, lr=1e-2, token_budget=64, warmup_steps=3, weight_decay=0.01)
 
 
 def rows(step: int) -> list[WeightedRow]:

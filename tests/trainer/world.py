@@ -98,7 +98,15 @@ class World:
 
     async def trainer(self, **settings: Any) -> AliasTrainer:
         """A trainer of the alias."""
-        given = {"base": str(self.base), "rank": 4, "alpha": 8.0, "lr": 1e-2, "token_budget": 256, **settings}
+        given = {
+            "base": str(self.base),
+            "device": "cpu",
+            "rank": 4,
+            "alpha": 8.0,
+            "lr": 1e-2,
+            "token_budget": 256,
+            **settings,
+        }
         return await AliasTrainer.open(self.store, self.alias, TrainerSettings(**given), self.data)
 
     async def group(

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 from huggingface_hub import snapshot_download
+from numpy.typing import NDArray
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -27,6 +29,7 @@ from trainer.settings import TrainerSettings
 
 _OWN = "eager"  # the model's own attention: slow, and the one that leaves nothing out
 _ADAPTER = ".default."  # peft puts its adapter's name into the parameters' names; files have none
+ROOM = "Leave the trainer more beside the engine (engine.kv_cache_bytes)"
 # Largest difference between packed and separate rows, relative to the largest hidden state: rounding is far below,
 # a row that sees another is far above.
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1}
@@ -86,13 +89,16 @@ class Policy:
     def hidden(self, one: Pack) -> Tensor:
         """Return the last hidden states of a pack's tokens, shape (tokens, hidden), the base's dtype."""
         arguments: dict[str, Any] = {} if self.alone else {"segments": one.segments}
-        states: Tensor = self._decoder(
-            input_ids=torch.from_numpy(one.token_ids.astype(np.int64))[None].to(self.device),
-            position_ids=torch.from_numpy(one.position_ids)[None].to(self.device),
-            use_cache=False,
-            **arguments,
-        ).last_hidden_state
-        return states[0]
+        dtype = self._causal.dtype
+        # On a base in bfloat16 the LoRA computes in bfloat16, as in an engine; what is trained stays float32.
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
+            states: Tensor = self._decoder(
+                input_ids=torch.from_numpy(one.token_ids.astype(np.int64))[None].to(self.device),
+                position_ids=torch.from_numpy(one.position_ids)[None].to(self.device),
+                use_cache=False,
+                **arguments,
+            ).last_hidden_state
+        return states[0].to(dtype)
 
     def head(self, states: Tensor) -> Tensor:
         """Return the logits of hidden states (n, hidden) → (n, vocabulary), with what the model does after them."""
@@ -117,8 +123,12 @@ class Policy:
                 module.p = 0.0
             if hasattr(module, "attention_dropout"):
                 module.attention_dropout = 0.0
+            if isinstance(module, BaseTunerLayer):
+                module.cast_input_dtype_enabled = False  # peft would make every LoRA's input float32: see `hidden`
         if self._checkpointing:
-            self._causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            # nothing is random, so no state of random numbers need be kept a layer
+            how = {"use_reentrant": False, "preserve_rng_state": False}
+            self._causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
         # transformers checkpoints only in training mode; nothing else depends on it without dropout
         self._model.train(self._checkpointing)
 
@@ -130,8 +140,7 @@ class Policy:
         """Take the fastest attention whose logits are the model's own, on rows that share a beginning."""
         rows = _trial_rows(self._causal.config.get_text_config().vocab_size)
         self._attend(_OWN)
-        expected = [self._causal(input_ids=torch.from_numpy(row)[None].to(self.device)) for row in rows]
-        expected = [output.logits[0].float() for output in expected]
+        expected = [self._own_logits(row) for row in rows]
         for implementation in _attentions(self._causal.config):
             if self._reproduces(implementation, rows, expected):
                 return
@@ -139,6 +148,13 @@ class Policy:
             f"the base {self.base} does something to its logits that the trainer does not know: its own forward "
             "pass and the trainer's differ. Train another base, or report the model."
         )
+
+    def _own_logits(self, row: NDArray[np.int64]) -> Tensor:
+        """The base's logits, by its own forward pass and nothing of ours."""
+        with self.base_only():
+            output = self._causal(input_ids=torch.from_numpy(row)[None].to(self.device), use_cache=False)
+        logits: Tensor = output.logits[0].float()
+        return logits
 
     def _reproduces(self, implementation: str, rows: list[Any], expected: list[Tensor]) -> bool:
         self.alone = implementation != attention.NAME
@@ -182,7 +198,6 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
         )
     except (OSError, ValueError, SafetensorError) as e:
         raise TrainerError(f"cannot load the base model from {base}: {e}") from e
-    model = model.to(device)
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
@@ -191,17 +206,25 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
         bias="none",
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):  # of the CPU, which draws them
         torch.manual_seed(settings.seed)
         try:
-            adapted = get_peft_model(model, config)
+            adapted = get_peft_model(model, config)  # before it moves: what is drawn must not depend on the device
         except ValueError as e:
             raise TrainerError(f"trainer.target {settings.target!r} does not fit the base {base}: {e}") from e
-    return Policy(adapted, str(base), settings)
+    try:
+        return Policy(adapted.to(device), str(base), settings)
+    except torch.OutOfMemoryError as e:
+        raise TrainerError(f"the base {base} does not fit into what is free of the GPU's memory. {ROOM}: {e}") from e
 
 
 def choose_device(settings: TrainerSettings) -> torch.device:
-    """The device to train on."""
+    """The device to train on. Raises `TrainerError` where that is a GPU and torch has none."""
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise TrainerError(
+            f"trainer.device is cuda, and torch {torch.__version__} sees no GPU: install its CUDA build "
+            "(pip install 'hone-proxy[cuda]'), look at the driver, or train on the CPU."
+        )
     if settings.device != "auto":
         return torch.device(settings.device)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -239,7 +262,7 @@ def _all_attend_fully(config: Any) -> bool:
     return all(kind == "full_attention" for kind in getattr(text, "layer_types", None) or ())
 
 
-def _trial_rows(vocabulary: int) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
+def _trial_rows(vocabulary: int) -> list[NDArray[np.int64]]:
     random = np.random.default_rng(0)
     first = random.integers(0, vocabulary, 40)
     return [first, np.concatenate([first[:24], random.integers(0, vocabulary, 12)]), random.integers(0, vocabulary, 20)]

@@ -33,7 +33,7 @@ from trainer.artifacts import durable
 from trainer.artifacts.adapters import Origin
 from trainer.batch.rows import Basis
 from trainer.batch.weights import GroupRows, group_rows, weigh
-from trainer.errors import AliasBusy, BaseMismatch, Interrupted, StepFailed, TrainerError, VersionNotWritten
+from trainer.errors import AliasBusy, BaseMismatch, Interrupted, MemoryFull, StepFailed, TrainerError, VersionNotWritten
 from trainer.policy.model import dtype_name, resolve_base
 from trainer.settings import TrainerSettings
 from trainer.step import comparing, report
@@ -157,8 +157,9 @@ class AliasTrainer:
         where none is left no step begins (`version` is None). Leases of alias and groups are renewed meanwhile.
 
         After a failed step the groups are given back, or left out after `max_tries`, and the error is raised:
-        `StepFailed` for a loss that is not finite and for a lease that ran out, `AliasBusy` where another trainer took
-        the alias, `VersionNotWritten` for a full disk, `Undecided` while another version waits for its decision.
+        `StepFailed` for a loss that is not finite and for a lease that ran out, `MemoryFull` where the GPU has no room,
+        `AliasBusy` where another trainer took the alias, `VersionNotWritten` for a full disk, `Undecided` while another
+        version waits for its decision.
         """
         with self._keeper.keeping(claims):
             try:
@@ -353,4 +354,5 @@ def _ledger_rows(attempt: _Attempt, version: VersionView) -> list[LedgerRow]:
 
 def _may_be_the_groups_fault(error: BaseException) -> bool:
     """Whether the same groups would fail again: then they must not be tried for ever."""
-    return isinstance(error, Exception) and not isinstance(error, RecorderError | Interrupted | VersionNotWritten)
+    innocent = RecorderError | Interrupted | MemoryFull | VersionNotWritten
+    return isinstance(error, Exception) and not isinstance(error, innocent)

@@ -18,9 +18,9 @@ from safetensors import SafetensorError
 from trainer.artifacts import adapters, checkpoint, durable, probe
 from trainer.artifacts.adapters import LoraShape, Origin, Published
 from trainer.batch.weights import WeightedRow
-from trainer.errors import AdapterInvalid, VersionNotWritten
+from trainer.errors import AdapterInvalid, MemoryFull, VersionNotWritten
 from trainer.policy import update
-from trainer.policy.model import Policy, load_policy
+from trainer.policy.model import ROOM, Policy, load_policy
 from trainer.policy.optim import Optimizer
 from trainer.settings import TrainerSettings
 
@@ -116,17 +116,18 @@ class Core:
         """Train on the rows from the version in memory and write the result. Returns metrics and what was written.
 
         Afterwards nobody knows which version is in memory until `became` says it. Raises `StepFailed`,
-        `Interrupted`, `AdapterInvalid`, `VersionNotWritten`.
+        `MemoryFull`, `Interrupted`, `AdapterInvalid`, `VersionNotWritten`.
         """
         self._at = None
         given = probe.candidates([one.row for one in rows])
-        with seconds.phase("probe"):
-            before = probe.distributions(self.policy, given, self._settings.token_budget)
-        with seconds.phase("train"):
-            metrics = update.over_substeps([self._update(part, stopped) for part in update.by_substep(rows)])
-        with seconds.phase("probe"):
-            after = probe.distributions(self.policy, given, self._settings.token_budget)
-            contexts = probe.choose(given, after, before)
+        with self._told_of_memory():
+            with seconds.phase("probe"):
+                before = probe.distributions(self.policy, given, self._settings.token_budget)
+            with seconds.phase("train"):
+                metrics = update.over_substeps([self._update(part, stopped) for part in update.by_substep(rows)])
+            with seconds.phase("probe"):
+                after = probe.distributions(self.policy, given, self._settings.token_budget)
+        contexts = probe.choose(given, after, before)
         with seconds.phase("publish"):
             try:
                 written = self._write(origin, contexts)
@@ -136,6 +137,17 @@ class Core:
                     f"version {origin.number} could not be written into {where}: {e}. Is there room on the disk?"
                 ) from e
         return metrics | {"probe_separation": contexts["separation"]}, written
+
+    @contextmanager
+    def _told_of_memory(self) -> Iterator[None]:
+        try:
+            yield
+        except torch.OutOfMemoryError as e:
+            self._optimizer.zero()
+            raise MemoryFull(
+                f"passes of {self._settings.token_budget} tokens do not fit into what is free of the GPU's memory. "
+                f"{ROOM}, or lower trainer.token_budget: {e}"
+            ) from e
 
     def _update(self, rows: Sequence[WeightedRow], stopped: Callable[[], bool]) -> dict[str, float]:
         planned = update.plan(self.policy, rows, self._settings)

@@ -12,12 +12,16 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from peft import PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch.nn.attention.bias import CausalBias
 
 from tests.trainer.building import random_ids, trained_row
-from trainer.batch.packing import pack
+from trainer.batch.packing import Segment, pack
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, TrainerError, UnsupportedModel
+from trainer.policy import attention
 from trainer.policy.logprobs import full_logprobs, token_logprobs
 from trainer.policy.model import Policy, load_policy, resolve_base
 from trainer.policy.update import gather, pack_logprobs, plan
@@ -36,12 +40,20 @@ def perturb(policy: Policy, scale: float = 0.1) -> None:
 
 def in_transformers(policy: Policy, row: Row) -> torch.Tensor:
     """The logprobs of a row's trained tokens, by the whole model's own forward pass on this row alone."""
+    layers = [layer for layer in policy._model.modules() if isinstance(layer, BaseTunerLayer)]
+
+    def as_peft_does(on: bool) -> None:  # the LoRA in float32, whatever the base is in
+        for layer in layers:
+            layer.cast_input_dtype_enabled = on
+
     policy._attend("sdpa")
+    as_peft_does(True)
     try:
         ids = torch.from_numpy(row.token_ids.astype(np.int64))
         logits = policy._model(input_ids=ids[None]).logits[0].float()
     finally:
         policy._attend("hone_packed")
+        as_peft_does(False)
     trained = np.flatnonzero(row.trained)
     tempered = logits[trained - 1] / torch.from_numpy(row.temperature[trained])[:, None]
     return torch.log_softmax(tempered, -1)[range(len(trained)), ids[trained]]
@@ -174,7 +186,7 @@ def test_a_model_with_a_window_gets_one_row_a_pass(tiny_base: Path, tmp_path: Pa
     model.config.sliding_window = 8
     model.config.layer_types = ["full_attention", "sliding_attention"]
     model.save_pretrained(tmp_path)
-    policy = load_policy(tmp_path, TrainerSettings(rank=4))
+    policy = load_policy(tmp_path, TrainerSettings(device="cpu", rank=4))
     assert policy.alone
     row = some_rows()[1]
     logits = policy._model(input_ids=torch.from_numpy(row.token_ids.astype(np.int64))[None]).logits[0]
@@ -195,7 +207,7 @@ def test_soft_caps_that_torchs_attention_leaves_out_are_not_left_out(tmp_path: P
     )  # fmt: skip
     model = Gemma2ForCausalLM(config)
     model.save_pretrained(tmp_path)
-    policy = load_policy(tmp_path, TrainerSettings(rank=4))
+    policy = load_policy(tmp_path, TrainerSettings(device="cpu", rank=4))
     assert policy._causal.config._attn_implementation == "eager"
     row = some_rows()[1]
     model.set_attn_implementation("eager")
@@ -232,6 +244,37 @@ def test_a_damaged_weight_file_is_told(tiny_base: Path, tmp_path: Path) -> None:
     (tmp_path / "base" / "model.safetensors").write_bytes(b"torn")
     with pytest.raises(TrainerError, match="cannot load the base"):
         load_policy(tmp_path / "base", TrainerSettings())
+
+
+@given(st.integers(1, 60), st.integers(1, 60))
+def test_a_gpu_is_told_of_the_same_mask_that_a_cpu_is_given(offset: int, length: int) -> None:
+    segment = Segment(100, 100 + length, offset, (0,))
+    given = attention._mask(segment, torch.device("cpu"))
+    told = attention._mask(segment, torch.device("cuda"))
+    assert isinstance(told, CausalBias)
+    assert given is not None
+    assert torch.equal(told._materialize(torch.device("cpu")), given)
+
+
+def test_cudnns_attention_is_not_used() -> None:
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    attention.register()
+    assert not torch._C._get_cudnn_sdp_enabled()
+
+
+def test_a_gpu_that_is_not_there_is_told(tiny_policy: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(TrainerError, match=r"trainer\.device is cuda.*no GPU"):
+        tiny_policy(device="cuda")
+
+
+def test_a_base_that_the_gpu_has_no_room_for_is_told(tiny_policy: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 14.00 GiB.")
+
+    monkeypatch.setattr(PeftModel, "to", full)
+    with pytest.raises(TrainerError, match=r"does not fit.*engine\.kv_cache_bytes.*14\.00 GiB"):
+        tiny_policy()
 
 
 @pytest.mark.slow

@@ -401,7 +401,9 @@ def test_a_step_on_a_single_short_row_still_has_a_probe(tiny_base: Path, tmp_pat
 def test_a_version_that_cannot_be_checkpointed_is_not_published(
     tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = Core(tiny_base, TrainerSettings(rank=4), Folders(tmp_path / "adapters", tmp_path / "file" / "under"))
+    trainer = Core(
+        tiny_base, TrainerSettings(device="cpu", rank=4), Folders(tmp_path / "adapters", tmp_path / "file" / "under")
+    )
     (tmp_path / "file").write_text("in the way")
     trainer.go_to(BASE)
     with pytest.raises(VersionNotWritten, match=r"version 1 .*file"):
