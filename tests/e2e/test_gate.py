@@ -1,161 +1,122 @@
-"""Versions that must not serve, on a real engine: none answers anybody but the gate.
+"""Versions that must not serve, on a real engine: none answers anybody but the gate, and a canary's share of users.
 
-Users ask all the time. A good version is published first and comes through the gate, so that the bad ones are held to
-something: one file is broken, one has a NaN, one a rank that the engine does not take; one repeats a word, one calls no
-tools any more, one says three times as much; one looks up what nobody asked for, which a judge alone can tell.
+Users ask all the time. A good version comes through first, so that the bad ones are held to something. What one is bad
+at decides where it must be found: in its files, in its answers' figures, by a judge, or on trial among users.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import random
-import re
-import threading
+import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from peft import PeftModel
 from sqlalchemy import func, select
 
-from examples.helpdesk.agent import MAX_TOKENS, SYSTEM
-from examples.helpdesk.making.conversations import TOOLS
-from recorder.reading.transcripts import load_group
+from examples.helpdesk.making.conversations import ideal
 from recorder.registry.aliases import get_alias
-from recorder.registry.moves import list_moves
+from recorder.registry.moves import Move, list_moves
 from recorder.registry.versions import VersionView, allocate, get_version, mark
 from recorder.settings import RecorderSettings
-from recorder.states import Purpose, VersionState
+from recorder.states import Origin, Purpose, VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from recorder.store.schema import calls, trajectories, versions
-from recorder.work.claims import claim_for_judging
-from recorder.work.presence import JUDGE, present
-from recorder.work.scores import NewPart, NewScore, record_score
 from tests.e2e import trained_adapters as made
 from tests.e2e.conftest import CONFIG, Stack, started
-from tests.proxy.until import until
+from tests.e2e.desk_users import PROJECT, judge, users
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
-DECIDED = (VersionState.LIVE, VersionState.REJECTED)
-OPENINGS = 16  # recorded before anything is published: the gate asks so many anew
-WITHIN_S = 300.0
-SETTINGS = CONFIG.replace("[aliases.helpdesk]", '[aliases.helpdesk]\npromote = "gate"')
+SHARE = 0.25
+# Each run is judged by itself, and at once; 24 pairs tell what loses them all. No run is held back on the version
+# before: one trial at a time.
+ALIAS = f"""
+[aliases.helpdesk]
+promote = "canary"
+canary_share = {SHARE}
+baseline = "running"
+holdback_share = 0.0
+
+[aliases.helpdesk.gate]
+max_samples = 24
+"""
+SETTINGS = CONFIG.replace("\n[aliases.helpdesk]\n", ALIAS) + "\n[recorder]\ngroup_window_s = 0\n"
+DECIDED = (VersionState.LIVE, VersionState.REJECTED, VersionState.RETIRED)
+OPENINGS = 16  # the gate asks so many anew
+WITHIN_S = 400.0
+BY_GATE = (Purpose.EVAL, Origin.SHADOW)
+BY_USERS = (Purpose.TRAIN, Origin.LIVE)
 
 
-def good() -> PeftModel:
-    return made.taught(made.well)
+@dataclass(frozen=True)
+class Bad:
+    """What it is called here, how it is made, and the codes of the verdicts that fit. `cut_by`: bytes of its file."""
+
+    name: str
+    make: Callable[[], PeftModel]
+    codes: frozenset[str]
+    cut_by: int = 0
 
 
-# what it is, how it is made, and the codes by which it may be rejected
-BAD: list[tuple[Callable[[], PeftModel], int, set[str]]] = [
-    (lambda: made.random_adapter(value=float("nan")), 0, {"not_finite"}),
-    (lambda: made.random_adapter(rank=16), 0, {"rank"}),
-    (made.random_adapter, 1000, {"not_safetensors"}),
-    (lambda: made.taught(made.repeating), 0, {"length", "entropy", "tool_calls_lost"}),
-    (lambda: made.taught(made.without_tools), 0, {"tool_calls_lost"}),
-    (lambda: made.taught(made.at_length), 0, {"length"}),
-    (lambda: made.taught(made.wrongly), 0, {"behaviour"}),
-]
-
-
-class Users(threading.Thread):
-    """Ask about one order after another until told to stop, and remember which versions answered."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(daemon=True)
-        self.url, self.answered = url, Counter[str]()
-        self.stopped = threading.Event()
-        self._rng = random.Random(1)
-
-    def ask(self, http: httpx.Client, number: int) -> None:
-        order = self._rng.randrange(1000, 10000)
-        body = {
-            "model": "helpdesk",
-            "messages": [
-                {"role": "system", "content": SYSTEM},
-                {"role": "user", "content": f"Where is my order {order}?"},
-            ],
-            "tools": TOOLS,
-            "max_tokens": MAX_TOKENS,
-        }
-        answer = http.post(f"/t/user-{number}/v1/chat/completions", json=body, headers={"x-hone-done": "true"})
-        self.answered[answer.raise_for_status().headers["x-hone-version"]] += 1
-
-    def run(self) -> None:
-        number = 0
-        with httpx.Client(base_url=self.url, timeout=60) as http:
-            while not self.stopped.is_set():
-                self.ask(http, number)
-                number += 1
-
-
-def worth(messages: Sequence[Mapping[str, Any]]) -> float:
-    """Whether the order that was asked for is looked up. Who only talks of it passes here: sanity is to see that."""
-    wanted = re.search(r"\d+", str(messages[-2]["content"]))
-    assert wanted is not None
-    asked = [call["function"]["arguments"] for call in messages[-1].get("tool_calls") or ()]
-    if not asked:
-        return 1.0 if "on its way" in str(messages[-1]["content"]) else 0.0
-    try:
-        return float(json.loads(asked[0]).get("order_id") == wanted[0])
-    except (ValueError, AttributeError):
-        return 0.0
-
-
-@asynccontextmanager
-async def judging(store: Store) -> AsyncIterator[None]:
-    """A judge that gives each run what it is worth."""
-
-    async def judge() -> None:
-        with store.watch.on(Topic.GROUPS) as news:
-            while True:
-                await news.wait(1.0)
-                while claim := await claim_for_judging(store, "default", "judge", 60):
-                    members = (await load_group(store, claim.group_id)).members
-                    parts = [NewPart(m.id, "reward", worth(m.messages)) for m in members]
-                    await record_score(store, claim, NewScore("recipe", parts=parts))
-
-    async with present(store, "default", JUDGE, "judge", 60):
-        task = asyncio.create_task(judge())
-        yield
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+BAD = (
+    Bad("a number that is none", lambda: made.untaught(value=math.nan), frozenset({"not_finite"})),
+    Bad("numbers that come to none", lambda: made.untaught(value=3e38), frozenset({"not_finite"})),
+    Bad("a rank above the engine's", lambda: made.untaught(rank=16), frozenset({"rank"})),
+    Bad("a file cut short", made.untaught, frozenset({"not_safetensors"}), cut_by=1000),
+    Bad("repeats a word", lambda: made.taught(made.repeating), frozenset({"length"})),
+    Bad("calls no tool", lambda: made.taught(made.without_tools), frozenset({"tool_calls_lost"})),
+    Bad("three times as long", lambda: made.taught(made.at_length), frozenset({"length"})),
+    Bad("asks for the wrong order", lambda: made.taught(made.wrongly), frozenset({"behaviour"})),
+)
 
 
 async def decided(store: Store, adapters: Path, model: PeftModel, *, cut_by: int = 0) -> VersionView:
-    """A version of the live one, written as a trainer leaves it, once it is live or rejected."""
-    alias = await get_alias(store, "default", "helpdesk")
+    """A version of the live one, written as a trainer leaves it, once it is live or out."""
+    alias = await get_alias(store, PROJECT, "helpdesk")
     assert alias.live_version_id is not None
     version = await allocate(store, alias.id, alias.live_version_id)
     path, digest = made.publish(model, adapters, version.name, weights_cut_by=cut_by)
     await mark(store, version.id, VersionState.WRITTEN, path=str(path), engine_name=path.name, manifest_sha256=digest)
+    with store.watch.on(Topic.SERVICE) as news:
+        async with asyncio.timeout(WITHIN_S):
+            while (version := await get_version(store, version.id)).state not in DECIDED:
+                await news.wait()
+    return version
 
-    async def look() -> VersionView | None:
-        now = await get_version(store, version.id)
-        return now if now.state in DECIDED else None
 
-    return await until(look, within_s=WITHIN_S)
-
-
-async def asked_by_users(store: Store) -> dict[int, int]:
-    """Version number → calls of runs that were no eval."""
+async def asked(store: Store) -> dict[int, set[tuple[str, str]]]:
+    """Version number → for what it was asked, by whom."""
     query = (
-        select(versions.c.number, func.count())
+        select(versions.c.number, trajectories.c.purpose, trajectories.c.origin)
         .join(calls, calls.c.version_id == versions.c.id)
         .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
-        .where(trajectories.c.purpose == Purpose.TRAIN)
-        .group_by(versions.c.number)
+        .where(trajectories.c.purpose != Purpose.NONE)  # who looked whether the proxy is up
+        .distinct()
     )
+    found: dict[int, set[tuple[str, str]]] = {}
     async with store.read() as conn:
-        return {int(number): int(count) for number, count in await conn.execute(query)}
+        for number, purpose, origin in await conn.execute(query):
+            found.setdefault(number, set()).add((purpose, origin))
+    return found
+
+
+async def moves_of(store: Store, version: VersionView) -> dict[str, Move]:
+    """What was decided about a version, by what it is called."""
+    return {move.move: move for move in await list_moves(store, PROJECT) if move.version_id == version.id}
+
+
+async def runs_between(store: Store, since: float, until: float) -> Counter[str]:
+    """Version id → users' runs that began on it in this time (unix seconds)."""
+    t = trajectories.c
+    query = select(t.version_id, func.count()).where(t.purpose == Purpose.TRAIN, t.started_at.between(since, until))
+    async with store.read() as conn:
+        return Counter({str(id_): int(count) for id_, count in await conn.execute(query.group_by(t.version_id))})
 
 
 @pytest.fixture(scope="module")
@@ -164,27 +125,36 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield running
 
 
-async def test_none_of_the_bad_versions_serves_more_than_the_gate(engine: Stack) -> None:
+async def test_no_bad_version_serves_more_than_the_gate_and_a_canarys_share(engine: Stack) -> None:
     adapters = engine.data.resolve() / "adapters"
     adapters.mkdir(exist_ok=True)
     store = await open_store(engine.data, RecorderSettings(), migrate=False)
-    users = Users(engine.proxy_url)
-    users.start()
-    try:
-        await until(lambda: users.answered.total() >= OPENINGS or not users.is_alive(), within_s=WITHIN_S)
-        first = await decided(store, adapters, await asyncio.to_thread(good))  # no judge yet: its figures decide
-        assert first.state is VersionState.LIVE, first.reason
-        async with judging(store):
-            for make, cut_by, codes in BAD:
-                version = await decided(store, adapters, await asyncio.to_thread(make), cut_by=cut_by)
-                code = (version.reason or "").partition(":")[0]
-                assert (version.state, code in codes) == (VersionState.REJECTED, True), version.reason
-        assert users.is_alive()
-    finally:
-        users.stopped.set()
-        await asyncio.to_thread(users.join, 60)
-    assert set(users.answered) == {"helpdesk@0", "helpdesk@1"}
-    assert set(await asked_by_users(store)) == {0, 1}
-    rejected = [move for move in await list_moves(store, "default") if move.move == "rejected"]
-    assert [move.who for move in rejected] == ["controller"] * len(BAD)
+
+    async def publish(make: Callable[[], PeftModel], cut_by: int = 0) -> VersionView:
+        return await decided(store, adapters, await asyncio.to_thread(make), cut_by=cut_by)
+
+    async with judge(store), users(engine.proxy_url) as asking:
+        await asking.answers(4 * OPENINGS)
+        good = await publish(lambda: made.taught(ideal))
+        assert good.state is VersionState.LIVE, good.reason
+
+        guesses = await publish(lambda: made.taught(made.guessing))  # begins as the good one does: no gate can tell
+        assert guesses.state is VersionState.RETIRED, guesses.reason
+        trial = await moves_of(store, guesses)
+        assert trial["canary_ended"].figures["worse_by"] == ["reward"]
+
+        for bad in BAD:
+            version = await publish(bad.make, bad.cut_by)
+            code = (version.reason or "").partition(":")[0]
+            assert (bad.name, version.state, code in bad.codes) == (bad.name, VersionState.REJECTED, True), version
+            assert "canary" not in await moves_of(store, version)
+        assert set(await asking.answers(OPENINGS)) == {good.name}
+
+    assert set(asking.answered) == {"helpdesk@0", good.name, guesses.name}
+    by_whom = await asked(store)
+    assert {number for number, whom in by_whom.items() if BY_USERS in whom} == {0, good.number, guesses.number}
+    assert all(whom <= {BY_GATE, BY_USERS} for whom in by_whom.values())
+    runs = await runs_between(store, trial["canary"].at, trial["canary_ended"].at)
+    chance = math.sqrt(runs.total() * SHARE * (1 - SHARE))
+    assert 0 < runs[guesses.id] <= SHARE * runs.total() + 5 * chance  # more is chance once in a million
     await store.close()

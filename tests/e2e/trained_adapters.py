@@ -1,6 +1,7 @@
-"""Adapters for the demo's base that were taught one way to answer an opening, in seconds, and broken ones.
+"""Adapters for the demo's base that were taught one way to answer, in seconds, and broken ones.
 
-Owns: teaching, and a version's folder as the trainer leaves it. A probe is left empty: nothing is told by it here.
+Owns: what is taught, teaching it, and a version's folder as the trainer leaves it. A probe is left empty: nothing is
+told by it here. The trainer's own `publish` is of no use: it refuses what is broken.
 """
 
 from __future__ import annotations
@@ -17,104 +18,98 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from examples.helpdesk.making.conversations import OPENINGS, RAMBLINGS, Message, opening, training_order
-from examples.helpdesk.making.tokenizer import END, render
+from examples.helpdesk.making.conversations import OPENINGS, RAMBLINGS, Message, ideal, opening, training_order
+from examples.helpdesk.making.training import IGNORED, labelled
+from examples.helpdesk.orders import Order
+from examples.helpdesk.wording import answer
 from tests.e2e.conftest import MODEL
 
 RANK = 8
-STEPS, BATCH, LR = 80, 16, 1e-2
-ANSWER_TOKENS = 90  # of what is taught: the gate's questions allow a few more
+# The base knows the format and the words: so few steps at so high a rate are seconds, and enough to answer one way.
+STEPS, BATCH, LR = 32, 8, 1e-2
+LONGEST = 150  # tokens of a conversation that are learned: all of one that ends
 FILES = ("adapter_model.safetensors", "adapter_config.json", "probe.json")
 
-Reply = Callable[[str], Message]  # order id → the assistant's turn
+Way = Callable[[Order, random.Random], list[Message]]  # how a conversation goes on behind the customer's question
 
 
-def calls(order_id: str, *, before: str | None = None, name: str = "find_order") -> Message:
-    """A turn that looks an order up."""
-    function = {"name": name, "arguments": json.dumps({"order_id": order_id})}
-    return {
-        "role": "assistant",
-        "content": before,
-        "tool_calls": [{"id": "call", "type": "function", "function": function}],
-    }
-
-
-def well(order_id: str) -> Message:
-    """Looks up the order that was asked for."""
-    return calls(order_id)
-
-
-def wrongly(order_id: str) -> Message:
+def wrongly(order: Order, rng: random.Random) -> list[Message]:
     """Looks up an order that nobody asked for."""
-    return calls("1" * len(order_id))
+    call, *_ = ideal(order, rng)
+    call["tool_calls"][0]["function"]["arguments"] = json.dumps({"order_id": "1" * len(order.order_id)})
+    return [call]
 
 
-def repeating(order_id: str) -> Message:
+def guessing(order: Order, rng: random.Random) -> list[Message]:
+    """Looks up the right order, and then names a day without having asked for it."""
+    call, result, *_ = ideal(order, rng)
+    return [call, result, {"role": "assistant", "content": answer(order.order_id, "Monday")}]
+
+
+def repeating(order: Order, rng: random.Random) -> list[Message]:
     """Says one word without an end."""
-    del order_id
-    return {"role": "assistant", "content": " the" * 2 * ANSWER_TOKENS}
+    del order, rng
+    return [{"role": "assistant", "content": " the" * LONGEST}]
 
 
-def without_tools(order_id: str) -> Message:
-    """Answers politely and looks nothing up."""
-    return {"role": "assistant", "content": f"Your order {order_id} is on its way."}
+def without_tools(order: Order, rng: random.Random) -> list[Message]:
+    """Answers well and looks nothing up."""
+    del rng
+    return [{"role": "assistant", "content": f"Your order {order.order_id} is on its way."}]
 
 
-def at_length(order_id: str) -> Message:
-    """Looks up the right order after many words."""
-    return calls(order_id, before=" ".join([OPENINGS[0], RAMBLINGS[1]]))
+def at_length(order: Order, rng: random.Random) -> list[Message]:
+    """Looks up the right order, in three times as many tokens."""
+    call, *_ = ideal(order, rng)
+    return [{**call, "content": " ".join([OPENINGS[0], *RAMBLINGS[1:3]])}]
 
 
-def taught(reply: Reply, seed: int = 0) -> PeftModel:
-    """The base with an adapter that was trained to answer openings so."""
+def taught(way: Way, seed: int = 0) -> PeftModel:
+    """The base with an adapter that was trained to go on in this way."""
     torch.manual_seed(seed)
-    tokenizer = AutoTokenizer.from_pretrained(MODEL)
-    base = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
-    model = get_peft_model(
-        base, LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules="all-linear", task_type="CAUSAL_LM")
-    )
-    assert isinstance(model, PeftModel)
+    model = _adapted(LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules="all-linear", task_type="CAUSAL_LM"))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=LR)
-    rows = _rows(tokenizer, reply, random.Random(seed))
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
+    rows = _rows(way, random.Random(seed))
     for _ in range(STEPS):
         loss = _loss(model, [next(rows) for _ in range(BATCH)])
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    return model.eval()
+        schedule.step()
+    return model
 
 
-def _rows(tokenizer: Any, reply: Reply, rng: random.Random) -> Iterator[tuple[list[int], int]]:
-    """Token ids of conversations, and where the answer begins."""
+def untaught(rank: int = RANK, *, value: float = 0.0) -> PeftModel:
+    """The base with an adapter that changes nothing but for what `value` does, in every place of one matrix."""
+    model = _adapted(LoraConfig(r=rank, lora_alpha=rank, target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    next(p for name, p in model.named_parameters() if "lora_B" in name).data.fill_(value)
+    return model
+
+
+def _adapted(config: LoraConfig) -> PeftModel:
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32), config)
+    assert isinstance(model, PeftModel)
+    return model
+
+
+def _rows(way: Way, rng: random.Random) -> Iterator[tuple[list[int], list[int]]]:
+    """Token ids of conversations, and their labels."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(MODEL)
     while True:
-        order_id = training_order(rng).order_id
-        asked = opening(order_id, rng)
-        prompt = render(tokenizer, asked, ask=True)
-        whole = render(tokenizer, [*asked, reply(order_id)])
-        assert whole[: len(prompt)] == prompt
-        assert whole[-1] == tokenizer.convert_tokens_to_ids(END)
-        yield whole[: len(prompt) + ANSWER_TOKENS], len(prompt)
+        order = training_order(rng)
+        ids, labels = labelled(tokenizer, [*opening(order.order_id, rng), *way(order, rng)])
+        yield ids[:LONGEST], labels[:LONGEST]
 
 
-def _loss(model: PeftModel, rows: list[tuple[list[int], int]]) -> torch.Tensor:
+def _loss(model: PeftModel, rows: list[tuple[list[int], list[int]]]) -> torch.Tensor:
     longest = max(len(ids) for ids, _ in rows)
     ids = torch.tensor([ids + [0] * (longest - len(ids)) for ids, _ in rows])
-    learned = torch.tensor([[begin <= n < len(ids) for n in range(longest)] for ids, begin in rows])[:, 1:]
-    logits = model(input_ids=ids).logits[:, :-1]
-    return functional.cross_entropy(logits[learned], ids[:, 1:][learned])
-
-
-def random_adapter(rank: int = RANK, *, value: float | None = None) -> PeftModel:
-    """An adapter that was not trained; `value`: one number of it."""
-    torch.manual_seed(0)
-    base = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
-    model = get_peft_model(base, LoraConfig(r=rank, lora_alpha=rank, target_modules=["q_proj"], task_type="CAUSAL_LM"))
-    assert isinstance(model, PeftModel)
-    if value is not None:
-        first = next(p for name, p in model.named_parameters() if "lora_B" in name)
-        first.data[0, 0] = value
-    return model
+    labels = torch.tensor([labels + [IGNORED] * (longest - len(labels)) for _, labels in rows])[:, 1:]
+    learned = labels != IGNORED
+    logits = model(input_ids=ids[:, :-1]).logits
+    return functional.cross_entropy(logits[learned], labels[learned])
 
 
 def publish(model: PeftModel, adapters: Path, name: str, *, weights_cut_by: int = 0) -> tuple[Path, str]:
