@@ -66,7 +66,7 @@ class Bad:
 
 BAD = (
     Bad("a number that is none", lambda: made.untaught(value=math.nan), frozenset({"not_finite"})),
-    Bad("numbers that come to none", lambda: made.untaught(value=3e38), frozenset({"not_finite"})),
+    Bad("numbers whose products are none", lambda: made.untaught(value=3e38), frozenset({"not_finite"})),
     Bad("a rank above the engine's", lambda: made.untaught(rank=16), frozenset({"rank"})),
     Bad("a file cut short", made.untaught, frozenset({"not_safetensors"}), cut_by=1000),
     Bad("repeats a word", lambda: made.taught(made.repeating), frozenset({"length"})),

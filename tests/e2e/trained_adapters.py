@@ -53,9 +53,9 @@ def repeating(order: Order, rng: random.Random) -> list[Message]:
 
 
 def without_tools(order: Order, rng: random.Random) -> list[Message]:
-    """Answers well and looks nothing up."""
+    """Answers well, in as many tokens as a call takes, and looks nothing up."""
     del rng
-    return [{"role": "assistant", "content": f"Your order {order.order_id} is on its way."}]
+    return [{"role": "assistant", "content": f"Your order {order.order_id} is on its way. {RAMBLINGS[2]}"}]
 
 
 def at_length(order: Order, rng: random.Random) -> list[Message]:
@@ -82,7 +82,7 @@ def taught(way: Way, seed: int = 0) -> PeftModel:
 
 
 def untaught(rank: int = RANK, *, value: float = 0.0) -> PeftModel:
-    """The base with an adapter that changes nothing but for what `value` does, in every place of one matrix."""
+    """The base with an adapter that changes nothing, but for `value` in one matrix."""
     model = _adapted(LoraConfig(r=rank, lora_alpha=rank, target_modules=["q_proj"], task_type="CAUSAL_LM"))
     next(p for name, p in model.named_parameters() if "lora_B" in name).data.fill_(value)
     return model
