@@ -28,12 +28,13 @@ MAX_HEADER_BYTES = 100 * 1024 * 1024  # safetensors' own limit
 _PREFIX = "base_model.model."  # PEFT's name of the wrapped model
 _CHUNK_BYTES = 8 * 1024 * 1024
 
-# dtype → (numpy's unsigned integer of that width, the exponent's bits): all exponent bits set is inf or NaN
-_FLOATS: Mapping[str, tuple[str, int]] = {
-    "F64": ("<u8", 0x7FF0_0000_0000_0000),
-    "F32": ("<u4", 0x7F80_0000),
-    "F16": ("<u2", 0x7C00),
-    "BF16": ("<u2", 0x7F80),
+# dtype → (numpy's unsigned integer of that width, the exponent's bits, those of the first value that is refused).
+# Values of 2^16 and more, where float16 ends, are refused too: nobody trained them, and their products come to NaN.
+_FLOATS: Mapping[str, tuple[str, int, int]] = {
+    "F64": ("<u8", 0x7FF0_0000_0000_0000, 0x40F0_0000_0000_0000),
+    "F32": ("<u4", 0x7F80_0000, 0x4780_0000),
+    "F16": ("<u2", 0x7C00, 0x7C00),
+    "BF16": ("<u2", 0x7F80, 0x4780),
 }
 
 
@@ -156,16 +157,18 @@ def _pairs(
 
 
 def _check_finite(path: Path, tensor: Tensor) -> None:
-    """Raise AdapterError if a value is NaN or infinite, read a piece at a time."""
-    width, exponent = _FLOATS[tensor.dtype]
+    """Raise AdapterError if a value is NaN, infinite or too large, read a piece at a time."""
+    width, exponent, refused = _FLOATS[tensor.dtype]
     with path.open("rb") as f:
         f.seek(tensor.start)
         left = tensor.stop - tensor.start
         while left:
             piece = np.frombuffer(f.read(min(left, _CHUNK_BYTES)), dtype=width)
             left -= piece.nbytes
-            if bool(np.any((piece & exponent) == exponent)):
-                raise AdapterError("not_finite", f"{path}: {tensor.name} has values that are NaN or infinite")
+            if bool(np.any((piece & exponent) >= refused)):
+                raise AdapterError(
+                    "not_finite", f"{path}: {tensor.name} has values that are NaN, infinite, or 65,536 and more"
+                )
 
 
 def base_shapes(folder: Path) -> dict[str, tuple[int, ...]]:

@@ -184,9 +184,14 @@ def _shown(base_model: str, fingerprint: str | None) -> str:
 
 async def get_aliases(store: Store, project_id: str) -> list[AliasView]:
     """Every alias of the project, by name: one cheap SELECT."""
-    query = select(*_COLUMNS).where(aliases.c.project_id == project_id).order_by(aliases.c.name)
     async with store.read() as conn:
-        return sql.views(AliasView, await conn.execute(query))
+        return await read_aliases(conn, project_id)
+
+
+async def read_aliases(conn: AsyncConnection, project_id: str) -> list[AliasView]:
+    """`get_aliases`, inside the caller's transaction."""
+    query = select(*_COLUMNS).where(aliases.c.project_id == project_id).order_by(aliases.c.name)
+    return sql.views(AliasView, await conn.execute(query))
 
 
 async def get_alias(store: Store, project_id: str, name: str) -> AliasView:

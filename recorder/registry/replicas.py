@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy import Update, delete, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.ids import new_id
 from recorder.store import sql
@@ -88,11 +89,16 @@ async def forget_replica(store: Store, project_id: str, url: str) -> None:
 
 async def list_replicas(store: Store, project_id: str, within_s: float | None = None) -> list[ReplicaView]:
     """The project's replicas by URL; only those heard of `within_s` seconds where it is given."""
+    async with store.read() as conn:
+        return await read_replicas(conn, project_id, within_s)
+
+
+async def read_replicas(conn: AsyncConnection, project_id: str, within_s: float | None = None) -> list[ReplicaView]:
+    """`list_replicas`, inside the caller's transaction."""
     query = select(replicas).where(replicas.c.project_id == project_id).order_by(replicas.c.url)
     if within_s is not None:
         query = query.where(replicas.c.seen_at >= now() - within_s)
-    async with store.read() as conn:
-        return sql.views(ReplicaView, await conn.execute(query))
+    return sql.views(ReplicaView, await conn.execute(query))
 
 
 async def report_proxy(

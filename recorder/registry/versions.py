@@ -131,11 +131,18 @@ async def get_versions(
     store: Store, project_id: str, states: Collection[VersionState] | None = None
 ) -> list[VersionView]:
     """The project's versions (in these states), by alias and number."""
+    async with store.read() as conn:
+        return await read_versions(conn, project_id, states)
+
+
+async def read_versions(
+    conn: AsyncConnection, project_id: str, states: Collection[VersionState] | None = None
+) -> list[VersionView]:
+    """`get_versions`, inside the caller's transaction."""
     query = _query().where(versions.c.project_id == project_id)
     if states is not None:
         query = query.where(versions.c.state.in_(sorted(states)))
-    async with store.read() as conn:
-        return [_view(row) for row in await conn.execute(query.order_by(versions.c.alias_id, versions.c.number))]
+    return [_view(row) for row in await conn.execute(query.order_by(versions.c.alias_id, versions.c.number))]
 
 
 async def pinned(store: Store, project_id: str) -> set[str]:
