@@ -187,7 +187,7 @@ class Replica:
         try:
             return await self._http.request(method, path, **arguments)
         except httpx.HTTPError as e:
-            raise EngineUnreachable(f"the engine {self.url} does not answer: {e or type(e).__name__}") from e
+            raise EngineUnreachable(f"the engine {self.url} does not answer: {str(e) or type(e).__name__}") from e
 
 
 def tls_for(url: str) -> ssl.SSLContext:
