@@ -12,13 +12,12 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from judge.errors import JudgeFailed, JudgeMisconfigured, PartsMissing
 from judge.llm.prompt import SEEDS, TOO_LONG, Prompt, build_prompt
 from judge.llm.ruler import Ask, Ruling, rank, recall, unasked
 from judge.llm.shown import run_of
-from judge.rewards.functions import FunctionPool
+from judge.rewards.functions import FunctionPool, for_function
 from judge.rewards.part import Part
 from judge.rewards.rubric import RubricJudge, Subject
 from judge.rewards.rule import check
@@ -90,26 +89,6 @@ async def by_functions(
     return Judged(
         {m.id: Part(r.score, r.explanation, r.extra) for m, r in zip(members, results, strict=True)}, code=code
     )
-
-
-def for_function(member: TrajectoryView) -> dict[str, Any]:
-    """What a reward function sees of a trajectory, as JSON."""
-    scenario = member.scenario
-    return {
-        "id": member.id,
-        "messages": [dict(message) for message in member.messages],
-        "tools": [dict(tool) for tool in member.tools or ()],
-        "answer": member.answer,
-        "tags": dict(member.tags),
-        "scenario": scenario
-        and {
-            "id": scenario.id,
-            "split": scenario.split,
-            "input": scenario.input,
-            "reference": scenario.reference,
-            "rubric": scenario.rubric,
-        },
-    }
 
 
 async def by_rule(reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: Bench) -> Judged:
@@ -211,7 +190,7 @@ def _judged(prompt: Prompt, ruling: Ruling) -> Judged:
 async def by_rubric(
     reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: Bench
 ) -> Judged:
-    """The judge model, or code, says which criteria of its scenario each run meets: one request a run."""
+    """The judge model, or code, says which criteria of its scenario each run meets: at most one request a run."""
     if bench.rubrics is None:
         raise JudgeMisconfigured("a rubric needs a judge model: set judge.model")
     runs = [_subject(member, group) for member in members]
@@ -222,7 +201,7 @@ async def by_rubric(
 
 def _subject(member: TrajectoryView, group: GroupView) -> Subject:
     scenario = member.scenario or group.scenario
-    return Subject(member.id, run_of(member), scenario and scenario.rubric, for_function(member))
+    return Subject(member.id, run_of(member), scenario and scenario.rubric, member)
 
 
 # Cheap kinds come first: the judge is not paid for a group that cannot be scored anyway.

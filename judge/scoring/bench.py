@@ -14,12 +14,13 @@ from judge.errors import JudgeMisconfigured
 from judge.llm.model import REPLY_FORMAT, Answer, JudgeModel, Messages
 from judge.llm.rubric import reply_format
 from judge.llm.ruler import Ask
+from judge.rewards.coded import BY_CHECK, CodeJudge
 from judge.rewards.functions import FunctionPool
 from judge.rewards.kinds import Bench
-from judge.rewards.rubric import BY_CHECK, RubricJudge
-from judge.rewards.rule import unusable
+from judge.rewards.rubric import RubricJudge
 from judge.scoring.replies import KeptReplies
 from judge.settings import JudgeSettings
+from recorder.rules import unusable
 from recorder.store.database import Store
 
 _ASKING: Final = {"ruler": "RULER", "rubric": "a rubric"}  # the kinds that need a judge model
@@ -73,7 +74,7 @@ async def open_bench(
             asks = {evidence: await asking(reply_format(evidence=evidence)) for evidence in quoting}
             checks = FunctionPool(settings, [BY_CHECK])
             stack.push_async_callback(checks.close)
-            rubrics = RubricJudge(settings, asks, checks, store, project_id, keep=keep)
+            rubrics = RubricJudge(settings, asks, CodeJudge(checks), store, project_id, keep=keep)
 
         replies = KeptReplies(store, project_id, settings, functions)
         yield Bench(settings, ruler, functions, replies, rubrics)
