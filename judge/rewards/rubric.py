@@ -1,8 +1,8 @@
 """Rubrics as rewards: each run by itself, by the criteria of its scenario.
 
-Owns: which criteria the judge model is asked about, verdicts at hand, and the reward that they make. Refuses: prompts
-and replies (`judge.llm.rubric`), what code decides (`judge.rewards.coded`), what a rubric may hold (`recorder.rubric`),
-and how the part enters the reward (`judge.scoring.combine`).
+Owns: which criteria the judge model is asked about, and the reward that verdicts make. Refuses: prompts and replies
+(`judge.llm.rubric`), what code decides (`judge.rewards.coded`), verdicts at hand (`judge.rewards.known`), what a rubric
+may hold (`recorder.rubric`), and how the part enters the reward (`judge.scoring.combine`).
 
 A run whose verdicts cannot be had has no reward, whatever the others have. What a judge said is kept as soon as it is
 said: a group of which one run could not be judged is tried again at the cost of that run. Code comes first, so that
@@ -12,33 +12,26 @@ no judge is paid for a run of which code decides nothing.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from hashlib import blake2b
-from typing import Any, Final
+from typing import Any
 
 from judge.errors import JudgeFailed, JudgeUnanswered, PromptTooLong, Spent
 from judge.llm.rubric import Checked, check
-from judge.llm.rubric_prompt import build_rubric_prompt, content_hash
+from judge.llm.rubric_prompt import build_rubric_prompt
 from judge.llm.rubric_reader import Met
 from judge.llm.ruler import Ask
 from judge.llm.shown import Run
 from judge.rewards.coded import CodeJudge, Undecided
+from judge.rewards.known import Known
 from judge.rewards.part import Part
 from judge.settings import JudgeSettings
 from recorder import rubric
-from recorder.errors import RubricInvalid, StoreError
+from recorder.errors import RubricInvalid
 from recorder.reading.views import TrajectoryView
 from recorder.rubric import Criterion
-from recorder.store.database import Store
-from recorder.work import verdicts as kept
-
-# What a verdict depends on beside the response and the criteria. `extra` is there where further parameters are.
-_ASKED_BY: Final = {"model", "api_base", "temperature", "max_context_chars", "extra"}
 
 
 def reward_of(criteria: Sequence[Criterion], met: Sequence[bool]) -> float:
@@ -73,27 +66,13 @@ class Rubricated:
 
 
 class RubricJudge:
-    """Judges runs by their criteria. `asks`: who is asked, by whether quotes are asked for.
+    """Judges runs by their criteria. `asks`: who is asked, by whether quotes are asked for."""
 
-    With `keep` false nothing is written.
-    """
-
-    def __init__(
-        self,
-        settings: JudgeSettings,
-        asks: Mapping[bool, Ask],
-        code: CodeJudge,
-        store: Store,
-        project_id: str,
-        *,
-        keep: bool = True,
-    ) -> None:
+    def __init__(self, settings: JudgeSettings, asks: Mapping[bool, Ask], code: CodeJudge, known: Known) -> None:
         self._settings = settings
         self._asks = asks
         self._code = code
-        self._store = store
-        self._project_id = project_id
-        self._keep = keep
+        self._known = known
         self._random = random.SystemRandom()
 
     async def judge(self, runs: Sequence[Subject], *, evidence: bool) -> Rubricated:
@@ -126,15 +105,11 @@ class RubricJudge:
         self, runs: Sequence[_Usable], evidence: bool, out: Rubricated
     ) -> dict[str, dict[str, Met] | Part]:
         """What the judge says of each run's criteria that no code decides; equal responses are asked about once."""
-        asked: dict[str, _Question] = {}
-        for one in runs:
-            mine = [criterion for criterion in one.criteria if criterion.check is None]
-            if mine:
-                key = await asyncio.to_thread(self._key, one.run, mine, evidence)
-                question = asked.setdefault(key, _Question(key, one.run, [criterion.text for criterion in mine]))
-                question.runs.append((one.run.id, mine))
+        asked = await asyncio.to_thread(self._questions, runs, evidence)
         out.judged = bool(asked)
-        answers = await asyncio.gather(*(self._answer(one, evidence) for one in asked.values()), return_exceptions=True)
+        known = await self._known.find(list(asked)) if asked else {}
+        asking = (self._answer(one, known.get(one.key), evidence) for one in asked.values())
+        answers = await asyncio.gather(*asking, return_exceptions=True)
         found: dict[str, dict[str, Met] | Part] = {}
         down: BaseException | None = None
         for question, answer in zip(asked.values(), answers, strict=True):
@@ -154,27 +129,28 @@ class RubricJudge:
             raise down
         return found
 
-    async def _answer(self, question: _Question, evidence: bool) -> Checked:
+    def _questions(self, runs: Sequence[_Usable], evidence: bool) -> dict[str, _Question]:
+        """What there is to ask, by the keys of the answers. Long runs take a while: not for the event loop."""
+        asked: dict[str, _Question] = {}
+        for one in runs:
+            mine = [criterion for criterion in one.criteria if criterion.check is None]
+            if mine:
+                texts = [criterion.text for criterion in mine]
+                key = self._known.key(one.run.run, texts, evidence=evidence)
+                asked.setdefault(key, _Question(key, one.run, texts)).runs.append((one.run.id, mine))
+        return asked
+
+    async def _answer(self, question: _Question, known: Checked | None, evidence: bool) -> Checked:
         """The verdicts that are at hand, else the judge's."""
-        run = question.run
-        known = await kept.find(self._store, self._project_id, question.key)
         if known is not None:
-            return Checked([Met(*one) for one in json.loads(known.verdicts)], known.judge_version, Spent())
+            return known
         prompt = await asyncio.to_thread(
-            build_rubric_prompt, run.run, question.texts, evidence=evidence,
+            build_rubric_prompt, question.run.run, question.texts, evidence=evidence,
             max_chars=self._settings.max_context_chars, rng=self._random,
         )  # fmt: skip
         checked = await check(prompt, self._asks[evidence])
-        if self._keep:
-            said = json.dumps([[one.met, one.reason, one.quote] for one in checked.verdicts])
-            with contextlib.suppress(StoreError):  # then it is asked again, if it has to be
-                await kept.keep(self._store, self._project_id, question.key, run.id, said, checked.version)
+        await self._known.keep(question.key, question.run.id, checked)
         return checked
-
-    def _key(self, run: Subject, criteria: Sequence[Criterion], evidence: bool) -> str:
-        content = content_hash(run.run, [one.text for one in criteria], evidence=evidence)
-        by = self._settings.model_dump(mode="json", include=_ASKED_BY)
-        return blake2b(json.dumps([by, content], sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

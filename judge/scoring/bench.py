@@ -17,6 +17,7 @@ from judge.llm.ruler import Ask
 from judge.rewards.coded import BY_CHECK, CodeJudge
 from judge.rewards.functions import FunctionPool
 from judge.rewards.kinds import Bench
+from judge.rewards.known import Known
 from judge.rewards.rubric import RubricJudge
 from judge.scoring.replies import KeptReplies
 from judge.settings import JudgeSettings
@@ -74,7 +75,8 @@ async def open_bench(
             asks = {evidence: await asking(reply_format(evidence=evidence)) for evidence in quoting}
             checks = FunctionPool(settings, [BY_CHECK])
             stack.push_async_callback(checks.close)
-            rubrics = RubricJudge(settings, asks, CodeJudge(checks), store, project_id, keep=keep)
+            known = Known(settings, store, project_id, keep=keep)
+            rubrics = RubricJudge(settings, asks, CodeJudge(checks), known)
 
         replies = KeptReplies(store, project_id, settings, functions)
         yield Bench(settings, ruler, functions, replies, rubrics)

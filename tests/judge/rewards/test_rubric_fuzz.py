@@ -16,6 +16,7 @@ from judge.llm.model import Answer, Messages
 from judge.llm.shown import Run
 from judge.rewards.coded import BY_CHECK, CodeJudge
 from judge.rewards.functions import FunctionPool
+from judge.rewards.known import Known
 from judge.rewards.rubric import Rubricated, RubricJudge, Subject
 from judge.settings import JudgeSettings
 from recorder.settings import RecorderSettings
@@ -120,7 +121,8 @@ class Judging:
         settings = JudgeSettings(model="openai/judge")
         asks = {False: Scripted(case).ask}
         checks = FunctionPool(settings, [BY_CHECK])  # no criterion names a function, so no process starts
-        judge = RubricJudge(settings, asks, CodeJudge(checks), self._store, "default", keep=False)
+        known = Known(settings, self._store, "default", keep=False)
+        judge = RubricJudge(settings, asks, CodeJudge(checks), known)
         runs = [subject(name, name, RUBRIC) for name in case]
         runs.append(subject(UNJUDGED, NAMES[0], None))
         return await judge.judge(runs, evidence=False)
