@@ -48,7 +48,8 @@ async def keep(store: Store, project_id: str, said: Sequence[NewVerdicts]) -> No
     texts = ("project_id", "hash", "trajectory_id", "verdicts", "judge_version")
     row = select(*(bindparam(f"new_{name}", type_=Text) for name in texts), now())
     row = row.where(exists().where(trajectories.c.id == bindparam("new_trajectory_id", type_=Text)))
-    values = [{f"new_{name}": value for name, value in asdict(one).items()} for one in said]
+    in_order = sorted(said, key=lambda one: one.hash)  # two who keep the same never wait for each other
+    values = [{f"new_{name}": value for name, value in asdict(one).items()} for one in in_order]
     async with store.write() as conn:
         statement = sql.insert(conn, verdicts).from_select([*texts, "created_at"], row).on_conflict_do_nothing()
         await conn.execute(statement, [{"new_project_id": project_id, **value} for value in values])
