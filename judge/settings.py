@@ -1,6 +1,7 @@
 """The `[judge]` section of hone.toml: who judges, by which rewards, and how patiently.
 
-Owns: the settings of this package and what makes them contradict each other. Refuses: every import but pydantic's.
+Owns: the settings of this package and what makes them contradict each other. Refuses: every import but
+pydantic's and that of what rules there are.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+
+from recorder.rules import Rule, wrong_form
 
 RUBRIC = """\
 - A trajectory that achieves its goal scores clearly higher than one that does not.
@@ -43,9 +46,6 @@ SET_BY_HONE: Final = frozenset(
 
 Effect = Literal["score", "penalty", "veto"]
 Missing = Literal["exclude", "drop_part", "hold"]
-Rule = Literal[
-    "answer_schema", "forbidden_tools", "required_tools", "max_turns", "max_tool_calls", "max_tokens", "regex"
-]
 
 
 class RewardSettings(BaseModel):
@@ -120,28 +120,12 @@ class RewardSettings(BaseModel):
             raise ValueError("only a reward of kind 'rule' takes a `value`")
         if self.rule is not None and self.effect == "score":
             raise ValueError('a rule is kept or broken: it needs effect = "veto" or "penalty"')
-        if self.rule is not None and (wrong := _wrong_value(self.rule, self.value)):
+        if self.rule is not None and (wrong := wrong_form(self.rule, self.value)):
             raise ValueError(f"`value` of the rule {self.rule!r} {wrong}")
         self.name = self.name or self.function.rpartition(":")[2] or self.rule or self.kind
         if not _NAME.fullmatch(self.name) or self.name == "reward":
             raise ValueError(f"{self.name!r} cannot name a part: use 1 to 64 of A-Z a-z 0-9 _ - (and not 'reward')")
         return self
-
-
-def _wrong_value(rule: Rule, value: JsonValue) -> str | None:
-    """What is wrong with the form of what a rule is checked with; None: nothing.
-
-    Whether an expression or a schema is one is looked at when somebody is about to judge (`judge.scoring.bench`).
-    """
-    if rule == "regex":
-        return None if isinstance(value, str) else f"must be a regular expression, not {value!r:.100}"
-    if rule == "answer_schema":
-        return None if isinstance(value, dict) else f"must be a JSON schema (a table), not {value!r:.100}"
-    if rule in ("forbidden_tools", "required_tools"):
-        named = isinstance(value, list) and value and all(isinstance(name, str) and name for name in value)
-        return None if named else f"must be a list of tools' names, not {value!r:.100}"
-    counts = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return None if counts else f"must be a whole number from 0, not {value!r:.100}"
 
 
 class FeedbackSettings(BaseModel):

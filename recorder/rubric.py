@@ -13,24 +13,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from recorder import rules
 from recorder.errors import RubricInvalid
+from recorder.rules import Rule
 
 _ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _KEYS: Final = ("id", "text", "weight", "check")
+_RULE_KEYS: Final = ("rule", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCheck:
+    """A rule that decides a criterion: it is met where the run keeps the rule."""
+
+    rule: Rule
+    value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
     """One thing that an answer has or has not. A negative weight marks a pitfall: meeting it costs.
 
-    `check`: `package.module:function`, which decides it in the judge's place.
+    `check`: what decides it in the judge's place, a rule or a function (`package.module:function`).
     """
 
     id: str
     text: str
     weight: float = 1.0
-    check: str | None = None
+    check: RuleCheck | str | None = None
 
 
 def criteria(value: object) -> list[Criterion]:
@@ -65,9 +76,7 @@ def _criterion(place: int, entry: object) -> Criterion:
         return Criterion(str(place), _text(where, entry))
     if not isinstance(entry, Mapping):
         raise RubricInvalid(f"{where} is {_kind(entry)}: it must be a text or an object with `text`")
-    for key in entry:
-        if key not in _KEYS:
-            raise RubricInvalid(f"{where}: unknown key {key!r} (known: {', '.join(_KEYS)})")
+    _only(where, entry, _KEYS)
     return Criterion(
         _id(where, entry.get("id", place)),
         _text(f"{where}: `text`", entry.get("text")),
@@ -105,12 +114,32 @@ def _weight(where: str, value: object) -> float:
     return weight
 
 
-def _check(where: str, value: object) -> str | None:
+def _check(where: str, value: object) -> RuleCheck | str | None:
+    if isinstance(value, Mapping):
+        return _rule_check(f"{where}: `check`", value)
     if value is None:
         return None
     if not isinstance(value, str) or not _FUNCTION.fullmatch(value):
-        raise RubricInvalid(f"{where}: `check` {value!r:.80} is not of the form `package.module:function`")
+        forms = "`package.module:function`, or an object with `rule` and `value`"
+        raise RubricInvalid(f"{where}: `check` {value!r:.80} is not of the form {forms}")
     return value
+
+
+def _rule_check(where: str, value: Mapping[str, Any]) -> RuleCheck:
+    _only(where, value, _RULE_KEYS)
+    rule = next((name for name in rules.NAMES if name == value.get("rule")), None)
+    if rule is None:
+        raise RubricInvalid(f"{where}: `rule` {value.get('rule')!r:.80} is none of {', '.join(rules.NAMES)}")
+    held_to = value.get("value")
+    if wrong := rules.wrong_form(rule, held_to) or rules.unusable(rule, held_to):
+        raise RubricInvalid(f"{where}: `value` of the rule {rule!r} {wrong}")
+    return RuleCheck(rule, held_to)
+
+
+def _only(where: str, entry: Mapping[str, Any], known: Sequence[str]) -> None:
+    for key in entry:
+        if key not in known:
+            raise RubricInvalid(f"{where}: unknown key {key!r} (known: {', '.join(known)})")
 
 
 def _kind(value: object) -> str:

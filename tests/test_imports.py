@@ -42,6 +42,7 @@ GROUND: dict[str, set[str]] = {
         "private",
         "reasons",
         "rubric",
+        "rules",
         "seldom",
         "settings",
         "states",

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-_FENCE = re.compile(r"<<<|>>>")
+_FENCE = {mark: "".join(f"\\u{ord(c):04x}" for c in mark) for mark in ("<<<", ">>>")}
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]+")
 # What Unicode calls letters, marks and symbols and nobody sees: fillers, joiners, variation selectors.
 _UNSEEN = re.compile(
@@ -25,7 +25,8 @@ def json_line(value: Any) -> str:
     tag characters, variation selectors, fillers, private use and lone surrogates are escaped.
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    text = _FENCE.sub(lambda found: "".join(f"\\u{ord(c):04x}" for c in found[0]), text)
+    for mark, escaped in _FENCE.items():
+        text = text.replace(mark, escaped)
     return _NOT_ASCII.sub(lambda found: found[0] if _seen(found[0]) else "".join(map(_visible, found[0])), text)
 
 

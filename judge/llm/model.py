@@ -78,10 +78,16 @@ class JudgeModel:
         self._pace = pace.shared(settings.model, settings.api_base, *bounds)
         self._reply_format = reply_format
         self._structured = True  # until the provider refuses it
+        self._litellm: Any = None  # until it is first needed
 
     async def warm_up(self) -> None:
         """Import what the first request needs."""
-        await asyncio.to_thread(litellm_edge.load)
+        await self._loaded()
+
+    async def _loaded(self) -> Any:
+        if self._litellm is None:
+            self._litellm = await asyncio.to_thread(litellm_edge.load)
+        return self._litellm
 
     async def ask(self, messages: Messages) -> Answer:
         """Send one request; again, after a pause, where the judge is unreachable, overloaded or broken.
@@ -144,7 +150,7 @@ class JudgeModel:
         return turn
 
     async def _send(self, messages: Messages, structured: bool) -> Any:
-        litellm = await asyncio.to_thread(litellm_edge.load)
+        litellm = await self._loaded()
         settings = self._settings
         format_ = {"response_format": self._reply_format} if structured else {}
         try:

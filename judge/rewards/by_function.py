@@ -1,15 +1,15 @@
 """The kind `function`: your own code looks at each trajectory by itself.
 
-Owns: what a function sees of a trajectory. Refuses: running it (`judge.rewards.functions`).
+Refuses: running it, and what it sees (`judge.rewards.functions`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from judge.errors import JudgeMisconfigured
+from judge.rewards.functions import for_function
 from judge.rewards.kind import Bench, Judged
 from judge.rewards.part import Part
 from judge.settings import RewardSettings
@@ -27,23 +27,3 @@ async def by_function(
     return Judged(
         {m.id: Part(r.score, r.explanation, r.extra) for m, r in zip(members, results, strict=True)}, code=code
     )
-
-
-def for_function(member: TrajectoryView) -> dict[str, Any]:
-    """What a reward function sees of a trajectory, as JSON."""
-    scenario = member.scenario
-    return {
-        "id": member.id,
-        "messages": [dict(message) for message in member.messages],
-        "tools": [dict(tool) for tool in member.tools or ()],
-        "answer": member.answer,
-        "tags": dict(member.tags),
-        "scenario": scenario
-        and {
-            "id": scenario.id,
-            "split": scenario.split,
-            "input": scenario.input,
-            "reference": scenario.reference,
-            "rubric": scenario.rubric,
-        },
-    }

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from judge.errors import JudgeMisconfigured
 from judge.llm.ruler import Ruling
 from judge.llm.shown import run_of
-from judge.rewards.by_function import for_function
 from judge.rewards.kind import Bench, Judged
 from judge.rewards.rubric import Subject
 from judge.settings import RewardSettings
@@ -20,7 +19,7 @@ from recorder.reading.views import GroupView, TrajectoryView
 async def by_rubric(
     reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: Bench
 ) -> Judged:
-    """The judge model, or code, says which criteria of its scenario each run meets: one request a run."""
+    """The judge model, or code, says which criteria of its scenario each run meets: at most one request a run."""
     if bench.rubrics is None:
         raise JudgeMisconfigured("a rubric needs a judge model: set judge.model")
     runs = [_subject(member, group) for member in members]
@@ -31,4 +30,4 @@ async def by_rubric(
 
 def _subject(member: TrajectoryView, group: GroupView) -> Subject:
     scenario = member.scenario or group.scenario
-    return Subject(member.id, run_of(member), scenario and scenario.rubric, for_function(member))
+    return Subject(member.id, run_of(member), scenario and scenario.rubric, member)

@@ -1,6 +1,7 @@
 """Reward functions, run in long-lived child processes with the user's Python and in the user's folder.
 
-Owns: starting, asking, timing out and killing the processes, and starting them anew where the code was edited.
+Owns: what a function sees of a run; starting, asking, timing out and killing the processes, and starting them anew
+where the code was edited.
 Refuses: what a function means; it never imports one.
 An exception, a wrong result, a crash or a hang marks the one call; a process that cannot start is `FunctionsDown`.
 A line that answers no question (a late one, one that a function or a process of its own wrote) ends the process. If
@@ -29,6 +30,7 @@ from judge.errors import FunctionsDown
 from judge.settings import JudgeSettings
 from recorder.child_env import environment
 from recorder.litellm_edge import without_secrets
+from recorder.reading.views import TrajectoryView
 
 HOST = Path(__file__).with_name("function_host.py")
 LINE_LIMIT_BYTES = 16 * 1024 * 1024
@@ -43,6 +45,26 @@ class Result:
     score: float | None
     explanation: str | None = None
     extra: Mapping[str, float] = field(default_factory=dict)
+
+
+def for_function(member: TrajectoryView) -> dict[str, Any]:
+    """What a reward function sees of a trajectory, as JSON."""
+    scenario = member.scenario
+    return {
+        "id": member.id,
+        "messages": [dict(message) for message in member.messages],
+        "tools": [dict(tool) for tool in member.tools or ()],
+        "answer": member.answer,
+        "tags": dict(member.tags),
+        "scenario": scenario
+        and {
+            "id": scenario.id,
+            "split": scenario.split,
+            "input": scenario.input,
+            "reference": scenario.reference,
+            "rubric": scenario.rubric,
+        },
+    }
 
 
 class FunctionPool:

@@ -1,44 +1,37 @@
 """Rubrics as rewards: each run by itself, by the criteria of its scenario.
 
-Owns: which criteria the judge model is asked about and which code decides, verdicts at hand, and the reward that they
-make. Refuses: prompts and replies (`judge.llm.rubric`), what a rubric may hold (`recorder.rubric`), and how the part
-enters the reward (`judge.scoring.combine`).
+Owns: which criteria the judge model is asked about, and the reward that verdicts make. Refuses: prompts and replies
+(`judge.llm.rubric`), what code decides (`judge.rewards.coded`), verdicts at hand (`judge.rewards.known`), what a rubric
+may hold (`recorder.rubric`), and how the part enters the reward (`judge.scoring.combine`).
 
 A run whose verdicts cannot be had has no reward, whatever the others have. What a judge said is kept as soon as it is
-said: a group of which one run could not be judged is tried again at the cost of that run.
+said: a group of which one run could not be judged is tried again at the cost of that run. Code comes first, so that
+no judge is paid for a run of which code decides nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from hashlib import blake2b
-from typing import Any, Final
+from typing import Any
 
 from judge.errors import JudgeFailed, JudgeUnanswered, PromptTooLong, Spent
 from judge.llm.rubric import Checked, check
-from judge.llm.rubric_prompt import build_rubric_prompt, content_hash
+from judge.llm.rubric_prompt import build_rubric_prompt
 from judge.llm.rubric_reader import Met
 from judge.llm.ruler import Ask
 from judge.llm.shown import Run
-from judge.rewards.functions import FunctionPool, Result
+from judge.rewards.coded import CodeJudge, Undecided
+from judge.rewards.known import Known
 from judge.rewards.part import Part
 from judge.settings import JudgeSettings
 from recorder import rubric
-from recorder.errors import RubricInvalid, StoreError
+from recorder.errors import RubricInvalid
+from recorder.reading.views import TrajectoryView
 from recorder.rubric import Criterion
-from recorder.store.database import Store
-from recorder.work import verdicts as kept
-
-BY_CHECK: Final = "__main__:by_check"  # the function host's own, which calls the one that a criterion names
-MET_FROM: Final = 0.5  # a check's value from which on its criterion is met
-# What a verdict depends on beside the response and the criteria. `extra` is there where further parameters are.
-_ASKED_BY: Final = {"model", "api_base", "temperature", "max_context_chars", "extra"}
 
 
 def reward_of(criteria: Sequence[Criterion], met: Sequence[bool]) -> float:
@@ -53,12 +46,12 @@ def reward_of(criteria: Sequence[Criterion], met: Sequence[bool]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One run as it is judged. `rubric` is its scenario's, None where it has none; `as_json` is what a check sees."""
+    """One run as it is judged. `rubric` is its scenario's, None where it has none; `view` is what code decides by."""
 
     id: str
     run: Run
     rubric: Any
-    as_json: Mapping[str, Any] = field(default_factory=dict)
+    view: TrajectoryView
 
 
 @dataclass(slots=True)
@@ -73,30 +66,13 @@ class Rubricated:
 
 
 class RubricJudge:
-    """Judges runs by their criteria. `asks`: who is asked, by whether quotes are asked for.
+    """Judges runs by their criteria. `asks`: who is asked, by whether quotes are asked for."""
 
-    `checks` runs what criteria name (`BY_CHECK`). With `keep` false nothing is written; with `again` the judge is asked
-    in spite of what it said before.
-    """
-
-    def __init__(
-        self,
-        settings: JudgeSettings,
-        asks: Mapping[bool, Ask],
-        checks: FunctionPool,
-        store: Store,
-        project_id: str,
-        *,
-        keep: bool = True,
-        again: bool = False,
-    ) -> None:
+    def __init__(self, settings: JudgeSettings, asks: Mapping[bool, Ask], code: CodeJudge, known: Known) -> None:
         self._settings = settings
         self._asks = asks
-        self._checks = checks
-        self._store = store
-        self._project_id = project_id
-        self._keep = keep
-        self._again = again
+        self._code = code
+        self._known = known
         self._random = random.SystemRandom()
 
     async def judge(self, runs: Sequence[Subject], *, evidence: bool) -> Rubricated:
@@ -107,43 +83,33 @@ class RubricJudge:
             FunctionsDown: no check can be run.
         """
         out = Rubricated()
-        usable: dict[str, tuple[Subject, list[Criterion]]] = {}
-        for run in runs:
-            try:
-                usable[run.id] = run, criteria_of(run)
-            except RubricInvalid as e:
-                out.parts[run.id] = Part(None, str(e))
-        by_model = await self._by_model(list(usable.values()), evidence, out)
-        for run, criteria in usable.values():
-            said = by_model.get(run.id, {})
-            out.parts[run.id] = said if isinstance(said, Part) else await self._part(run, criteria, said)
+        decided = await self._by_code(_usable(runs, out), out)
+        by_model = await self._by_model([one for one, _ in decided], evidence, out)
+        for one, verdicts in decided:
+            said = by_model.get(one.run.id, {})
+            out.parts[one.run.id] = said if isinstance(said, Part) else part_of(one.criteria, {**verdicts, **said})
         return out
 
-    async def _part(self, run: Subject, criteria: Sequence[Criterion], said: Mapping[str, Met]) -> Part:
-        """The part of one run, of what the judge said and of what code decides."""
-        coded = [one for one in criteria if one.check is not None]
-        results = await asyncio.gather(
-            *(self._checks.call(BY_CHECK, {**run.as_json, "check": one.check}) for one in coded)
-        )
-        found = dict(said)
-        for one, result in zip(coded, results, strict=True):
-            if result.score is None or not 0 <= result.score <= 1:
-                return Part(None, f"criterion {one.id}: {_no_verdict(one, result)}")
-            found[one.id] = Met(result.score >= MET_FROM, result.explanation or f"decided by {one.check}")
-        return part_of(criteria, found)
+    async def _by_code(self, runs: Sequence[_Usable], out: Rubricated) -> list[tuple[_Usable, dict[str, Met]]]:
+        """The runs of which code decides all that it has to, with its verdicts; the others have their part."""
+        given = await asyncio.gather(*(self._code.verdicts(one.run.view, one.criteria) for one in runs))
+        decided: list[tuple[_Usable, dict[str, Met]]] = []
+        for one, verdicts in zip(runs, given, strict=True):
+            if isinstance(verdicts, Undecided):
+                out.parts[one.run.id] = Part(None, verdicts.why)
+            else:
+                decided.append((one, verdicts))
+        return decided
 
     async def _by_model(
-        self, runs: Sequence[tuple[Subject, Sequence[Criterion]]], evidence: bool, out: Rubricated
+        self, runs: Sequence[_Usable], evidence: bool, out: Rubricated
     ) -> dict[str, dict[str, Met] | Part]:
         """What the judge says of each run's criteria that no code decides; equal responses are asked about once."""
-        asked: dict[str, _Question] = {}
-        for run, criteria in runs:
-            mine = [one for one in criteria if one.check is None]
-            if mine:
-                key = await asyncio.to_thread(self._key, run, mine, evidence)
-                asked.setdefault(key, _Question(key, run, [one.text for one in mine])).runs.append((run.id, mine))
+        asked = await asyncio.to_thread(self._questions, runs, evidence)
         out.judged = bool(asked)
-        answers = await asyncio.gather(*(self._answer(one, evidence) for one in asked.values()), return_exceptions=True)
+        known = await self._known.find(list(asked)) if asked else {}
+        asking = (self._answer(one, known.get(one.key), evidence) for one in asked.values())
+        answers = await asyncio.gather(*asking, return_exceptions=True)
         found: dict[str, dict[str, Met] | Part] = {}
         down: BaseException | None = None
         for question, answer in zip(asked.values(), answers, strict=True):
@@ -163,27 +129,36 @@ class RubricJudge:
             raise down
         return found
 
-    async def _answer(self, question: _Question, evidence: bool) -> Checked:
+    def _questions(self, runs: Sequence[_Usable], evidence: bool) -> dict[str, _Question]:
+        """What there is to ask, by the keys of the answers. Long runs take a while: not for the event loop."""
+        asked: dict[str, _Question] = {}
+        for one in runs:
+            mine = [criterion for criterion in one.criteria if criterion.check is None]
+            if mine:
+                texts = [criterion.text for criterion in mine]
+                key = self._known.key(one.run.run, texts, evidence=evidence)
+                asked.setdefault(key, _Question(key, one.run, texts)).runs.append((one.run.id, mine))
+        return asked
+
+    async def _answer(self, question: _Question, known: Checked | None, evidence: bool) -> Checked:
         """The verdicts that are at hand, else the judge's."""
-        run = question.run
-        known = None if self._again else await kept.find(self._store, self._project_id, question.key)
         if known is not None:
-            return Checked([Met(*one) for one in json.loads(known.verdicts)], known.judge_version, Spent())
+            return known
         prompt = await asyncio.to_thread(
-            build_rubric_prompt, run.run, question.texts, evidence=evidence,
+            build_rubric_prompt, question.run.run, question.texts, evidence=evidence,
             max_chars=self._settings.max_context_chars, rng=self._random,
         )  # fmt: skip
         checked = await check(prompt, self._asks[evidence])
-        if self._keep:
-            said = json.dumps([[one.met, one.reason, one.quote] for one in checked.verdicts])
-            with contextlib.suppress(StoreError):  # then it is asked again, if it has to be
-                await kept.keep(self._store, self._project_id, question.key, run.id, said, checked.version)
+        await self._known.keep(question.key, question.run.id, checked)
         return checked
 
-    def _key(self, run: Subject, criteria: Sequence[Criterion], evidence: bool) -> str:
-        content = content_hash(run.run, [one.text for one in criteria], evidence=evidence)
-        by = self._settings.model_dump(mode="json", include=_ASKED_BY)
-        return blake2b(json.dumps([by, content], sort_keys=True).encode(), digest_size=16).hexdigest()
+
+@dataclass(frozen=True, slots=True)
+class _Usable:
+    """A run and the criteria that it is judged by."""
+
+    run: Subject
+    criteria: Sequence[Criterion]
 
 
 @dataclass(slots=True)
@@ -194,6 +169,17 @@ class _Question:
     run: Subject
     texts: Sequence[str]
     runs: list[tuple[str, Sequence[Criterion]]] = field(default_factory=list)
+
+
+def _usable(runs: Sequence[Subject], out: Rubricated) -> list[_Usable]:
+    """The runs whose scenarios have criteria; the others have their part."""
+    found: list[_Usable] = []
+    for run in runs:
+        try:
+            found.append(_Usable(run, criteria_of(run)))
+        except RubricInvalid as e:
+            out.parts[run.id] = Part(None, str(e))
+    return found
 
 
 def criteria_of(run: Subject) -> list[Criterion]:
@@ -232,9 +218,3 @@ def _why(verdict: Met) -> str:
 
 def _by_id(criteria: Sequence[Criterion], verdicts: Sequence[Met]) -> dict[str, Met]:
     return {one.id: verdict for one, verdict in zip(criteria, verdicts, strict=True)}
-
-
-def _no_verdict(criterion: Criterion, result: Result) -> str:
-    if result.score is None:
-        return f"{criterion.check}: {result.explanation}"
-    return f"{criterion.check} gave {result.score:g}, outside 0 to 1"

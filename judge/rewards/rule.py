@@ -1,7 +1,7 @@
 """Rules: what Hone checks of a run by itself, without a judge and without code of yours.
 
-Owns: each rule as one function of the run, and whether its expression or schema is one. Refuses: which rules there are
-and the form of their values (`judge.settings`), and what breaking one costs (`judge.scoring.combine`).
+Owns: each rule as one function of the run. Refuses: which rules there are and what their values may be
+(`recorder.rules`), and what breaking one costs (`judge.scoring.combine`, `judge.rewards.coded`).
 
 A part of 1 says that the rule was broken, and by what; one of 0 that it was kept. A rule that cannot be checked is no
 value, never a pass.
@@ -13,11 +13,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-from pydantic import JsonValue
-
 from judge.rewards.part import Part
-from judge.settings import Rule
 from recorder.reading.views import CallView, TrajectoryView
+from recorder.rules import Rule
 from recorder.states import CallState, TurnKind
 
 MATCH_TIMEOUT_S: Final = 1.0  # an expression that takes longer on one answer would take for ever on some
@@ -30,7 +28,7 @@ class _Unchecked(Exception):
     """A rule cannot be checked on this run; the message says why."""
 
 
-def check(rule: Rule, value: JsonValue, run: TrajectoryView) -> Part:
+def check(rule: Rule, value: Any, run: TrajectoryView) -> Part:
     """Whether a run breaks a rule. It may take a while: not for the event loop."""
     try:
         broken = RULES[rule](value, run)
@@ -39,29 +37,8 @@ def check(rule: Rule, value: JsonValue, run: TrajectoryView) -> Part:
     return Part(0.0) if broken is None else Part(1.0, broken)
 
 
-def unusable(rule: Rule, value: JsonValue) -> str | None:
-    """Why no run can be checked with a value of the right form; None: it can."""
-    if rule == "regex":
-        import regex  # here and below: libraries that most recipes do not need
-
-        try:
-            regex.compile(value)
-        except regex.error as e:
-            return f"is no regular expression: {e}"
-    if rule == "answer_schema":
-        from jsonschema import Draft202012Validator, SchemaError
-        from jsonschema.validators import validator_for
-
-        drafted = validator_for(value, default=Draft202012Validator)
-        try:
-            drafted.check_schema(value, format_checker=drafted.FORMAT_CHECKER)  # its patterns too
-        except SchemaError as e:
-            return f"is no JSON schema: {'.'.join(map(str, e.absolute_path)) or 'it'}: {e.message:.300}"
-    return None
-
-
 def _answer_schema(schema: Any, run: TrajectoryView) -> Broken:
-    from jsonschema import Draft202012Validator
+    from jsonschema import Draft202012Validator  # here and below: libraries that most recipes do not need
     from jsonschema.exceptions import best_match
     from jsonschema.validators import validator_for
     from jsonschema_specifications import REGISTRY  # knows the drafts alone, and fetches nothing

@@ -15,13 +15,15 @@ from judge.errors import JudgeMisconfigured
 from judge.llm.model import REPLY_FORMAT, Answer, JudgeModel, Messages
 from judge.llm.rubric import reply_format
 from judge.llm.ruler import Ask
+from judge.rewards.coded import BY_CHECK, CodeJudge
 from judge.rewards.functions import FunctionPool
 from judge.rewards.kind import Bench, Replies
-from judge.rewards.rubric import BY_CHECK, RubricJudge
-from judge.rewards.rule import unusable
+from judge.rewards.known import Known
+from judge.rewards.rubric import RubricJudge
 from judge.scoring.combine import recipe_hash
 from judge.scoring.replies import KeptReplies
 from judge.settings import DEFAULT, JudgeSettings
+from recorder.rules import unusable
 from recorder.store.database import Store
 
 _ASKING: Final = {"ruler": "RULER", "rubric": "a rubric"}  # the kinds that need a judge model
@@ -91,7 +93,8 @@ async def open_bench(
             asks = {evidence: await asking.by(reply_format(evidence=evidence)) for evidence in quoting}
             checks = FunctionPool(settings, [BY_CHECK])
             stack.push_async_callback(checks.close)
-            rubrics = RubricJudge(settings, asks, checks, store, project_id, keep=keep, again=again)
+            known = Known(settings, store, project_id, keep=keep, again=again)
+            rubrics = RubricJudge(settings, asks, CodeJudge(checks), known)
         pools = _Pools(stack)
 
         def bench(name: str) -> Bench:

@@ -20,7 +20,7 @@ from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder import litellm_edge
 from recorder.findings import Finding, Verdict
 
-# In the form of `judge.rewards.by_function.for_function`.
+# In the form of `judge.rewards.functions.for_function`.
 SAMPLE: dict[str, Any] = {
     "id": "sample",
     "messages": [{"role": "user", "content": "Say hello."}, {"role": "assistant", "content": "Hello."}],

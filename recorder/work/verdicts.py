@@ -1,14 +1,15 @@
 """Verdicts on single runs, by a hash of what was asked: what a judge said once is not asked again.
 
-Owns: the rows. Refuses: what a hash is made of and what a verdict says (`judge.rewards.rubric`). A verdict quotes its
+Owns: the rows. Refuses: what a hash is made of and what a verdict says (`judge.rewards.known`). A verdict quotes its
 run, and goes with it when it is deleted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
-from sqlalchemy import Text, exists, literal, select
+from sqlalchemy import Text, bindparam, exists, select
 
 from recorder.store import sql
 from recorder.store.database import Store, now
@@ -23,24 +24,38 @@ class KeptVerdicts:
     judge_version: str | None
 
 
-async def find(store: Store, project_id: str, hash_: str) -> KeptVerdicts | None:
-    """What was said to the same question, None where nothing was."""
+@dataclass(frozen=True, slots=True)
+class NewVerdicts:
+    """What a judge said about one run just now."""
+
+    hash: str
+    trajectory_id: str
+    verdicts: str
+    judge_version: str | None
+
+
+async def find(store: Store, project_id: str, hashes: Sequence[str]) -> dict[str, KeptVerdicts]:
+    """What was said to the same questions, by hash; those to which nothing was are not in it."""
     v = verdicts.c
-    query = select(v.verdicts, v.judge_version).where(v.project_id == project_id, v.hash == hash_)
+    query = select(v.hash, v.verdicts, v.judge_version).where(v.project_id == project_id, v.hash.in_(hashes))
     async with store.read() as conn:
-        row = (await conn.execute(query)).first()
-    return KeptVerdicts(row.verdicts, row.judge_version) if row is not None else None
+        rows = (await conn.execute(query)).all()
+    return {row.hash: KeptVerdicts(row.verdicts, row.judge_version) for row in rows}
 
 
-async def keep(
-    store: Store, project_id: str, hash_: str, trajectory_id: str, said: str, judge_version: str | None
-) -> None:
-    """Keep what was said, in place of what was said before, unless the run was deleted meanwhile."""
-    columns = ["project_id", "hash", "trajectory_id", "verdicts", "judge_version", "created_at"]
-    texts = [literal(text, Text) for text in (project_id, hash_, trajectory_id, said, judge_version)]
-    row = select(*texts, now())
-    row = row.where(exists().where(trajectories.c.id == trajectory_id))
+async def keep(store: Store, project_id: str, said: Sequence[NewVerdicts], *, anew: bool = False) -> None:
+    """Keep at least one judge's word, except where the run was deleted meanwhile.
+
+    What was kept before stays; with `anew` it is replaced.
+    """
+    texts = ("project_id", "hash", "trajectory_id", "verdicts", "judge_version")
+    row = select(*(bindparam(f"new_{name}", type_=Text) for name in texts), now())
+    row = row.where(exists().where(trajectories.c.id == bindparam("new_trajectory_id", type_=Text)))
+    in_order = sorted(said, key=lambda one: one.hash)  # two who keep the same never wait for each other
+    values = [{f"new_{name}": value for name, value in asdict(one).items()} for one in in_order]
     async with store.write() as conn:
-        statement = sql.insert(conn, verdicts).from_select(columns, row)
-        newer = {name: statement.excluded[name] for name in columns if name not in ("project_id", "hash")}
-        await conn.execute(statement.on_conflict_do_update(index_elements=["project_id", "hash"], set_=newer))
+        new = sql.insert(conn, verdicts).from_select([*texts, "created_at"], row)
+        newer = {name: new.excluded[name] for name in ("trajectory_id", "verdicts", "judge_version", "created_at")}
+        in_place = new.on_conflict_do_update(index_elements=["project_id", "hash"], set_=newer)
+        statement = in_place if anew else new.on_conflict_do_nothing()
+        await conn.execute(statement, [{"new_project_id": project_id, **value} for value in values])

@@ -114,13 +114,21 @@ def _rubric(value: Any) -> Any:
     """A scenario's rubric as it is; a list is one of criteria."""
     if isinstance(value, list):
         try:
-            doubled = next((entry.key for entry in value if isinstance(entry, Doubled)), None)
-            if doubled is not None:
-                raise Unfit(f'"rubric": the key {doubled!r} is there twice in one criterion', "rubric")
+            for entry in value:
+                if (doubled := _doubled(entry)) is not None:
+                    raise Unfit(f'"rubric": the key {doubled!r} is there twice in one criterion', "rubric")
             rubric.criteria(value)
         except RubricInvalid as e:
             raise Unfit(f'"rubric": {e}', "rubric") from e
     return value
+
+
+def _doubled(value: Any) -> str | None:
+    """The first key that stands twice in one object of a criterion, be it deep in the schema of its check."""
+    if isinstance(value, Doubled):
+        return value.key
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((key for key in map(_doubled, inner) if key is not None), None)
 
 
 def _id(value: object, key: str) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from judge.errors import ReplyRefused
 from judge.llm.rubric_reader import MAX_REPLY_CHARS, Met, read_rubric_reply
-from tests.proxy.fuzzed import fuzzed
+from tests.proxy.fuzzed import TIMEOUT_S, fuzzed
 
 IDS = ("c-aa", "c-bb")
 
@@ -151,6 +151,7 @@ replies = st.tuples(pieces, whole, pieces, st.integers(-9, 9)).map(
 )
 
 
+@pytest.mark.timeout(TIMEOUT_S)
 @fuzzed
 @given(replies | st.text(max_size=200), st.booleans())
 def test_any_reply_is_a_verdict_on_every_criterion_and_no_other_or_refused(text: str, evidence: bool) -> None:

@@ -295,7 +295,7 @@ async def test_code_decides_what_it_is_named_for_and_the_judge_the_rest(
         ("nowhere:at_all", "No module named 'nowhere'"),
     ],
 )
-async def test_a_check_that_fails_never_pays(
+async def test_a_check_that_fails_never_pays_and_nobody_is_asked(
     store: Store, recorded: Recorded, judging: Any, server: JudgeServer, check: str, said: str
 ) -> None:
     server.behave(checked())
@@ -304,6 +304,45 @@ async def test_a_check_that_fails_never_pays(
     async with judging() as bench:
         with pytest.raises(PartsMissing, match=f"(?s){said}"):
             await score_group(await under(store, group_id, given), bench)
+    assert server.requests == []
+
+
+async def test_rules_decide_as_they_do_elsewhere_and_the_judge_the_rest(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    server.behave(checked())
+    said = {"id": "digit", "text": "says how many", "check": {"rule": "regex", "value": r"\d"}, "weight": 2}
+    talks = {"id": "talks", "text": "talks on", "check": {"rule": "max_turns", "value": 0}, "weight": -1}
+    group_id, _ = await recorded.group("g", ["3 apples, an apple", "no apple", "7"])
+    async with judging() as bench:
+        scored = await score_group(await under(store, group_id, ["has apple", said, talks]), bench)
+        assert rewards(scored) == [1.0, 1 / 3, 2 / 3]
+        assert {frozenset(criteria(body).values()) for body in server.requests} == {frozenset({"has apple"})}
+        asked = len(server.requests)
+        by_code = await score_group(await under(store, group_id, [said, talks]), bench)
+    assert rewards(by_code) == [1.0, 0.0, 1.0]
+    assert (by_code.new.judge_model, by_code.ruling, len(server.requests)) == (None, None, asked)
+    told = {p.part: p.explanation for p in by_code.new.parts if p.value == 0 and p.part.startswith("rubric.")}
+    assert told == {
+        "rubric.digit": r"the answer does not match '\\d'", "rubric.talks": "1 answers of the model, at most 0",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("weight", [1, -1])
+async def test_a_rule_that_cannot_be_checked_costs_its_run_the_reward_and_no_other(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer, weight: int
+) -> None:
+    server.behave(checked())
+    known = {"id": "short", "text": "is short", "check": {"rule": "forbidden_tools", "value": ["x"]}, "weight": weight}
+    nameless = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {}}]}
+    group_id, _ = await recorded.group("g", ["an apple", [nameless], "apple"])
+    async with judging() as bench:
+        scored = await score_group(await under(store, group_id, ["has apple", known]), bench)
+    met = 1.0 if weight > 0 else 0.0
+    assert rewards(scored) == [met, None, met]
+    (why,) = (part.explanation for part in scored.rewards.values() if part.value is None)
+    assert "criterion short: the rule forbidden_tools: it could not be checked: a tool call has no name" in str(why)
+    assert len(server.requests) == 2  # nobody is paid for a run that gets no reward
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from judge.errors import Spent
 from judge.llm.model import Answer, Messages
 from judge.llm.shown import Run
+from judge.rewards.coded import BY_CHECK, CodeJudge
 from judge.rewards.functions import FunctionPool
-from judge.rewards.rubric import BY_CHECK, Rubricated, RubricJudge, Subject
+from judge.rewards.known import Known
+from judge.rewards.rubric import Rubricated, RubricJudge, Subject
 from judge.settings import JudgeSettings
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
@@ -23,8 +25,14 @@ from recorder.store.migrate import open_store
 from tests.judge.judge_server import Json
 from tests.judge.rubric_replies import criteria, response
 from tests.proxy.fuzzed import TIMEOUT_S, fuzzed
+from tests.trainer.building import trajectory
 
-RUBRIC = [{"id": "a", "text": "one", "weight": 2}, {"id": "b", "text": "two"}, {"id": "c", "text": "bad", "weight": -1}]
+RUBRIC = [
+    {"id": "a", "text": "one", "weight": 2},
+    {"id": "b", "text": "two"},
+    {"id": "c", "text": "bad", "weight": -1},
+    {"id": "named", "text": "by code", "check": {"rule": "regex", "value": "^(first|third)$"}},
+]
 TEXTS = {"one": "a", "two": "b", "bad": "c"}
 NAMES = ("first", "second", "third")
 UNJUDGED = "unjudged"
@@ -92,6 +100,12 @@ class Scripted:
         return spoil_text(text, json.dumps({"criteria": opposite}), how)
 
 
+def subject(name: str, said: str, rubric: Any) -> Subject:
+    """A run of one answer."""
+    messages = [{"role": "assistant", "content": said}]
+    return Subject(name, Run(name, messages), rubric, trajectory(id=name, messages=messages))
+
+
 class Judging:
     """A store without verdicts, and judging beside it."""
 
@@ -106,10 +120,11 @@ class Judging:
     async def _judge(self, case: dict[str, Any]) -> Rubricated:
         settings = JudgeSettings(model="openai/judge")
         asks = {False: Scripted(case).ask}
-        checks = FunctionPool(settings, [BY_CHECK])
-        judge = RubricJudge(settings, asks, checks, self._store, "default", keep=False)
-        runs = [Subject(name, Run(name, [{"role": "assistant", "content": name}]), RUBRIC) for name in case]
-        runs.append(Subject(UNJUDGED, runs[0].run, None))
+        checks = FunctionPool(settings, [BY_CHECK])  # no criterion names a function, so no process starts
+        known = Known(settings, self._store, "default", keep=False)
+        judge = RubricJudge(settings, asks, CodeJudge(checks), known)
+        runs = [subject(name, name, RUBRIC) for name in case]
+        runs.append(subject(UNJUDGED, NAMES[0], None))
         return await judge.judge(runs, evidence=False)
 
 
@@ -122,8 +137,8 @@ def judging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judging]:
         runner.run(store.close())
 
 
-def worth(plan: dict[str, bool]) -> float:
-    return min(max((2 * plan["a"] + plan["b"] - plan["c"]) / 3, 0.0), 1.0)
+def worth(name: str, plan: dict[str, bool]) -> float:
+    return min(max((2 * plan["a"] + plan["b"] - plan["c"] + (name != "second")) / 4, 0.0), 1.0)
 
 
 @pytest.mark.slow
@@ -142,7 +157,7 @@ def test_a_hostile_reply_earns_what_it_clearly_says_of_its_own_run_or_nothing(
             assert part.explanation
             continue
         assert instead is None or instead == ""
-        assert part.value == worth(plan)
-        assert part.extra == {id_: float(met) for id_, met in plan.items()}
+        assert part.value == worth(name, plan)
+        assert part.extra == {id_: float(met) for id_, met in plan.items()} | {"named": float(name != "second")}
     clean = [name for name, (_, spoilings, instead) in case.items() if not spoilings[0] and not instead]
     assert all(found.parts[name].value is not None for name in clean)

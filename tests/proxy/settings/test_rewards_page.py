@@ -8,8 +8,9 @@ from typing import get_args
 
 from judge.rewards.kinds import REWARDS
 from judge.scoring.bench import check_settings
-from judge.settings import Effect, Missing, RecipeSettings, Rule
+from judge.settings import Effect, Missing, RecipeSettings
 from proxy.settings.loading import load_settings
+from recorder.rules import Rule
 
 PAGE = Path(__file__).parents[3] / "docs" / "rewards.md"
 

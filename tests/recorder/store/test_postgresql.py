@@ -1,4 +1,5 @@
-"""The store on a real PostgreSQL: migrated up from nothing, and a conversation through the recorder and back.
+"""The store on a real PostgreSQL: migrated up from nothing, and a conversation through the recorder and back;
+verdicts, which are kept by a statement of several rows.
 
 A private cluster is made in a temporary folder and heard on a socket there alone. Whoever has no PostgreSQL, or no
 driver for it, sees these tests skipped.
@@ -23,7 +24,9 @@ from recorder.settings import RecorderSettings
 from recorder.states import Confidence
 from recorder.store import migrate
 from recorder.store.migrate import HEAD, open_store
-from tests.recorder.talk import Talk, assistant, tool_result, tool_turn, user
+from recorder.work import verdicts
+from recorder.work.verdicts import KeptVerdicts, NewVerdicts
+from tests.recorder.talk import PROJECT, Talk, assistant, tool_result, tool_turn, user
 
 pytestmark = pytest.mark.slow  # a cluster takes seconds to make
 
@@ -85,3 +88,23 @@ async def test_a_conversation_is_recorded_attributed_and_read_back(postgresql: s
     assert third.attribution.parent == Parent(second.call_id, 0)
     assert {turn.attribution.confidence for turn in (second, third)} == {Confidence.EXACT}
     assert view.calls[1].choices[0].message == tool_turn("id-1")
+
+
+async def test_verdicts_are_kept_together_and_what_was_said_first_stays(postgresql: str, tmp_path: Path) -> None:
+    settings = RecorderSettings(url=postgresql)
+    store = await open_store(tmp_path, settings, migrate=True)
+    recorder = Recorder(store, settings)
+    await recorder.start()
+    try:
+        run = (await Talk(recorder).call([user("What?")], "That")).attribution.trajectory.id
+        first = [
+            NewVerdicts("b", run, "[1]", None),
+            NewVerdicts("a", run, "[2]", "judge 1"),
+            NewVerdicts("c", "", "", ""),
+        ]
+        await verdicts.keep(store, PROJECT, [*first, NewVerdicts("b", run, "[3]", None)])
+        found = await verdicts.find(store, PROJECT, ["a", "b", "c"])
+    finally:
+        await recorder.stop()
+        await store.close()
+    assert found == {"a": KeptVerdicts("[2]", "judge 1"), "b": KeptVerdicts("[1]", None)}

@@ -147,6 +147,22 @@ def test_an_array_that_is_none_is_told_by_the_line(text: str, said: str) -> None
         ('[{"text": "a", "id": "1"}, "b", {"text": "c", "id": "2"}]', "two criteria have the id '2'"),
         ('[{"text": "a", "id": "x y"}]', "criterion 1: `id` 'x y' is not 1 to 64 of"),
         ('[{"text": "a", "text": "b"}]', "the key 'text' is there twice in one criterion"),
+        ('["a", {"text": "b", "check": {"value": 1}}]', "criterion 2: `check`: `rule` None is none of answer_schema, "),
+        ('[{"text": "a", "check": {"rule": "is_nice"}}]', "criterion 1: `check`: `rule` 'is_nice' is none of"),
+        ('[{"text": "a", "check": {"rule": ["regex"]}}]', "criterion 1: `check`: `rule` ['regex'] is none of"),
+        ('[{"text": "a", "check": {"rule": "regex", "is": "x"}}]', "`check`: unknown key 'is' (known: rule, value)"),
+        (
+            '[{"text": "a", "check": {"rule": "regex"}}]',
+            "`value` of the rule 'regex' must be a regular expression, not",
+        ),
+        ('[{"text": "a", "check": {"rule": "regex", "value": "("}}]', "`value` of the rule 'regex' is no regular expr"),
+        ('[{"text": "a", "check": {"rule": "max_turns", "value": true}}]', "must be a whole number from 0, not True"),
+        ('[{"text": "a", "check": {"rule": "answer_schema", "value": {"type": 7}}}]', "is no JSON schema: type: 7 is"),
+        (
+            '[{"text": "a", "check": {"rule": "answer_schema", "value": {"not": {"type": "x", "type": "y"}}}}]',
+            "the key 'type' is there twice in one criterion",
+        ),
+        ('[{"text": "a", "check": ["regex", "x"]}]', "criterion 1: `check` ['regex', 'x'] is not of the form"),
     ],
 )
 def test_a_scenarios_criteria_are_checked_where_they_stand(rubric: str, said: str) -> None:
@@ -156,6 +172,11 @@ def test_a_scenarios_criteria_are_checked_where_they_stand(rubric: str, said: st
 
 
 def test_a_scenarios_criteria_stay_as_they_were_written() -> None:
-    rubric = ["polite", {"id": "liar", "text": "It lies", "weight": -0.5}, {"text": "short", "check": "checks:short"}]
+    rubric: list[object] = [
+        "polite",
+        {"id": "liar", "text": "It lies", "weight": -0.5},
+        {"text": "short", "check": "checks:short"},
+    ]
+    rubric.append({"text": "has a number", "check": {"rule": "regex", "value": r"\d"}})
     (one,) = parse([json.dumps({"id": "a", "input": 1, "rubric": rubric}).encode()], "f")
     assert one.rubric == rubric

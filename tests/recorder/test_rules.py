@@ -1,0 +1,58 @@
+"""Rules' values: those that no run can be checked with are told, whatever they hold, and none breaks who looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recorder.rules import NAMES, Rule, unusable, wrong_form
+
+
+def nested(times: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(times):
+        schema = {"not": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "said"),
+    [
+        ("regex", "a(", "is no regular expression: "),
+        ("regex", "a{99999999999999}", "is no regular expression: repeat count too big"),
+        ("regex", "(" * 5_000 + ")" * 5_000, "nested too deeply"),
+        ("answer_schema", {"type": "thing"}, "is no JSON schema: type: 'thing' is not valid"),
+        ("answer_schema", {"pattern": "a("}, "is no JSON schema: pattern: 'a(' is not a 'regex'"),
+        ("answer_schema", {"pattern": "a{99999999999999}"}, "is no JSON schema: the repetition number is too large"),
+        ("answer_schema", {"$schema": ["x"]}, "is no JSON schema: `$schema` is not a text"),
+        ("answer_schema", nested(900), "nested too deeply"),
+    ],
+)
+def test_a_value_of_the_right_form_that_nothing_can_be_checked_with_is_told(rule: Rule, value: Any, said: str) -> None:
+    assert wrong_form(rule, value) is None
+    assert said in str(unusable(rule, value))
+
+
+def test_values_that_can_be_used_are_not_told() -> None:
+    assert unusable("regex", r"\bon (mon|fri)day\b") is None
+    assert unusable("answer_schema", {"type": "object", "required": ["order"]}) is None
+    assert unusable("max_turns", 3) is None
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["$schema", "type", "pattern", "not", "enum", "x"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(NAMES), json_values)
+def test_any_json_is_a_value_or_is_told_why_not(rule: Rule, value: Any) -> None:
+    if wrong_form(rule, value) is None:
+        assert unusable(rule, value) is None or str(unusable(rule, value)).startswith("is no ")
