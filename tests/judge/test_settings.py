@@ -1,13 +1,14 @@
 """The judge's settings: defaults that work, contradictions refused."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
 
 from judge.errors import JudgeMisconfigured
 from judge.scoring.bench import check_settings
-from judge.settings import FeedbackSettings, JudgeSettings, RecipeSettings, RewardSettings
+from judge.settings import FeedbackSettings, JudgeSettings, RecipeSettings, RewardSettings, Rule
+from recorder.rules import NAMES
 
 
 def of(**values: Any) -> JudgeSettings:
@@ -178,3 +179,7 @@ def test_a_key_is_not_printed() -> None:
 @pytest.mark.parametrize("model", [JudgeSettings, RecipeSettings, RewardSettings, FeedbackSettings])
 def test_every_setting_is_explained(model: type[Any]) -> None:
     assert [name for name, field in model.model_fields.items() if not field.description] == []
+
+
+def test_a_rewards_rules_are_those_of_a_criterion() -> None:
+    assert get_args(Rule) == NAMES
