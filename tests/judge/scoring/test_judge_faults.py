@@ -121,8 +121,9 @@ async def test_what_was_paid_before_the_judge_went_down_is_not_forgotten(
 
 async def test_every_failure_has_a_code(store: Store, recorded: Recorded, judging: Any, server: JudgeServer) -> None:
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
-    for behaviour, code in ((fails(500), "judge_down"), (fails(403), "judge_refused"), (server.hang, "judge_timeout")):
+    cases = ((fails(500), 60.0, "judge_down"), (fails(403), 60.0, "judge_refused"), (server.hang, 0.3, "judge_timeout"))
+    for behaviour, timeout_s, code in cases:
         server.behave(behaviour)
         with pytest.raises(JudgeFailed) as caught:
-            await judged(store, judging, group_id, retries=0, timeout_s=0.3)
+            await judged(store, judging, group_id, retries=0, timeout_s=timeout_s)
         assert caught.value.code == code
