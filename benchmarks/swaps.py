@@ -32,6 +32,7 @@ import httpx
 
 from benchmarks.load import machine
 from benchmarks.publishing import PROJECT, StubTrainer
+from recorder.registry.moves import list_moves
 from recorder.registry.versions import VersionView, get_version
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
@@ -46,7 +47,6 @@ TURNS: Final = 6  # of a conversation: longer than a swap takes, so that runs me
 MAX_TOKENS: Final = 24
 SWAP_TIMEOUT_S: Final = 120.0
 EVERY_S: Final = 1.0  # a swap a second, at most: a hundred times as often as anybody learns
-GATE: Final = ("probe_s", "gate_s")  # of a version's figures: what is not the engine's loading
 SETTINGS: Final = CONFIG.replace("[aliases.helpdesk]", '[aliases.helpdesk]\npromote = "auto"')
 
 
@@ -112,7 +112,7 @@ class Swap:
 
     published_to_live_s: float
     load_s: float  # the engine's own
-    gate_s: float
+    gate_s: float  # the probe's and the examination's
 
     @property
     def beyond_s(self) -> float:
@@ -132,11 +132,16 @@ async def swap(store: Store, trainer: StubTrainer) -> Swap:
                     raise SystemExit(f"{version.name} is rejected: {version.reason}")
                 await news.wait(1.0)
                 version = await get_version(store, published.id)
-    return Swap(version.state_at - at, float(version.metrics["load_s"]), _gate_s(version))
+    gate_s = float(version.metrics["probe_s"]) + await _examined_s(store, version)
+    return Swap(version.state_at - at, float(version.metrics["load_s"]), gate_s)
 
 
-def _gate_s(version: VersionView) -> float:
-    return sum(float(version.metrics.get(name, 0.0)) for name in GATE)
+async def _examined_s(store: Store, version: VersionView) -> float:
+    """How long the gate's questions took, of the row that tells that it was passed."""
+    gated = (
+        move for move in await list_moves(store, PROJECT) if move.version_id == version.id and move.move == "gated"
+    )
+    return float(next(gated).figures["gate_s"])
 
 
 async def measure(stack: Stack, swaps: int, conversations: int, blocks: int) -> tuple[list[Swap], Traffic]:

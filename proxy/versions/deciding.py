@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.errors import EngineError, EngineUnreachable
@@ -98,7 +98,9 @@ class Deciding:
         settings = self.settings_of(alias)
         policy = await examine.policy_of(self.store, version, settings)
         sides = Sides(self.store, self.recorder, self.fleet.up()[0].replica, alias, version, live, self.learn)
-        return await examine.examine(sides, policy, settings.gate)
+        began = time.monotonic()
+        verdict = await examine.examine(sides, policy, settings.gate)
+        return replace(verdict, figures={**verdict.figures, "gate_s": time.monotonic() - began})
 
     async def _decide(self, version: VersionView, examined: asyncio.Task[Verdict]) -> None:
         try:

@@ -92,6 +92,7 @@ async def test_a_version_passes_on_its_answers_and_the_row_has_their_figures(wor
     await world.live()
     assert await told(world) == [("helpdesk@1", "gate", None), ("helpdesk@1", "gated", ALONE)]
     figures = (await list_moves(world.store, "default"))[1].figures
+    assert figures["gate_s"] > 0
     assert figures["times_as_long"] == pytest.approx(1.0)
     assert "kl_live" not in figures, "an engine may die of that question: it is asked where somebody bounds it"
 
