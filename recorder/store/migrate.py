@@ -2,6 +2,9 @@
 
 Owns: who may migrate and the lock under which it happens, the refusal of a differing schema.
 Refuses: the schema itself (`recorder.store.schema`) and the steps between revisions (`recorder/store/migrations`).
+
+A new database gets today's schema at once; only a store of an earlier revision goes through the steps. Tests hold that
+both come out the same.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import exc, inspect, select, text
+from sqlalchemy import Column, MetaData, PrimaryKeyConstraint, String, Table, exc, insert, inspect, select, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -26,7 +29,7 @@ from recorder.settings import RecorderSettings
 from recorder.store import sql
 from recorder.store.database import Store, now, sqlite_url
 from recorder.store.folder import make_data_folder
-from recorder.store.schema import projects
+from recorder.store.schema import metadata, projects
 
 DEFAULT_PROJECT: Final = "default"
 # Oldest first; a test holds them to the files in recorder/store/migrations/versions.
@@ -38,6 +41,13 @@ HEAD: Final = REVISIONS[-1]
 LOCK_TIMEOUT_S: Final = 120.0
 _LOCK_POLL_S: Final = 0.05
 _ADVISORY_LOCK: Final = 0x686F6E65  # "hone"
+# As Alembic makes and names it; it is no part of the schema.
+_VERSION: Final = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
 
 
 async def open_store(data: Path, settings: RecorderSettings, *, migrate: bool, project: str = DEFAULT_PROJECT) -> Store:
@@ -122,7 +132,8 @@ async def upgrade(store: Store) -> None:
         async with store.write() as conn:
             if not store.is_sqlite:
                 await conn.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
-            await conn.run_sync(_run_alembic)
+            # asked again under the lock: another process may have made it meanwhile
+            await conn.run_sync(_make_schema if await _revision(conn) is None else _run_alembic)
 
 
 async def check(store: Store) -> None:
@@ -144,9 +155,9 @@ async def revision(store: Store) -> str | None:
 
 
 async def _revision(conn: AsyncConnection) -> str | None:
-    if not await conn.run_sync(lambda c: inspect(c).has_table("alembic_version")):
+    if not await conn.run_sync(lambda c: inspect(c).has_table(_VERSION.name)):
         return None
-    return (await conn.execute(text("select version_num from alembic_version"))).scalar_one_or_none()
+    return (await conn.execute(select(_VERSION.c.version_num))).scalar_one_or_none()
 
 
 def _refuse_unknown(store: Store, found: str | None) -> None:
@@ -155,6 +166,13 @@ def _refuse_unknown(store: Store, found: str | None) -> None:
             f"the store {_shown(store)} has schema {found}, which this program does not know (it knows up to {HEAD}): "
             "a newer Hone wrote it. Update this Hone, or choose another data folder with --data."
         )
+
+
+def _make_schema(connection: Connection) -> None:
+    """Give an empty database today's schema. Tables that are there already are somebody else's: an error."""
+    metadata.create_all(connection, checkfirst=False)
+    _VERSION.create(connection, checkfirst=True)
+    connection.execute(insert(_VERSION).values(version_num=HEAD))
 
 
 def _run_alembic(connection: Connection) -> None:
