@@ -22,6 +22,7 @@ from typing import Final
 from sqlalchemy import Column, MetaData, PrimaryKeyConstraint, String, Table, exc, insert, inspect, select, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from recorder import private
 from recorder.errors import SchemaMismatch, StoreError, StoreUnavailable
@@ -29,7 +30,7 @@ from recorder.settings import RecorderSettings
 from recorder.store import sql
 from recorder.store.database import Store, now, sqlite_url
 from recorder.store.folder import make_data_folder
-from recorder.store.schema import metadata, projects
+from recorder.store.schema import PLACE, metadata, projects
 
 DEFAULT_PROJECT: Final = "default"
 # Oldest first; a test holds them to the files in recorder/store/migrations/versions.
@@ -170,7 +171,10 @@ def _refuse_unknown(store: Store, found: str | None) -> None:
 
 def _make_schema(connection: Connection) -> None:
     """Give an empty database today's schema. Tables that are there already are somebody else's: an error."""
-    metadata.create_all(connection, checkfirst=False)
+    for table in metadata.sorted_tables:
+        connection.execute(CreateTable(table))
+        for index in sorted(table.indexes, key=lambda each: int(each.info[PLACE])):
+            connection.execute(CreateIndex(index))
     _VERSION.create(connection, checkfirst=True)
     connection.execute(insert(_VERSION).values(version_num=HEAD))
 

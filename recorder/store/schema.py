@@ -10,7 +10,8 @@ are keyed content hashes (16 bytes), so that writing one needs no look-up; other
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, Final
 
 from sqlalchemy import (
     JSON,
@@ -38,6 +39,9 @@ metadata = MetaData(
     }
 )
 
+PLACE: Final = "place"  # in an index's `info`: its number among all, in the order of this file
+_places = itertools.count()
+
 
 def _id() -> Column[str]:
     return Column("id", Text, primary_key=True)
@@ -56,10 +60,16 @@ def _lease() -> list[Column[Any]]:
     ]
 
 
+def _index(*columns: str, **more: Any) -> Index:
+    """An index that knows its place among its table's, which SQLAlchemy forgets: where two serve a query as well, their
+    order decides which SQLite takes. So they are declared in the order in which the migrations made them."""
+    return Index(None, *columns, info={PLACE: next(_places)}, **more)
+
+
 def _where_set(column: str) -> Index:
     """An index of the rows that have a value: the others cost it nothing."""
     some = text(f"{column} IS NOT NULL")
-    return Index(None, column, sqlite_where=some, postgresql_where=some)
+    return _index(column, sqlite_where=some, postgresql_where=some)
 
 
 projects = Table(
@@ -132,7 +142,7 @@ nodes = Table(
     Column("role", Text, nullable=False),
     Column("message", JSON, nullable=False),  # as first seen, in the chat form
     Column("redacted", Boolean, nullable=False, default=False, server_default="0"),
-    Index(None, "parent_id"),
+    _index("parent_id"),
 )
 
 blobs = Table(
@@ -150,7 +160,7 @@ node_blobs = Table(
     Column("node_id", LargeBinary, nullable=False),
     Column("blob_id", LargeBinary, nullable=False),  # media that the node's message shows
     PrimaryKeyConstraint("node_id", "blob_id"),
-    Index(None, "blob_id"),
+    _index("blob_id"),
 )
 
 groups = Table(
@@ -178,8 +188,8 @@ groups = Table(
     *_lease(),
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": the project's
     UniqueConstraint("project_id", "external_id", "sequence"),
-    Index(None, "project_id", "state", "try_after"),
-    Index(None, "project_id", "implicit_key", "state"),
+    _index("project_id", "implicit_key", "state"),
+    _index("project_id", "state", "try_after"),
 )
 
 trajectories = Table(
@@ -213,9 +223,9 @@ trajectories = Table(
     Column("session", Text),  # what a client called the conversation that the run is of; several may share it
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": none, it takes any
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
-    Index(None, "group_id"),
-    Index(None, "project_id", "state", "last_call_at"),
-    Index(None, "project_id", "session"),
+    _index("group_id"),
+    _index("project_id", "state", "last_call_at"),
+    _index("project_id", "session"),
 )
 
 calls = Table(
@@ -257,11 +267,11 @@ calls = Table(
     Column("first_token_at", Double),
     Column("finished_at", Double),
     Column("process", Text),  # which process runs it, while it is open: its lease says whether it is there
-    Index(None, "trajectory_id"),
-    Index(None, "parent_call_id"),
-    Index(None, "project_id", "state"),
+    _index("parent_call_id"),
+    _index("project_id", "state"),
+    _index("trajectory_id"),
     # Whether anything still needs a node or a blob.
-    Index(None, "prompt_node_id"),
+    _index("prompt_node_id"),
     _where_set("tools_blob_id"),
     _where_set("format_blob_id"),
     _where_set("request_blob_id"),
@@ -280,7 +290,7 @@ choices = Table(
     Column("trainable", Boolean, nullable=False),
     Column("untrainable_reason", Text),
     PrimaryKeyConstraint("call_id", "index"),
-    Index(None, "node_id", "call_id"),
+    _index("node_id", "call_id"),
 )
 
 issued = Table(
@@ -293,7 +303,7 @@ issued = Table(
     Column("choice", Integer, nullable=False),
     Column("trajectory_id", Text, nullable=False),
     PrimaryKeyConstraint("project_id", "issued_id"),
-    Index(None, "call_id"),
+    _index("call_id"),
 )
 
 # What a model asked of tools, as recorded: how a tool call that comes in by itself finds the turn that asked for it.
@@ -308,8 +318,8 @@ tool_requests = Table(
     Column("trajectory_id", Text, nullable=False),
     Column("match", LargeBinary, nullable=False),  # keyed hash of name and arguments
     PrimaryKeyConstraint("call_id", "choice", "position"),
-    Index(None, "match", "call_id"),
-    Index(None, "trajectory_id"),
+    _index("match", "call_id"),
+    _index("trajectory_id"),
 )
 
 tool_calls = Table(
@@ -334,9 +344,9 @@ tool_calls = Table(
     Column("annotations", JSON),  # readOnlyHint, destructiveHint … as the server declared them
     Column("started_at", Double, nullable=False),
     Column("finished_at", Double, nullable=False),
-    Index(None, "trajectory_id"),
-    Index(None, "call_id"),
-    Index(None, "project_id", "started_at"),
+    _index("trajectory_id"),
+    _index("call_id"),
+    _index("project_id", "started_at"),
 )
 
 scores = Table(
@@ -360,9 +370,9 @@ scores = Table(
     # Whether its rewards say something outside the group: no judge's ranking moved them, and no part is missing.
     Column("absolute", Boolean, nullable=False, default=False, server_default="0"),
     Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),  # of tokens_in
-    Index(None, "group_id"),
-    Index(None, "project_id", "prompt_hash"),
-    Index(None, "alias_id", "recipe_hash", "created_at"),
+    _index("group_id"),
+    _index("project_id", "prompt_hash"),
+    _index("alias_id", "recipe_hash", "created_at"),
 )
 
 score_parts = Table(
@@ -375,7 +385,7 @@ score_parts = Table(
     Column("weight", Double),
     Column("explanation", Text),
     PrimaryKeyConstraint("score_id", "trajectory_id", "part"),
-    Index(None, "trajectory_id"),
+    _index("trajectory_id"),
 )
 
 # What a judge said about one run alone, by a hash of what it was asked.
@@ -389,7 +399,7 @@ verdicts = Table(
     Column("judge_version", Text),
     Column("created_at", Double, nullable=False),
     PrimaryKeyConstraint("project_id", "hash"),
-    Index(None, "trajectory_id"),
+    _index("trajectory_id"),
 )
 
 feedback = Table(
@@ -404,7 +414,7 @@ feedback = Table(
     Column("comment", Text),
     Column("tags", JSON, nullable=False),
     Column("created_at", Double, nullable=False),
-    Index(None, "trajectory_id"),
+    _index("trajectory_id"),
 )
 
 versions = Table(
@@ -426,7 +436,7 @@ versions = Table(
     Column("created_at", Double, nullable=False),
     Column("state_at", Double, nullable=False),
     UniqueConstraint("alias_id", "number"),
-    Index(None, "project_id", "state"),
+    _index("project_id", "state"),
 )
 
 replicas = Table(
@@ -470,7 +480,7 @@ campaigns = Table(
     Column("ended_at", Double),
     # Whose gate asked for the attempts (`work.gates`); null: a campaign, which trains.
     Column("version_id", Text),
-    Index(None, "version_id", unique=True),
+    _index("version_id", unique=True),
 )
 
 scenarios = Table(
@@ -508,7 +518,7 @@ attempts = Table(
     *_lease(),
     Column("success", Double),  # of a gate's: 1 or 0 by its function; null: it could not be told
     UniqueConstraint("campaign_id", "step_number", "purpose", "scenario_id", "number", "try"),
-    Index(None, "campaign_id", "state"),
+    _index("campaign_id", "state"),
 )
 
 steps = Table(
@@ -528,7 +538,7 @@ steps = Table(
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
     UniqueConstraint("alias_id", "number"),
-    Index(None, "version_id"),
+    _index("version_id"),
 )
 
 step_groups = Table(
@@ -538,7 +548,7 @@ step_groups = Table(
     Column("group_id", Text, ForeignKey("groups.id"), nullable=False),
     Column("score_id", Text, nullable=False),  # the score this step used
     PrimaryKeyConstraint("step_id", "group_id"),
-    Index(None, "group_id"),
+    _index("group_id"),
 )
 
 # What the ledger says when the step's version goes live, and takes back when it is rolled back.
@@ -581,6 +591,6 @@ ledger = Table(
     Column("code", Text, nullable=False),
     Column("detail", JSON),
     Column("at", Double, nullable=False),
-    Index(None, "object_kind", "object_id"),
-    Index(None, "project_id", "code"),
+    _index("object_kind", "object_id"),
+    _index("project_id", "code"),
 )

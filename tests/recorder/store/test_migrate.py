@@ -102,6 +102,13 @@ def contents(path: Path) -> dict[str, list[tuple[object, ...]]]:
         return {name: db.execute(f"select * from {name}").fetchall() for name in _tables(db) if name != "projects"}
 
 
+def indexes(path: Path) -> dict[str, list[str]]:
+    """Every table's indexes in the order of their making: which of equally good ones SQLite takes hangs on it."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        query = "select name from sqlite_master where type = 'index' and tbl_name = ? order by rowid"
+        return {table: [name for (name,) in db.execute(query, (table,))] for table in _tables(db)}
+
+
 def has_tables(path: Path) -> bool:
     return bool(objects(path))
 
@@ -109,6 +116,7 @@ def has_tables(path: Path) -> bool:
 def test_a_store_that_was_migrated_and_a_new_one_are_the_same(migrated: Path, empty_database: Path) -> None:
     assert objects(migrated) == objects(empty_database)
     assert pragmas(migrated) == pragmas(empty_database)
+    assert indexes(migrated) == indexes(empty_database)
     assert contents(migrated) == contents(empty_database)
     assert contents(migrated)["alembic_version"] == [(migrate.HEAD,)]
 
