@@ -54,13 +54,18 @@ def criteria(value: object) -> list[Criterion]:
         raise RubricInvalid("a rubric with criteria is a list of texts or objects")
     if not value:
         raise RubricInvalid("it has no criterion")
-    found = [_criterion(place, entry) for place, entry in enumerate(value, start=1)]
-    ids = [one.id for one in found]
-    if doubled := next((id_ for id_ in ids if ids.count(id_) > 1), None):
-        raise RubricInvalid(f"two criteria have the id {doubled!r}")
-    if not any(one.weight > 0 for one in found):
+    found: dict[str, Criterion] = {}
+    for place, entry in enumerate(value, start=1):
+        try:
+            one = _criterion(place, entry)
+            if one.id in found:
+                raise RubricInvalid(f"two criteria have the id {one.id!r}")
+        except RubricInvalid as e:
+            raise RubricInvalid(str(e), place) from e
+        found[one.id] = one
+    if not any(one.weight > 0 for one in found.values()):
         raise RubricInvalid("no criterion has a weight above 0, so nothing could be earned")
-    return found
+    return list(found.values())
 
 
 def words(rubric: Any) -> Any:

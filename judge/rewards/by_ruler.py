@@ -83,6 +83,7 @@ def is_one_step(members: Sequence[TrajectoryView]) -> bool:
 
 
 def _judged(prompt: Prompt, ruling: Ruling) -> Judged:
-    parts = {name: Part(verdict.score, verdict.explanation) for name, verdict in ruling.verdicts.items()}
+    none_asked = ruling.reply is None
+    parts = {name: Part(v.score, v.explanation, unasked=none_asked) for name, v in ruling.verdicts.items()}
     parts |= {name: Part(None, TOO_LONG) for name in prompt.too_long}
     return Judged(parts, prompt, ruling)

@@ -9,19 +9,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
+from typing import Final
 
 from judge.llm import prompt
 from judge.rewards.part import Part
 from judge.scoring.makeup import Found, Makeup
 from judge.settings import LIMIT, JudgeSettings, RewardSettings
 
+UNASKED: Final = "nobody was asked: it ties the group, and no mean over runs counts it"
+
 
 def combine(runs: Sequence[str], found: Found, made: Makeup) -> dict[str, Part]:
     """The reward of each run: the weighted mean of its parts, less its penalties; a vetoed one stands below the others.
 
     Every reward is finite, and within ±`LIMIT`. A vetoed run's is 0, or the lowest that was not vetoed where that is
-    lower: a veto never pays, whatever the others lost by penalties.
+    lower: a veto never pays, whatever the others lost by penalties. A reward that holds a part that nobody was asked
+    for says so.
     """
     own = {run: {r.name: found[r.name][run] for r in made.counting} for run in runs if run not in made.lacking}
     rewards = {run: _reward(parts, made.counting) for run, parts in own.items()}
@@ -31,7 +36,13 @@ def combine(runs: Sequence[str], found: Found, made: Makeup) -> dict[str, Part]:
     out = {run: Part(None, f"no reward: {why}") for run, why in made.lacking.items()}
     out |= {run: Part(reward, without) for run, reward in rewards.items()}
     out |= {run: Part(lowest, why) for run, why in vetoes.items()}
+    unasked = {run for run, parts in own.items() if any(part.unasked for part in parts.values())}
+    out |= {run: replace(out[run], explanation=_also(out[run], UNASKED), unasked=True) for run in unasked}
     return {run: out[run] for run in runs}
+
+
+def _also(part: Part, why: str) -> str:
+    return f"{part.explanation}; {why}" if part.explanation else why
 
 
 def _reward(parts: Mapping[str, Part], counting: Sequence[RewardSettings]) -> float:
