@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,6 +67,15 @@ def criteria(value: object) -> list[Criterion]:
     if not any(one.weight > 0 for one in found.values()):
         raise RubricInvalid("no criterion has a weight above 0, so nothing could be earned")
     return list(found.values())
+
+
+def functions(rubrics: Iterable[Any]) -> frozenset[str]:
+    """The functions that decide criteria of these rubrics, as far as they can be judged."""
+    found: set[str] = set()
+    for rubric in rubrics:
+        with suppress(RubricInvalid):
+            found |= {one.check for one in criteria(rubric) if isinstance(one.check, str)}
+    return frozenset(found)
 
 
 def words(rubric: Any) -> Any:

@@ -69,10 +69,10 @@ def _value(part: Part) -> float:
     return part.value
 
 
-def recipe_hash(settings: JudgeSettings, code: str = "") -> str:
+def recipe_hash(settings: JudgeSettings, *codes: str) -> str:
     """What a reward depends on beside the trajectories: scores under one recipe may be compared.
 
-    `code`: the hash of the reward functions' code, where there are any.
+    `codes`: the hashes of the user's code, where there is any: of the reward functions, then of a rubric's checks.
     """
     recipe: dict[str, object] = {
         "rewards": [reward.model_dump(exclude={"missing"}) for reward in settings.in_force()],
@@ -80,6 +80,6 @@ def recipe_hash(settings: JudgeSettings, code: str = "") -> str:
         "judge": [settings.model, settings.temperature, settings.rubric, settings.max_context_chars, prompt.VERSION],
         "asked": [settings.api_base, settings.extra],
     }
-    if code:
+    if code := [one for one in dict.fromkeys(codes) if one]:
         recipe["code"] = code
     return blake2b(json.dumps(recipe, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -200,7 +200,7 @@ def _as_score(members: Sequence[TrajectoryView], found: Mapping[str, Judged], be
     combined = combine([member.id for member in members], _parts(found), made)
     rows = (row for reward in bench.settings.in_force() for row in _rows(reward, found[reward.name], made))
     new = NewScore(
-        recipe_hash=recipe_hash(bench.settings, next((judged.code for judged in found.values() if judged.code), "")),
+        recipe_hash=recipe_hash(bench.settings, *(judged.code for judged in found.values())),
         absolute=_absolute(made, found, combined) and not is_one_step(members),
         parts=[*_reward_rows(combined), *rows],
         judge_model=bench.settings.model if ruling else None,

@@ -43,6 +43,7 @@ class Scorable:
     alias: str | None
     campaign_id: str | None
     reward_recipe: str | None
+    scenario_id: str | None
     recipe_hash: str | None
 
 
