@@ -384,7 +384,7 @@ async def test_a_rubric_stands_beside_other_rewards(
 
 
 async def test_a_rubric_that_code_decides_needs_no_judge_model(store: Store, recorded: Recorded, judging: Any) -> None:
-    decided = [{"id": "s", "text": "is short", "check": "checks:short"}]
+    decided: list[dict[str, Any]] = [{"id": "s", "text": "is short", "check": "checks:short"}]
     decided.append({"id": "a", "text": "has an apple", "check": {"rule": "regex", "value": "apple"}})
     group_id, _ = await recorded.group("g", ["an apple", "a very long answer without any"])
     async with judging(model="") as bench:

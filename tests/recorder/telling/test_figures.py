@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ async def test_rewards_are_told_by_the_version_that_sampled(store: Store, rows: 
 
 async def test_rewards_that_nobody_was_asked_for_move_no_versions_mean(store: Store, rows: Rows) -> None:
     alias = await rows.alias()
-    of_live = {"alias_id": alias.id, "version_id": alias.live_version_id}
+    of_live: dict[str, Any] = {"alias_id": alias.id, "version_id": alias.live_version_id}
     await rows.scored_group(3, **of_live)
     claim = await claims.claim_one_for_judging(store, await rows.ready_group(2, **of_live), "judge", 60)
     assert claim is not None
