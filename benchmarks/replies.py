@@ -77,7 +77,7 @@ def main() -> None:
     found = {by: {name: round(seconds(read, reply), 4) for name, reply in replies()} for by, read in READERS.items()}
     print(json.dumps(found, indent=2, ensure_ascii=False))
     for by, took in found.items():
-        print(f"slowest, as a {by}'s: {max(took.values())} s")
+        print(f"slowest ({by}): {max(took.values())} s")
     if parser.parse_args().save:
         RESULTS.write_text(json.dumps({"machine": machine(), "seconds": found}, indent=2, ensure_ascii=False) + "\n")
 
