@@ -54,7 +54,7 @@ map: setup ## print the rooms and the arrows between them from the imports, and 
 	@$(BIN)/python -m scripts.rooms --write
 
 bench: setup ## measure what README claims about speed and the canary; results go to benchmarks/results/
-	for b in upstream "rollback --save" "recorder --save" "proxy --save" "idle --save" "verdicts --save" "canary --save"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
+	for b in upstream "rollback --save" "recorder --save" "proxy --save" "idle --save" "verdicts --save" "replies --save" "canary --save"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
 
 soak: setup ## everything for MINUTES (60) while each program is killed at random; then `hone db check` over the store
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),60)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -25,11 +25,12 @@ from recorder.errors import Conflict, NotFound, StoreError
 from recorder.reading.transcripts import load_group
 from recorder.reading.views import GroupView
 from recorder.registry.aliases import get_alias
+from recorder.rubric import functions
 from recorder.states import GroupState
 from recorder.store.database import Store
 from recorder.work import scores
 from recorder.work.again import KEEPING, Scorable, scorable
-from recorder.work.campaigns import list_campaigns
+from recorder.work.campaigns import list_campaigns, rubrics
 
 log = logging.getLogger(__name__)
 
@@ -116,16 +117,38 @@ async def choose(
     alias_id = (await get_alias(store, project_id, alias)).id if alias is not None else None
     campaign_id = await _campaign(store, project_id, campaign) if campaign is not None else None
     found = await scorable(store, project_id, anew=anew, alias_id=alias_id, campaign_id=campaign_id)
-    return [one for one in found if not only_stale or await _is_stale(one, bench)]
+    if not only_stale:
+        return found
+    scored = [one for one in found if one.recipe_hash is not None]
+    in_force = _InForce(bench, await _checks(store, scored) if bench.rubrics else {})
+    return [one for one in scored if await in_force.differs(one)]
 
 
-async def _is_stale(one: Scorable, bench: Bench) -> bool:
-    if one.recipe_hash is None:
-        return False
-    try:
-        return one.recipe_hash != await recipe_in_force(bench.of(one))
-    except RecipeUnknown:  # it is told when it is to be scored
-        return True
+async def _checks(store: Store, groups: Sequence[Scorable]) -> dict[str, frozenset[str]]:
+    """The functions that decide criteria, by scenario."""
+    ids = {one.scenario_id for one in groups if one.scenario_id is not None}
+    return {id_: functions([rubric]) for id_, rubric in (await rubrics(store, ids)).items()}
+
+
+class _InForce:
+    """The recipes in force for groups; each is looked at once. `checks`: functions in rubrics, by scenario."""
+
+    def __init__(self, bench: Bench, checks: Mapping[str, frozenset[str]]) -> None:
+        self._bench = bench
+        self._checks = checks
+        self._hashes: dict[tuple[str, frozenset[str]], str] = {}
+
+    async def differs(self, one: Scorable) -> bool:
+        """Whether a group was scored by another recipe than it would be now. Raises FunctionsDown."""
+        try:
+            bench = self._bench.of(one)
+        except RecipeUnknown:  # it is told when it is to be scored
+            return True
+        checks = self._checks.get(one.scenario_id or "", frozenset[str]())
+        key = bench.recipe, checks
+        if key not in self._hashes:
+            self._hashes[key] = await recipe_in_force(bench, checks)
+        return self._hashes[key] != one.recipe_hash
 
 
 async def _campaign(store: Store, project_id: str, name: str) -> str:

@@ -384,6 +384,7 @@ score_parts = Table(
     Column("value", Double),  # null: the part could not be had; `explanation` says why
     Column("weight", Double),
     Column("explanation", Text),
+    Column("unasked", Boolean, nullable=False, default=False, server_default="0"),  # the value stands for no verdict
     PrimaryKeyConstraint("score_id", "trajectory_id", "part"),
     _index("trajectory_id"),
 )

@@ -43,7 +43,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class RewardOf:
-    """The mean reward of the runs that a version sampled."""
+    """The mean reward of the runs that a version sampled, as far as whoever judges them was asked."""
 
     alias: str
     version: str
@@ -196,7 +196,7 @@ async def _rewards(conn: AsyncConnection, project_id: str) -> list[RewardOf]:
         .join(trajectories, trajectories.c.id == score_parts.c.trajectory_id)
         .join(versions, versions.c.id == by)
         .join(aliases, aliases.c.id == versions.c.alias_id)
-        .where(score_parts.c.part == REWARD, score_parts.c.value.is_not(None))
+        .where(score_parts.c.part == REWARD, score_parts.c.value.is_not(None), ~score_parts.c.unasked)
         .group_by(aliases.c.name, versions.c.number)
         .order_by(aliases.c.name, versions.c.number)
     )

@@ -238,6 +238,26 @@ async def test_a_function_that_was_edited_makes_scores_stale(
     assert ids(await run(stale=True, **more), "current") == {group_id}
 
 
+async def test_a_check_that_was_edited_makes_the_scores_of_its_scenarios_stale(
+    store: Store, recorded: Recorded, run: Any, tmp_path: Any
+) -> None:
+    (tmp_path / "checks.py").write_text("def nine(t):\n    return '9' in t.answer\n")
+    (tmp_path / "apart.py").write_text("def two(t):\n    return '2' in t.answer\n")
+    campaign = await campaigns.create(store, PROJECT, recorded.alias_id, "checked", {})
+    by = {"nine": "checks:nine", "two": "apart:two"}
+    tasks = [NewScenario(name, "Where?", None, [{"text": name, "check": check}]) for name, check in by.items()]
+    await campaigns.add_scenarios(store, campaign.id, "train", tasks)
+    scenarios = {one.external_id: one.id for one in await campaigns.list_scenarios(store, campaign.id, "train")}
+    of = {name: await made(recorded, name) for name in by}
+    for name, group_id in of.items():
+        await Rows(store).set(groups, group_id, scenario_id=scenarios[name])
+    more = {"folder": tmp_path, "model": "", "rewards": [{"kind": "rubric"}]}
+    assert ids(await run(**more), "current") == set(of.values())
+    assert (await run(stale=True, **more)).over == 0
+    (tmp_path / "checks.py").write_text("def nine(t):\n    return '9' not in t.answer\n")
+    assert ids(await run(stale=True, **more), "current") == {of["nine"]}
+
+
 async def test_an_aliass_or_a_campaigns_groups_alone(store: Store, recorded: Recorded, bench: Any) -> None:
     rows = Rows(store)
     of_campaign, of_other, _ = [await made(recorded, name) for name in "abc"]

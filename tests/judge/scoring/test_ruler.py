@@ -110,6 +110,28 @@ async def test_nobody_is_asked_about_a_training_group_of_identical_trajectories(
     }
     assert (scored.new.reply, scored.new.tokens_in) == (None, 0)
     assert "nobody was asked" in summary(scored)
+    assert all(part.unasked for part in scored.new.parts)
+    assert all(str(part.explanation).startswith("nobody was asked") for part in scored.rewards.values())
+
+
+async def test_what_else_a_group_of_identical_trajectories_is_measured_by_was_asked(
+    store: Store, recorded: Recorded, judging: Any
+) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.7"] * 3)
+    rule = {"kind": "rule", "rule": "max_turns", "value": 9, "effect": "penalty"}
+    scored = await judged(store, judging, group_id, rewards=[{"kind": "ruler"}, rule])
+    assert {part.part: part.unasked for part in scored.new.parts} == {
+        "reward": True,
+        "ruler": True,
+        "max_turns": False,
+    }
+    beside = [{"kind": "ruler", "weight": 0}, {"kind": "function", "function": "checks:honest"}]
+    measured = await judged(store, judging, group_id, rewards=beside)
+    assert {part.part: part.unasked for part in measured.new.parts} == {
+        "reward": False,  # RULER moves nothing
+        "ruler": True,
+        "honest": False,
+    }
 
 
 async def test_a_measured_group_of_identical_trajectories_is_judged(
