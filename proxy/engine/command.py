@@ -156,7 +156,12 @@ def detect_device(engine: EngineSettings) -> Device:
         return engine.device
     if engine.python is None and _has_cpu_build():
         return "cpu"
-    return "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
+    return "cuda" if has_driver() else "cpu"
+
+
+def has_driver() -> bool:
+    """Whether this machine has a driver for NVIDIA's GPUs."""
+    return Path("/dev/nvidiactl").exists()
 
 
 def _has_cpu_build() -> bool:
