@@ -15,6 +15,7 @@ from pathlib import Path
 from proxy.doctor import here
 from proxy.doctor.engines import engines
 from proxy.doctor.environment import CHECK, Needs, look
+from proxy.doctor.gpus import gpu_memory, gpus
 from proxy.doctor.stages import says
 from proxy.doctor.stored import bases_on_disk
 from proxy.engine.command import KEY_FILE, engine_urls
@@ -111,8 +112,12 @@ async def everything(
     asked = of_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
     stored = bases_on_disk(settings)
     stages = (of_judge(settings, config, env), of_learner(settings, config, env))
-    later = await asyncio.gather(stored, of_environments(settings), asked, *stages)
+    later = await asyncio.gather(stored, of_environments(settings), _of_gpus(settings), asked, *stages)
     return [*local, *chain.from_iterable(later)]
+
+
+async def _of_gpus(settings: HoneSettings) -> list[Finding]:
+    return [gpu_memory(settings, await asyncio.to_thread(gpus))]
 
 
 async def _later(settings: HoneSettings) -> list[Finding]:
