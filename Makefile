@@ -9,7 +9,7 @@ PARALLEL := --numprocesses auto --dist loadscope
 # The quick tests wait for small servers more than they compute: two a core.
 QUICK := --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist loadscope --hypothesis-profile quick
 
-.PHONY: help setup demo live test check long lint map wheel e2e agents agents-table bench soak model clean
+.PHONY: help setup demo live test check long lint map wheel gpu e2e agents agents-table bench soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ long: setup ## what CI has no time for: the fuzz of every format, of the engine'
 
 wheel: setup ## build the source archive and the wheel into dist/ (docs/release.md); the version is the tag's
 	$(BIN)/python -m build --outdir dist
+
+gpu: setup ## the tests that need a GPU, with a report of what ran, how long, and on which device
+	@$(BIN)/python -m scripts.gpu
 
 e2e: setup ## only the tests against a real vLLM
 	$(BIN)/pytest -m e2e
