@@ -16,7 +16,7 @@ import sys
 import time
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -32,11 +32,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 Install = Callable[[Path, Path, str], Path]
 
 
-def run(*command: str | Path, expected: int = 0, cwd: Path | None = None, **variables: str) -> str:
+def run(*command: str | Path, expected: int = 0, cwd: Path | None = None, more: Mapping[str, str] | None = None) -> str:
     """What a program prints, in an environment that knows nothing of this tree."""
-    done = subprocess.run(
-        list(map(str, command)), env=_clean() | variables, cwd=cwd or "/", capture_output=True, text=True, check=False
-    )
+    words, env = list(map(str, command)), {**_clean(), **(more or {})}
+    done = subprocess.run(words, env=env, cwd=cwd or "/", capture_output=True, text=True, check=False)
     assert done.returncode == expected, f"{command}: {done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -128,13 +127,13 @@ def with_pip(wheel: Path, folder: Path, extra: str = "") -> Path:
 def with_uv_tool(wheel: Path, folder: Path, extra: str = "") -> Path:
     variables = {"UV_TOOL_DIR": str(folder / "tools"), "UV_TOOL_BIN_DIR": str(folder / "bin")}
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or "uv"
-    run(uv, "tool", "install", "--python", sys.executable, f"{wheel}{extra}", **variables)
+    run(uv, "tool", "install", "--python", sys.executable, f"{wheel}{extra}", more=variables)
     return folder / "bin" / "hone"
 
 
 def with_pipx(wheel: Path, folder: Path, extra: str = "") -> Path:
     variables = {"PIPX_HOME": str(folder / "pipx"), "PIPX_BIN_DIR": str(folder / "bin"), "PIPX_MAN_DIR": str(folder)}
-    run(sys.executable, "-m", "pipx", "install", "--python", sys.executable, f"{wheel}{extra}", **variables)
+    run(sys.executable, "-m", "pipx", "install", "--python", sys.executable, f"{wheel}{extra}", more=variables)
     return folder / "bin" / "hone"
 
 
