@@ -9,7 +9,7 @@ PARALLEL := --numprocesses auto --dist loadscope
 # The quick tests wait for small servers more than they compute: two a core.
 QUICK := --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist loadscope --hypothesis-profile quick
 
-.PHONY: help setup demo live test check long lint map e2e agents agents-table bench soak model clean
+.PHONY: help setup demo live test check long lint map wheel gpu e2e agents agents-table bench soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,8 +32,15 @@ check: lint ## lint, types and the quick tests (about five minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m "not e2e and not agents and not slow"
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
-long: setup ## what CI has no time for: the fuzz of every format, of the engine's side and of judges, 20,000 cases of each kind
+long: setup ## what CI has no time for: the fuzz of every format, of the engine's side and of judges, 20,000 cases of each kind; the demo from a wheel
 	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py tests/judge/llm/test_hostile_*.py tests/judge/llm/test_rubric_reader.py tests/judge/rewards/test_rubric_fuzz.py
+	HONE_INSTALL_CPU=1 $(BIN)/pytest tests/install
+
+wheel: setup ## build the source archive and the wheel into dist/ (docs/release.md); the version is the tag's
+	$(BIN)/python -m build --outdir dist
+
+gpu: setup ## the tests that need a GPU, with a report of what ran, how long, and on which device
+	@$(BIN)/python -m scripts.gpu
 
 e2e: setup ## only the tests against a real vLLM
 	$(BIN)/pytest -m e2e
@@ -63,4 +70,4 @@ model: setup ## train the demo's base model again from scratch (about ten minute
 	$(BIN)/python -m examples.helpdesk.make_model
 
 clean: ## remove the environment and caches
-	rm -rf .venv .venv-agents build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-agents build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -146,6 +146,9 @@ class EngineSettings(BaseModel):
     """Longest prompt plus answer, in tokens. Default: the model's own limit."""
     kv_cache_bytes: int | None = Field(None, gt=0)
     """Memory for the KV cache. Default: 128 MiB on a CPU, what vLLM finds free on a GPU."""
+    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
+    """Share of a GPU's memory that the engine may take for weights and cache together, where Hone starts it on one. A
+    trainer on the same GPU has the rest. Default: vLLM's own, 0.92."""
     max_loras: int = Field(4, ge=2)
     """Versions in service at once: the live one, those that runs are pinned to, and one being loaded."""
     max_lora_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = 32
