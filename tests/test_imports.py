@@ -106,8 +106,9 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "doctor": {"engine", "settings"},
         "programs": {
             "admission", "api", "dialects", "doctor", "engine", "http", "mcp_gateway", "responses", "serving",
-            "settings", "shadow", "versions",
+            "settings", "shadow", "versions", "workers",
         },
+        "workers": {"admission", "http", "mcp_gateway"},
         "commands": {"api", "doctor", "engine", "programs", "settings"},
     },
 }  # fmt: skip

@@ -72,6 +72,8 @@ class ProxySettings(BaseModel):
     """Address to listen on. Anything but loopback needs at least one key (`hone keys create`)."""
     port: int = Field(8700, ge=0, le=65535)
     """Port to listen on. 0 takes a free one."""
+    workers: int = Field(1, ge=1, le=256)
+    """How many processes serve on the port, each on a core of its own. More than one needs Linux."""
     defaults: Literal["neutral", "engine"] = "neutral"
     """What a sampling field that the client leaves out becomes. `neutral`: sent as temperature 1, top_p 1, no top_k.
     `engine`: left to the engine's own defaults."""
