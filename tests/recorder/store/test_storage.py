@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import func, select
+from sqlalchemy import Text, cast, func, select
 
 from recorder.capture.recorder import Recorder
 from recorder.content.tokens import BLOCK
@@ -32,9 +32,10 @@ AT = Address(trajectory="run")
 async def stored_bytes(store: Store) -> int:
     """The bytes of everything that grows with a conversation."""
     columns = [
-        nodes.c.message,
+        cast(nodes.c.message, Text),
         blobs.c.content,
-        *(calls.c[name] for name in ("prompt_delta", "prompt_hashes", "sampling", "usage", "response_meta")),
+        *(calls.c[name] for name in ("prompt_delta", "prompt_hashes")),
+        *(cast(calls.c[name], Text) for name in ("sampling", "usage", "response_meta")),
         *(choices.c[name] for name in ("token_ids", "logprobs", "hashes")),
     ]
     async with store.read() as conn:
