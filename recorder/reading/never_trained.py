@@ -17,6 +17,7 @@ from recorder.content.trainable import LeftOut, sampling_reasons
 from recorder.content.turns import Sampling
 from recorder.reading.assemble import sampling_of
 from recorder.states import Purpose, TurnKind
+from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import aliases, calls, choices, trajectories
 
@@ -85,7 +86,7 @@ async def never_trained(store: Store, project_id: str) -> list[NeverTrained]:
     """The clients of which no call can be trained on, by name."""
     query = (
         select(
-            calls.c.response_meta[CLIENT].as_string().label("client"),
+            sql.member(calls.c.response_meta, CLIENT).label("client"),
             aliases.c.name.label("alias"),
             calls.c.sampling,
             calls.c.started_at,
