@@ -23,8 +23,8 @@ _HEAD = """\
 # API
 
 Where the proxy has keys, each request carries one: `Authorization: Bearer hone_…` or `x-api-key: hone_…`. The scope
-that a route needs stands beside it; `admin` has all. Without keys this machine alone is served, and a changing request must
-be `application/json` ([security](security.md)). `GET /schema` gives the OpenAPI schema of the program that runs.
+that a route needs stands beside it; `admin` has all. Without keys this machine alone is served, and a changing request
+must be `application/json` ([security](security.md)). `GET /schema` gives the OpenAPI schema of the program that runs.
 
 Every path may have an address before it, `/t/<run>` or `/g/<group>/t/<run>`: then it is about that run
 ([whose call is this](attribution.md)).
