@@ -52,7 +52,9 @@ def _blocks(page: Path) -> Iterator[Block]:
             yield Block(page.name, at + 2, fence[3] or guessed(text), text)
             at = end
         elif line.startswith("    ") and not in_list:
-            end = next((n for n in range(at, len(lines)) if lines[n].strip() and not lines[n].startswith("    ")), len(lines))
+            end = next(
+                (n for n in range(at, len(lines)) if lines[n].strip() and not lines[n].startswith("    ")), len(lines)
+            )
             text = "\n".join(one[4:] for one in lines[at:end]).rstrip() + "\n"
             yield Block(page.name, at + 1, guessed(text), text)
             at = end - 1
