@@ -24,7 +24,7 @@ _HEAD = """\
 # Settings
 
 Every key of `hone.toml`, with its default. A file holds what differs; an empty one, or none, is fine. `hone config`
-shows the values in force and where each came from.
+shows the values in force and where each came from, `hone config judge` those of a section and what they are.
 
 - **Where they come from**: `hone.toml` (`--config`, or `HONE_CONFIG`, else the one in the working directory), over it
   variables, over these flags. A preset (`campaign.preset`) lies below all three.
