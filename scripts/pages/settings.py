@@ -31,7 +31,7 @@ shows the values in force and where each came from, `hone config judge` those of
 - **As a variable**: `HONE_`, then the key with `__` for each dot, in capitals: `HONE_JUDGE__MODEL`,
   `HONE_PROXY__PORT`. Lists and tables are written as JSON.
 - **Paths** in the file are relative to the file, those of variables and flags to the working directory.
-- **Units** stand in the name: `_s` seconds, `_days` days, `_bytes` bytes.
+- **Units** stand in the name: `_s` seconds, `_days` days, `_bytes` bytes, `_chars` characters.
 - An unknown key is refused, with the nearest known one.
 
 (Made from the models by `python -m scripts.pages --write`.)
@@ -45,7 +45,7 @@ _WORDS: Final[dict[Any, str]] = {
     SecretStr: "secret text",
     NoneType: "none",
 }
-_UNITS: Final = {"_s": "seconds", "_days": "days", "_bytes": "bytes"}
+_UNITS: Final = {"_s": "seconds", "_days": "days", "_bytes": "bytes", "_chars": "characters", "_tokens": "tokens"}
 _BOUNDS: Final = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -83,11 +83,19 @@ def sections(model: type[BaseModel] = HoneSettings, name: str = "", many: bool =
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([_HEAD, *(part for section in sections() for part in _told(section))])
+    first: dict[type[BaseModel], Section] = {}
+    parts = [_HEAD]
+    for section in sections():
+        parts += _told(section, first.setdefault(section.model, section))
+    return "\n".join(parts)
 
 
-def _told(section: Section) -> Iterator[str]:
+def _told(section: Section, first: Section) -> Iterator[str]:
+    """A section's part of the page; `first`: the one where its keys are told."""
     yield f"## {_heading(section)}\n"
+    if first is not section:
+        yield f"The same keys as [{code(first.title)}](#{first.anchor}).\n"
+        return
     yield f"{_first(section)}\n"
     rows = [_row(section, field, info) for field, info in section.model.model_fields.items()]
     yield table(["key", "type", "default", "what it is"], rows)
@@ -106,7 +114,7 @@ def _row(section: Section, field: str, info: FieldInfo) -> list[str]:
         raise ValueError(f"{section.key(field)} has no docstring: say there what it is")
     below = _below(section.key(field), info)
     kind = f"[{code(below.title)}](#{below.anchor})" if below else _kind(field, info)
-    return [code(field), kind, "" if below else _default(info), info.description]
+    return [code(field), kind, "" if below else _default(section.key(field), info), info.description]
 
 
 def _below(key: str, info: FieldInfo) -> Section | None:
@@ -159,14 +167,14 @@ def _bounds(info: FieldInfo) -> Iterator[str]:
                 yield f"{sign} {value:g}" if isinstance(value, float) else f"{sign} {value}"
 
 
-def _default(info: FieldInfo) -> str:
+def _default(key: str, info: FieldInfo) -> str:
     if info.is_required():
         return "must be given"
     value = info.get_default(call_default_factory=True, validated_data={})
     if value is None or value is PydanticUndefined:
         return "none"
     if isinstance(value, str) and "\n" in value:
-        return "its text: `hone config --json`"
+        return f"its text: `hone config {key}`"
     return code(_toml(value))
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from scripts.pages import settings
 from scripts.pages.__main__ import MADE
 from scripts.pages.settings import sections
+from scripts.pages.table import cell
 from tests.docs.pages import PAGES, ROOT, anchors, links
 
 
@@ -23,6 +25,14 @@ def test_every_setting_says_what_it_is() -> None:
     keys = [(section.key(name), info) for section in sections() for name, info in section.model.model_fields.items()]
     assert [key for key, info in keys if not info.description] == []
     assert {"proxy.port", "judge.rewards.kind", "aliases.NAME.gate.timeout_s", "mcp.NAME.url"} <= {k for k, _ in keys}
+
+
+def test_a_row_says_type_bounds_unit_and_default() -> None:
+    rows = settings.page().splitlines()
+    assert any(row.startswith("| `port` | whole number, ≥ 0, ≤ 65535 | `8700` | Port to listen on.") for row in rows)
+    assert any(row.startswith("| `canary_max_age_s` | number, > 0, seconds | `86400.0` |") for row in rows)
+    assert "| `gate` | [`[aliases.NAME.gate]`](#aliasesnamegate) |  | What it is held to. |" in rows
+    assert cell("a | b\n  c") == "a \\| b c"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
