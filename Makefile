@@ -9,7 +9,7 @@ PARALLEL := --numprocesses auto --dist loadscope
 # The quick tests wait for small servers more than they compute: two a core.
 QUICK := --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist loadscope --hypothesis-profile quick
 
-.PHONY: help setup demo live test check long lint map wheel gpu e2e agents agents-table bench soak model clean
+.PHONY: help setup demo live test check long lint map docs pages wheel gpu e2e agents agents-table bench soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,7 +60,13 @@ map: setup ## print the rooms and the arrows between them from the imports, and 
 	@$(BIN)/python -m scripts.rooms
 	@$(BIN)/python -m scripts.rooms --write
 
-bench: setup ## measure what README claims about speed and the canary; results go to benchmarks/results/
+docs: setup ## build README, docs/ and the examples' pages as one site into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pages: setup ## write the pages anew that are made from the code: settings, commands, API, reasons
+	$(BIN)/python -m scripts.pages --write
+
+bench: setup ## measure what README and docs/ claim about speed and the canary; results go to benchmarks/results/
 	for b in upstream "rollback --save" "recorder --save" "proxy --save" "idle --save" "verdicts --save" "replies --save" "canary --save"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
 
 soak: setup ## everything for MINUTES (60) while each program is killed at random; then `hone db check` over the store

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, cast
 from litestar import Litestar, Request, Response, asgi
 from litestar.di import Provide
 from litestar.handlers import ASGIRouteHandler
-from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import Receive as LitestarReceive
 from litestar.types import Scope as LitestarScope
 from litestar.types import Send as LitestarSend
@@ -27,7 +25,7 @@ from proxy.admission.admission import Admission
 from proxy.admission.auth import Guard, is_loopback
 from proxy.admission.replies import MCP_PATH, advice, error_of, rendered, say
 from proxy.api.mcp_mount import McpMount
-from proxy.api.routes import HANDLERS, methods_at, tell_options
+from proxy.api.routes import HANDLERS, OPENAPI, methods_at, tell_options
 from proxy.api.steering import Hone
 from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect
@@ -180,7 +178,7 @@ def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gatewa
         dependencies={"hone": Provide(lambda: hone, sync_to_thread=False)},
         before_request=tell_options,
         exception_handlers={Exception: _told},
-        openapi_config=OpenAPIConfig(title="Hone", version="1", render_plugins=[JsonRenderPlugin()]),
+        openapi_config=OPENAPI,
         logging_config=None,
         request_max_body_size=deps.settings.max_body_bytes,
     )
