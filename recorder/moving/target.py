@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Column, Integer, MetaData, Table, Text, delete, exc, inspect, select, text, update
+from sqlalchemy import Column, Integer, MetaData, Table, Text, delete, exc, inspect, select, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -28,6 +28,7 @@ from recorder.store.schema import projects
 DRIVERS: Final = ("postgresql+asyncpg", "sqlite+aiosqlite")
 _FORMS: Final = "postgresql+asyncpg://USER@HOST/DATABASE or sqlite+aiosqlite:////FOLDER/hone.db"
 
+_revision = Table("alembic_version", MetaData(), Column("version_num", Text))  # Alembic's, of one row
 # Only there while a copy is unfinished, so it is no part of the schema.
 _progress = Table(
     "hone_copy",
@@ -153,7 +154,7 @@ async def _require_empty(target: Store, found: str | None) -> None:
 
 
 async def _mark(conn: AsyncConnection, revision: str) -> None:
-    await conn.execute(text("update alembic_version set version_num = :revision"), {"revision": revision})
+    await conn.execute(update(_revision).values(version_num=revision))
 
 
 def _key_text(key: Key) -> str:

@@ -56,10 +56,14 @@ def _lease() -> list[Column[Any]]:
     ]
 
 
+def _some(name: str | None, which: str, *columns: str) -> Index:
+    """An index of some rows: those that are asked for again and again."""
+    return Index(name, *columns, sqlite_where=text(which), postgresql_where=text(which))
+
+
 def _where_set(column: str) -> Index:
     """An index of the rows that have a value: the others cost it nothing."""
-    some = text(f"{column} IS NOT NULL")
-    return Index(None, column, sqlite_where=some, postgresql_where=some)
+    return _some(None, f"{column} IS NOT NULL", column)
 
 
 projects = Table(
@@ -180,6 +184,9 @@ groups = Table(
     UniqueConstraint("project_id", "external_id", "sequence"),
     Index(None, "project_id", "state", "try_after"),
     Index(None, "project_id", "implicit_key", "state"),
+    Index("ix_groups_newest", "project_id", "opened_at", "id"),  # lists
+    Index("ix_groups_newest_of_state", "project_id", "state", "opened_at", "id"),
+    _some("ix_groups_scored", "current_score_id IS NOT NULL", "project_id", "id"),  # rewards of the newest
 )
 
 trajectories = Table(
@@ -214,8 +221,11 @@ trajectories = Table(
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": none, it takes any
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
     Index(None, "group_id"),
-    Index(None, "project_id", "state", "last_call_at"),
+    Index(None, "project_id", "state", "id"),  # what is open; lists of one state
     Index(None, "project_id", "session"),
+    Index("ix_trajectories_newest", "project_id", "id"),  # lists
+    _some("ix_trajectories_shadow", "origin = 'shadow'", "project_id", "id"),  # what answering again costs
+    _some("ix_trajectories_ended", "ended_at IS NOT NULL", "project_id", "ended_at"),  # retention
 )
 
 calls = Table(
@@ -259,7 +269,7 @@ calls = Table(
     Column("process", Text),  # which process runs it, while it is open: its lease says whether it is there
     Index(None, "trajectory_id"),
     Index(None, "parent_call_id"),
-    Index(None, "project_id", "state"),
+    _some("ix_calls_open", "state = 'open'", "project_id"),  # a few of millions, asked for all the time
     # Whether anything still needs a node or a blob.
     Index(None, "prompt_node_id"),
     _where_set("tools_blob_id"),
@@ -583,4 +593,5 @@ ledger = Table(
     Column("at", Double, nullable=False),
     Index(None, "object_kind", "object_id"),
     Index(None, "project_id", "code"),
+    Index(None, "project_id", "object_kind", "code"),  # counted
 )

@@ -1,6 +1,7 @@
 """What SQLite and PostgreSQL spell differently, and rows as views. The only place that asks which database it is.
 
-Owns: insert-or-ignore, insert-or-update, text that both take, the database's clock as a number, rows → dataclasses.
+Owns: insert-or-ignore, insert-or-update, text that both take, a condition kept from the indexes, the database's clock
+as a number, rows → dataclasses.
 Refuses: any table's meaning.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from sqlalchemy import Table, select
+from sqlalchemy import ColumnElement, Table, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -40,6 +41,11 @@ def upsert(
     statement = insert(conn, table).values(**values)
     changed = {name: statement.excluded[name] for name in values if name not in keys and name not in keep}
     return statement.on_conflict_do_update(index_elements=list(keys), set_=changed)
+
+
+def passed_by(column: ColumnElement[V]) -> ColumnElement[V]:
+    """The column, as no index knows it: a condition that nearly every row meets must not choose the index."""
+    return func.coalesce(column, column)
 
 
 def storable(text: str) -> str:
