@@ -66,6 +66,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "lineage": {"content", "store"},
         "registry": {"store"},
         "holding": {"store"},
+        "moving": {"holding", "store"},
         "groups": {"content", "lineage", "store"},
         "work": {"groups", "holding", "registry", "store"},
         "capture": {"content", "groups", "lineage", "store"},
@@ -73,7 +74,9 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "upkeep": {"content", "groups", "holding", "reading", "store", "work"},
         "checking": {"content", "holding", "registry", "store"},
         "telling": {"store", "upkeep", "work"},
-        "commands": {"checking", "content", "groups", "reading", "registry", "store", "telling", "upkeep", "work"},
+        "commands": {
+            "checking", "content", "groups", "moving", "reading", "registry", "store", "telling", "upkeep", "work",
+        },
     },
     "judge": {
         "llm": set(),

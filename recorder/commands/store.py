@@ -1,7 +1,7 @@
 """`hone keys` and `hone db`: who may use the proxy, the store's schema, and whether what it holds is sound.
 
 Owns: reading arguments and printing. Refuses: what a key is (`recorder.registry.keys`), migrating
-(`recorder.store.migrate`), what is sound (`recorder.checking`).
+(`recorder.store.migrate`), what is sound (`recorder.checking`). Stores that go elsewhere: `recorder.commands.moving`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recorder.commands.moving import backup, copy
 from recorder.commands.support import Context, echo_json, run, show_table
 
 if TYPE_CHECKING:
@@ -138,6 +139,10 @@ def _key(key: KeyView) -> dict[str, Any]:
 @click.group()
 def db() -> None:
     """Look after the store."""
+
+
+db.add_command(copy)
+db.add_command(backup)
 
 
 @db.command()

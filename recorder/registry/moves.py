@@ -14,6 +14,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.store import ledger as rows
+from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import aliases, ledger, versions
@@ -72,7 +73,7 @@ async def list_moves(store: Store, project_id: str, *, alias: str | None = None,
         select(ledger, aliases.c.name, versions.c.number)
         .join(versions, versions.c.id == ledger.c.object_id)
         .join(aliases, aliases.c.id == versions.c.alias_id)
-        .where(ledger.c.project_id == project_id, ledger.c.object_kind == "version")
+        .where(sql.passed_by(ledger.c.project_id) == project_id, ledger.c.object_kind == "version")
         .order_by(ledger.c.id.desc())
         .limit(limit)
     )

@@ -36,9 +36,10 @@ DEFAULT_PROJECT: Final = "default"
 # Oldest first; a test holds them to the files in recorder/store/migrations/versions.
 REVISIONS: Final = (
     "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011",
-    "0012", "0013",
+    "0012", "0013", "0014",
 )  # fmt: skip
 HEAD: Final = REVISIONS[-1]
+UNFINISHED: Final = "unfinished copy"  # in the place of a revision, while a copy into this database goes on
 LOCK_TIMEOUT_S: Final = 120.0
 _LOCK_POLL_S: Final = 0.05
 _ADVISORY_LOCK: Final = 0x686F6E65  # "hone"
@@ -71,6 +72,20 @@ async def open_to_look(data: Path, settings: RecorderSettings) -> Store:
     store = Store(settings.url or sqlite_url(data), durability=settings.durability)
     async with _closed_on_error(store):
         await check(store)
+    return store
+
+
+async def open_bare(url: str) -> Store:
+    """A database by its URL, made where it is a file that is not there, whatever its schema. Raises StoreError."""
+    try:
+        store = Store(url)
+    except ModuleNotFoundError as e:
+        raise StoreError(
+            f"{e.name} is not installed, which PostgreSQL is reached by: `pip install 'hone[postgres]'`"
+        ) from e
+    async with _closed_on_error(store):
+        _make_file(store)
+        await revision(store)
     return store
 
 
@@ -162,6 +177,11 @@ async def _revision(conn: AsyncConnection) -> str | None:
 
 
 def _refuse_unknown(store: Store, found: str | None) -> None:
+    if found == UNFINISHED:
+        raise SchemaMismatch(
+            f"the store {_shown(store)} is an unfinished copy: end it with the `hone db copy` that began it, started "
+            "again, before anything uses it."
+        )
     if found is not None and found not in REVISIONS:
         raise SchemaMismatch(
             f"the store {_shown(store)} has schema {found}, which this program does not know (it knows up to {HEAD}): "

@@ -60,16 +60,20 @@ def _lease() -> list[Column[Any]]:
     ]
 
 
-def _index(*columns: str, **more: Any) -> Index:
+def _index(*columns: str, name: str | None = None, **more: Any) -> Index:
     """An index that knows its place among its table's, which SQLAlchemy forgets: where two serve a query as well, their
     order decides which SQLite takes. So they are declared in the order in which the migrations made them."""
-    return Index(None, *columns, info={PLACE: next(_places)}, **more)
+    return Index(name, *columns, info={PLACE: next(_places)}, **more)
+
+
+def _some(name: str | None, which: str, *columns: str) -> Index:
+    """An index of some rows: those that are asked for again and again."""
+    return _index(*columns, name=name, sqlite_where=text(which), postgresql_where=text(which))
 
 
 def _where_set(column: str) -> Index:
     """An index of the rows that have a value: the others cost it nothing."""
-    some = text(f"{column} IS NOT NULL")
-    return _index(column, sqlite_where=some, postgresql_where=some)
+    return _some(None, f"{column} IS NOT NULL", column)
 
 
 projects = Table(
@@ -190,6 +194,9 @@ groups = Table(
     UniqueConstraint("project_id", "external_id", "sequence"),
     _index("project_id", "implicit_key", "state"),
     _index("project_id", "state", "try_after"),
+    _index("project_id", "opened_at", "id", name="ix_groups_newest"),  # lists
+    _index("project_id", "state", "opened_at", "id", name="ix_groups_newest_of_state"),
+    _some("ix_groups_scored", "current_score_id IS NOT NULL", "project_id", "id"),  # rewards of the newest
 )
 
 trajectories = Table(
@@ -224,8 +231,11 @@ trajectories = Table(
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": none, it takes any
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
     _index("group_id"),
-    _index("project_id", "state", "last_call_at"),
     _index("project_id", "session"),
+    _index("project_id", "id", name="ix_trajectories_newest"),  # lists
+    _index("project_id", "state", "id"),  # what is open; lists of one state
+    _some("ix_trajectories_ended", "ended_at IS NOT NULL", "project_id", "ended_at"),  # retention
+    _some("ix_trajectories_shadow", "origin = 'shadow'", "project_id", "id"),  # what answering again costs
 )
 
 calls = Table(
@@ -268,13 +278,13 @@ calls = Table(
     Column("finished_at", Double),
     Column("process", Text),  # which process runs it, while it is open: its lease says whether it is there
     _index("parent_call_id"),
-    _index("project_id", "state"),
     _index("trajectory_id"),
     # Whether anything still needs a node or a blob.
     _index("prompt_node_id"),
     _where_set("tools_blob_id"),
     _where_set("format_blob_id"),
     _where_set("request_blob_id"),
+    _some("ix_calls_open", "state = 'open'", "project_id"),  # a few of millions, asked for all the time
 )
 
 choices = Table(
@@ -594,4 +604,5 @@ ledger = Table(
     Column("at", Double, nullable=False),
     _index("object_kind", "object_id"),
     _index("project_id", "code"),
+    _index("project_id", "object_kind", "code"),  # counted
 )
