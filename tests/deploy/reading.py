@@ -1,4 +1,4 @@
-"""What the tests of deploy/ read: files as they are, YAML as data, containers of both kinds alike, tools to check with."""
+"""What the tests of deploy/ read: files, YAML as data, containers of both kinds alike; and tools to check them with."""
 
 from __future__ import annotations
 
