@@ -10,7 +10,6 @@ are keyed content hashes (16 bytes), so that writing one needs no look-up; other
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -27,6 +26,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    event,
     text,
 )
 
@@ -39,8 +39,14 @@ metadata = MetaData(
     }
 )
 
-PLACE: Final = "place"  # in an index's `info`: its number among all, in the order of this file
-_places = itertools.count()
+PLACE: Final = "place"  # in an index's `info`: its number among its table's
+
+
+@event.listens_for(Index, "after_parent_attach")
+def _place(index: Index, table: Table) -> None:
+    """Note the order of declaration, which SQLAlchemy forgets: where two indexes serve a query as well, their order
+    decides which SQLite takes. So they are declared in the order in which the migrations made them."""
+    index.info[PLACE] = len(table.indexes)
 
 
 def _id() -> Column[str]:
@@ -60,16 +66,10 @@ def _lease() -> list[Column[Any]]:
     ]
 
 
-def _index(*columns: str, **more: Any) -> Index:
-    """An index that knows its place among its table's, which SQLAlchemy forgets: where two serve a query as well, their
-    order decides which SQLite takes. So they are declared in the order in which the migrations made them."""
-    return Index(None, *columns, info={PLACE: next(_places)}, **more)
-
-
 def _where_set(column: str) -> Index:
     """An index of the rows that have a value: the others cost it nothing."""
     some = text(f"{column} IS NOT NULL")
-    return _index(column, sqlite_where=some, postgresql_where=some)
+    return Index(None, column, sqlite_where=some, postgresql_where=some)
 
 
 projects = Table(
@@ -142,7 +142,7 @@ nodes = Table(
     Column("role", Text, nullable=False),
     Column("message", JSON, nullable=False),  # as first seen, in the chat form
     Column("redacted", Boolean, nullable=False, default=False, server_default="0"),
-    _index("parent_id"),
+    Index(None, "parent_id"),
 )
 
 blobs = Table(
@@ -160,7 +160,7 @@ node_blobs = Table(
     Column("node_id", LargeBinary, nullable=False),
     Column("blob_id", LargeBinary, nullable=False),  # media that the node's message shows
     PrimaryKeyConstraint("node_id", "blob_id"),
-    _index("blob_id"),
+    Index(None, "blob_id"),
 )
 
 groups = Table(
@@ -188,8 +188,8 @@ groups = Table(
     *_lease(),
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": the project's
     UniqueConstraint("project_id", "external_id", "sequence"),
-    _index("project_id", "implicit_key", "state"),
-    _index("project_id", "state", "try_after"),
+    Index(None, "project_id", "implicit_key", "state"),
+    Index(None, "project_id", "state", "try_after"),
 )
 
 trajectories = Table(
@@ -223,9 +223,9 @@ trajectories = Table(
     Column("session", Text),  # what a client called the conversation that the run is of; several may share it
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": none, it takes any
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
-    _index("group_id"),
-    _index("project_id", "state", "last_call_at"),
-    _index("project_id", "session"),
+    Index(None, "group_id"),
+    Index(None, "project_id", "state", "last_call_at"),
+    Index(None, "project_id", "session"),
 )
 
 calls = Table(
@@ -267,11 +267,11 @@ calls = Table(
     Column("first_token_at", Double),
     Column("finished_at", Double),
     Column("process", Text),  # which process runs it, while it is open: its lease says whether it is there
-    _index("parent_call_id"),
-    _index("project_id", "state"),
-    _index("trajectory_id"),
+    Index(None, "parent_call_id"),
+    Index(None, "project_id", "state"),
+    Index(None, "trajectory_id"),
     # Whether anything still needs a node or a blob.
-    _index("prompt_node_id"),
+    Index(None, "prompt_node_id"),
     _where_set("tools_blob_id"),
     _where_set("format_blob_id"),
     _where_set("request_blob_id"),
@@ -290,7 +290,7 @@ choices = Table(
     Column("trainable", Boolean, nullable=False),
     Column("untrainable_reason", Text),
     PrimaryKeyConstraint("call_id", "index"),
-    _index("node_id", "call_id"),
+    Index(None, "node_id", "call_id"),
 )
 
 issued = Table(
@@ -303,7 +303,7 @@ issued = Table(
     Column("choice", Integer, nullable=False),
     Column("trajectory_id", Text, nullable=False),
     PrimaryKeyConstraint("project_id", "issued_id"),
-    _index("call_id"),
+    Index(None, "call_id"),
 )
 
 # What a model asked of tools, as recorded: how a tool call that comes in by itself finds the turn that asked for it.
@@ -318,8 +318,8 @@ tool_requests = Table(
     Column("trajectory_id", Text, nullable=False),
     Column("match", LargeBinary, nullable=False),  # keyed hash of name and arguments
     PrimaryKeyConstraint("call_id", "choice", "position"),
-    _index("match", "call_id"),
-    _index("trajectory_id"),
+    Index(None, "match", "call_id"),
+    Index(None, "trajectory_id"),
 )
 
 tool_calls = Table(
@@ -344,9 +344,9 @@ tool_calls = Table(
     Column("annotations", JSON),  # readOnlyHint, destructiveHint … as the server declared them
     Column("started_at", Double, nullable=False),
     Column("finished_at", Double, nullable=False),
-    _index("trajectory_id"),
-    _index("call_id"),
-    _index("project_id", "started_at"),
+    Index(None, "trajectory_id"),
+    Index(None, "call_id"),
+    Index(None, "project_id", "started_at"),
 )
 
 scores = Table(
@@ -370,9 +370,9 @@ scores = Table(
     # Whether its rewards say something outside the group: no judge's ranking moved them, and no part is missing.
     Column("absolute", Boolean, nullable=False, default=False, server_default="0"),
     Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),  # of tokens_in
-    _index("group_id"),
-    _index("project_id", "prompt_hash"),
-    _index("alias_id", "recipe_hash", "created_at"),
+    Index(None, "group_id"),
+    Index(None, "project_id", "prompt_hash"),
+    Index(None, "alias_id", "recipe_hash", "created_at"),
 )
 
 score_parts = Table(
@@ -385,7 +385,7 @@ score_parts = Table(
     Column("weight", Double),
     Column("explanation", Text),
     PrimaryKeyConstraint("score_id", "trajectory_id", "part"),
-    _index("trajectory_id"),
+    Index(None, "trajectory_id"),
 )
 
 # What a judge said about one run alone, by a hash of what it was asked.
@@ -399,7 +399,7 @@ verdicts = Table(
     Column("judge_version", Text),
     Column("created_at", Double, nullable=False),
     PrimaryKeyConstraint("project_id", "hash"),
-    _index("trajectory_id"),
+    Index(None, "trajectory_id"),
 )
 
 feedback = Table(
@@ -414,7 +414,7 @@ feedback = Table(
     Column("comment", Text),
     Column("tags", JSON, nullable=False),
     Column("created_at", Double, nullable=False),
-    _index("trajectory_id"),
+    Index(None, "trajectory_id"),
 )
 
 versions = Table(
@@ -436,7 +436,7 @@ versions = Table(
     Column("created_at", Double, nullable=False),
     Column("state_at", Double, nullable=False),
     UniqueConstraint("alias_id", "number"),
-    _index("project_id", "state"),
+    Index(None, "project_id", "state"),
 )
 
 replicas = Table(
@@ -480,7 +480,7 @@ campaigns = Table(
     Column("ended_at", Double),
     # Whose gate asked for the attempts (`work.gates`); null: a campaign, which trains.
     Column("version_id", Text),
-    _index("version_id", unique=True),
+    Index(None, "version_id", unique=True),
 )
 
 scenarios = Table(
@@ -518,7 +518,7 @@ attempts = Table(
     *_lease(),
     Column("success", Double),  # of a gate's: 1 or 0 by its function; null: it could not be told
     UniqueConstraint("campaign_id", "step_number", "purpose", "scenario_id", "number", "try"),
-    _index("campaign_id", "state"),
+    Index(None, "campaign_id", "state"),
 )
 
 steps = Table(
@@ -538,7 +538,7 @@ steps = Table(
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
     UniqueConstraint("alias_id", "number"),
-    _index("version_id"),
+    Index(None, "version_id"),
 )
 
 step_groups = Table(
@@ -548,7 +548,7 @@ step_groups = Table(
     Column("group_id", Text, ForeignKey("groups.id"), nullable=False),
     Column("score_id", Text, nullable=False),  # the score this step used
     PrimaryKeyConstraint("step_id", "group_id"),
-    _index("group_id"),
+    Index(None, "group_id"),
 )
 
 # What the ledger says when the step's version goes live, and takes back when it is rolled back.
@@ -591,6 +591,6 @@ ledger = Table(
     Column("code", Text, nullable=False),
     Column("detail", JSON),
     Column("at", Double, nullable=False),
-    _index("object_kind", "object_id"),
-    _index("project_id", "code"),
+    Index(None, "object_kind", "object_id"),
+    Index(None, "project_id", "code"),
 )
