@@ -4,6 +4,8 @@ SHELL := /bin/bash
 BIN := .venv/bin
 # One thread a process: the engine, the trainer and the agents share the cores.
 export OMP_NUM_THREADS ?= 1
+# Each test worker and each program that a test starts would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 # A test worker a core; the end-to-end tests start engines, which share the cores as it is.
 PARALLEL := --numprocesses auto --dist loadscope
 # The quick tests wait for small servers more than they compute: two a core.

@@ -10,7 +10,6 @@ are keyed content hashes (16 bytes), so that writing one needs no look-up; other
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -27,6 +26,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    event,
     text,
 )
 
@@ -39,8 +39,14 @@ metadata = MetaData(
     }
 )
 
-PLACE: Final = "place"  # in an index's `info`: its number among all, in the order of this file
-_places = itertools.count()
+PLACE: Final = "place"  # in an index's `info`: its number among its table's
+
+
+@event.listens_for(Index, "after_parent_attach")
+def _place(index: Index, table: Table) -> None:
+    """Note the order of declaration, which SQLAlchemy forgets: where two indexes serve a query as well, their order
+    decides which SQLite takes. So they are declared in the order in which the migrations made them."""
+    index.info[PLACE] = len(table.indexes)
 
 
 def _id() -> Column[str]:
@@ -60,15 +66,9 @@ def _lease() -> list[Column[Any]]:
     ]
 
 
-def _index(*columns: str, name: str | None = None, **more: Any) -> Index:
-    """An index that knows its place among its table's, which SQLAlchemy forgets: where two serve a query as well, their
-    order decides which SQLite takes. So they are declared in the order in which the migrations made them."""
-    return Index(name, *columns, info={PLACE: next(_places)}, **more)
-
-
 def _some(name: str | None, which: str, *columns: str) -> Index:
     """An index of some rows: those that are asked for again and again."""
-    return _index(*columns, name=name, sqlite_where=text(which), postgresql_where=text(which))
+    return Index(name, *columns, sqlite_where=text(which), postgresql_where=text(which))
 
 
 def _where_set(column: str) -> Index:
@@ -146,7 +146,7 @@ nodes = Table(
     Column("role", Text, nullable=False),
     Column("message", JSON, nullable=False),  # as first seen, in the chat form
     Column("redacted", Boolean, nullable=False, default=False, server_default="0"),
-    _index("parent_id"),
+    Index(None, "parent_id"),
 )
 
 blobs = Table(
@@ -164,7 +164,7 @@ node_blobs = Table(
     Column("node_id", LargeBinary, nullable=False),
     Column("blob_id", LargeBinary, nullable=False),  # media that the node's message shows
     PrimaryKeyConstraint("node_id", "blob_id"),
-    _index("blob_id"),
+    Index(None, "blob_id"),
 )
 
 groups = Table(
@@ -192,10 +192,10 @@ groups = Table(
     *_lease(),
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": the project's
     UniqueConstraint("project_id", "external_id", "sequence"),
-    _index("project_id", "implicit_key", "state"),
-    _index("project_id", "state", "try_after"),
-    _index("project_id", "opened_at", "id", name="ix_groups_newest"),  # lists
-    _index("project_id", "state", "opened_at", "id", name="ix_groups_newest_of_state"),
+    Index(None, "project_id", "implicit_key", "state"),
+    Index(None, "project_id", "state", "try_after"),
+    Index("ix_groups_newest", "project_id", "opened_at", "id"),  # lists
+    Index("ix_groups_newest_of_state", "project_id", "state", "opened_at", "id"),
     _some("ix_groups_scored", "current_score_id IS NOT NULL", "project_id", "id"),  # rewards of the newest
 )
 
@@ -230,10 +230,10 @@ trajectories = Table(
     Column("session", Text),  # what a client called the conversation that the run is of; several may share it
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": none, it takes any
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
-    _index("group_id"),
-    _index("project_id", "session"),
-    _index("project_id", "id", name="ix_trajectories_newest"),  # lists
-    _index("project_id", "state", "id"),  # what is open; lists of one state
+    Index(None, "group_id"),
+    Index(None, "project_id", "session"),
+    Index("ix_trajectories_newest", "project_id", "id"),  # lists
+    Index(None, "project_id", "state", "id"),  # what is open; lists of one state
     _some("ix_trajectories_ended", "ended_at IS NOT NULL", "project_id", "ended_at"),  # retention
     _some("ix_trajectories_shadow", "origin = 'shadow'", "project_id", "id"),  # what answering again costs
 )
@@ -277,10 +277,10 @@ calls = Table(
     Column("first_token_at", Double),
     Column("finished_at", Double),
     Column("process", Text),  # which process runs it, while it is open: its lease says whether it is there
-    _index("parent_call_id"),
-    _index("trajectory_id"),
+    Index(None, "parent_call_id"),
+    Index(None, "trajectory_id"),
     # Whether anything still needs a node or a blob.
-    _index("prompt_node_id"),
+    Index(None, "prompt_node_id"),
     _where_set("tools_blob_id"),
     _where_set("format_blob_id"),
     _where_set("request_blob_id"),
@@ -300,7 +300,7 @@ choices = Table(
     Column("trainable", Boolean, nullable=False),
     Column("untrainable_reason", Text),
     PrimaryKeyConstraint("call_id", "index"),
-    _index("node_id", "call_id"),
+    Index(None, "node_id", "call_id"),
 )
 
 issued = Table(
@@ -313,7 +313,7 @@ issued = Table(
     Column("choice", Integer, nullable=False),
     Column("trajectory_id", Text, nullable=False),
     PrimaryKeyConstraint("project_id", "issued_id"),
-    _index("call_id"),
+    Index(None, "call_id"),
 )
 
 # What a model asked of tools, as recorded: how a tool call that comes in by itself finds the turn that asked for it.
@@ -328,8 +328,8 @@ tool_requests = Table(
     Column("trajectory_id", Text, nullable=False),
     Column("match", LargeBinary, nullable=False),  # keyed hash of name and arguments
     PrimaryKeyConstraint("call_id", "choice", "position"),
-    _index("match", "call_id"),
-    _index("trajectory_id"),
+    Index(None, "match", "call_id"),
+    Index(None, "trajectory_id"),
 )
 
 tool_calls = Table(
@@ -354,9 +354,9 @@ tool_calls = Table(
     Column("annotations", JSON),  # readOnlyHint, destructiveHint … as the server declared them
     Column("started_at", Double, nullable=False),
     Column("finished_at", Double, nullable=False),
-    _index("trajectory_id"),
-    _index("call_id"),
-    _index("project_id", "started_at"),
+    Index(None, "trajectory_id"),
+    Index(None, "call_id"),
+    Index(None, "project_id", "started_at"),
 )
 
 scores = Table(
@@ -380,9 +380,9 @@ scores = Table(
     # Whether its rewards say something outside the group: no judge's ranking moved them, and no part is missing.
     Column("absolute", Boolean, nullable=False, default=False, server_default="0"),
     Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),  # of tokens_in
-    _index("group_id"),
-    _index("project_id", "prompt_hash"),
-    _index("alias_id", "recipe_hash", "created_at"),
+    Index(None, "group_id"),
+    Index(None, "project_id", "prompt_hash"),
+    Index(None, "alias_id", "recipe_hash", "created_at"),
 )
 
 score_parts = Table(
@@ -396,7 +396,7 @@ score_parts = Table(
     Column("explanation", Text),
     Column("unasked", Boolean, nullable=False, default=False, server_default="0"),  # the value stands for no verdict
     PrimaryKeyConstraint("score_id", "trajectory_id", "part"),
-    _index("trajectory_id"),
+    Index(None, "trajectory_id"),
 )
 
 # What a judge said about one run alone, by a hash of what it was asked.
@@ -410,7 +410,7 @@ verdicts = Table(
     Column("judge_version", Text),
     Column("created_at", Double, nullable=False),
     PrimaryKeyConstraint("project_id", "hash"),
-    _index("trajectory_id"),
+    Index(None, "trajectory_id"),
 )
 
 feedback = Table(
@@ -425,7 +425,7 @@ feedback = Table(
     Column("comment", Text),
     Column("tags", JSON, nullable=False),
     Column("created_at", Double, nullable=False),
-    _index("trajectory_id"),
+    Index(None, "trajectory_id"),
 )
 
 versions = Table(
@@ -447,7 +447,7 @@ versions = Table(
     Column("created_at", Double, nullable=False),
     Column("state_at", Double, nullable=False),
     UniqueConstraint("alias_id", "number"),
-    _index("project_id", "state"),
+    Index(None, "project_id", "state"),
 )
 
 replicas = Table(
@@ -491,7 +491,7 @@ campaigns = Table(
     Column("ended_at", Double),
     # Whose gate asked for the attempts (`work.gates`); null: a campaign, which trains.
     Column("version_id", Text),
-    _index("version_id", unique=True),
+    Index(None, "version_id", unique=True),
 )
 
 scenarios = Table(
@@ -529,7 +529,7 @@ attempts = Table(
     *_lease(),
     Column("success", Double),  # of a gate's: 1 or 0 by its function; null: it could not be told
     UniqueConstraint("campaign_id", "step_number", "purpose", "scenario_id", "number", "try"),
-    _index("campaign_id", "state"),
+    Index(None, "campaign_id", "state"),
 )
 
 steps = Table(
@@ -549,7 +549,7 @@ steps = Table(
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
     UniqueConstraint("alias_id", "number"),
-    _index("version_id"),
+    Index(None, "version_id"),
 )
 
 step_groups = Table(
@@ -559,7 +559,7 @@ step_groups = Table(
     Column("group_id", Text, ForeignKey("groups.id"), nullable=False),
     Column("score_id", Text, nullable=False),  # the score this step used
     PrimaryKeyConstraint("step_id", "group_id"),
-    _index("group_id"),
+    Index(None, "group_id"),
 )
 
 # What the ledger says when the step's version goes live, and takes back when it is rolled back.
@@ -602,7 +602,7 @@ ledger = Table(
     Column("code", Text, nullable=False),
     Column("detail", JSON),
     Column("at", Double, nullable=False),
-    _index("object_kind", "object_id"),
-    _index("project_id", "code"),
-    _index("project_id", "object_kind", "code"),  # counted
+    Index(None, "object_kind", "object_id"),
+    Index(None, "project_id", "code"),
+    Index(None, "project_id", "object_kind", "code"),  # counted
 )
