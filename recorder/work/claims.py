@@ -80,13 +80,18 @@ def _whose(of_campaigns: bool) -> tuple[ColumnElement[bool], ...]:
 
 
 async def claim_one_for_judging(
-    store: Store, group_id: str, owner: str, lease_s: float, *, left_out_for: Collection[str] = ()
+    store: Store,
+    group_id: str,
+    owner: str,
+    lease_s: float,
+    *,
+    free: Sequence[GroupState] = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED),
+    left_out_for: Collection[str] = (),
 ) -> GroupClaim | None:
-    """Take a named group for judging, a scored one too (a new recipe judges it again). None: it is not free.
+    """Take a named group for judging, a scored one too (a new recipe judges it again). None: it is not `free`.
 
     `left_out_for`: also one that was left out for one of these reasons.
     """
-    free = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED)
     left_out = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(sorted(left_out_for)))
     wanted = and_(groups.c.id == group_id, or_(groups.c.state.in_(free), left_out))
     took = await _take(store, wanted, 1, GroupState.JUDGING, (*free, GroupState.LEFT_OUT), owner, lease_s)

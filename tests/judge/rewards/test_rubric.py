@@ -131,6 +131,21 @@ async def test_one_request_judges_one_run_by_all_criteria(
     assert asked["required"] == ["id", "reason", "met"]
 
 
+async def test_a_group_of_one_is_scored_for_a_reward_by_criteria_is_absolute(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    server.behave(checked())
+    group_id, _ = await recorded.group("g", ["an apple"], purpose=Purpose.VAL)
+    live_id, _ = await recorded.group("live", ["a pear"])
+    async with judging() as bench:
+        measured = await score_group(await under(store, group_id), bench)
+        compared = replace(await under(store, live_id), baseline="running")
+        live = await score_group(compared, bench)
+    assert (rewards(measured), rewards(live)) == ([1 / 3], [2 / 3])
+    assert measured.new.absolute
+    assert live.new.absolute
+
+
 async def test_verdicts_are_kept_by_response_and_criteria(
     store: Store, recorded: Recorded, judging: Any, server: JudgeServer
 ) -> None:

@@ -22,7 +22,7 @@ from recorder.registry.descent import VERSION_REJECTED
 from recorder.states import Purpose
 from recorder.store.database import Store
 from recorder.store.schema import groups, metadata, trajectories
-from recorder.work import campaigns
+from recorder.work import campaigns, claims
 from recorder.work.again import OF_SCORES
 from recorder.work.campaigns import NewScenario
 from recorder.work.scores import of_group, rewards
@@ -108,6 +108,32 @@ async def test_what_was_trained_on_keeps_its_score(store: Store, recorded: Recor
     assert tally.pairs == Pairs(kept=1)
     assert await now_(store, group_id) == old
     assert len(await of_group(store, group_id)) == 2
+
+
+async def test_what_waits_for_a_judge_is_taken_before_anybody_is_paid(
+    store: Store, recorded: Recorded, run: Any, server: JudgeServer
+) -> None:
+    group_id = await made(recorded, "a")
+    taken = []
+
+    async def another_looks(body: Json) -> web.StreamResponse:
+        taken.append(await claims.claim_for_judging(store, PROJECT, "a judge that runs", 60))
+        return await verdicts()(body)
+
+    server.behave(another_looks)
+    assert ids(await run(), "current") == {group_id}
+    assert taken == [None]
+    assert (await now_(store, group_id))[0] == "scored"
+
+
+async def test_what_waits_for_a_judge_still_does_where_nobody_can_judge_it(
+    store: Store, recorded: Recorded, run: Any, server: JudgeServer
+) -> None:
+    group_id = await made(recorded, "a")
+    server.behave(fails(503))
+    assert list((await run()).failed()) == ["judge_down"]
+    assert await now_(store, group_id) == ("ready", None)
+    assert await claims.claim_for_judging(store, PROJECT, "a judge that runs", 60) is not None
 
 
 async def test_what_a_judge_has_in_hand_is_passed_over_unasked(
