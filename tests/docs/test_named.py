@@ -1,4 +1,5 @@
-"""What README and docs/ name is there: commands and their options, settings, variables, targets of make, errors."""
+"""What README, docs/ and the pages beside them name is there: commands with their options, settings, variables, targets
+of make, paths, errors."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ _SECTION = re.compile(r"\[\[?([\w.]+)\]\]?")
 _FILE = re.compile(r"\.(log|key|json|toml|py|md|service|ya?ml|db|timer|target)$")
 _NAMED_BY_USERS = {"aliases", "mcp", "recipes"}  # what follows is a name of the user's
 
-on_each_page = pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+BESIDE = (ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "examples").glob("*/README.md")))
+
+on_each_page = pytest.mark.parametrize("page", [*WRITTEN, *BESIDE], ids=lambda page: str(page.relative_to(ROOT)))
 
 
 @on_each_page
