@@ -13,7 +13,7 @@ import aiohttp
 from yarl import URL
 
 from proxy.errors import ClientGone
-from proxy.http.asgi import Connected, RawHeaders, Receive, Scope, Send, read_body
+from proxy.http.asgi import Connected, Message, RawHeaders, Receive, Scope, Send, read_body
 from proxy.http.stopping import Stop, Stopping
 from proxy.workers.door import CLIENT
 from proxy.workers.peers import ORIGIN
@@ -34,10 +34,12 @@ class Passing:
     stop: Stop
     limit_bytes: int
     begun: bool = field(default=False, init=False)  # whether the client has the head of its answer
+    _body: bytes | None = field(default=None, init=False)  # what was read and nobody has heard yet
 
     async def to(self, worker: aiohttp.ClientSession) -> bool:
         """Have another worker answer; False: it is not there. Raises Stopping before an answer has begun."""
         body = await read_body(dict(self.scope["headers"]), self.receive, self.limit_bytes)
+        self._body = body
         try:
             async with Connected(self.receive, self.stop):
                 await self._relay(worker, body)
@@ -50,6 +52,13 @@ class Passing:
                 raise
             await self.send({"type": "http.response.body"})
         return True
+
+    async def again(self) -> Message:
+        """As `receive`, for whoever serves the request after all."""
+        if self._body is None:
+            return await self.receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def _relay(self, worker: aiohttp.ClientSession, body: bytes) -> None:
         headers = _pairs([*_kept(self.scope["headers"]), *self._client()])

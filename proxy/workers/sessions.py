@@ -51,8 +51,9 @@ class SharedSessions:
             return
         if listens(scope):
             stopping.listens(scope)
+        passing = Passing(scope, receive, send, self.stop, self.max_body_bytes)
         try:
-            if await Passing(scope, receive, send, self.stop, self.max_body_bytes).to(worker):
+            if await passing.to(worker):
                 return
             if not in_session:
                 raise Unavailable(f"worker {owner} of this proxy is starting again: ask again in a moment.")
@@ -61,7 +62,9 @@ class SharedSessions:
         except CallerError as e:
             await say(send, MCP_PATH, e)
             return
-        await self._serve(scope, receive, send)  # nobody knows the session any more, and the SDK has the words for it
+        await self._serve(
+            scope, passing.again, send
+        )  # nobody knows the session any more, and the SDK has the words for it
 
     def _owner(self, scope: Scope) -> tuple[int, bool]:
         """The number of a worker, and whether it is that of a session."""
