@@ -78,6 +78,7 @@ async def run(settings: HoneSettings) -> None:
                 overrides=settings.overrides(),
                 shadows=settings.shadows(),
                 reasoning_parser=settings.engine.reasoning_parser,
+                has_aliases=bool(aliases),
                 mcp=settings.mcp,
             )
         )
