@@ -82,6 +82,7 @@ class Deps:
     shadows: Mapping[str, ShadowSettings] = field(default_factory=dict)  # alias → which turns are answered again
     reasoning_parser: str | None = None  # the engine's
     peers: Peers | None = None  # the other workers, where there are any
+    has_aliases: bool = False  # they are declared: without an engine it is not ready, before the store knows them too
 
 
 class HoneApp(Admission):
@@ -160,7 +161,7 @@ def create_app(deps: Deps) -> HoneApp:
 
 
 def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gateway: App, steering: App) -> App:
-    health = Health(deps.versions, deps.recorder)
+    health = Health(deps.versions, deps.recorder, has_aliases=deps.has_aliases)
     models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop)
     litestar = Litestar(
         [

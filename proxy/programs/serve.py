@@ -96,6 +96,7 @@ async def run(settings: HoneSettings, worker: Worker | None = None) -> None:
                 overrides=settings.overrides(),
                 shadows=settings.shadows(),
                 reasoning_parser=settings.engine.reasoning_parser,
+                has_aliases=bool(aliases),
                 mcp=settings.mcp,
                 peers=peers,
             )

@@ -135,7 +135,7 @@ def _run(command: str, folder: Path, image: Path, variables: dict[str, str]) -> 
         (tools / name).chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     env = kept | variables | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
-    subprocess.run(["sh", "-ec", command], cwd=folder, env=env, check=True, timeout=900)
+    subprocess.run(["sh", "-ec", command], cwd=folder, env=env, check=True, timeout=1700)
 
 
 def mib(folder: Path) -> float:

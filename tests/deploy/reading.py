@@ -1,4 +1,4 @@
-"""What the tests of deploy/ read: files, YAML as data, containers of both kinds alike; and tools to check them with."""
+"""What the tests of deploy/ read: files as they are, YAML as data, containers of both kinds, tools to check with."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ HONES_IMAGES = ("hone:local", "hone-learner:local", "hone-learner-cpu:local")
 def tool(name: str, package: str) -> str:
     """The path of a program. Without it a test is skipped, and fails in CI, which installs it."""
     found = shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if found is None:
-        why = f"{name} is not installed ({package})"
-        pytest.fail(why) if os.environ.get("CI") == "true" else pytest.skip(why)
-    return found
+    if found is not None:
+        return found
+    why = f"{name} is not installed ({package})"
+    if os.environ.get("CI") == "true":
+        pytest.fail(why)
+    pytest.skip(why)
 
 
 @cache

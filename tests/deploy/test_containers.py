@@ -26,7 +26,7 @@ from tests.proxy.until import until
 
 FILES = sorted((DEPLOY / "docker").glob("Dockerfile*"))
 DOCKERFILE = DEPLOY / "docker" / "Dockerfile"
-MOST_MIB = 450  # of Python packages; 411 when it was last looked at
+MOST_MIB = 500  # of Python packages and their bytecode; 458 when it was last looked at
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -84,7 +84,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)  # a whole environment is made
 def test_the_image_is_small_and_has_no_torch(image: Path) -> None:
     packages = image / "opt" / "hone" / "lib"
     names = {path.name for path in packages.rglob("*.dist-info")}
@@ -151,7 +151,7 @@ def files_in(folder: Path) -> dict[Path, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)  # a whole environment is made
 async def test_setup_proxy_and_judge_start_and_the_image_stays_as_it_is(image: Path, tmp_path: Path) -> None:
     engine = ScriptedEngine(bases=("tiny-qwen3",), key="engine-key")
     await engine.start()
