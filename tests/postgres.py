@@ -29,14 +29,14 @@ _OPTIONS: Final = {
 
 
 class Postgres:
-    """One server. `stop()` it; a process that dies stops it as well."""
+    """One server. `stop()` it; a process that dies stops it as well. `changes` are of its settings."""
 
-    def __init__(self) -> None:
+    def __init__(self, **changes: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="hone-pg-"))  # a socket's path must be short
         if _OTHER_USER is not None:
             shutil.chown(self.folder, _OTHER_USER)
         _run(program("initdb"), "-D", self._data, "-U", "hone", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
-        options = _OPTIONS | {"unix_socket_directories": str(self.folder)}
+        options = _OPTIONS | changes | {"unix_socket_directories": str(self.folder)}
         with (Path(self._data) / "postgresql.conf").open("a") as conf:
             conf.writelines(f"{name} = '{value}'\n" for name, value in options.items())
         self._ending = subprocess.Popen(

@@ -83,7 +83,7 @@ def gate(store: Store) -> Gate:
 
 async def queued(talk: Talk, gate: Gate, turns: Sequence[Turn]) -> list[asyncio.Future[None]]:
     """Begin to commit turns; returns when the first stands before the closed gate and the others wait behind it."""
-    waiting = [asyncio.ensure_future(talk.recorder.commit(turns[0]))]
+    waiting: list[asyncio.Future[None]] = [asyncio.ensure_future(talk.recorder.commit(turns[0]))]
     while not gate.asked:
         await asyncio.sleep(0)
     waiting += [asyncio.ensure_future(talk.recorder.commit(one)) for one in turns[1:]]

@@ -188,7 +188,8 @@ def trajectory_row() -> tuple[Any, ...]:
 
 def lose_the_next_answer(monkeypatch: pytest.MonkeyPatch, arrives: bool) -> None:
     """The connection ends while a COMMIT is under way: behind it, or before."""
-    real, gone = AsyncAdapt_asyncpg_connection.commit, "connection was closed in the middle of operation"
+    connection: Any = AsyncAdapt_asyncpg_connection
+    real, gone = connection.commit, "connection was closed in the middle of operation"
     fault: Any = asyncpg.ConnectionDoesNotExistError
 
     def commit(self: Any) -> None:
@@ -225,10 +226,8 @@ async def test_of_two_that_wait_for_each_other_one_is_run_again(store: Store) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["fast", "immediate"])
 async def test_a_restart_under_load_loses_no_finished_turn(tmp_path: Path, how: str) -> None:
-    server = Postgres()
+    server = Postgres(synchronous_commit="on")  # or a crash may take what it had confirmed
     try:
-        server.run("ALTER SYSTEM SET synchronous_commit = 'on'")  # or a crash may take what it had confirmed
-        server.run("SELECT pg_reload_conf()")
         server.create("hone")
         store = await open_store(tmp_path, RecorderSettings(url=server.url("hone")), migrate=True)
         made = await restarted_under_load(store, server, how)
