@@ -32,8 +32,9 @@ check: lint ## lint, types and the quick tests (about five minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m "not e2e and not agents and not slow"
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
-long: setup ## what CI has no time for: the fuzz of every format, of the engine's side and of judges, 20,000 cases of each kind
+long: setup ## what CI has no time for: the fuzz of every format, of the engine's side and of judges, 20,000 cases of each kind; several proxies on one store
 	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py tests/judge/llm/test_hostile_*.py tests/judge/llm/test_rubric_reader.py tests/judge/rewards/test_rubric_fuzz.py
+	$(BIN)/pytest tests/together
 
 e2e: setup ## only the tests against a real vLLM
 	$(BIN)/pytest -m e2e
