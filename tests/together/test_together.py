@@ -22,6 +22,7 @@ from typing import Any
 
 import httpx
 import pytest
+from aiohttp import web
 from sqlalchemy import func, select
 
 from judge.scoring.bench import open_bench
@@ -38,12 +39,13 @@ from recorder.states import GroupState
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from recorder.store.schema import calls, groups, scores, trajectories
+from recorder.work import scores as judged
 from recorder.work import steps
 from recorder.work.claims import GroupClaim
-from tests.judge.judge_server import JudgeServer, verdicts
+from tests.judge.judge_server import JudgeServer
 from tests.judge.judge_server import serve as serve_judge
 from tests.proxy.adapters import make_adapter
-from tests.proxy.scripted_engine import ScriptedEngine
+from tests.proxy.scripted_engine import Handler, ScriptedEngine
 from tests.proxy.until import until
 from tests.trainer.ring import Told
 from trainer.programs.learner import Learner
@@ -82,8 +84,13 @@ class Trainer:
         step = await steps.finish_step(
             self.store, step.id, version_id=version.id, path=str(made.path), engine_name=made.engine_name,
             manifest_sha256=made.manifest_sha256, metrics={"loss": 0.5}, checkpoint_path=None, groups=claimed,
+            trained=await self._members(claimed),
         )  # fmt: skip
         return StepReport(step, await versions.get_version(self.store, version.id), None, {}, len(claimed), {})
+
+    async def _members(self, claimed: Sequence[GroupClaim]) -> list[str]:
+        ids = [claim.score_id for claim in claimed if claim.score_id is not None]
+        return [member for score in ids for member in await judged.rewards(self.store, score)]
 
 
 @dataclass
@@ -134,11 +141,10 @@ async def running(folder: Path, recording: RecorderSettings) -> AsyncIterator[tu
     data = folder / "data"
     async with AsyncExitStack() as stack:
         engine = ScriptedEngine()
+        engine.more = {"/v1/chat/completions": answering()}
         await engine.start()
         stack.push_async_callback(engine.stop)
         judge = await stack.enter_async_context(serve_judge())
-        worths = itertools.cycle(range(10))  # they only have to differ
-        judge.behave(verdicts(lambda _document: next(worths) / 10))
         store = await opened(stack, data, recording, migrate=True)
         config = folder / "hone.toml"
         config.write_text(settings(engine, recording))
@@ -150,6 +156,23 @@ async def running(folder: Path, recording: RecorderSettings) -> AsyncIterator[tu
             await judging(stack, await opened(stack, data, recording), judge, recording)
         trainer = await learning(stack, await opened(stack, data, recording), data / "adapters")
         yield Ring(store, engine, judge, proxies, [process for process, _ in started]), trainer
+
+
+def answering() -> Handler:
+    """Answers that differ, so that a judge has something to compare: it reads the worth in them."""
+    worths = itertools.cycle(range(1, 10))
+
+    async def answer(_request: web.Request) -> web.Response:
+        said = {
+            "index": 0,
+            "message": {"role": "assistant", "content": f"It is worth 0.{next(worths)}"},
+            "finish_reason": "stop",
+            "token_ids": [5, 6, 7],
+            "logprobs": {"content": [{"token": "x", "logprob": -0.5}] * 3},
+        }
+        return web.json_response({"prompt_token_ids": [1, 2, 3], "choices": [said]})
+
+    return answer
 
 
 async def opened(stack: AsyncExitStack, data: Path, recording: RecorderSettings, *, migrate: bool = False) -> Store:
@@ -247,7 +270,7 @@ async def counts_are_right(ring: Ring, trainer: Trainer) -> None:
     async with ring.store.read() as conn:
         of_groups = (await conn.execute(select(groups.c.external_id, groups.c.id, groups.c.state))).all()
         mine = {row.id: row for row in of_groups if row.external_id in ring.names}
-        judged = (await conn.execute(select(scores.c.group_id, func.count()).group_by(scores.c.group_id))).all()
+        of_judges = (await conn.execute(select(scores.c.group_id, func.count()).group_by(scores.c.group_id))).all()
         per_run = (
             select(trajectories.c.group_id, func.count(calls.c.id))
             .join(calls, calls.c.trajectory_id == trajectories.c.id)
@@ -258,6 +281,6 @@ async def counts_are_right(ring: Ring, trainer: Trainer) -> None:
     assert len(mine) == len(ring.names) == 3 * A_STEP, "one group of each name, though both proxies heard of it"
     assert {row.state for row in mine.values()} == {GroupState.TRAINED}
     assert dict(map(tuple, recorded)) == dict.fromkeys(mine, 2 * RUNS)
-    assert {group: count for group, count in judged if group in mine} == dict.fromkeys(mine, 1)
+    assert {group: count for group, count in of_judges if group in mine} == dict.fromkeys(mine, 1)
     assert len(ring.judge.requests) == len(mine), "the judge model was asked once for each"
     assert sorted(trainer.took) == sorted(mine)
