@@ -182,9 +182,10 @@ async def opened(stack: AsyncExitStack, data: Path, recording: RecorderSettings,
 
 
 def settings(engine: ScriptedEngine, recording: RecorderSettings) -> str:
-    url = f'[recorder]\nurl = "{recording.url}"\n' if recording.url else ""
+    url = f'url = "{recording.url}"\n' if recording.url else ""
+    stored = f"[recorder]\nanswered_idle_s = 3600\n{url}"  # no run ends because the machine is slow
     alias = f'[aliases.{ALIAS}]\nbase_model = "base"\npromote = "auto"\nholdback_share = 0.0\n'
-    return f'{url}[engine]\nurls = ["{engine.url}"]\n{alias}'
+    return f'{stored}[engine]\nurls = ["{engine.url}"]\n{alias}'
 
 
 @contextlib.contextmanager
