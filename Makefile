@@ -35,9 +35,12 @@ check: lint ## lint, types and the quick tests (about five minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m "not e2e and not agents and not slow"
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
-long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; judge, trainer and proxy on PostgreSQL; the demo from a wheel
+long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; several proxies on one store; all on PostgreSQL; the demo from a wheel
 	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py tests/judge/llm/test_hostile_*.py tests/judge/llm/test_rubric_reader.py tests/judge/rewards/test_rubric_fuzz.py
+	$(BIN)/pytest tests/together
+	$(BIN)/pytest --store postgres tests/together
 	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" tests/judge tests/trainer tests/proxy
+	$(BIN)/pytest --store postgres -m e2e
 	HONE_INSTALL_CPU=1 $(BIN)/pytest tests/install
 
 wheel: setup ## build the source archive and the wheel into dist/ (docs/release.md); the version is the tag's

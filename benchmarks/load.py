@@ -313,6 +313,15 @@ def _wait_for_port(port: int, process: Any) -> None:
     raise RuntimeError(f"nothing listens on port {port} after 60 s")
 
 
+def wait_until_listening(process: psutil.Process, port: int) -> None:
+    """Wait for one of several processes that share a port: that the port answers says nothing of it."""
+    deadline = time.monotonic() + 120
+    while not any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in process.net_connections("tcp")):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"process {process.pid} does not listen on port {port} after 120 s")
+        time.sleep(0.05)
+
+
 def cpu_s(process: psutil.Process) -> float:
     """CPU seconds that the process has used."""
     times = process.cpu_times()

@@ -5,7 +5,9 @@ through vllm-router (Rust, records nothing), each with one worker. Because other
 the four take turns, round by round, and medians over the rounds are told with their spread. "Added" is against the
 upstream alone in the same round, on one connection. Fails where a call of Hone's is not in the store afterwards.
 
-    python -m benchmarks.proxy [--rounds 5] [--seconds 2] [--connections 32] [--no-rivals] [--save]
+    python -m benchmarks.proxy [--rounds 5] [--seconds 2] [--connections 32] [--workers 1] [--no-rivals] [--save]
+
+With `--workers` Hone is so many processes on one port, as of `hone serve --workers`; their CPU time is added up.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ LONG_CONNECTIONS = 4
 SLOWEST_S = 5.0  # who takes longer for one call is measured by that one: more at once would take minutes
 
 
-def run_proxy(port: int, upstream_port: int, data: str) -> None:
-    """Serve Hone until killed (the target of a child process)."""
+def run_proxy(port: int, upstream_port: int, data: str, shared: bool = False) -> None:
+    """Serve Hone until killed (the target of a child process). `shared`: as one of several on the port."""
     from proxy.programs.app import Deps, create_app
     from proxy.programs.server import listen, serve
     from proxy.settings.sections import ProxySettings
@@ -56,7 +58,7 @@ def run_proxy(port: int, upstream_port: int, data: str) -> None:
         )
         versions = InService(store, "default", settings)
         app = create_app(Deps("default", settings, recording, store, Recorder(store, recording), versions))
-        await serve(app, listen("127.0.0.1", port))
+        await serve(app, listen("127.0.0.1", port, shared=shared))
 
     uvloop.run(main())
 
@@ -73,11 +75,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who is measured: a port, and the process whose CPU time is read."""
+    """Who is measured: a port, and the processes whose CPU time is read."""
 
     name: str
     port: int
-    process: psutil.Process
+    processes: Sequence[psutil.Process]
+
+    def cpu_s(self) -> float:
+        """CPU seconds that they have used."""
+        return sum(map(load.cpu_s, self.processes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +109,15 @@ def cases(served: Sequence[Format], connections: int) -> list[Case]:
 
 def measure(subject: Subject, case: Case, seconds: float) -> Sample | None:
     """One sample; None where the subject does not serve this kind of call."""
-    before_s = load.cpu_s(subject.process)
+    before_s = subject.cpu_s()
     probe = load.drive(subject.port, case.path, case.body, 1, 0.0)
     if probe.failures:
         return None
     if probe.p50_ms > 1000 * SLOWEST_S:
-        return Sample(probe, probe, load.cpu_s(subject.process) - before_s)
-    before_s = load.cpu_s(subject.process)
+        return Sample(probe, probe, subject.cpu_s() - before_s)
+    before_s = subject.cpu_s()
     busy = load.drive(subject.port, case.path, case.body, case.connections, seconds)
-    cpu_s = load.cpu_s(subject.process) - before_s
+    cpu_s = subject.cpu_s() - before_s
     single = load.drive(subject.port, case.path, case.body, 1, seconds / 2)
     for one in (busy, single):
         if one.failures:
@@ -212,15 +218,18 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 @contextlib.contextmanager
-def subjects_running(folder: Path, *, with_rivals: bool) -> Iterator[list[Subject]]:
+def subjects_running(folder: Path, *, with_rivals: bool, workers: int = 1) -> Iterator[list[Subject]]:
     """The upstream, Hone and the others, running until the block ends."""
     upstream_port, port = load.free_port(), load.free_port()
     with contextlib.ExitStack() as stack:
         upstream = stack.enter_context(load.child(load.run_upstream, upstream_port, upstream_answers()))
-        hone = stack.enter_context(load.child(run_proxy, port, upstream_port, str(folder / "data")))
-        found = [Subject(ALONE, upstream_port, upstream), Subject(HONE, port, hone)]
+        proxy = run_proxy, port, upstream_port, str(folder / "data"), workers > 1
+        hone = [stack.enter_context(load.child(*proxy)) for _ in range(workers)]  # the first makes the store
+        for one in hone:
+            load.wait_until_listening(one, port)
+        found = [Subject(ALONE, upstream_port, [upstream]), Subject(HONE, port, hone)]
         for rival in rivals.rivals(upstream_port, folder) if with_rivals else ():
-            found.append(Subject(rival.name, rival.port, stack.enter_context(rivals.running(rival, folder))))
+            found.append(Subject(rival.name, rival.port, [stack.enter_context(rivals.running(rival, folder))]))
         yield found
 
 
@@ -240,8 +249,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement on all connections")
     parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--workers", type=int, default=1, help="processes of Hone on one port")
     parser.add_argument("--no-rivals", action="store_true", help="Hone and the upstream alone")
-    parser.add_argument("--save", action="store_true", help="write results/proxy.json")
+    parser.add_argument("--save", action="store_true", help="write results/proxy.json, or one for so many workers")
     args = parser.parse_args()
     if not args.no_rivals:
         rivals.ensure()
@@ -251,16 +261,21 @@ def main() -> None:
             print(f"{one.name}: skipped, Hone does not record {one.path} yet")
     machine = load.machine()
     with tempfile.TemporaryDirectory() as folder:
-        with subjects_running(Path(folder), with_rivals=not args.no_rivals) as subjects:
+        with subjects_running(Path(folder), with_rivals=not args.no_rivals, workers=args.workers) as subjects:
             samples = run_rounds(subjects, cases(served, args.connections), args.rounds, args.seconds)
         recorded = require_recorded(Path(folder) / "data")
     rows = table(samples)
     show(rows)
-    setup = machine | {"connections": args.connections, "rounds": args.rounds, "seconds": args.seconds} | recorded
+    setup = (
+        machine
+        | {"workers": args.workers, "connections": args.connections, "rounds": args.rounds, "seconds": args.seconds}
+        | recorded
+    )
     print(setup, bars(rows))
     if args.save:
+        results = RESULTS if args.workers == 1 else RESULTS.with_stem(f"proxy-{args.workers}-workers")
         result = {"setup": setup, "rates": bars(rows), "rows": rows}
-        RESULTS.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2) + b"\n")
+        results.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2) + b"\n")
 
 
 if __name__ == "__main__":

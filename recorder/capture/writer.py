@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.capture import batch as batches
@@ -30,6 +31,8 @@ from recorder.settings import RecorderSettings
 from recorder.states import CallState, TrajectoryState
 from recorder.store.lanes import Executor, Lane, Row
 from recorder.store.standing import Standing
+
+RACES = 5  # so often is a commit tried that another process's kept from being written
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +167,7 @@ class Writer:
         transaction = _Transaction(jobs)
         try:
             async with self._standing.writing():
-                await self._commit(transaction)
+                await self._unraced(transaction)
         except Stale as e:
             self._memory.forget(e.deletions)
             await self._write(jobs)
@@ -179,6 +182,21 @@ class Writer:
             self._failing(logging.WARNING, "a commit of %d jobs failed (%s); trying each alone", len(jobs), e)
             for job in jobs:
                 await self._write([job])
+
+    async def _unraced(self, transaction: _Transaction) -> None:
+        """Commit. Where another process made the same group or run meanwhile, look again: now it is found.
+
+        SQLite has one writer at a time; on PostgreSQL two proxies may both find nothing, and the slower one hears it
+        from a unique index.
+        """
+        for left in reversed(range(RACES)):
+            try:
+                await self._commit(transaction)
+            except IntegrityError:
+                if not left:
+                    raise
+            else:
+                return
 
     def _still_true(self, jobs: Sequence[Job]) -> list[Job]:
         """The jobs without turns that were prepared before a deletion: these go back to whoever waits for them."""

@@ -26,9 +26,13 @@ def test_the_spread_is_the_median_and_what_it_lies_between() -> None:
 
 
 @pytest.mark.slow
-def test_a_short_run_gives_figures_for_every_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_short_run_gives_figures_for_every_case(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], workers: int
+) -> None:
     kinds = proxy.cases([one for one in formats() if one.path in DIALECTS], connections=2)
-    with proxy.subjects_running(tmp_path, with_rivals=False) as subjects:
+    with proxy.subjects_running(tmp_path, with_rivals=False, workers=workers) as subjects:
+        assert len(subjects[1].processes) == workers
         samples = proxy.run_rounds(subjects, kinds, rounds=1, seconds=0.1)
     rows = proxy.table(samples)
     assert [row["served"] for row in rows] == [True] * 2 * len(kinds)

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import pytest
 from sqlalchemy import event, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.capture.recorder import Recorder
@@ -41,6 +42,7 @@ class Gate:
         self.writes = 0
         self.reads = 0
         self.broken = False
+        self.races = 0  # so many next writes meet another process's
 
     async def start(self) -> None:
         await self._lane.start()
@@ -55,6 +57,9 @@ class Gate:
         await self.open.wait()
         if self.broken:
             raise StoreUnavailable("locked for too long")
+        if self.races:
+            self.races -= 1
+            raise IntegrityError("INSERT INTO groups …", None, Exception("duplicate key value"))
         self.writes += 1
         return await self._lane.write(work, then)
 
@@ -341,3 +346,10 @@ async def test_the_checkpointer_works_until_it_is_stopped(tmp_path: Path) -> Non
             while path.stat().st_size < 1_000_000:
                 await asyncio.sleep(0.001)
         await task.stop()
+
+
+async def test_what_another_process_made_meanwhile_is_looked_for_again(store: Store, gate: Gate) -> None:
+    async with _recording(store, gate) as talk:
+        gate.races = 2
+        await talk.call([user("hello")], "!")
+        assert (gate.races, talk.recorder.stats().failed_commits) == (0, 0)
