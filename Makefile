@@ -4,12 +4,14 @@ SHELL := /bin/bash
 BIN := .venv/bin
 # One thread a process: the engine, the trainer and the agents share the cores.
 export OMP_NUM_THREADS ?= 1
+# Each test worker and each program that a test starts would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 # A test worker a core; the end-to-end tests start engines, which share the cores as it is.
 PARALLEL := --numprocesses auto --dist loadscope
 # The quick tests wait for small servers more than they compute: two a core.
 QUICK := --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist loadscope --hypothesis-profile quick
 
-.PHONY: help setup demo live test check long lint map e2e agents agents-table bench soak model clean
+.PHONY: help setup demo live test check long lint map docs pages wheel gpu e2e agents agents-table bench soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,9 +35,16 @@ check: lint ## lint, types and the quick tests (about five minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m "not e2e and not agents and not slow"
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
-long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; judge, trainer and proxy on PostgreSQL
+long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; judge, trainer and proxy on PostgreSQL; the demo from a wheel
 	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py tests/judge/llm/test_hostile_*.py tests/judge/llm/test_rubric_reader.py tests/judge/rewards/test_rubric_fuzz.py
 	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" tests/judge tests/trainer tests/proxy
+	HONE_INSTALL_CPU=1 $(BIN)/pytest tests/install
+
+wheel: setup ## build the source archive and the wheel into dist/ (docs/release.md); the version is the tag's
+	$(BIN)/python -m build --outdir dist
+
+gpu: setup ## the tests that need a GPU, with a report of what ran, how long, and on which device
+	@$(BIN)/python -m scripts.gpu
 
 e2e: setup ## only the tests against a real vLLM
 	$(BIN)/pytest -m e2e
@@ -55,8 +64,14 @@ map: setup ## print the rooms and the arrows between them from the imports, and 
 	@$(BIN)/python -m scripts.rooms
 	@$(BIN)/python -m scripts.rooms --write
 
-bench: setup ## measure what README claims about speed and the canary; results go to benchmarks/results/
-	for b in upstream "rollback --save" "recorder --save" "proxy --save" "idle --save" "verdicts --save" "canary --save"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
+docs: setup ## build README, docs/ and the examples' pages as one site into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pages: setup ## write the pages anew that are made from the code: settings, commands, API, reasons
+	$(BIN)/python -m scripts.pages --write
+
+bench: setup ## measure what README and docs/ claim about speed and the canary; results go to benchmarks/results/
+	for b in upstream "rollback --save" "recorder --save" "proxy --save" "idle --save" "verdicts --save" "replies --save" "canary --save"; do $(BIN)/python -m benchmarks.$$b || exit 1; done
 
 soak: setup ## everything for MINUTES (60) while each program is killed at random; then `hone db check` over the store
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),60)
@@ -65,4 +80,4 @@ model: setup ## train the demo's base model again from scratch (about ten minute
 	$(BIN)/python -m examples.helpdesk.make_model
 
 clean: ## remove the environment and caches
-	rm -rf .venv .venv-agents build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-agents build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

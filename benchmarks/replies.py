@@ -2,7 +2,8 @@
 
     python -m benchmarks.replies --save        writes benchmarks/results/replies.json
 
-Each is as long as a reply may be, and made of one piece over and over, or of a number or text without end.
+Each is as long as a reply may be, and made of one piece over and over, or of a number or text without end. All are read
+as RULER's, as a rubric's, and as a rubric's that has to quote a long response.
 """
 
 from __future__ import annotations
@@ -10,24 +11,38 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Final
 
 from benchmarks.load import machine
 from judge.errors import ReplyRefused
 from judge.llm.documents import MAX_REPLY_CHARS
 from judge.llm.reader import read_reply
+from judge.llm.rubric_reader import read_rubric_reply
 
 RESULTS = Path(__file__).parent / "results" / "replies.json"
 IDS = ("t-aa", "t-bb")
 TIMES = 3  # each is read; the slowest counts
 VERDICT = '{"trajectories":[{"id":"t-aa","score":1},{"id":"t-bb","score":0}]}'
+CHECKED = '{"criteria":[{"id":"t-aa","reason":"r","met":true},{"id":"t-bb","reason":"r","met":false}]}'
+RESPONSE = ["a" * 1_200] * 200  # as much as a judge is shown (judge.max_context_chars), in as many messages
 PIECES = (
     "[", "{", "[]", "{}", "[1,", '{"a":', '["', '{"\\"', "[[],", '[{"id":1},', "}{", "{ ", "\n[x", '{"a":1}{', " ", "9",
-    '"', "é[", "😀[", "0.1,", "<think>", "</think>", "<think></think>", '"score" ', VERDICT,
+    '"', "é[", "😀[", "0.1,", "<think>", "</think>", "<think></think>", '"score" ', VERDICT, CHECKED,
 )  # fmt: skip
 ENDLESS = ("{}", "1.{}", '"{}x"', '"0.{}"', '"9/{}x"')  # scores, with nines for the braces
+LONG = (
+    '"reason":"r","met":{}',
+    '"met":true,"reason":"{}"',
+    '"met":true,"reason":"r","quote":"{}"',
+)  # a verdict's, likewise
+READERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "ruler": lambda reply: read_reply(reply, IDS),
+    "rubric": lambda reply: read_rubric_reply(reply, IDS),
+    "rubric, quoting": lambda reply: read_rubric_reply(reply, IDS, RESPONSE),
+}
 
 
 def replies() -> Iterator[tuple[str, str]]:
@@ -37,15 +52,20 @@ def replies() -> Iterator[tuple[str, str]]:
     for score in ENDLESS:
         said = score.replace("{}", "9" * (MAX_REPLY_CHARS - 100))
         yield f"score {score}", f'{{"trajectories":[{{"id":"t-aa","score":{said}}},{{"id":"t-bb","score":0}}]}}'
+    for verdict in LONG:
+        for filled in ("9", "a", "a "):
+            said = verdict.replace("{}", filled * ((MAX_REPLY_CHARS - 200) // len(filled)))
+            two = f'{{"id":"t-aa",{said}}},{{"id":"t-bb","reason":"r","met":false}}'
+            yield f"verdict {verdict} of {filled!r}", f'{{"criteria":[{two}]}}'
 
 
-def seconds(reply: str) -> float:
+def seconds(read: Callable[[str], Any], reply: str) -> float:
     """How long reading takes, at worst: of a processor's time, so that what else runs does not count."""
     slowest = 0.0
     for _ in range(TIMES):
         started = time.process_time()
         with suppress(ReplyRefused):
-            read_reply(reply, IDS)
+            read(reply)
         slowest = max(slowest, time.process_time() - started)
     return slowest
 
@@ -54,9 +74,10 @@ def main() -> None:
     """Measure, print, and save where asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS}")
-    found = {name: round(seconds(reply), 4) for name, reply in replies()}
+    found = {by: {name: round(seconds(read, reply), 4) for name, reply in replies()} for by, read in READERS.items()}
     print(json.dumps(found, indent=2, ensure_ascii=False))
-    print(f"slowest: {max(found.values())} s")
+    for by, took in found.items():
+        print(f"slowest ({by}): {max(took.values())} s")
     if parser.parse_args().save:
         RESULTS.write_text(json.dumps({"machine": machine(), "seconds": found}, indent=2, ensure_ascii=False) + "\n")
 

@@ -40,9 +40,9 @@ from benchmarks.swaps import violations
 from examples.helpdesk import agent
 from examples.helpdesk.orders import read_database
 from examples.helpdesk.surroundings import surroundings
+from examples.live.users import Task
 from tests.e2e.conftest import CONFIG, ROOT, Stack, wait_for
 
-ALIAS: Final = "helpdesk"
 # How many seconds a program lives on average: an engine takes most of a minute to start, a learner to import torch.
 LIVES_S: Final = {"engine": 300.0, "proxy": 60.0, "judge": 60.0, "learn": 90.0}
 KEEP: Final = 4  # versions
@@ -69,17 +69,6 @@ MAY_GROW: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Run:
-    """One question, at an address of its own."""
-
-    id: str
-    input: str
-    base_url: str
-    api_key: str = "none"
-    model: str = ALIAS
-
-
 @dataclass
 class Soak:
     """What runs, what was done to it, and what it was seen to need."""
@@ -100,7 +89,7 @@ class Soak:
             if self.over.is_set():
                 return
             runs = [
-                Run(f"{wave}-{order}-{n}", f"Where is my order {order}?", f"{self._at(wave, order, n)}/v1")
+                Task(f"{wave}-{order}-{n}", f"Where is my order {order}?", f"{self._at(wave, order, n)}/v1")
                 for order in self.orders
                 for n in range(ATTEMPTS)
             ]
@@ -110,7 +99,7 @@ class Soak:
     def _at(self, wave: int, order: str, n: int) -> str:
         return f"{self.stack.proxy_url}/g/{wave}-{order}/t/{n}"
 
-    async def _one(self, run: Run) -> None:
+    async def _one(self, run: Task) -> None:
         try:
             await agent.run(run)
             async with httpx.AsyncClient(timeout=30) as http:

@@ -16,6 +16,8 @@ from proxy.commands.context import Context, with_shared_options
 
 # name → (module:attribute, its line in `hone --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("proxy.commands.init:init", "Write a hone.toml from what is found on this machine."),
+    "demo": ("proxy.commands.demo:demo", "Let a small agent learn on this machine, in minutes."),
     "up": ("proxy.commands.programs:up", "Run engine, proxy, judge and learner together."),
     "serve": ("proxy.commands.programs:serve", "Run the proxy."),
     "engine": ("proxy.commands.programs:engine", "Run the engine (vLLM), or show its command line."),

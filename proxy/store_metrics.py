@@ -1,4 +1,4 @@
-"""What `/metrics` shows of the store: groups, rewards, steps, versions, what the gate holds, the learner and the judge.
+"""What `/metrics` shows of the store: groups, rewards, steps, versions, gates, engines, the learner and the judge.
 
 Owns: these families, and asking the store at most every `EVERY_S`, however often the page is read. Refuses: the
 proxy's own figures (`proxy.metrics`). All proxies of a store show the same: take one, or the maximum, not the sum.
@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from typing import Final
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from recorder.errors import StoreError
 from recorder.holding import leases, presence
+from recorder.registry.moves import count_moves
+from recorder.registry.replicas import ReplicaState, list_replicas
 from recorder.registry.versions import get_versions, parse_name
 from recorder.seldom import Seldom
 from recorder.settings import RecorderSettings
@@ -26,6 +29,8 @@ from recorder.telling.figures import Figures, figures
 
 EVERY_S: Final = 5.0
 _TRAINER: Final = "trainer:"
+# Shown from the start, as 0: Prometheus does not see the rise of a count that begins at 1.
+_MOVES: Final = ("gate", "promote", "rollback", "canary_ended", "rejected")
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +44,9 @@ class StoreMetrics(Collector):
         self._settings = settings
         self._figures: Figures | None = None
         self._live: dict[str, int] = {}  # alias → number
+        self._moves: dict[tuple[str, str], int] = {}
         self._workers: dict[str, int] = {}
+        self._engines: Counter[str] = Counter()  # by state
         self._asked_at = float("-inf")
         self._failing = Seldom(log)
         self._registry = CollectorRegistry()
@@ -65,6 +72,9 @@ class StoreMetrics(Collector):
         }
         live = await get_versions(self._store, self._project_id, [VersionState.LIVE])
         self._live = {version.alias_name: version.number for version in live}
+        self._engines = Counter(one.state for one in await list_replicas(self._store, self._project_id))
+        self._moves = {(alias, move): 0 for alias in self._live for move in _MOVES}
+        self._moves |= await count_moves(self._store, self._project_id)
         self._figures = found
 
     def collect(self) -> Iterator[Metric]:
@@ -82,6 +92,19 @@ class StoreMetrics(Collector):
         for kind, count in self._workers.items():
             workers.add_metric([kind], count)
         yield workers
+        engines = GaugeMetricFamily("hone_engines", "Engines by what the proxies found of them.", labels=["state"])
+        for state in get_args(ReplicaState):
+            engines.add_metric([state], self._engines[state])
+        yield engines
+        yield _moved(self._moves)
+
+
+def _moved(counts: Mapping[tuple[str, str], int]) -> Metric:
+    what = "Decisions about versions, as `hone versions --moves` tells them."
+    moves = CounterMetricFamily("hone_moves", what, labels=["alias", "move"])
+    for labels, count in counts.items():
+        moves.add_metric(labels, count)
+    return moves
 
 
 def _of_groups(found: Figures) -> Iterator[Metric]:

@@ -74,7 +74,11 @@ class InvalidId(RecorderError):
 
 
 class RubricInvalid(RecorderError):
-    """A scenario's criteria cannot be judged, or could earn nothing."""
+    """A scenario's criteria cannot be judged, or could earn nothing. `place`: of the one at fault, from 1."""
+
+    def __init__(self, message: str, place: int | None = None) -> None:
+        super().__init__(message)
+        self.place = place
 
 
 class CorruptRecord(RecorderError):

@@ -31,6 +31,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "waiting_for_feedback": "Feedback may still come (`judge.feedback.wait_s`).",
         "parts_missing": "Too many runs lack a part of the reward, and get none.",
         "recipe_unknown": "The judge's settings lack the recipe that the group's campaign or alias names.",
+        "no_judge_model": "A rubric has criteria that code does not decide, and `judge.model` is not set.",
         "functions_down": "The process of the reward functions could not be started, or died.",
         "judge_down": "The judge's API could not be reached or is broken; it is asked again later.",
         "judge_timeout": "The judge did not answer within `judge.timeout_s`; it is asked again later.",

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -54,13 +55,27 @@ def criteria(value: object) -> list[Criterion]:
         raise RubricInvalid("a rubric with criteria is a list of texts or objects")
     if not value:
         raise RubricInvalid("it has no criterion")
-    found = [_criterion(place, entry) for place, entry in enumerate(value, start=1)]
-    ids = [one.id for one in found]
-    if doubled := next((id_ for id_ in ids if ids.count(id_) > 1), None):
-        raise RubricInvalid(f"two criteria have the id {doubled!r}")
-    if not any(one.weight > 0 for one in found):
+    found: dict[str, Criterion] = {}
+    for place, entry in enumerate(value, start=1):
+        try:
+            one = _criterion(place, entry)
+            if one.id in found:
+                raise RubricInvalid(f"two criteria have the id {one.id!r}")
+        except RubricInvalid as e:
+            raise RubricInvalid(str(e), place) from e
+        found[one.id] = one
+    if not any(one.weight > 0 for one in found.values()):
         raise RubricInvalid("no criterion has a weight above 0, so nothing could be earned")
-    return found
+    return list(found.values())
+
+
+def functions(rubrics: Iterable[Any]) -> frozenset[str]:
+    """The functions that decide criteria of these rubrics, as far as they can be judged."""
+    found: set[str] = set()
+    for rubric in rubrics:
+        with suppress(RubricInvalid):
+            found |= {one.check for one in criteria(rubric) if isinstance(one.check, str)}
+    return frozenset(found)
 
 
 def words(rubric: Any) -> Any:

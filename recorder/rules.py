@@ -56,6 +56,11 @@ def _no_schema(schema: Mapping[str, Any]) -> str | None:
 
     if not isinstance(schema.get("$schema", ""), str):
         return "is no JSON schema: `$schema` is not a text"
+    if _holds(schema, "unevaluatedProperties") and _holds(schema, "patternProperties"):
+        return (  # the library looks for the expressions of both together, and nothing ends that
+            "is no JSON schema that an answer can be held to in bounded time: it has `patternProperties` and "
+            "`unevaluatedProperties`; beside the first use `additionalProperties`"
+        )
     drafted = validator_for(schema, default=Draft202012Validator)
     try:
         drafted.check_schema(schema, format_checker=drafted.FORMAT_CHECKER)  # its patterns too
@@ -66,3 +71,17 @@ def _no_schema(schema: Mapping[str, Any]) -> str | None:
     except OverflowError as e:  # of a pattern
         return f"is no JSON schema: {e}"
     return None
+
+
+def _holds(schema: object, keyword: str) -> bool:
+    """Whether a key stands anywhere in a schema. By a stack of its own: it may be nested deeply."""
+    waiting: list[object] = [schema]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Mapping):
+            if keyword in one:
+                return True
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return False

@@ -66,6 +66,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "lineage": {"content", "store"},
         "registry": {"store"},
         "holding": {"store"},
+        "moving": {"holding", "store"},
         "groups": {"content", "lineage", "store"},
         "work": {"groups", "holding", "registry", "store"},
         "capture": {"content", "groups", "lineage", "store"},
@@ -73,7 +74,9 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "upkeep": {"content", "groups", "holding", "reading", "store", "work"},
         "checking": {"content", "holding", "registry", "store"},
         "telling": {"store", "upkeep", "work"},
-        "commands": {"checking", "content", "groups", "reading", "registry", "store", "telling", "upkeep", "work"},
+        "commands": {
+            "checking", "content", "groups", "moving", "reading", "registry", "store", "telling", "upkeep", "work",
+        },
     },
     "judge": {
         "llm": set(),
@@ -106,8 +109,9 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "doctor": {"engine", "settings"},
         "programs": {
             "admission", "api", "dialects", "doctor", "engine", "http", "mcp_gateway", "responses", "serving",
-            "settings", "shadow", "versions",
+            "settings", "shadow", "versions", "workers",
         },
+        "workers": {"admission", "http", "mcp_gateway"},
         "commands": {"api", "doctor", "engine", "programs", "settings"},
     },
 }  # fmt: skip

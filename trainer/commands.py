@@ -23,6 +23,7 @@ from trainer.settings import TrainerSettings
 
 if TYPE_CHECKING:
     from recorder.content.redaction import Redaction
+    from trainer.campaign.begin import Plan
     from trainer.campaign.estimate import Estimate
     from trainer.campaign.traffic import Opening, Tasks
     from trainer.programs.estimating import Judge
@@ -178,6 +179,7 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
     _require_own_choices(settings)
     if resume is None:
         plan = begin.plan(settings.campaign, fresh=fresh)
+        _require_judge_model(plan, settings)
     else:
         given = {
             key.removeprefix("campaign."): v for key, v in context.overrides.items() if key.startswith("campaign.")
@@ -199,6 +201,24 @@ def _require_own_choices(settings: Settings) -> None:
     chosen = {"engine.base": settings.engine.base, "judge.model": settings.judge.model}
     if left := [key for key, value in chosen.items() if not value]:
         raise click.UsageError(f"the preset {settings.campaign.preset!r} leaves to you: set {' and '.join(left)}.")
+
+
+def _require_judge_model(plan: Plan, settings: Settings) -> None:
+    """Criteria that no code decides are a judge model's."""
+    from recorder.rubric import criteria
+
+    judge, declared = settings.judge, list(settings.declared_aliases())
+    alias = plan.settings.alias or (declared[0] if len(declared) == 1 else None)
+    recipe = judge.by_recipe(judge.recipe_of(alias, plan.settings.reward_recipe))
+    if recipe.model or not any(reward.kind == "rubric" for reward in recipe.in_force()):
+        return
+    for scenario in (*(plan.train or ()), *plan.val):
+        listed = criteria(scenario.rubric) if isinstance(scenario.rubric, list) else []
+        if named := next((one.id for one in listed if one.check is None), None):
+            raise click.UsageError(
+                f"a reward is a rubric, the scenario {scenario.id!r} leaves criterion {named!r} to a judge model, and "
+                "none is set: set judge.model, or give each criterion a `check`."
+            )
 
 
 def _require_recipe(begun_with: str | None, settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""`make demo`: an agent with tools is recorded, judged, trained and served again, on this machine, in two minutes.
+"""`hone demo`: an agent with tools is recorded, judged, trained and served again, on this machine, in two minutes.
 
     python -m examples.helpdesk.demo [--data FOLDER] [--seed N]
 

@@ -118,7 +118,8 @@ def _met(name: str, entry: Mapping[str, Any], response: Sequence[str] | None) ->
         return Met(met, _kept(reason))
     if not isinstance(quote, str) or not quote.strip():
         raise ReplyRefused(f"{name} is met and has no quote; where nothing in the response shows it, it is not met")
-    if not any(_flat(quote) in text for text in response):
+    quoted = _flat(quote)  # once: it may be as long as the reply
+    if not any(quoted in text for text in response):
         raise ReplyRefused(f"the quote of {name} is not in the agent's own messages: {quote!r:.200}")
     return Met(met, _kept(reason), _kept(quote))
 

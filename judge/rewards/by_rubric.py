@@ -14,6 +14,7 @@ from judge.rewards.kind import Bench, Judged
 from judge.rewards.rubric import Subject
 from judge.settings import RewardSettings
 from recorder.reading.views import GroupView, TrajectoryView
+from recorder.rubric import functions
 
 
 async def by_rubric(
@@ -21,11 +22,17 @@ async def by_rubric(
 ) -> Judged:
     """The judge model, or code, says which criteria of its scenario each run meets: at most one request a run."""
     if bench.rubrics is None:
-        raise JudgeMisconfigured("a rubric needs a judge model: set judge.model")
+        raise JudgeMisconfigured("this bench was opened without a reward of kind rubric")
     runs = [_subject(member, group) for member in members]
-    found = await bench.rubrics.judge(runs, evidence=reward.evidence)
+    found = await bench.rubrics.judge(runs, checks_of(group), evidence=reward.evidence)
     ruling = Ruling({}, "", found.version, found.spent, found.asked) if found.judged else None
-    return Judged(found.parts, ruling=ruling)
+    return Judged(found.parts, ruling=ruling, code=found.code)
+
+
+def checks_of(group: GroupView) -> frozenset[str]:
+    """The functions that decide criteria of a group, whichever of its members are judged."""
+    scenarios = (group.scenario, *(member.scenario for member in group.members))
+    return functions(scenario.rubric for scenario in scenarios if scenario is not None)
 
 
 def _subject(member: TrajectoryView, group: GroupView) -> Subject:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 
-from judge.errors import JudgeMisconfigured
+from judge.errors import FunctionsDown, JudgeMisconfigured
 from judge.llm.prompt import SEEDS, TOO_LONG, Prompt, build_prompt
 from judge.llm.ruler import Ruling, rank, recall, unasked
 from judge.llm.shown import run_of
+from judge.rewards.by_rubric import checks_of
 from judge.rewards.kind import Bench, Judged
 from judge.rewards.part import Part
 from judge.settings import JudgeSettings, RewardSettings
@@ -38,7 +40,8 @@ async def by_ruler(reward: RewardSettings, group: GroupView, members: Sequence[T
     prompt = await _prompt(group, members, bench.settings, random.SystemRandom().randrange(SEEDS))
     if len(prompt.ids) == 1 and not all(member.purpose in MEASURED for member in members):
         return _judged(prompt, unasked(prompt))
-    at_hand = await bench.replies.known(prompt.hash)
+    checks = await _checks(group, bench)
+    at_hand = await bench.replies.known(prompt.hash, checks)
     if at_hand is not None:
         # Ids and order follow from the seed, so under the stored one the stored reply means these trajectories.
         as_stored = await _prompt(group, members, bench.settings, at_hand.order_seed)
@@ -46,8 +49,17 @@ async def by_ruler(reward: RewardSettings, group: GroupView, members: Sequence[T
         if recalled is not None:
             return _judged(as_stored, recalled)
     ruling = await rank(prompt, bench.ask)
-    await bench.replies.keep(prompt, ruling)
+    await bench.replies.keep(prompt, ruling, checks)
     return _judged(prompt, ruling)
+
+
+async def _checks(group: GroupView, bench: Bench) -> str:
+    """The hash of the code that decides the group's criteria, where its recipe has a rubric: it is of the recipe."""
+    if bench.rubrics is None or not any(reward.kind == "rubric" for reward in bench.settings.in_force()):
+        return ""
+    with suppress(FunctionsDown):  # the rubric's own part says so
+        return await bench.rubrics.code(checks_of(group))
+    return ""
 
 
 async def _prompt(group: GroupView, members: Sequence[TrajectoryView], settings: JudgeSettings, seed: int) -> Prompt:
@@ -83,6 +95,7 @@ def is_one_step(members: Sequence[TrajectoryView]) -> bool:
 
 
 def _judged(prompt: Prompt, ruling: Ruling) -> Judged:
-    parts = {name: Part(verdict.score, verdict.explanation) for name, verdict in ruling.verdicts.items()}
+    none_asked = ruling.reply is None
+    parts = {name: Part(v.score, v.explanation, unasked=none_asked) for name, v in ruling.verdicts.items()}
     parts |= {name: Part(None, TOO_LONG) for name in prompt.too_long}
     return Judged(parts, prompt, ruling)

@@ -1,27 +1,33 @@
 """What code decides of a rubric: the criteria with a `check`, which is a rule or a function.
 
-Owns: asking either, and what its answer means. Refuses: the rules (`judge.rewards.rule`), the processes that functions
-run in (`judge.rewards.functions`), and what verdicts earn (`judge.rewards.rubric`).
+Owns: asking either, what its answer means, and which processes stay for the next group. Refuses: the rules
+(`judge.rewards.rule`), the processes that functions run in (`judge.rewards.functions`), and what verdicts earn
+(`judge.rewards.rubric`).
 
 A check that cannot be decided is no verdict. Neither met nor not met is safe to take it for: one of them pays, the
 other does where the criterion is a pitfall.
+
+Each set of functions that a rubric names has processes of its own. So the hash of their code is that of these functions
+and of what they import, whatever other rubrics name.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from judge.llm.rubric_reader import Met
 from judge.rewards import rule
 from judge.rewards.functions import FunctionPool, for_function
+from judge.settings import JudgeSettings
 from recorder.reading.views import TrajectoryView
 from recorder.rubric import Criterion, RuleCheck
 
-BY_CHECK: Final = "__main__:by_check"  # the function host's own, which calls the one that a criterion names
 MET_FROM: Final = 0.5  # a function's value from which on its criterion is met
+IDLE_SETS: Final = 4  # sets of functions whose processes stay though no group needs them now
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +38,9 @@ class Undecided:
 
 
 class CodeJudge:
-    """Decides criteria without a judge model. `functions` runs the functions that criteria name (`BY_CHECK`)."""
+    """Decides criteria without a judge model. `functions` runs the functions that they name; None: they name none."""
 
-    def __init__(self, functions: FunctionPool) -> None:
+    def __init__(self, functions: FunctionPool | None) -> None:
         self._functions = functions
 
     async def verdicts(self, run: TrajectoryView, criteria: Sequence[Criterion]) -> dict[str, Met] | Undecided:
@@ -55,15 +61,69 @@ class CodeJudge:
     async def _verdict(self, run: TrajectoryView, check: RuleCheck | str) -> Met | Undecided:
         if isinstance(check, RuleCheck):
             return await asyncio.to_thread(_by_rule, run, check)
-        return await self._by_function(run, check)
+        assert self._functions is not None, "whoever opened it said which functions there are"
+        return await _by_function(self._functions, run, check)
 
-    async def _by_function(self, run: TrajectoryView, function: str) -> Met | Undecided:
-        result = await self._functions.call(BY_CHECK, {**for_function(run), "check": function})
-        if result.score is None:
-            return Undecided(f"{function}: {result.explanation}")
-        if not 0 <= result.score <= 1:
-            return Undecided(f"{function} gave {result.score:g}, outside 0 to 1")
-        return Met(result.score >= MET_FROM, result.explanation or f"decided by {function}")
+
+class CodeJudges:
+    """Code judges by the functions that a group's rubrics name. Close with `close()`."""
+
+    def __init__(self, settings: JudgeSettings) -> None:
+        self._settings = settings
+        self._held: dict[frozenset[str], _Held] = {}  # the last used last
+
+    async def code(self, functions: frozenset[str]) -> str:
+        """A hash of these functions' code as it is on disk now. Raises FunctionsDown."""
+        async with self._pool(functions) as pool:
+            return await pool.code() if pool else ""
+
+    @asynccontextmanager
+    async def deciding(self, functions: frozenset[str]) -> AsyncIterator[tuple[CodeJudge, str]]:
+        """Who decides by these functions as they are on disk now, and the hash of their code. Raises FunctionsDown."""
+        async with self._pool(functions) as pool:
+            code = await pool.code() if pool else ""
+            yield CodeJudge(pool), code
+
+    @asynccontextmanager
+    async def _pool(self, functions: frozenset[str]) -> AsyncIterator[FunctionPool | None]:
+        if not functions:
+            yield None
+            return
+        held = self._held.pop(functions, None) or _Held(FunctionPool(self._settings, sorted(functions)))
+        self._held[functions] = held
+        held.users += 1
+        try:
+            yield held.pool
+        finally:
+            held.users -= 1
+            await self._end_idle()
+
+    async def _end_idle(self) -> None:
+        idle = [functions for functions, held in self._held.items() if not held.users]
+        for functions in idle[:-IDLE_SETS]:
+            await self._held.pop(functions).pool.close()
+
+    async def close(self) -> None:
+        """Kill all processes."""
+        for held in self._held.values():
+            await held.pool.close()
+
+
+@dataclass(slots=True)
+class _Held:
+    """The processes of one set of functions, and how many groups are decided by them now."""
+
+    pool: FunctionPool
+    users: int = 0
+
+
+async def _by_function(functions: FunctionPool, run: TrajectoryView, check: str) -> Met | Undecided:
+    result = await functions.call(check, for_function(run))
+    if result.score is None:
+        return Undecided(f"{check}: {result.explanation}")
+    if not 0 <= result.score <= 1:
+        return Undecided(f"{check} gave {result.score:g}, outside 0 to 1")
+    return Met(result.score >= MET_FROM, result.explanation or f"decided by {check}")
 
 
 def _by_rule(run: TrajectoryView, check: RuleCheck) -> Met | Undecided:

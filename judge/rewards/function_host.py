@@ -3,10 +3,11 @@
 Owns: importing `package.module:function` from the working directory, calling it, turning what it returns into a number.
 Refuses: anything of Hone; it imports none of it.
 
-JSON lines. In: {"id", "functions": ["package.module:function", …]} once, then {"id", "function", "trajectory": {…}}
-each. Out: {"id", "ready": true, "files": [path, …]} or {"id", "failed": why}, then
-{"id", "score", "explanation", "extra"} or {"id", "error"} each. Nobody can guess an id: a line with another one, or
-with none, is not of this script.
+JSON lines. In: {"id", "functions": ["package.module:function", …], "all": bool} once, then {"id", "function",
+"trajectory": {…}} each. Out: {"id", "ready": true, "files": [path, …], "whole": bool} or {"id", "failed": why}, then
+{"id", "score", "explanation", "extra"} or {"id", "error"} each. Unless all functions are wanted, one that cannot be
+imported fails its own calls alone; what is ready is then not whole. Nobody can guess an id: a line with another one,
+or with none, is not of this script.
 The files are the functions' modules and all of the user's own that their import loaded: who edits one wants it loaded
 anew. A process that a function forks never answers; if it comes back here, the call has failed.
 What a function prints goes to standard error. When the input closes, the process ends, even in the middle of a call.
@@ -49,14 +50,17 @@ def main() -> None:
     functions: dict[str, Callable[[Any], Any]] = {}
     loop = asyncio.new_event_loop()
     begin = json.loads(waiting.get())
-    try:
-        for path in begin["functions"]:
+    whole = True
+    for path in begin["functions"]:
+        try:
             functions[path] = load(path)
-    except BaseException as error:  # noqa: BLE001 - importing runs the user's code, which may raise or exit
-        _say(replies, {"id": begin["id"], "failed": describe(error)})
-        return
+        except BaseException as error:  # noqa: BLE001 - importing runs the user's code, which may raise or exit
+            if begin["all"]:
+                _say(replies, {"id": begin["id"], "failed": describe(error)})
+                return
+            functions[path], whole = _raising(error), False
     forks = _Forks()
-    _say(replies, {"id": begin["id"], "ready": True, "files": own_files(functions)})
+    _say(replies, {"id": begin["id"], "ready": True, "files": own_files(functions), "whole": whole})
     while True:
         request = json.loads(waiting.get())
         with forks.watched():
@@ -135,9 +139,13 @@ def load(path: str) -> Callable[[Any], Any]:
     return function  # type: ignore[no-any-return]  # getattr's result is Any, callable() checked it
 
 
-def by_check(trajectory: Any) -> Any:
-    """Call the function that `trajectory.check` names; it is imported when it is first asked for."""
-    return load(trajectory.check)(trajectory)
+def _raising(error: BaseException) -> Callable[[Any], Any]:
+    """What stands in the place of a function that could not be imported."""
+
+    def fail(trajectory: Any) -> Any:
+        raise error
+
+    return fail
 
 
 def own_files(functions: Mapping[str, Callable[[Any], Any]]) -> list[str]:

@@ -70,12 +70,11 @@ def for_function(member: TrajectoryView) -> dict[str, Any]:
 class FunctionPool:
     """`judge.function_processes` processes that run the reward functions. Close with `close()`."""
 
-    def __init__(self, settings: JudgeSettings, named: Sequence[str] = ()) -> None:
-        """Runs the functions that are `named`, else those of the settings."""
-        self._settings = settings
-        functions = named or sorted({reward.function for reward in settings.in_force() if reward.function})
+    def __init__(self, settings: JudgeSettings, checks: Sequence[str] = ()) -> None:
+        """Runs the functions of the settings, or the `checks`, of which one that cannot be imported fails alone."""
+        functions = checks or sorted({reward.function for reward in settings.in_force() if reward.function})
         self._free: asyncio.LifoQueue[_Child] = asyncio.LifoQueue()  # the last used first: idle ones never start
-        self._all = [_Child(settings, functions) for _ in range(settings.function_processes)]
+        self._all = [_Child(settings, functions, wants_all=not checks) for _ in range(settings.function_processes)]
         for child in self._all:
             self._free.put_nowait(child)
         self.loaded = ""  # what `code` said last
@@ -93,7 +92,7 @@ class FunctionPool:
             self._free.put_nowait(child)
 
     async def call(self, function: str, trajectory: Mapping[str, Any]) -> Result:
-        """Call one of the functions of the settings.
+        """Call one of the functions.
 
         Raises:
             FunctionsDown: the process does not start, or cannot import the functions.
@@ -115,9 +114,11 @@ class FunctionPool:
 class _Child:
     """One process, started when it is first needed and again after it died. One call at a time."""
 
-    def __init__(self, settings: JudgeSettings, functions: Sequence[str]) -> None:
+    def __init__(self, settings: JudgeSettings, functions: Sequence[str], *, wants_all: bool) -> None:
         self._settings = settings
         self._functions = functions
+        self._wants_all = wants_all
+        self._whole = True  # whether every function could be imported
         self._process: Process | None = None
         self._starting: asyncio.Future[Process] | None = None
         self._said: deque[str] = deque(maxlen=LAST_LINES)
@@ -128,10 +129,15 @@ class _Child:
 
     async def fresh(self) -> str:
         """Have the code loaded that is on disk now; its hash."""
-        if not self._runs() or await asyncio.to_thread(hash_of, self._files, self._settings.folder) != self.code:
+        if not self._runs() or await self._edited():
             await self.kill()
             await self._start()
         return self.code
+
+    async def _edited(self) -> bool:
+        if not self._whole:  # nobody knows which file would mend what could not be imported
+            return True
+        return await asyncio.to_thread(hash_of, self._files, self._settings.folder) != self.code
 
     def _runs(self) -> bool:
         return self._process is not None and self._process.returncode is None
@@ -182,7 +188,7 @@ class _Child:
         self._listener = asyncio.create_task(self._listen(self._process))
         try:
             async with asyncio.timeout(self._settings.function_start_s):
-                said = await self._ask({"functions": self._functions})
+                said = await self._ask({"functions": self._functions, "all": self._wants_all})
             why = said.get("failed")
         except TimeoutError:
             why = f"importing took longer than {self._settings.function_start_s:g} s (judge.function_start_s)"
@@ -201,7 +207,7 @@ class _Child:
                 f"{self._settings.folder.absolute()}: {without_secrets(why)} ({end}). See judge.rewards, judge.python "
                 "and judge.folder.",
             )
-        self._files = tuple(map(Path, said["files"]))
+        self._files, self._whole = tuple(map(Path, said["files"])), said["whole"]
         self.code = await asyncio.to_thread(hash_of, self._files, self._settings.folder)
 
     async def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:

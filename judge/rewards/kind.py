@@ -30,13 +30,16 @@ class Reply:
 
 
 class Replies:
-    """Replies that were paid for, under the recipe in force. This one has none and keeps none."""
+    """Replies that were paid for, under the recipe in force. This one has none and keeps none.
 
-    async def known(self, prompt_hash: str) -> Reply | None:
+    `checks`: the hash of the code that decides the group's criteria, which is of its recipe.
+    """
+
+    async def known(self, prompt_hash: str, checks: str) -> Reply | None:
         """The reply to an equal prompt."""
         return None
 
-    async def keep(self, prompt: Prompt, ruling: Ruling) -> None:
+    async def keep(self, prompt: Prompt, ruling: Ruling, checks: str) -> None:
         """Have a reply at hand, whatever becomes of the score that is made of it."""
 
 

@@ -15,7 +15,8 @@ class Part:
 
     `extra`: named numbers that were given beside the value; they are kept, and move nothing. `reasons`: why, by the
     same names. `of_run`: where there is no value, that is the run's own doing (a check that failed on it), not the
-    judge's nor the users'.
+    judge's nor the users'. `unasked`: the value stands for nobody having been asked; it ties its group, and says
+    nothing outside.
     """
 
     value: float | None
@@ -23,3 +24,4 @@ class Part:
     extra: Mapping[str, float] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
     of_run: bool = True
+    unasked: bool = False

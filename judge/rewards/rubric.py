@@ -16,7 +16,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 from judge.errors import JudgeFailed, JudgeUnanswered, PromptTooLong, Spent
 from judge.llm.rubric import Checked, check
@@ -24,7 +24,7 @@ from judge.llm.rubric_prompt import build_rubric_prompt
 from judge.llm.rubric_reader import Met
 from judge.llm.ruler import Ask
 from judge.llm.shown import Run
-from judge.rewards.coded import CodeJudge, Undecided
+from judge.rewards.coded import CodeJudge, CodeJudges, Undecided
 from judge.rewards.known import Known
 from judge.rewards.part import Part
 from judge.settings import JudgeSettings
@@ -32,6 +32,10 @@ from recorder import rubric
 from recorder.errors import RubricInvalid
 from recorder.reading.views import TrajectoryView
 from recorder.rubric import Criterion
+
+NO_MODEL: Final = (
+    "its scenario has criteria for a judge model, and none is set: set judge.model, or give each criterion a `check`"
+)
 
 
 def reward_of(criteria: Sequence[Criterion], met: Sequence[bool]) -> float:
@@ -56,9 +60,13 @@ class Subject:
 
 @dataclass(slots=True)
 class Rubricated:
-    """What came of a group's runs. `judged`: whether any criterion was one for the judge model."""
+    """What came of a group's runs. `judged`: whether any criterion was one for the judge model.
+
+    `code`: the hash of the functions that decided criteria, if any did.
+    """
 
     parts: dict[str, Part] = field(default_factory=dict)
+    code: str = ""
     judged: bool = False
     asked: int = 0  # of the judge, repairs not counted
     version: str | None = None
@@ -66,33 +74,41 @@ class Rubricated:
 
 
 class RubricJudge:
-    """Judges runs by their criteria. `asks`: who is asked, by whether quotes are asked for."""
+    """Judges runs by their criteria. `asks`: who is asked, by whether quotes are asked for; empty: no model judges."""
 
-    def __init__(self, settings: JudgeSettings, asks: Mapping[bool, Ask], code: CodeJudge, known: Known) -> None:
+    def __init__(self, settings: JudgeSettings, asks: Mapping[bool, Ask], code: CodeJudges, known: Known) -> None:
         self._settings = settings
         self._asks = asks
         self._code = code
         self._known = known
         self._random = random.SystemRandom()
 
-    async def judge(self, runs: Sequence[Subject], *, evidence: bool) -> Rubricated:
+    async def code(self, functions: frozenset[str]) -> str:
+        """The hash of the code by which these functions would decide now. Raises FunctionsDown."""
+        return await self._code.code(functions)
+
+    async def judge(self, runs: Sequence[Subject], functions: frozenset[str], *, evidence: bool) -> Rubricated:
         """A part for each run; without a value where its verdicts could not be had.
 
         Raises:
             JudgeDown: the judge did not answer about one of them. What it said about the others is kept.
+            JudgeFailed: there is no judge model, and some criterion is not one for code.
             FunctionsDown: no check can be run.
         """
         out = Rubricated()
-        decided = await self._by_code(_usable(runs, out), out)
+        async with self._code.deciding(functions) as (code, out.code):
+            decided = await self._by_code(code, _usable(runs, out), out)
         by_model = await self._by_model([one for one, _ in decided], evidence, out)
         for one, verdicts in decided:
             said = by_model.get(one.run.id, {})
             out.parts[one.run.id] = said if isinstance(said, Part) else part_of(one.criteria, {**verdicts, **said})
         return out
 
-    async def _by_code(self, runs: Sequence[_Usable], out: Rubricated) -> list[tuple[_Usable, dict[str, Met]]]:
+    async def _by_code(
+        self, code: CodeJudge, runs: Sequence[_Usable], out: Rubricated
+    ) -> list[tuple[_Usable, dict[str, Met]]]:
         """The runs of which code decides all that it has to, with its verdicts; the others have their part."""
-        given = await asyncio.gather(*(self._code.verdicts(one.run.view, one.criteria) for one in runs))
+        given = await asyncio.gather(*(code.verdicts(one.run.view, one.criteria) for one in runs))
         decided: list[tuple[_Usable, dict[str, Met]]] = []
         for one, verdicts in zip(runs, given, strict=True):
             if isinstance(verdicts, Undecided):
@@ -144,6 +160,8 @@ class RubricJudge:
         """The verdicts that are at hand, else the judge's."""
         if known is not None:
             return known
+        if evidence not in self._asks:
+            raise JudgeFailed("no_judge_model", NO_MODEL)
         prompt = await asyncio.to_thread(
             build_rubric_prompt, question.run.run, question.texts, evidence=evidence,
             max_chars=self._settings.max_context_chars, rng=self._random,

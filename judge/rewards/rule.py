@@ -10,6 +10,7 @@ value, never a pass.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
@@ -18,7 +19,7 @@ from recorder.reading.views import CallView, TrajectoryView
 from recorder.rules import Rule
 from recorder.states import CallState, TurnKind
 
-MATCH_TIMEOUT_S: Final = 1.0  # an expression that takes longer on one answer would take for ever on some
+MATCH_TIMEOUT_S: Final = 1.0  # expressions that take longer on one answer would take for ever on some
 MAX_SHOWN_CHARS: Final = 200
 
 Broken = str | None  # by what a rule is broken
@@ -51,9 +52,9 @@ def _answer_schema(schema: Any, run: TrajectoryView) -> Broken:
         given = json.loads(answer, parse_constant=_no_json)
     except (ValueError, RecursionError) as e:
         return f"the answer is no JSON: {e}"[:MAX_SHOWN_CHARS]
+    draft = _patient(validator_for(schema, default=Draft202012Validator))
     try:
-        validator = validator_for(schema, default=Draft202012Validator)(schema, registry=REGISTRY)
-        wrong = best_match(validator.iter_errors(given))
+        wrong = best_match(draft(schema, registry=REGISTRY).iter_errors(given))
     except (Unresolvable, RecursionError, ArithmeticError) as e:  # the last: of numbers that no float holds
         raise _Unchecked(f"the schema cannot be followed: {type(e).__name__}: {e}"[:MAX_SHOWN_CHARS]) from e
     return None if wrong is None else f"the answer is not as the schema says: {wrong.json_path}: {wrong.message}"[:500]
@@ -63,17 +64,73 @@ def _no_json(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _regex(expression: Any, run: TrajectoryView) -> Broken:
-    import regex
+def _patient(draft: Any) -> Any:
+    """A draft of JSON Schema in which all expressions of one check have the time of one between them.
 
+    Written anew are the keywords that hold texts to expressions. One more does, `unevaluatedProperties` beside
+    `patternProperties`, and is refused at start (`recorder.rules`).
+    """
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.validators import extend
+
+    found = _Searches().found
+
+    def pattern(validator: Any, expression: str, given: Any, schema: Any) -> Iterator[ValidationError]:
+        if validator.is_type(given, "string") and not found(expression, given):
+            yield ValidationError(f"{given!r:.{MAX_SHOWN_CHARS}} does not match {expression!r:.{MAX_SHOWN_CHARS}}")
+
+    def pattern_properties(validator: Any, patterns: Any, given: Any, schema: Any) -> Iterator[ValidationError]:
+        if validator.is_type(given, "object"):
+            for expression, inner in patterns.items():
+                for name in (name for name in given if found(expression, name)):
+                    yield from validator.descend(given[name], inner, path=name, schema_path=expression)
+
+    def additional_properties(validator: Any, inner: Any, given: Any, schema: Any) -> Iterator[ValidationError]:
+        if validator.is_type(given, "object"):
+            patterns = schema.get("patternProperties", {})
+            known = schema.get("properties", {})
+            for name in (n for n in given if n not in known and not any(found(one, n) for one in patterns)):
+                if inner is False:
+                    yield ValidationError(f"Additional properties are not allowed ({name!r:.80} was unexpected)")
+                else:
+                    yield from validator.descend(given[name], inner, path=name)
+
+    timed = {
+        "pattern": pattern,
+        "patternProperties": pattern_properties,
+        "additionalProperties": additional_properties,
+    }
+    return extend(draft, {keyword: check for keyword, check in timed.items() if keyword in draft.VALIDATORS})
+
+
+def _regex(expression: Any, run: TrajectoryView) -> Broken:
     answer = _answer(run)
     if answer is None:
         return "there is no answer"
-    try:  # concurrent: other threads go on meanwhile
-        found = regex.search(expression, answer, timeout=MATCH_TIMEOUT_S, concurrent=True)
-    except TimeoutError:
-        raise _Unchecked(f"the expression takes longer than {MATCH_TIMEOUT_S:g} s on the answer") from None
+    found = _Searches().found(expression, answer)
     return None if found else f"the answer does not match {expression!r:.{MAX_SHOWN_CHARS}}"
+
+
+class _Searches:
+    """Expressions looked for, all of them within `MATCH_TIMEOUT_S` from now on."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + MATCH_TIMEOUT_S
+
+    def found(self, expression: str, text: str) -> bool:
+        """Whether an expression matches anywhere in a text. Raises `_Unchecked` where that takes too long."""
+        import regex
+
+        left_s = self._until - time.monotonic()
+        try:
+            if left_s <= 0:
+                raise TimeoutError
+            # concurrent: other threads go on meanwhile
+            return regex.search(expression, text, timeout=left_s, concurrent=True) is not None
+        except TimeoutError:
+            raise _Unchecked(f"the expression takes longer than {MATCH_TIMEOUT_S:g} s on the answer") from None
+        except (regex.error, OverflowError) as e:  # of a schema: what is none is told at start, by another library
+            raise _Unchecked(f"the expression {expression!r:.80} cannot be followed: {e}") from e
 
 
 def _forbidden_tools(names: Any, run: TrajectoryView) -> Broken:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,15 +21,19 @@ from judge.scoring.agreement import Pairs, compare
 from judge.scoring.bench import recipe_in_force
 from judge.scoring.by_hand import make_current
 from judge.scoring.score import GroupScore, foresee, score_group
+from judge.scoring.worker import RENEWALS_A_LEASE
 from recorder.errors import Conflict, NotFound, StoreError
+from recorder.holding.holders import holder_name
 from recorder.reading.transcripts import load_group
 from recorder.reading.views import GroupView
 from recorder.registry.aliases import get_alias
+from recorder.rubric import functions
 from recorder.states import GroupState
 from recorder.store.database import Store
-from recorder.work import scores
+from recorder.work import claims, scores
 from recorder.work.again import KEEPING, Scorable, scorable
-from recorder.work.campaigns import list_campaigns
+from recorder.work.campaigns import list_campaigns, rubrics
+from recorder.work.claims import GroupClaim
 
 log = logging.getLogger(__name__)
 
@@ -116,16 +120,38 @@ async def choose(
     alias_id = (await get_alias(store, project_id, alias)).id if alias is not None else None
     campaign_id = await _campaign(store, project_id, campaign) if campaign is not None else None
     found = await scorable(store, project_id, anew=anew, alias_id=alias_id, campaign_id=campaign_id)
-    return [one for one in found if not only_stale or await _is_stale(one, bench)]
+    if not only_stale:
+        return found
+    scored = [one for one in found if one.recipe_hash is not None]
+    in_force = _InForce(bench, await _checks(store, scored) if bench.rubrics else {})
+    return [one for one in scored if await in_force.differs(one)]
 
 
-async def _is_stale(one: Scorable, bench: Bench) -> bool:
-    if one.recipe_hash is None:
-        return False
-    try:
-        return one.recipe_hash != await recipe_in_force(bench.of(one))
-    except RecipeUnknown:  # it is told when it is to be scored
-        return True
+async def _checks(store: Store, groups: Sequence[Scorable]) -> dict[str, frozenset[str]]:
+    """The functions that decide criteria, by scenario."""
+    ids = {one.scenario_id for one in groups if one.scenario_id is not None}
+    return {id_: functions([rubric]) for id_, rubric in (await rubrics(store, ids)).items()}
+
+
+class _InForce:
+    """The recipes in force for groups; each is looked at once. `checks`: functions in rubrics, by scenario."""
+
+    def __init__(self, bench: Bench, checks: Mapping[str, frozenset[str]]) -> None:
+        self._bench = bench
+        self._checks = checks
+        self._hashes: dict[tuple[str, frozenset[str]], str] = {}
+
+    async def differs(self, one: Scorable) -> bool:
+        """Whether a group was scored by another recipe than it would be now. Raises FunctionsDown."""
+        try:
+            bench = self._bench.of(one)
+        except RecipeUnknown:  # it is told when it is to be scored
+            return True
+        checks = self._checks.get(one.scenario_id or "", frozenset[str]())
+        key = bench.recipe, checks
+        if key not in self._hashes:
+            self._hashes[key] = await recipe_in_force(bench, checks)
+        return self._hashes[key] != one.recipe_hash
 
 
 async def _campaign(store: Store, project_id: str, name: str) -> str:
@@ -149,13 +175,24 @@ async def score_again(
 ) -> None:
     """Score groups and save, `at_once` side by side. `anew`: also those left out for their version.
 
+    One that waits for any judge is taken before it is judged, so that nobody pays for it twice; what has a score is
+    taken when there is another, so that a judge that fails costs it nothing.
+
     Cut off in the middle, it leaves what was saved and told; a score that is being written is written to its end.
     Raises StoreError, JudgeMisconfigured.
     """
 
     async def one(group: GroupView, of: Scorable) -> None:
-        scored = await score_group(group, bench)
-        await _to_its_end(_save(store, group, scored, tell, lease_s, anew))
+        if group.state is not GroupState.READY:
+            scored = await score_group(group, bench)
+            await _to_its_end(_save(store, group, scored, tell, lease_s, anew))
+            return
+        async with _taken(store, group.id, lease_s) as claim:
+            if claim is None:
+                tell(Outcome(group.id, "passed", why=IN_HAND))
+                return
+            scored = await score_group(group, bench)
+            await _to_its_end(_hand_in(store, claim, scored, tell))
 
     await _side_by_side(store, groups, one, tell, at_once)
 
@@ -218,11 +255,50 @@ async def _guarded(store: Store, of: Scorable, do: Callable[[GroupView, Scorable
     return None
 
 
-async def _save(store: Store, group: GroupView, scored: GroupScore, tell: Tell, lease_s: float, anew: bool) -> None:
+@asynccontextmanager
+async def _taken(store: Store, group_id: str, lease_s: float) -> AsyncIterator[GroupClaim | None]:
+    """A ready group, held until the end of the block and given back if it has no score then; None: it is not free."""
+    ready = (GroupState.READY,)
+    claim = await claims.claim_one_for_judging(store, group_id, holder_name(), lease_s, free=ready)
+    if claim is None:
+        yield None
+        return
+    keeping = asyncio.create_task(_kept(store, claim, lease_s))
+    try:
+        yield claim
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        with suppress(Conflict):  # it is scored, or somebody else's by now
+            await _to_its_end(claims.give_back(store, claim))
+
+
+async def _kept(store: Store, claim: GroupClaim, lease_s: float) -> None:
+    while True:
+        await asyncio.sleep(lease_s / RENEWALS_A_LEASE)
+        with suppress(StoreError):  # the next time, or it is told when the score is written
+            await claims.renew(store, claim, lease_s)
+
+
+async def _hand_in(store: Store, claim: GroupClaim, scored: GroupScore, tell: Tell) -> None:
+    before = await scores.rewards(store, claim.score_id) if claim.score_id else {}
+    await scores.record_score(store, claim, scored.new)
+    tell(Outcome(claim.group_id, "current", spent=_spent(scored), pairs=_pairs(before, scored)))
+
+
+def _spent(scored: GroupScore) -> Spent:
     new = scored.new
-    spent = Spent(new.tokens_in, new.tokens_cached, new.tokens_out, new.cost_usd, new.latency_s or 0.0)
+    return Spent(new.tokens_in, new.tokens_cached, new.tokens_out, new.cost_usd, new.latency_s or 0.0)
+
+
+def _pairs(before: Mapping[str, float | None], scored: GroupScore) -> Pairs | None:
+    return compare(before, {id_: part.value for id_, part in scored.rewards.items()}) if before else None
+
+
+async def _save(store: Store, group: GroupView, scored: GroupScore, tell: Tell, lease_s: float, anew: bool) -> None:
+    new, spent = scored.new, _spent(scored)
     before = await scores.rewards(store, group.current_score_id) if group.current_score_id else {}
-    pairs = compare(before, {id_: part.value for id_, part in scored.rewards.items()}) if before else None
+    pairs = _pairs(before, scored)
     if await make_current(store, group.id, new, lease_s, again=anew):
         tell(Outcome(group.id, "current", spent=spent, pairs=pairs))
     elif await scores.record_history(store, group.id, new, KEEPING):

@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from judge.errors import JudgeMisconfigured
 from judge.llm.model import REPLY_FORMAT, Answer, JudgeModel, Messages
 from judge.llm.rubric import reply_format
 from judge.llm.ruler import Ask
-from judge.rewards.coded import BY_CHECK, CodeJudge
+from judge.rewards.coded import CodeJudges
 from judge.rewards.functions import FunctionPool
 from judge.rewards.kind import Bench, Replies
 from judge.rewards.known import Known
@@ -25,8 +25,6 @@ from judge.scoring.replies import KeptReplies
 from judge.settings import DEFAULT, JudgeSettings
 from recorder.rules import unusable
 from recorder.store.database import Store
-
-_ASKING: Final = {"ruler": "RULER", "rubric": "a rubric"}  # the kinds that need a judge model
 
 
 def check_settings(settings: JudgeSettings) -> None:
@@ -53,10 +51,9 @@ def told_parts(recipe: JudgeSettings) -> str:
 
 def _check_rewards(at: str, recipe: JudgeSettings) -> None:
     for number, reward in enumerate(recipe.in_force()):
-        if reward.kind in _ASKING and not recipe.model:
+        if reward.kind == "ruler" and not recipe.model:  # a rubric's criteria may all be decided by code
             raise JudgeMisconfigured(
-                f"{at}.rewards holds {_ASKING[reward.kind]} but no model judges: set judge.model, or take that reward "
-                "out"
+                f"{at}.rewards holds RULER but no model judges: set judge.model, or take that reward out"
             )
         if reward.rule is not None and (why := unusable(reward.rule, reward.value)):
             raise JudgeMisconfigured(f"{at}.rewards[{number}].value of the rule {reward.rule!r} {why}")
@@ -89,12 +86,12 @@ async def open_bench(
         ruler = await asking.by(REPLY_FORMAT) if any(reward.kind == "ruler" for reward in rewards) else None
         rubrics = None
         if any(reward.kind == "rubric" for reward in rewards):
-            quoting = {reward.evidence for reward in rewards if reward.kind == "rubric"}
+            quoting = {reward.evidence for reward in rewards if reward.kind == "rubric" and settings.model}
             asks = {evidence: await asking.by(reply_format(evidence=evidence)) for evidence in quoting}
-            checks = FunctionPool(settings, [BY_CHECK])
-            stack.push_async_callback(checks.close)
+            code = CodeJudges(settings)
+            stack.push_async_callback(code.close)
             known = Known(settings, store, project_id, keep=keep, again=again)
-            rubrics = RubricJudge(settings, asks, CodeJudge(checks), known)
+            rubrics = RubricJudge(settings, asks, code, known)
         pools = _Pools(stack)
 
         def bench(name: str) -> Bench:
@@ -143,9 +140,17 @@ class _Pools:
         return self._pools.get(functions)
 
 
-async def recipe_in_force(bench: Bench) -> str:
-    """The hash of the recipe that `bench`, which is one recipe's, scores by now. Raises FunctionsDown."""
-    return recipe_hash(bench.settings, await bench.functions.code() if bench.functions else "")
+async def recipe_in_force(bench: Bench, checks: frozenset[str]) -> str:
+    """The hash of the recipe that `bench`, which is one recipe's, scores by now. Raises FunctionsDown.
+
+    `checks`: the functions that a rubric names; its code is of the recipe where that has a rubric.
+    """
+    by_rubric = bench.rubrics and any(reward.kind == "rubric" for reward in bench.settings.in_force())
+    return recipe_hash(
+        bench.settings,
+        await bench.functions.code() if bench.functions else "",
+        await bench.rubrics.code(checks) if bench.rubrics and by_rubric else "",
+    )
 
 
 def _in_turn(ask: Ask, room: asyncio.Semaphore) -> Ask:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from judge.errors import FunctionsDown, JudgeMisconfigured
 from judge.rewards.functions import FunctionPool, Result
@@ -31,6 +31,14 @@ SAMPLE: dict[str, Any] = {
 }
 
 
+NO_MODEL: Final = Finding(
+    "judge",
+    Verdict.NOTE,
+    "a reward is a rubric and judge.model not set: only criteria with a `check` can be judged.",
+    "Runs whose scenario has another one are judged when it is set.",
+)
+
+
 async def check(settings: JudgeSettings) -> list[Finding]:
     """All that is looked at."""
     try:
@@ -41,7 +49,7 @@ async def check(settings: JudgeSettings) -> list[Finding]:
     findings = [_parts(name, recipe) for name, recipe in recipes.items()]
     rewards = [reward for recipe in recipes.values() for reward in recipe.in_force()]
     if any(reward.kind in ("ruler", "rubric") for reward in rewards):
-        findings.append(await asyncio.to_thread(_key, settings))
+        findings.append(await asyncio.to_thread(_key, settings) if settings.model else NO_MODEL)
     return [*findings, *chain.from_iterable([await _functions(recipe) for recipe in _distinct(recipes.values())])]
 
 

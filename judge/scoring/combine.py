@@ -9,19 +9,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
+from typing import Final
 
 from judge.llm import prompt
 from judge.rewards.part import Part
 from judge.scoring.makeup import Found, Makeup
 from judge.settings import LIMIT, JudgeSettings, RewardSettings
 
+UNASKED: Final = "nobody was asked: it ties the group, and no mean over runs counts it"
+
 
 def combine(runs: Sequence[str], found: Found, made: Makeup) -> dict[str, Part]:
     """The reward of each run: the weighted mean of its parts, less its penalties; a vetoed one stands below the others.
 
     Every reward is finite, and within ±`LIMIT`. A vetoed run's is 0, or the lowest that was not vetoed where that is
-    lower: a veto never pays, whatever the others lost by penalties.
+    lower: a veto never pays, whatever the others lost by penalties. A reward that holds a part that nobody was asked
+    for says so.
     """
     own = {run: {r.name: found[r.name][run] for r in made.counting} for run in runs if run not in made.lacking}
     rewards = {run: _reward(parts, made.counting) for run, parts in own.items()}
@@ -31,7 +36,13 @@ def combine(runs: Sequence[str], found: Found, made: Makeup) -> dict[str, Part]:
     out = {run: Part(None, f"no reward: {why}") for run, why in made.lacking.items()}
     out |= {run: Part(reward, without) for run, reward in rewards.items()}
     out |= {run: Part(lowest, why) for run, why in vetoes.items()}
+    unasked = {run for run, parts in own.items() if any(part.unasked for part in parts.values())}
+    out |= {run: replace(out[run], explanation=_also(out[run], UNASKED), unasked=True) for run in unasked}
     return {run: out[run] for run in runs}
+
+
+def _also(part: Part, why: str) -> str:
+    return f"{part.explanation}; {why}" if part.explanation else why
 
 
 def _reward(parts: Mapping[str, Part], counting: Sequence[RewardSettings]) -> float:
@@ -58,10 +69,10 @@ def _value(part: Part) -> float:
     return part.value
 
 
-def recipe_hash(settings: JudgeSettings, code: str = "") -> str:
+def recipe_hash(settings: JudgeSettings, *codes: str) -> str:
     """What a reward depends on beside the trajectories: scores under one recipe may be compared.
 
-    `code`: the hash of the reward functions' code, where there are any.
+    `codes`: the hashes of the user's code, where there is any: of the reward functions, then of a rubric's checks.
     """
     recipe: dict[str, object] = {
         "rewards": [reward.model_dump(exclude={"missing"}) for reward in settings.in_force()],
@@ -69,6 +80,6 @@ def recipe_hash(settings: JudgeSettings, code: str = "") -> str:
         "judge": [settings.model, settings.temperature, settings.rubric, settings.max_context_chars, prompt.VERSION],
         "asked": [settings.api_base, settings.extra],
     }
-    if code:
+    if code := [one for one in dict.fromkeys(codes) if one]:
         recipe["code"] = code
     return blake2b(json.dumps(recipe, sort_keys=True).encode(), digest_size=16).hexdigest()

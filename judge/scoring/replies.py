@@ -31,20 +31,20 @@ class KeptReplies(Replies):
         self._functions = functions
         self._unwritten: Lru[tuple[str, str], Reply] = Lru(KEPT)
 
-    async def known(self, prompt_hash: str) -> Reply | None:
+    async def known(self, prompt_hash: str, checks: str) -> Reply | None:
         """The newest reply in the store, else one of this process."""
-        recipe = self._recipe()
+        recipe = self._recipe(checks)
         stored = await scores.cached(self._store, self._project_id, recipe, prompt_hash)
         if stored is not None and stored.reply is not None and stored.order_seed is not None:
             return Reply(stored.reply, stored.order_seed, stored.judge_version)
         return self._unwritten.get((recipe, prompt_hash))
 
-    async def keep(self, prompt: Prompt, ruling: Ruling) -> None:
+    async def keep(self, prompt: Prompt, ruling: Ruling, checks: str) -> None:
         """Until the score is in the store: it may be refused there, or dropped with a lease that ran out."""
         if ruling.reply is not None:
-            self._unwritten.put((self._recipe(), prompt.hash), Reply(ruling.reply, prompt.seed, ruling.version))
+            self._unwritten.put((self._recipe(checks), prompt.hash), Reply(ruling.reply, prompt.seed, ruling.version))
 
-    def _recipe(self) -> str:
+    def _recipe(self, checks: str) -> str:
         # Functions are asked before a judge model is: by now their code is loaded. Nothing here may fail once a reply
         # was paid for, so it is not looked at again.
-        return recipe_hash(self._settings, self._functions.loaded if self._functions else "")
+        return recipe_hash(self._settings, self._functions.loaded if self._functions else "", checks)

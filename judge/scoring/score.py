@@ -200,7 +200,7 @@ def _as_score(members: Sequence[TrajectoryView], found: Mapping[str, Judged], be
     combined = combine([member.id for member in members], _parts(found), made)
     rows = (row for reward in bench.settings.in_force() for row in _rows(reward, found[reward.name], made))
     new = NewScore(
-        recipe_hash=recipe_hash(bench.settings, next((judged.code for judged in found.values() if judged.code), "")),
+        recipe_hash=recipe_hash(bench.settings, *(judged.code for judged in found.values())),
         absolute=_absolute(made, found, combined) and not is_one_step(members),
         parts=[*_reward_rows(combined), *rows],
         judge_model=bench.settings.model if ruling else None,
@@ -243,7 +243,7 @@ def _ruling(found: Mapping[str, Judged]) -> tuple[Prompt | None, Ruling | None]:
 
 
 def _reward_rows(combined: Mapping[str, Part]) -> Iterator[NewPart]:
-    return (NewPart(id_, REWARD, part.value, None, part.explanation) for id_, part in combined.items())
+    return (NewPart(id_, REWARD, part.value, None, part.explanation, part.unasked) for id_, part in combined.items())
 
 
 def _rows(reward: RewardSettings, judged: Judged, made: Makeup) -> Iterator[NewPart]:
@@ -251,6 +251,6 @@ def _rows(reward: RewardSettings, judged: Judged, made: Makeup) -> Iterator[NewP
     sign = {"score": 1.0, "penalty": -1.0, "veto": None}[reward.effect]
     weight = sign if sign is None else sign * reward.weight * (reward.name not in made.left)
     for id_, part in judged.parts.items():
-        yield NewPart(id_, reward.name, part.value, weight, part.explanation)
+        yield NewPart(id_, reward.name, part.value, weight, part.explanation, part.unasked)
         for name, value in part.extra.items():
             yield NewPart(id_, f"{reward.name}.{name}", value, None, part.reasons.get(name))

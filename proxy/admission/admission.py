@@ -1,8 +1,8 @@
 """The outermost layer: pure ASGI that every request passes before it is routed.
 
 Owns: taking the address off the path, admission (`proxy.admission.auth`), and telling a caller in its own format what
-was wrong with either. What it finds is left in the scope: `hone.headers`, `hone.caller`, `hone.stated`. Refuses:
-routes.
+was wrong with either. What it finds is left in the scope: `hone.headers`, `hone.caller`, `hone.stated`, and the path
+as it was asked for in `hone.asked`. Refuses: routes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Admission:
 
     async def _enter(self, scope: Scope) -> None:
         headers = scope["hone.headers"] = dict(scope["headers"])
-        raw_path = scope.get("raw_path") or scope["path"].encode()
+        raw_path = scope["hone.asked"] = scope.get("raw_path") or scope["path"].encode()
         scope["hone.path"] = unaddressed(raw_path)
         _refuse_doubled(scope)
         named, rest = split_path(raw_path)

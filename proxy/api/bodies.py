@@ -12,7 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from recorder.work import feedback
 
 
-class Problem(BaseModel):
+class _Said(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Problem(_Said):
     """What is wrong with a request (RFC 9457)."""
 
     type: str
@@ -40,14 +44,19 @@ class NewRun(_Body):
     """How long the key is good. Default: until it is revoked."""
 
 
-class Run(BaseModel):
+class Run(_Said):
     """A run that was made."""
 
     trajectory: str
+    """The run's id."""
     group: str | None
+    """The group that it is an attempt of."""
     base_url: str
+    """What an agent takes for its base URL (OpenAI's form, with `/v1`)."""
     api_key: str
+    """A key that stands for the run: it is shown this once."""
     key_id: str
+    """What `hone keys revoke` takes."""
 
 
 class Done(_Body):
@@ -56,21 +65,25 @@ class Done(_Body):
     state: Literal["completed", "errored", "abandoned"] = "completed"
     """`completed`: the agent ended, however badly. `errored`: the fault was not the agent's; it is never judged."""
     reason: str = Field("closed", max_length=200)
+    """Why, in a word: it is kept with the run."""
 
 
-class Ended(BaseModel):
+class Ended(_Said):
     """A run that has ended."""
 
     trajectory_id: str
+    """Hone's own id of the run."""
     state: str
+    """How it ended: the state that it already had, where it had ended before."""
 
 
-class Gone(BaseModel):
+class Gone(_Said):
     """What was deleted."""
 
     trajectory_ids: list[str]
     """All trajectories at the address that was named, or the one."""
     calls: int
+    """How many calls they had."""
     log_erased: bool
     """Whether the store's log was emptied too. False: readers kept it; it is when it is next emptied."""
 
@@ -83,7 +96,9 @@ class NewFeedback(_Body):
     metric_name: str | None = None
     """Another name for `name`."""
     value: bool | int | float | str
+    """How it was: a finite number, true, false or a text."""
     comment: str | None = Field(None, max_length=feedback.MAX_TEXT_CHARS)
+    """A word on it, kept beside the value."""
     call_id: str | None = None
     """The call that is meant (`x-hone-call`)."""
     inference_id: str | None = None
@@ -93,6 +108,7 @@ class NewFeedback(_Body):
     episode_id: str | None = None
     """Another name for `trajectory_id`."""
     tags: dict[str, str] = {}
+    """Notes of yours, kept beside the value."""
     dryrun: bool = False
     """Check and write nothing."""
 
@@ -108,9 +124,12 @@ class NewFeedback(_Body):
         return self.name or self.metric_name or ""
 
 
-class Noted(BaseModel):
-    """Feedback that was written; `feedback_id` is None for a dry run."""
+class Noted(_Said):
+    """Feedback that was written."""
 
     feedback_id: str | None
+    """None for a dry run."""
     trajectory_id: str
+    """Hone's own id of the run."""
     call_id: str | None
+    """The call that is meant, where one was named."""

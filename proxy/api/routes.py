@@ -1,13 +1,17 @@
 """Hone's own routes, `/hone/v1/…`, together: which there are, and which methods a path is served with.
 
-Owns: the list, and what OPTIONS and a 405 tell. Refuses: what the routes do (`proxy.api.runs`, `groups`, `versions`);
-model traffic.
+Owns: the list, what /schema says of it, and what OPTIONS and a 405 tell. Refuses: what the routes do
+(`proxy.api.runs`, `groups`, `versions`); model traffic.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
 
 from proxy.api import groups, runs, versions
 from proxy.api.route_parts import AnyRequest
@@ -26,6 +30,10 @@ HANDLERS: list[HTTPRouteHandler] = [
     versions.show_versions,
     versions.show_moves,
 ]
+# Read by clients' generators and by `scripts.pages.api`: the docstring of a handler is what its route does.
+OPENAPI: Final = OpenAPIConfig(
+    title="Hone", version="1", use_handler_docstrings=True, render_plugins=[JsonRenderPlugin()]
+)
 
 
 def methods_at(path: str) -> list[str]:

@@ -40,11 +40,12 @@ def doctor(click_context: click.Context, engines: tuple[str, ...], models: tuple
         click.echo(json.dumps([one.as_json() for one in findings], indent=2))
     else:
         for one in findings:
-            _tell(one)
+            tell(one)
     click_context.exit(1 if any_wrong(findings) else 0)
 
 
-def _tell(one: Finding) -> None:
+def tell(one: Finding) -> None:
+    """Print one finding, and below it what to do."""
     from recorder.commands.terminal import clean
 
     click.echo(f"{click.style(f'{one.verdict:<7}', fg=_COLOURS[one.verdict])} {one.check:<16} {clean(one.found)}")

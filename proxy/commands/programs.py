@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -32,8 +33,11 @@ def _log_to_terminal() -> None:
 @click.option("--model", "models", multiple=True, metavar="NAME", help="A model of the engine to serve. Repeatable.")
 @click.option("--host", help="Address to listen on [127.0.0.1].")
 @click.option("--port", type=int, help="Port to listen on [8700]; 0 takes a free one.")
+@click.option("--workers", type=int, help="Processes that serve on the port [1].")
 @click.option("--mcp", "servers", multiple=True, metavar="NAME=URL", help="An MCP server for /mcp. Repeatable.")
 @click.option("--mcp-prefix", type=click.Choice(["server", "none"]), help="How its tools are called [server].")
+@click.option("--worker", type=int, hidden=True, help="Which of them this one is.")
+@click.option("--meet", type=click.Path(path_type=Path), hidden=True, help="The folder in which they meet.")
 @click.pass_obj
 def serve(
     context: Context,
@@ -41,20 +45,30 @@ def serve(
     models: tuple[str, ...],
     host: str | None,
     port: int | None,
+    workers: int | None,
     servers: tuple[str, ...],
     mcp_prefix: str | None,
+    worker: int | None,
+    meet: Path | None,
 ) -> None:
     """Run the proxy before an engine: the one named with --engine, else the one of hone.toml."""
-    _override(context, engines, models, host, port)
+    _override(context, engines, models, host, port, workers)
     context.override("mcp", dict(map(_server, servers)) or None)
     context.override("proxy.mcp_prefix", mcp_prefix)
-    settings = context.settings()
+    loaded = context.loaded()
     _log_to_terminal()
     import uvloop
 
-    from proxy.programs.serve import run
+    from proxy.programs.serve import Worker, run
 
-    uvloop.run(run(settings))
+    if worker is not None and meet is not None:
+        uvloop.run(run(loaded.settings, Worker(worker, meet)))
+    elif loaded.settings.proxy.workers > 1:
+        from proxy.programs.workers import Workers
+
+        asyncio.run(Workers(loaded.settings, config=loaded.file, flags=context.overrides).run())
+    else:
+        uvloop.run(run(loaded.settings))
 
 
 def _server(text: str) -> tuple[str, dict[str, str]]:
@@ -65,11 +79,17 @@ def _server(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _override(
-    context: Context, engines: tuple[str, ...], models: tuple[str, ...], host: str | None, port: int | None
+    context: Context,
+    engines: tuple[str, ...],
+    models: tuple[str, ...],
+    host: str | None,
+    port: int | None,
+    workers: int | None,
 ) -> None:
     override_engine(context, engines, models)
     context.override("proxy.host", host)
     context.override("proxy.port", port)
+    context.override("proxy.workers", workers)
 
 
 @click.command()
@@ -144,6 +164,7 @@ async def _until_stopped(supervisor: Supervisor, stop: asyncio.Event, up: str) -
 @click.option("--model", "models", multiple=True, metavar="NAME", help="A model of the engine to serve. Repeatable.")
 @click.option("--host", help="Address of the proxy [127.0.0.1].")
 @click.option("--port", type=int, help="Port of the proxy [8700].")
+@click.option("--workers", type=int, help="Processes of the proxy [1].")
 @click.pass_obj
 def up(
     context: Context,
@@ -153,12 +174,13 @@ def up(
     models: tuple[str, ...],
     host: str | None,
     port: int | None,
+    workers: int | None,
 ) -> None:
     """Run engine, proxy, judge and learner together; Ctrl-C stops them all.
 
     What dies is started again. Logs are in the data folder's logs/.
     """
-    _override(context, engines, models, host, port)
+    _override(context, engines, models, host, port, workers)
     logging.basicConfig(level=logging.ERROR)  # restarts are shown as states
     from rich.console import Console
 

@@ -6,6 +6,7 @@ proxy runs, because it asks the store.
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterator
 from itertools import groupby
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from proxy.commands.context import Context, print_table
+from proxy.errors import ConfigError
 from recorder.commands.support import echo_json, run
 
 if TYPE_CHECKING:
+    from proxy.settings.loading import Loaded
     from recorder.settings import RecorderSettings
     from recorder.store.database import Store
 
@@ -28,23 +31,42 @@ Row = tuple[str, tuple[str, ...]]  # what, and its cells
 
 
 @click.command()
+@click.argument("key", required=False)
 @click.option("--preset", metavar="NAME", help="With the defaults of this recipe, as `hone train --preset NAME`.")
 @click.pass_obj
-def config(context: Context, preset: str | None) -> None:
-    """Show the settings in force and where each value came from. Secrets are masked."""
-    from proxy.settings.showing import leaves, shown
+def config(context: Context, key: str | None, preset: str | None) -> None:
+    """Show the settings in force and where each value came from. Secrets are masked.
 
+    With a KEY (`judge.model`) or a section (`judge`) only those, each with what it is.
+    """
     context.override("campaign.preset", preset)
     loaded = context.loaded()
-    values = [(key, shown(key, value), loaded.origin[key]) for key, value in leaves(loaded.settings)]
+    found = _settings(loaded, key)
     if context.json:
-        settings = {key: {"value": value, "from": origin} for key, value, origin in values}
-        click.echo(json.dumps({"file": str(loaded.file) if loaded.file else None, "settings": settings}, indent=2))
+        click.echo(json.dumps({"file": str(loaded.file) if loaded.file else None, "settings": found}, indent=2))
         return
-    width = max(len(key) for key, _, _ in values)
-    for key, value, origin in values:
-        line = f"{key:<{width}}  {json.dumps(value, ensure_ascii=False)}"
-        click.echo(line if origin == "default" else f"{line}  {click.style('<- ' + origin, fg='cyan')}")
+    width = max(map(len, found))
+    for name, one in found.items():
+        line = f"{name:<{width}}  {json.dumps(one['value'], ensure_ascii=False)}"
+        click.echo(line if one["from"] == "default" else f"{line}  {click.style('<- ' + one['from'], fg='cyan')}")
+        if key is not None:
+            click.echo(click.wrap_text(one["what"], initial_indent="    ", subsequent_indent="    "))
+
+
+def _settings(loaded: Loaded, wanted: str | None) -> dict[str, dict[str, Any]]:
+    """The settings that are at a key or below it, or all. Raises ConfigError where there are none."""
+    from proxy.settings.showing import described, shown
+
+    found = {
+        key: {"value": shown(key, value), "from": loaded.origin[key], "what": what}
+        for key, value, what in described(loaded.settings)
+        if wanted is None or f"{key}.".startswith(f"{wanted}.")
+    }
+    if not found:
+        near = difflib.get_close_matches(wanted or "", loaded.origin, 1)
+        hint = f"Did you mean {near[0]!r}?" if near else "`hone config` lists them."
+        raise ConfigError(f"there is no setting {wanted!r}. {hint}")
+    return found
 
 
 @click.command()

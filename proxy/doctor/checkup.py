@@ -14,6 +14,8 @@ from pathlib import Path
 
 from proxy.doctor import here
 from proxy.doctor.engines import engines
+from proxy.doctor.environment import CHECK, Needs, look
+from proxy.doctor.gpus import gpu_memory, gpus
 from proxy.doctor.stages import says
 from proxy.doctor.stored import bases_on_disk
 from proxy.engine.command import KEY_FILE, engine_urls
@@ -54,8 +56,27 @@ def before(settings: HoneSettings, run: Mapping[str, object] | None, *, starting
         *here.ports(settings, running=run is not None, starts_engine=starts_engine(settings)),
         here.names(settings),
         here.base(settings),
-        here.trainer(settings),
+        *([here.trainer(settings)] if starting else []),  # `of_environments` tells more, and takes longer
     ]
+
+
+def _needs(settings: HoneSettings) -> dict[str, Needs]:
+    """What each Python that this machine runs is there for."""
+    ours = sys.executable
+    engines = str(settings.engine.python or ours)
+    served = {engines: Needs(engine=True)} if starts_engine(settings) else {}
+    postgres = (settings.recorder.url or "").startswith("postgresql")
+    training = here.can_train(settings)
+    return served | {ours: Needs(engine=ours in served, training=training, postgres=postgres)}
+
+
+async def of_environments(settings: HoneSettings) -> list[Finding]:
+    """Whether what serves and trains here is installed and fits together."""
+    wanted = {python: needs for python, needs in _needs(settings).items() if needs != Needs()}
+    if not wanted:
+        return [Finding(CHECK, Verdict.SKIPPED, "no model is served or trained by this machine.")]
+    found = await asyncio.gather(*(look(python, needs) for python, needs in wanted.items()))
+    return list(chain.from_iterable(found))
 
 
 async def of_engines(settings: HoneSettings) -> list[Finding]:
@@ -91,8 +112,12 @@ async def everything(
     asked = of_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
     stored = bases_on_disk(settings)
     stages = (of_judge(settings, config, env), of_learner(settings, config, env))
-    later = await asyncio.gather(stored, asked, *stages)
+    later = await asyncio.gather(stored, of_environments(settings), _of_gpus(settings), asked, *stages)
     return [*local, *chain.from_iterable(later)]
+
+
+async def _of_gpus(settings: HoneSettings) -> list[Finding]:
+    return [gpu_memory(settings, await asyncio.to_thread(gpus))]
 
 
 async def _later(settings: HoneSettings) -> list[Finding]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from proxy.engine.command import base_folder, dtype_of, require_free
+from proxy.doctor.mending import Installer
+from proxy.engine.command import base_folder, dtype_of, has_driver, require_free
 from proxy.errors import PortInUse
 from proxy.settings.hone import HoneSettings
 from recorder.errors import NotFound
@@ -135,5 +137,7 @@ def trainer(settings: HoneSettings) -> Finding:
     missing = [name for name in _TRAINS_WITH if importlib.util.find_spec(name) is None]
     if not missing:
         return Finding("trainer", Verdict.FINE, "what training needs is installed.")
-    todo = "Install it with `pip install 'hone-proxy[cpu]'` (or [cuda], on a GPU), or run `hone up --no-learn`."
-    return Finding("trainer", Verdict.WRONG, f"{', '.join(missing)} is not installed.", todo)
+    installer = Installer(sys.executable, has_pip=importlib.util.find_spec("pip") is not None)
+    line = installer.install("cuda" if has_driver() else "cpu")
+    found = f"{', '.join(missing)} is not installed."
+    return Finding("trainer", Verdict.WRONG, found, f"Run `hone up --no-learn`, or install it: {line}")

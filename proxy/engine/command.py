@@ -147,7 +147,10 @@ def _optional(engine: EngineSettings) -> list[str]:
 
 def _cache(engine: EngineSettings, device: Device) -> list[str]:
     size = engine.kv_cache_bytes or (CPU_KV_CACHE_BYTES if device == "cpu" else None)
-    return ["--kv-cache-memory-bytes", str(size)] if size else []
+    words = ["--kv-cache-memory-bytes", str(size)] if size else []
+    if device == "cuda" and engine.gpu_memory_utilization is not None:
+        words += ["--gpu-memory-utilization", str(engine.gpu_memory_utilization)]
+    return words
 
 
 def detect_device(engine: EngineSettings) -> Device:
@@ -156,7 +159,12 @@ def detect_device(engine: EngineSettings) -> Device:
         return engine.device
     if engine.python is None and _has_cpu_build():
         return "cpu"
-    return "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
+    return "cuda" if has_driver() else "cpu"
+
+
+def has_driver() -> bool:
+    """Whether this machine has a driver for NVIDIA's GPUs."""
+    return Path("/dev/nvidiactl").exists()
 
 
 def _has_cpu_build() -> bool:
@@ -182,9 +190,14 @@ def base_folder(engine: EngineSettings) -> Path | None:
     return folder if folder.is_dir() else _cached_snapshot(engine.base)
 
 
-def _cached_snapshot(hub_id: str) -> Path | None:
+def hub_cache() -> Path:
+    """The folder in which Hugging Face's programs keep what they download."""
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    repository = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{hub_id.replace('/', '--')}"
+    return Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+
+
+def _cached_snapshot(hub_id: str) -> Path | None:
+    repository = hub_cache() / f"models--{hub_id.replace('/', '--')}"
     try:
         revision = (repository / "refs" / "main").read_text().strip()
     except OSError:

@@ -107,7 +107,7 @@ class Gateway:
         caller: Caller = scope["hone.caller"]
         if caller.key is not None:  # a session belongs to the key that opened it
             scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=caller.key, scopes=[]))
-        if _listens(scope):
+        if listens(scope):
             stopping.listens(scope)
         if _asks_what_there_is(scope):
             await self.pool.settled()
@@ -259,8 +259,8 @@ class _Manager(StreamableHTTPSessionManager):
         pass
 
 
-def _listens(scope: Scope) -> bool:
-    """Whether it is a stream of what happens, in either era."""
+def listens(scope: Scope) -> bool:
+    """Whether a request is a stream of what happens, in either era."""
     headers: Mapping[bytes, bytes] = scope["hone.headers"]
     return scope["method"] == "GET" or headers.get(b"mcp-method") == b"subscriptions/listen"
 

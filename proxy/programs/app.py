@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, cast
 from litestar import Litestar, Request, Response, asgi
 from litestar.di import Provide
 from litestar.handlers import ASGIRouteHandler
-from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import Receive as LitestarReceive
 from litestar.types import Scope as LitestarScope
 from litestar.types import Send as LitestarSend
@@ -27,7 +25,7 @@ from proxy.admission.admission import Admission
 from proxy.admission.auth import Guard, is_loopback
 from proxy.admission.replies import MCP_PATH, advice, error_of, rendered, say
 from proxy.api.mcp_mount import McpMount
-from proxy.api.routes import HANDLERS, methods_at, tell_options
+from proxy.api.routes import HANDLERS, OPENAPI, methods_at, tell_options
 from proxy.api.steering import Hone
 from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect
@@ -56,6 +54,8 @@ from proxy.shadow.answering import Answering
 from proxy.shadow.shadower import LOOK_BACK_S, Shadower
 from proxy.store_metrics import StoreMetrics
 from proxy.versions.in_service import InService
+from proxy.workers.figures import together
+from proxy.workers.peers import Peers
 from recorder.capture.recorder import Recorder
 from recorder.registry.keys import any_keys
 from recorder.settings import RecorderSettings
@@ -81,6 +81,8 @@ class Deps:
     overrides: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # alias → sampling values for a client's
     shadows: Mapping[str, ShadowSettings] = field(default_factory=dict)  # alias → which turns are answered again
     reasoning_parser: str | None = None  # the engine's
+    peers: Peers | None = None  # the other workers, where there are any
+    has_aliases: bool = False  # they are declared: without an engine it is not ready, before the store knows them too
 
 
 class HoneApp(Admission):
@@ -93,7 +95,7 @@ class HoneApp(Admission):
         )
         self._providers = Providers(deps.settings.models, deps.fallbacks)
         self.metrics = Metrics(deps.recorder)
-        self._background = Background()
+        self.background = Background()
         self.stop = Stop()
         parts = Parts(
             project_id=deps.project_id,
@@ -112,8 +114,16 @@ class HoneApp(Admission):
         hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
         self._steering = McpMount(hone)
         self._shadower = _shadower(deps, parts) if deps.shadows else None
-        routed = _routed(deps, parts, hone, self._background, self._gateway or _no_gateway, self._steering)
+        routed = _routed(deps, parts, hone, self.background, self._at_mcp(parts), self._steering)
         super().__init__(routed, Guard(deps.store, deps.project_id, own_groups=deps.settings.key_groups == "own"))
+
+    def _at_mcp(self, parts: Parts) -> App:
+        gateway, peers = self._gateway, self._deps.peers
+        if gateway is None or peers is None:
+            return gateway or _no_gateway
+        from proxy.workers.sessions import SharedSessions
+
+        return SharedSessions(gateway, peers, parts.stop, parts.settings.max_body_bytes)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -132,7 +142,9 @@ class HoneApp(Admission):
             stack.push_async_callback(deps.recorder.stop)
             await deps.versions.start()
             stack.push_async_callback(deps.versions.stop)
-            stack.push_async_callback(self._background.stop)
+            stack.push_async_callback(self.background.stop)
+            if deps.peers is not None:
+                await stack.enter_async_context(deps.peers.running())
             if self._gateway is not None:
                 await stack.enter_async_context(self._gateway.running())
             await stack.enter_async_context(self._steering.running())
@@ -149,16 +161,16 @@ def create_app(deps: Deps) -> HoneApp:
 
 
 def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gateway: App, steering: App) -> App:
-    health = Health(deps.versions, deps.recorder)
+    health = Health(deps.versions, deps.recorder, has_aliases=deps.has_aliases)
     models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop)
     litestar = Litestar(
         [
             *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != routes.PATH),
-            _mounted(routes.PATH, _responses(deps.store, parts, background), whole_tree=True),
+            _mounted(routes.PATH, _responses(deps, parts, background), whole_tree=True),
             *(_mounted(path, models.passed(path)) for path in (*PASSED, *GENERATING) if path not in DIALECTS),
             _mounted("/v1/models", models.models, whole_tree=True),
             _mounted(MCP_PATH, gateway),
-            _mounted("/metrics", _metrics_route(parts.metrics, _store_metrics(deps))),
+            _mounted("/metrics", _metrics_route(parts.metrics, _store_metrics(deps), deps.peers)),
             *(_mounted(path, health.alive) for path in ("/healthz", "/health")),
             _mounted("/readyz", health.ready),
             _mounted("/hone/mcp", steering),
@@ -167,7 +179,7 @@ def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gatewa
         dependencies={"hone": Provide(lambda: hone, sync_to_thread=False)},
         before_request=tell_options,
         exception_handlers={Exception: _told},
-        openapi_config=OpenAPIConfig(title="Hone", version="1", render_plugins=[JsonRenderPlugin()]),
+        openapi_config=OPENAPI,
         logging_config=None,
         request_max_body_size=deps.settings.max_body_bytes,
     )
@@ -185,9 +197,11 @@ def _calls(path: str, parts: Parts) -> App:
     return SeveralPrompts(calls, path, parts.settings.max_body_bytes) if path == CompletionsDialect.path else calls
 
 
-def _responses(store: Store, parts: Parts, background: Background) -> App:
-    history = History(store, parts.recorder, parts.project_id)
-    return ResponseRoutes(ResponseCalls(ResponsesDialect(), history, background, parts), history, background)
+def _responses(deps: Deps, parts: Parts, background: Background) -> App:
+    history = History(deps.store, parts.recorder, parts.project_id)
+    calls = ResponseCalls(ResponsesDialect(), history, background, parts)
+    ends = (background.cancel,) if deps.peers is None else (background.cancel, deps.peers.cancel)
+    return ResponseRoutes(calls, history, ends)
 
 
 def _shadower(deps: Deps, parts: Parts) -> Shadower:
@@ -233,9 +247,12 @@ def _store_metrics(deps: Deps) -> StoreMetrics:
     return StoreMetrics(deps.store, deps.project_id, deps.recorder_settings)
 
 
-def _metrics_route(figures: Metrics, of_store: StoreMetrics) -> App:
+def _metrics_route(figures: Metrics, of_store: StoreMetrics, peers: Peers | None) -> App:
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
-        await respond(send, 200, figures.text() + await of_store.text(), metrics.CONTENT_TYPE)
+        own = figures.text()
+        if peers is not None:
+            own = together({peers.own: own, **await peers.figures()})
+        await respond(send, 200, own + await of_store.text(), metrics.CONTENT_TYPE)
 
     return route
 

@@ -23,6 +23,7 @@ class Health:
 
     versions: InService
     recorder: Recorder
+    has_aliases: bool = False  # declared in the settings: the store may not know them yet
 
     async def alive(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Whether this process serves: yes. What it serves with, and whether it records, is told beside it."""
@@ -41,6 +42,7 @@ class Health:
     def _unready(self) -> list[str]:
         snapshot, trouble = self.versions.snapshot, self.recorder.trouble()
         why = [] if trouble is None else [f"nothing can be recorded: {trouble}"]
-        if snapshot.aliases and not snapshot.up():  # without an alias there is no engine: all is other providers'
+        # without an alias there is no engine: all is other providers'
+        if (self.has_aliases or snapshot.aliases) and not snapshot.up():
             why.append("no engine is up")
         return why

@@ -6,16 +6,20 @@ Owns: which parts a serving process has and in which order they open and close. 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from proxy.engine.command import engine_key
 from proxy.errors import ConfigError
 from proxy.programs.app import Deps, create_app
-from proxy.programs.server import listen, serve
+from proxy.programs.server import Beside, listen, serve
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import base_name
 from proxy.versions.controller import Controller
 from proxy.versions.in_service import InService
+from proxy.workers.door import Door
+from proxy.workers.peers import Peers
 from recorder.capture.recorder import Recorder
 from recorder.holding.holders import holder_name
 from recorder.holding.presence import PROXY, present
@@ -26,15 +30,29 @@ from recorder.upkeep.sweeper import Sweeper
 log = logging.getLogger(__name__)
 
 
-async def run(settings: HoneSettings) -> None:
-    """Serve until told to stop (SIGINT, SIGTERM). Raises ConfigError, PortInUse, StoreError."""
-    aliases = settings.declared_aliases()
-    if not aliases and not settings.proxy.models:
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Which of several serving processes this one is, and the folder in which they meet."""
+
+    number: int
+    folder: Path
+
+
+def require_models(settings: HoneSettings) -> None:
+    """Raise ConfigError where nothing is named that could be served."""
+    if not settings.declared_aliases() and not settings.proxy.models:
         raise ConfigError(
             "no model is named: give `--model NAME` (as the engine calls it), an alias [aliases.NAME] in hone.toml, "
             "a base model with `base` in [engine], or another provider's model in [[proxy.models]]."
         )
-    sock = listen(settings.proxy.host, settings.proxy.port)
+
+
+async def run(settings: HoneSettings, worker: Worker | None = None) -> None:
+    """Serve until told to stop (SIGINT, SIGTERM). Raises ConfigError, PortInUse, StoreError."""
+    require_models(settings)
+    aliases = settings.declared_aliases()
+    peers = Peers(worker.folder, worker.number, settings.proxy.workers) if worker is not None else None
+    sock = listen(settings.proxy.host, settings.proxy.port, shared=worker is not None)
     host, port = sock.getsockname()[:2]
     store = await open_store(settings.data, settings.recorder, migrate=True, project=settings.project)
     try:
@@ -78,10 +96,15 @@ async def run(settings: HoneSettings) -> None:
                 overrides=settings.overrides(),
                 shadows=settings.shadows(),
                 reasoning_parser=settings.engine.reasoning_parser,
+                has_aliases=bool(aliases),
                 mcp=settings.mcp,
+                peers=peers,
             )
         )
         log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), host, port)
-        await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s)
+        beside: Beside | None = None
+        if peers is not None:
+            beside = Door(peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel).open
+        await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s, beside=beside)
     finally:
         await store.close()

@@ -14,33 +14,56 @@ import errno
 import gc
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from types import FrameType
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from proxy.errors import ConfigError, PortInUse
+from proxy.http.asgi import App
 from proxy.programs import last_comers
 from proxy.programs.app import HoneApp
 from proxy.programs.draining import Draining
 
 BACKLOG = 2048
+Beside = Callable[[App], AbstractAsyncContextManager[None]]
 KEEP_ALIVE_S = 75  # longer than agents' clients keep an idle connection, so that it is they who close it
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises PortInUse, or ConfigError for an address not ours."""
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises PortInUse, or ConfigError for an address not ours.
+
+    `shared`: with other processes of this user that listen so; the kernel gives each a part of what comes.
+    """
+    sock = bind(host, port, shared=shared)
+    with _told(sock, host, port):
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    return sock
+
+
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket that has the address and does not listen yet. Raises as `listen`."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, proto)
     except OSError as e:
         raise ConfigError(f"cannot listen on {host!r}: {e}. Set `host` in [proxy].") from e
-    try:
+    with _told(sock, host, port):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(address)
-        sock.listen(BACKLOG)
-        sock.setblocking(False)
+    return sock
+
+
+@contextlib.contextmanager
+def _told(sock: socket.socket, host: str, port: int) -> Iterator[None]:
+    """Close the socket where it cannot be had, and say why."""
+    try:
+        yield
     except OSError as e:
         sock.close()
         if e.errno == errno.EADDRINUSE:
@@ -48,13 +71,19 @@ def listen(host: str, port: int) -> socket.socket:
                 f"port {port} on {host} is in use by another program: stop it, or choose another port with --port."
             ) from e
         raise ConfigError(f"cannot listen on {host}:{port}: {e}. Set `host` and `port` in [proxy].") from e
-    return sock
 
 
-async def serve(app: HoneApp, sock: socket.socket, *, stop_timeout_s: float = 30.0) -> None:
+async def serve(
+    app: HoneApp,
+    sock: socket.socket,
+    *,
+    stop_timeout_s: float = 30.0,
+    beside: Beside | None = None,
+) -> None:
     """Serve on `sock` until SIGINT or SIGTERM, or until cancelled; running requests may go on for `stop_timeout_s`.
 
-    What runs for longer is ended in words. Until the last has ended, new requests are answered with 503.
+    What runs for longer is ended in words. Until the last has ended, new requests are answered with 503. `beside` is
+    given the app as it is served, for what reaches it otherwise.
     """
     draining = Draining(app, app.stop)
     config = uvicorn.Config(
@@ -69,7 +98,7 @@ async def serve(app: HoneApp, sock: socket.socket, *, stop_timeout_s: float = 30
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=1,  # nothing runs by then: `Draining` has ended it
     )
-    async with app.running():
+    async with app.running(), beside(draining) if beside is not None else contextlib.nullcontext():
         gc.collect()
         gc.freeze()  # what was imported is not walked again by every full collection
         await _until_stopped(_Server(config, draining, stop_timeout_s), sock)

@@ -72,6 +72,7 @@ class Supervisor:
         self.program = program
         self.state = ProgramState.STOPPED
         self.restarts = 0
+        self.set_wrongly = False  # whether it ended because of its settings
         self.detail = ""
         self._on_change = on_change
         self._process: asyncio.subprocess.Process | None = None
@@ -126,12 +127,13 @@ class Supervisor:
                     self._started.set_result(None)
                 trouble = await self._until_gone()
                 failures = 0 if time.monotonic() - since > CALM_S else failures
-            killed, wrongly = _was_killed(self._process), _was_set_wrongly(self._process)
+            killed = _was_killed(self._process)
+            self.set_wrongly = _was_set_wrongly(self._process)
             await self._end()
             if not self._started.done() and not (killed and failures < KILLED_STARTS):
                 self._fail(trouble)
                 return
-            if wrongly:
+            if self.set_wrongly:
                 self._become(ProgramState.FAILED, f"{trouble}: its settings cannot work, it is not started again")
                 return
             self.restarts += 1

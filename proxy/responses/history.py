@@ -17,6 +17,9 @@ from proxy.dialects.responses.object import META, Head, Status, response_object,
 from proxy.errors import BadRequest, Missing
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Message, Whose
+from recorder.holding import leases
+from recorder.holding.holders import is_dead
+from recorder.holding.presence import PROXY
 from recorder.reading import answered
 from recorder.reading.answered import Answered
 from recorder.reading.views import CallView
@@ -38,7 +41,7 @@ class History:
     store: Store
     recorder: Recorder
     project_id: str
-    began_at: float = field(default_factory=time.time)  # an open call that is older was another process's
+    began_at: float = field(default_factory=time.time)  # what was opened later and names no process is this one's
 
     async def earlier(self, ids: Iterable[str], previous: str | None, whose: Whose) -> dict[str, Earlier]:
         """The answers that a request refers to: `previous` with its conversation, the others for their items.
@@ -56,8 +59,9 @@ class History:
     async def _previous(self, response_id: str, whose: Whose) -> Earlier:
         found = await self._find(response_id, "previous_response_id", whose)
         if found.call.state is not CallState.COMPLETE or found.choice is None:
+            became = status(found, runs=await self._runs(found))
             raise BadRequest(
-                f"the response {response_id!r} is {status(found, self.began_at)}: it has no answer to go on from.",
+                f"the response {response_id!r} is {became}: it has no answer to go on from.",
                 param="previous_response_id",
             )
         messages = await answered.with_reasoning(self.store, found.call)
@@ -67,7 +71,8 @@ class History:
 
     async def response(self, response_id: str, whose: Whose) -> Body:
         """The response object as the client was given it. Raises Missing."""
-        return shown(await self._find(response_id, "response_id", whose), self.began_at)
+        found = await self._find(response_id, "response_id", whose)
+        return shown(found, runs=await self._runs(found))
 
     async def input_items(self, response_id: str, whose: Whose) -> list[Body]:
         """What the model read for an answer, but for the instructions, as items in order. Raises Missing."""
@@ -81,6 +86,16 @@ class History:
         if not await answered.forget(self.store, self.project_id, response_id):
             raise not_found(response_id)
 
+    async def _runs(self, found: Answered) -> bool:
+        """Whether a call that has not ended goes on, here or at another proxy of the store."""
+        if found.call.state is not CallState.OPEN:
+            return False
+        process = await answered.process_of(self.store, found.call.id)
+        if process is None:
+            return found.call.started_at >= self.began_at
+        held = await leases.holders(self.store, self.project_id, PROXY + process)
+        return any(not is_dead(lease.owner) for lease in held)
+
     async def _find(self, response_id: str, param: str, whose: Whose) -> Answered:
         found = await answered.find(self.store, self.project_id, response_id, whose)
         if found is None:
@@ -88,9 +103,9 @@ class History:
         return found
 
 
-def shown(found: Answered, began_at: float) -> Body:
+def shown(found: Answered, *, runs: bool) -> Body:
     """The response object of a recorded call."""
-    call, now = found.call, status(found, began_at)
+    call, now = found.call, status(found, runs=runs)
     meta = _meta(call)
     head = Head(meta["id"], meta["created_at"], call.model, _fields(call), meta.get("max_output_tokens"))
     failed = now == "failed"
@@ -99,12 +114,12 @@ def shown(found: Answered, began_at: float) -> Body:
     return response_object(head, now, _output(found), usage, ("server_error", why) if failed else None)
 
 
-def status(found: Answered, began_at: float) -> Status:
-    """What became of a recorded call, in the words of the Responses API."""
+def status(found: Answered, *, runs: bool) -> Status:
+    """What became of a recorded call, in the words of the Responses API. `runs`: an open one goes on."""
     call = found.call
     if call.state is CallState.COMPLETE:
         return status_of(found.choice.finish_reason if found.choice is not None else None)
-    if call.state is CallState.OPEN and call.started_at >= began_at:
+    if call.state is CallState.OPEN and runs:
         return "in_progress"
     # A client that hung up did not want the answer; one that waits for a background response does.
     unwanted = _meta(call).get("cancelled") or not call.rest.get("background")

@@ -6,6 +6,7 @@ record (`proxy.responses.history`).
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote
@@ -14,7 +15,6 @@ from proxy.admission.replies import no_route, say, send_json
 from proxy.dialects.responses.dialect import ResponsesDialect
 from proxy.errors import BadRequest, CallerError, Conflicting, Missing, Unavailable, WrongMethod
 from proxy.http.asgi import App, Receive, Scope, Send
-from proxy.responses.background import Background
 from proxy.responses.history import History
 from recorder.content.turns import Whose
 from recorder.errors import StoreError
@@ -32,7 +32,7 @@ class ResponseRoutes:
 
     calls: App
     history: History
-    background: Background
+    ends: Sequence[Callable[[str], Awaitable[bool]]]  # end a background response if it runs there, the nearest first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -72,13 +72,19 @@ class ResponseRoutes:
 
     async def _delete(self, response_id: str, query: dict[str, str], whose: Whose) -> Body:
         await self.history.response(response_id, whose)
-        await self.background.cancel(response_id)
+        await self._end(response_id)
         await self.history.delete(response_id)
         return {"id": response_id, "object": "response", "deleted": True}
 
+    async def _end(self, response_id: str) -> bool:
+        for end in self.ends:
+            if await end(response_id):
+                return True
+        return False
+
     async def _cancel(self, response_id: str, query: dict[str, str], whose: Whose) -> Body:
         response = await self.history.response(response_id, whose)
-        if await self.background.cancel(response_id):
+        if await self._end(response_id):
             response = await self.history.response(response_id, whose)
         if not response["background"]:
             raise BadRequest("Cannot cancel a synchronous response.", param="response_id")

@@ -180,7 +180,7 @@ def _anchored(value: Any, key: str, model: type[BaseModel], folder: Path) -> Any
     field = model.model_fields.get(key)
     if field is None:
         return value
-    inner = _inner_model(field.annotation)
+    inner = inner_model(field.annotation)
     if inner is not None and isinstance(value, dict):
         if get_origin(field.annotation) is not dict:
             return _anchor(value, inner, folder)
@@ -201,10 +201,11 @@ def _is_path(annotation: Any) -> bool:
     return annotation is Path or Path in get_args(annotation)
 
 
-def _inner_model(annotation: Any) -> type[BaseModel] | None:
+def inner_model(annotation: Any) -> type[BaseModel] | None:
+    """The section that a field holds, or holds several of."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _inner_model(part)) is not None), None)
+    return next((found for part in get_args(annotation) if (found := inner_model(part)) is not None), None)
 
 
 def _data_folder(settings: HoneSettings, origin: Mapping[str, str], file: Path | None) -> Path:
@@ -242,5 +243,5 @@ def _fields_at(parents: list[str]) -> list[str]:
         if model is None:
             return []
         field = model.model_fields.get(part)
-        model = _inner_model(field.annotation) if field else model  # an alias's name stays at its table's model
+        model = inner_model(field.annotation) if field else model  # an alias's name stays at its table's model
     return list(model.model_fields) if model else []

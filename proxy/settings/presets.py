@@ -1,7 +1,7 @@
 """Presets: the values of published recipes, as defaults under every other source (`campaign.preset`).
 
 Owns: the values. Refuses: deciding anything: each is an ordinary setting, and hone.toml, a variable or a flag wins.
-README sets them beside the recipe's own names; a test holds it to this table.
+docs/tasks.md sets them beside the recipe's own names; a test holds it to this table.
 """
 
 from __future__ import annotations

@@ -72,6 +72,8 @@ class ProxySettings(BaseModel):
     """Address to listen on. Anything but loopback needs at least one key (`hone keys create`)."""
     port: int = Field(8700, ge=0, le=65535)
     """Port to listen on. 0 takes a free one."""
+    workers: int = Field(1, ge=1, le=256)
+    """How many processes serve on the port, each on a core of its own. More than one needs Linux."""
     defaults: Literal["neutral", "engine"] = "neutral"
     """What a sampling field that the client leaves out becomes. `neutral`: sent as temperature 1, top_p 1, no top_k.
     `engine`: left to the engine's own defaults."""
@@ -146,6 +148,9 @@ class EngineSettings(BaseModel):
     """Longest prompt plus answer, in tokens. Default: the model's own limit."""
     kv_cache_bytes: int | None = Field(None, gt=0)
     """Memory for the KV cache. Default: 128 MiB on a CPU, what vLLM finds free on a GPU."""
+    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
+    """Share of a GPU's memory that the engine may take for weights and cache together, where Hone starts it on one. A
+    trainer on the same GPU has the rest. Default: vLLM's own, 0.92."""
     max_loras: int = Field(4, ge=2)
     """Versions in service at once: the live one, those that runs are pinned to, and one being loaded."""
     max_lora_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = 32

@@ -36,18 +36,23 @@ def as_environment(overrides: Mapping[str, object]) -> dict[str, str]:
 
 def leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every setting of a model as (dotted key, value), depth first in declared order."""
-    for name in type(model).model_fields:
-        yield from _leaves_of(getattr(model, name), prefix + name)
+    yield from ((key, value) for key, value, _ in described(model, prefix))
 
 
-def _leaves_of(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+def described(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """The same, each with what its model says that it is, on one line."""
+    for name, field in type(model).model_fields.items():
+        yield from _leaves_of(getattr(model, name), prefix + name, " ".join((field.description or "").split()))
+
+
+def _leaves_of(value: Any, key: str, what: str) -> Iterator[tuple[str, Any, str]]:
     if isinstance(value, BaseModel):
-        yield from leaves(value, key + ".")
+        yield from described(value, key + ".")
     elif isinstance(value, dict) and value and all(isinstance(v, BaseModel) for v in value.values()):
         for name, item in value.items():
-            yield from leaves(item, f"{key}.{name}.")
+            yield from described(item, f"{key}.{name}.")
     else:
-        yield key, value
+        yield key, value, what
 
 
 def shown(key: str, value: Any) -> Any:

@@ -1,7 +1,7 @@
 """`hone keys` and `hone db`: who may use the proxy, the store's schema, and whether what it holds is sound.
 
 Owns: reading arguments and printing. Refuses: what a key is (`recorder.registry.keys`), migrating
-(`recorder.store.migrate`), what is sound (`recorder.checking`).
+(`recorder.store.migrate`), what is sound (`recorder.checking`). Stores that go elsewhere: `recorder.commands.moving`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recorder.commands.moving import backup, copy
 from recorder.commands.support import Context, echo_json, run, show_table
 
 if TYPE_CHECKING:
+    from io import TextIOWrapper
+
     from recorder.checking.checks import Checked
     from recorder.registry.keys import KeyView
     from recorder.store.database import Store
@@ -31,21 +34,48 @@ def keys() -> None:
     "--scope", "scopes", multiple=True, default=("infer",), help="infer [default], feedback, read, eval, admin."
 )
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="For how many days [for ever].")
+@click.option(
+    "--secret-file",
+    type=click.File(),
+    help="Take the key's secret from this file ('-': standard input). What is a key already stays one.",
+)
 @click.pass_obj
-def create(context: Context, name: str, scopes: tuple[str, ...], days: float | None) -> None:
-    """Make a key called NAME and print it: it is shown this once."""
+def create(
+    context: Context, name: str, scopes: tuple[str, ...], days: float | None, secret_file: TextIOWrapper | None
+) -> None:
+    """Make a key called NAME and print it: it is shown this once.
+
+    With --secret-file the secret is one that was made elsewhere (`hone_` and at least 32 random characters), so that a
+    deployment can hand it to agents too; it is not printed, and saying the same again changes nothing.
+    """
     from recorder.registry.keys import Scope, mint
 
     unknown = [scope for scope in scopes if scope not in set(Scope)]
     if unknown:
         raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(Scope)}", param_hint="--scope")
     expires_at = None if days is None else time.time() + days * 86400
+    if secret_file is not None:
+        _adopt(context, name, scopes, secret_file.read().strip(), expires_at)
+        return
     key, secret = run(context, lambda store, project: mint(store, project, name, scopes, expires_at=expires_at))
     if context.json:
         echo_json({**_key(key), "key": secret})
         return
     click.echo(secret)
     click.echo(f"Key {key.id} ({', '.join(sorted(key.scopes))}). Keep it now: it is not shown again.", err=True)
+
+
+def _adopt(context: Context, name: str, scopes: tuple[str, ...], secret: str, expires_at: float | None) -> None:
+    from recorder.registry.keys import adopt
+
+    try:
+        key = run(context, lambda store, project: adopt(store, project, name, scopes, secret, expires_at))
+    except ValueError as e:
+        raise click.BadParameter(f"{e}", param_hint="--secret-file") from e
+    if context.json:
+        echo_json(_key(key))
+    else:
+        click.echo(f"Key {key.id} ({', '.join(sorted(key.scopes))}) is there.")
 
 
 @keys.command("list")
@@ -109,6 +139,10 @@ def _key(key: KeyView) -> dict[str, Any]:
 @click.group()
 def db() -> None:
     """Look after the store."""
+
+
+db.add_command(copy)
+db.add_command(backup)
 
 
 @db.command()

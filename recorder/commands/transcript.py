@@ -20,7 +20,7 @@ from recorder.content.extras import LEFT_OUT_ITEMS, LEFT_OUT_TOOLS
 if TYPE_CHECKING:
     from recorder.content.turns import Message
     from recorder.reading.views import CallView, ChoiceView, GroupView, ToolCallView, TrajectoryView
-    from recorder.work.scores import StoredScore
+    from recorder.work.scores import NewPart, StoredScore
 
 SHOWN_CHARS: Final = 4000  # of one message, unless everything is asked for
 _ROLE_STYLES: Final = {
@@ -54,19 +54,14 @@ def trajectory(
 
 
 def group(view: GroupView, score: StoredScore | None, versions: Mapping[str, str]) -> RenderableType:
-    """A group: its members by reward, and what the judge said of each."""
+    """A group: its members by reward, and under each what that is made of, with every reason."""
     about = [view.external_id and f"id {view.external_id}", view.version_id and versions.get(view.version_id)]
     about += [f"scenario {view.scenario.id}" if view.scenario else None, f"{len(view.members)} members"]
-    rewards = {p.trajectory_id: p for p in score.parts if p.part == "reward"} if score else {}
-    reasons = {p.trajectory_id: p.explanation for p in score.parts if p.explanation} if score else {}
-    ordered = sorted(view.members, key=lambda m: -(_value(rewards.get(m.id)) or 0.0))
-    rows = [
-        (m.id, m.state, m.selection or m.end_reason, number(_value(rewards.get(m.id))), len(m.calls), reasons.get(m.id))
-        for m in ordered
-    ]
-    members = table(
-        ("trajectory", "state", "why", "reward", "calls", "the judge says"), rows, right=("reward", "calls")
-    )
+    parts = {member.id: _parts_of(member, score) for member in view.members}
+    ordered = sorted(view.members, key=lambda m: -(_reward(parts[m.id]) or 0.0))
+    rows = [row for member in ordered for row in _member_rows(member, parts[member.id])]
+    columns = ("trajectory", "state", "why", "calls", "part", "value", "weight", "explanation")
+    members = table(columns, rows, right=("calls", "value"))
     return Group(
         _title(view.id, view.state, view.reason),
         line(" · ".join(a for a in about if a), "dim"),
@@ -129,12 +124,34 @@ def _trajectory_head(view: TrajectoryView, versions: Mapping[str, str]) -> Rende
 
 
 def _rewards(view: TrajectoryView, score: StoredScore | None) -> RenderableType:
-    own = [p for p in score.parts if p.trajectory_id == view.id] if score else []
+    own = _parts_of(view, score)
     if not own:
         return Text("no reward yet", style="dim")
-    own.sort(key=lambda p: (p.part != "reward", p.part))
-    rows = [(p.part, number(p.value), "" if p.weight is None else f"× {p.weight:g}", p.explanation) for p in own]
+    rows = [_part_cells(part) for part in own]
     return Group(table(("part", "value", "weight", "explanation"), rows, right=("value",)), _judge(score))
+
+
+def _parts_of(view: TrajectoryView, score: StoredScore | None) -> list[NewPart]:
+    """What a score says of one run: the reward first, then what it is made of."""
+    own = [part for part in score.parts if part.trajectory_id == view.id] if score else []
+    return sorted(own, key=lambda part: (part.part != "reward", part.part))
+
+
+def _part_cells(part: NewPart) -> tuple[object, ...]:
+    return part.part, number(part.value), "" if part.weight is None else f"× {part.weight:g}", part.explanation
+
+
+def _member_rows(view: TrajectoryView, parts: Sequence[NewPart]) -> Iterable[Sequence[object]]:
+    """A line for a member and its reward, and one for each part of that."""
+    about = (view.id, view.state, view.selection or view.end_reason, len(view.calls))
+    first, *others = [_part_cells(part) for part in parts] or [("reward", number(None), "", None)]
+    yield *about, *first
+    for cells in others:
+        yield *[""] * len(about), *cells
+
+
+def _reward(parts: Sequence[NewPart]) -> float | None:
+    return next((part.value for part in parts if part.part == "reward"), None)
 
 
 def _judge(score: StoredScore | None) -> RenderableType:
@@ -243,7 +260,3 @@ def _other_tools(calls: Sequence[ToolCallView]) -> RenderableType:
     rows = [(when(t.started_at), t.outcome, t.name, json.dumps(t.arguments)[:200], t.error) for t in calls]
     title = Text("tool calls beside the main path", style="dim")
     return Group(title, table(("", "", "", "", ""), rows)) if rows else Text()
-
-
-def _value(part: Any) -> float | None:
-    return None if part is None else part.value

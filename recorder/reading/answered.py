@@ -62,6 +62,12 @@ async def find(store: Store, project_id: str, response_id: str, whose: Whose = A
     return Answered(call, next((choice for choice in call.choices if choice.index == row.choice), None))
 
 
+async def process_of(store: Store, call_id: str) -> str | None:
+    """Which process runs a call that has not ended, by the name of its lease; None where that was not said."""
+    async with store.read() as conn:
+        return (await conn.execute(select(calls.c.process).where(calls.c.id == call_id))).scalar_one_or_none()
+
+
 async def said(store: Store, project_id: str, response_ids: Collection[str], whose: Whose = ANYBODY) -> dict[str, Said]:
     """What the answers with these ids said, as far as they are known: without the conversations before them."""
     at_choice = and_(choices.c.call_id == issued.c.call_id, choices.c["index"] == issued.c.choice)

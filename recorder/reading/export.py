@@ -165,7 +165,13 @@ def _raw(trajectory: TrajectoryView, call: CallView, version: str | None, parts:
         "usage": call.usage,
         "reward": next((part.value for part in parts if part.part == REWARD), None),
         "parts": [
-            {"part": part.part, "value": part.value, "weight": part.weight, "explanation": part.explanation}
+            {
+                "part": part.part,
+                "value": part.value,
+                "weight": part.weight,
+                "explanation": part.explanation,
+                "unasked": part.unasked,
+            }
             for part in parts
         ],
         "started_at": call.started_at,

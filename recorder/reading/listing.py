@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, String, and_, cast, func, or_, select
+from sqlalchemy import ColumnElement, Select, String, Table, and_, cast, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.reading.tasks import first_words
@@ -80,6 +80,13 @@ async def list_trajectories(
 ) -> list[TrajectoryLine]:
     """The newest runs; `group` is an internal or external id."""
     t = trajectories.c
+    these = select(t.id).where(t.project_id == project_id).order_by(t.id.desc())  # ids begin with the time
+    these = _narrowed(these, trajectories, states, alias)
+    if purpose is not None:
+        these = these.where(t.purpose == purpose)
+    if group is not None:
+        named = select(groups.c.id).where(groups.c.project_id == project_id, groups.c.external_id == group)
+        these = these.where(or_(t.group_id == group, t.group_id.in_(named)))
     query = (
         select(
             trajectories,
@@ -92,16 +99,9 @@ async def list_trajectories(
         .outerjoin(aliases, aliases.c.id == t.alias_id)
         .outerjoin(versions, versions.c.id == func.coalesce(t.version_id, groups.c.version_id))
         .outerjoin(score_parts, and_(_is_reward(), score_parts.c.trajectory_id == t.id))
-        .where(t.project_id == project_id)
-        .order_by(t.id.desc())  # ids begin with the time: their index spares a sort
-        .limit(limit)
-        .offset(offset)
+        .where(t.id.in_(_page(these, limit, offset)))
+        .order_by(t.id.desc())
     )
-    query = _narrowed(query, t.state, states, alias)
-    if purpose is not None:
-        query = query.where(t.purpose == purpose)
-    if group is not None:
-        query = query.where(or_(groups.c.id == group, groups.c.external_id == group))
     async with store.read() as conn:
         rows = list(await conn.execute(query))
         tasks = await first_words(conn, [row.id for row in rows])
@@ -119,18 +119,18 @@ async def list_groups(
     offset: int = 0,
 ) -> list[GroupLine]:
     """The newest groups."""
+    newest = (groups.c.opened_at.desc(), groups.c.id.desc())
+    these = select(groups.c.id).where(groups.c.project_id == project_id).order_by(*newest)
+    these = _narrowed(these, groups, states, alias)
+    if campaign_id is not None:
+        these = these.where(groups.c.campaign_id == campaign_id)
     query = (
         select(groups, aliases.c.name.label("alias"), _version_name().label("version"))
         .outerjoin(aliases, aliases.c.id == groups.c.alias_id)
         .outerjoin(versions, versions.c.id == groups.c.version_id)
-        .where(groups.c.project_id == project_id)
-        .order_by(groups.c.opened_at.desc(), groups.c.id.desc())
-        .limit(limit)
-        .offset(offset)
+        .where(groups.c.id.in_(_page(these, limit, offset)))
+        .order_by(*newest)
     )
-    query = _narrowed(query, groups.c.state, states, alias)
-    if campaign_id is not None:
-        query = query.where(groups.c.campaign_id == campaign_id)
     async with store.read() as conn:
         rows = list(await conn.execute(query))
         members = await _member_counts(conn, [row.id for row in rows])
@@ -157,10 +157,16 @@ def _is_reward() -> ColumnElement[bool]:
     return and_(score_parts.c.score_id == groups.c.current_score_id, score_parts.c.part == REWARD)
 
 
-def _narrowed(query: Select[Any], state: ColumnElement[str], states: Sequence[str], alias: str | None) -> Select[Any]:
+def _page(these: Select[Any], limit: int, offset: int) -> Select[Any]:
+    """The ids of one page. What is shown of them is looked up afterwards: a deep page passes over ids alone."""
+    return select(these.limit(limit).offset(offset).subquery("page"))
+
+
+def _narrowed(these: Select[Any], table: Table, states: Sequence[str], alias: str | None) -> Select[Any]:
     if states:
-        query = query.where(state.in_(states))
-    return query if alias is None else query.where(aliases.c.name == alias)
+        these = these.where(table.c.state.in_(states))
+    named = select(aliases.c.id).where(aliases.c.name == alias)
+    return these if alias is None else these.where(table.c.alias_id.in_(named))
 
 
 async def _member_counts(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, tuple[int, str]]:

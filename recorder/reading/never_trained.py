@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, func, select
 
 from recorder.content.extras import CLIENT
 from recorder.content.trainable import LeftOut, sampling_reasons
@@ -21,6 +21,7 @@ from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import aliases, calls, choices, trajectories
 
+LOOKED_AT: Final = 2_000  # of a project, the newest calls: among these are those that are asked about, if any are
 MOST_CALLS: Final = 500  # of a project, the newest, that are looked at
 JUDGED_BY: Final = 20  # calls of one client, the newest: what it did before somebody changed a setting says nothing
 UNKNOWN: Final = "(no User-Agent)"
@@ -82,6 +83,15 @@ class NeverTrained:
         )
 
 
+def newest_calls(project_id: str) -> tuple[ColumnElement[bool], ...]:
+    """That a call is of a project, and one of its newest: a bound on what a page may cost. Ids begin with the time."""
+    mine = sql.passed_by(calls.c.project_id) == project_id
+    newest = calls.alias("newest")
+    ids = select(newest.c.id).where(sql.passed_by(newest.c.project_id) == project_id).order_by(newest.c.id.desc())
+    page = ids.limit(LOOKED_AT).subquery("page")
+    return mine, calls.c.id >= select(func.min(page.c.id)).scalar_subquery()
+
+
 async def never_trained(store: Store, project_id: str) -> list[NeverTrained]:
     """The clients of which no call can be trained on, by name."""
     query = (
@@ -96,7 +106,7 @@ async def never_trained(store: Store, project_id: str) -> list[NeverTrained]:
         .join(aliases, aliases.c.id == calls.c.alias_id)
         .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
         .where(
-            calls.c.project_id == project_id,
+            *newest_calls(project_id),
             choices.c["index"] == 0,
             calls.c.turn_kind != TurnKind.AUX,
             trajectories.c.purpose == Purpose.TRAIN,

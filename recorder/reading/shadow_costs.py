@@ -6,13 +6,18 @@ Owns: that sum. Refuses: bounding it (the proxy does).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import ColumnElement, func, select
 
 from recorder.ids import first_id_at
 from recorder.states import Origin, Purpose
+from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import aliases, calls, trajectories
+from recorder.store.statement import equals
+
+LASTS_S: Final = 3600.0  # a run of an answer given again is over by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +41,19 @@ async def shadow_costs(store: Store, project_id: str, since: float) -> list[Shad
     def tokens(kind: str) -> ColumnElement[int]:
         return func.coalesce(func.sum(calls.c.usage[kind].as_integer()), 0)
 
+    t = trajectories.c
+    answered_again = select(t.id).where(
+        t.project_id == project_id,
+        equals(t.origin, Origin.SHADOW),  # the word, as the index has it
+        t.purpose == Purpose.TRAIN,
+        t.id >= first_id_at("traj", since - LASTS_S),
+    )
     query = (
         select(aliases.c.name, func.count(), tokens("prompt_tokens"), tokens("completion_tokens"))
-        .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
         .join(aliases, aliases.c.id == calls.c.alias_id)
         .where(
-            calls.c.id >= first_id_at("call", since),  # ids sort by time, and have an index
-            calls.c.project_id == project_id,
-            trajectories.c.origin == Origin.SHADOW,
-            trajectories.c.purpose == Purpose.TRAIN,
+            calls.c.trajectory_id.in_(answered_again),
+            sql.passed_by(calls.c.id) >= first_id_at("call", since),  # of its few calls, not of all since then
         )
     )
     async with store.read() as conn:

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.content.extras import CLIENT
 from recorder.content.turns import Message
 from recorder.lineage import likeness
-from recorder.reading.never_trained import UNKNOWN
+from recorder.reading.never_trained import UNKNOWN, newest_calls
 from recorder.states import CallState
 from recorder.store import sql
 from recorder.store.database import Store
@@ -115,7 +115,7 @@ async def _alone(conn: AsyncConnection, project_id: str) -> list[_Alone]:
         .join(choices, (choices.c.call_id == calls.c.id) & (choices.c["index"] == 0))
         .join(nodes, nodes.c.id == choices.c.node_id)
         .where(
-            calls.c.project_id == project_id,
+            *newest_calls(project_id),
             calls.c.attribution_source == "new",
             calls.c.state == CallState.COMPLETE,
             trajectories.c.call_count == 1,

@@ -1,4 +1,4 @@
-"""API keys: minted once, kept as a hash, checked by what they may do.
+"""API keys: minted once, or taken over from whoever made the secret, kept as a hash, checked by what they may do.
 
 Keys of one family share their runs: a key, those that replaced it, and those that it minted for a run.
 
@@ -25,6 +25,7 @@ from recorder.store.schema import keys
 
 PREFIX: Final = "hone_"
 _HINT_CHARS: Final = len(PREFIX) + 4
+_LEAST_CHARS: Final = len(PREFIX) + 32  # of a secret that somebody else made: what 16 random bytes are in hex
 
 
 class Scope(StrEnum):
@@ -76,7 +77,37 @@ async def mint(
     """
     fields = {"name": name, "scopes": sorted(_scopes(scopes)), "trajectory_id": trajectory_id}
     async with store.write() as conn:
-        return await _insert(conn, project_id, **fields, expires_at=expires_at, family=family)
+        return await _insert(conn, project_id, _secret(), **fields, expires_at=expires_at, family=family)
+
+
+async def adopt(
+    store: Store,
+    project_id: str,
+    name: str,
+    scopes: Collection[str],
+    secret: str,
+    expires_at: float | None = None,
+) -> KeyView:
+    """The key with a secret that was made elsewhere; it is made where it is not there yet.
+
+    Raises ValueError for a secret that is none, and Conflict where its key is another project's, has other scopes or
+    was revoked.
+    """
+    if not secret.startswith(PREFIX) or len(secret) < _LEAST_CHARS or not secret.isprintable() or " " in secret:
+        raise ValueError(f"a key is {PREFIX!r} and at least {_LEAST_CHARS - len(PREFIX)} random characters")
+    wanted = _scopes(scopes)
+    async with store.write() as conn:
+        row = (await conn.execute(select(keys).where(keys.c.hash == _hash(secret)))).first()
+        if row is None:
+            fields = {"name": name, "scopes": sorted(wanted), "expires_at": expires_at, "family": None}
+            return (await _insert(conn, project_id, secret, **fields))[0]
+    there = _view(row)
+    if there.project_id != project_id or there.scopes != wanted or there.revoked_at is not None:
+        raise Conflict(
+            f"the key {there.id} ({there.name!r}) has this secret, and it was revoked, has other scopes, or is another "
+            "project's: take a new secret"
+        )
+    return there
 
 
 async def rotate(store: Store, project_id: str, key: str, grace_s: float = 0.0) -> tuple[KeyView, str]:
@@ -93,11 +124,14 @@ async def rotate(store: Store, project_id: str, key: str, grace_s: float = 0.0) 
             of_old.where(sooner).values(expires_at=until) if grace_s else of_old.values(revoked_at=now())
         )
         kept = {name: getattr(old, name) for name in ("name", "scopes", "trajectory_id", "expires_at", "family")}
-        return await _insert(conn, project_id, **kept, replaces=old.id)
+        return await _insert(conn, project_id, _secret(), **kept, replaces=old.id)
 
 
-async def _insert(conn: AsyncConnection, project_id: str, **fields: Any) -> tuple[KeyView, str]:
-    secret = PREFIX + secrets.token_urlsafe(32)  # 256 random bits: a fast hash is enough
+def _secret() -> str:
+    return PREFIX + secrets.token_urlsafe(32)  # 256 random bits: a fast hash is enough
+
+
+async def _insert(conn: AsyncConnection, project_id: str, secret: str, **fields: Any) -> tuple[KeyView, str]:
     key_id = new_id("key")
     own = {"id": key_id, "project_id": project_id, "hash": _hash(secret), "hint": secret[:_HINT_CHARS]}
     family = fields.pop("family") or key_id

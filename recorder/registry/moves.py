@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.store import ledger as rows
+from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import aliases, ledger, versions
@@ -72,7 +73,7 @@ async def list_moves(store: Store, project_id: str, *, alias: str | None = None,
         select(ledger, aliases.c.name, versions.c.number)
         .join(versions, versions.c.id == ledger.c.object_id)
         .join(aliases, aliases.c.id == versions.c.alias_id)
-        .where(ledger.c.project_id == project_id, ledger.c.object_kind == "version")
+        .where(sql.passed_by(ledger.c.project_id) == project_id, ledger.c.object_kind == "version")
         .order_by(ledger.c.id.desc())
         .limit(limit)
     )
@@ -80,6 +81,20 @@ async def list_moves(store: Store, project_id: str, *, alias: str | None = None,
         query = query.where(aliases.c.name == alias)
     async with store.read() as conn:
         return [_move(row) for row in await conn.execute(query)]
+
+
+async def count_moves(store: Store, project_id: str) -> dict[tuple[str, str], int]:
+    """How often each move was made, by (alias, move)."""
+    query = (
+        select(aliases.c.name, ledger.c.code, func.count())
+        .select_from(ledger)
+        .join(versions, versions.c.id == ledger.c.object_id)
+        .join(aliases, aliases.c.id == versions.c.alias_id)
+        .where(ledger.c.project_id == project_id, ledger.c.object_kind == "version")
+        .group_by(aliases.c.name, ledger.c.code)
+    )
+    async with store.read() as conn:
+        return {(str(name), str(code)): int(count) for name, code, count in await conn.execute(query)}
 
 
 def _move(row: Any) -> Move:

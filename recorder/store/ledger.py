@@ -76,7 +76,10 @@ async def latest(
 
     Rows with a code of `without` are passed over.
     """
-    query = select(ledger).where(ledger.c.project_id == project_id).order_by(ledger.c.id.desc()).limit(limit)
+    whose = (
+        ledger.c.project_id if code is not None else sql.passed_by(ledger.c.project_id)
+    )  # by the code's index, or ids
+    query = select(ledger).where(whose == project_id).order_by(ledger.c.id.desc()).limit(limit)
     asked = {"object_kind": object_kind, "object_id": object_id, "code": code}
     query = query.where(*(ledger.c[name] == value for name, value in asked.items() if value is not None))
     if code in _REVOKING:

@@ -2,6 +2,9 @@
 
 Owns: who may migrate and the lock under which it happens, the refusal of a differing schema.
 Refuses: the schema itself (`recorder.store.schema`) and the steps between revisions (`recorder/store/migrations`).
+
+A new database gets today's schema at once; only a store of an earlier revision goes through the steps. Tests hold that
+both come out the same.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import exc, inspect, select, text
+from sqlalchemy import Column, MetaData, PrimaryKeyConstraint, String, Table, exc, insert, inspect, select, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from recorder import private
 from recorder.errors import SchemaMismatch, StoreError, StoreUnavailable
@@ -26,18 +30,26 @@ from recorder.settings import RecorderSettings
 from recorder.store import sql
 from recorder.store.database import Store, now, sqlite_url
 from recorder.store.folder import make_data_folder
-from recorder.store.schema import projects
+from recorder.store.schema import PLACE, metadata, projects
 
 DEFAULT_PROJECT: Final = "default"
 # Oldest first; a test holds them to the files in recorder/store/migrations/versions.
 REVISIONS: Final = (
     "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011",
-    "0012",
+    "0012", "0013", "0014",
 )  # fmt: skip
 HEAD: Final = REVISIONS[-1]
+UNFINISHED: Final = "unfinished copy"  # in the place of a revision, while a copy into this database goes on
 LOCK_TIMEOUT_S: Final = 120.0
 _LOCK_POLL_S: Final = 0.05
 _ADVISORY_LOCK: Final = 0x686F6E65  # "hone"
+# As Alembic makes and names it; it is no part of the schema.
+_VERSION: Final = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
 
 
 async def open_store(data: Path, settings: RecorderSettings, *, migrate: bool, project: str = DEFAULT_PROJECT) -> Store:
@@ -60,6 +72,20 @@ async def open_to_look(data: Path, settings: RecorderSettings) -> Store:
     store = Store(settings.url or sqlite_url(data), durability=settings.durability)
     async with _closed_on_error(store):
         await check(store)
+    return store
+
+
+async def open_bare(url: str) -> Store:
+    """A database by its URL, made where it is a file that is not there, whatever its schema. Raises StoreError."""
+    try:
+        store = Store(url)
+    except ModuleNotFoundError as e:
+        raise StoreError(
+            f"{e.name} is not installed, which PostgreSQL is reached by: `pip install 'hone[postgres]'`"
+        ) from e
+    async with _closed_on_error(store):
+        _make_file(store)
+        await revision(store)
     return store
 
 
@@ -122,7 +148,8 @@ async def upgrade(store: Store) -> None:
         async with store.write() as conn:
             if not store.is_sqlite:
                 await conn.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
-            await conn.run_sync(_run_alembic)
+            # asked again under the lock: another process may have made it meanwhile
+            await conn.run_sync(_make_schema if await _revision(conn) is None else _run_alembic)
 
 
 async def check(store: Store) -> None:
@@ -144,17 +171,32 @@ async def revision(store: Store) -> str | None:
 
 
 async def _revision(conn: AsyncConnection) -> str | None:
-    if not await conn.run_sync(lambda c: inspect(c).has_table("alembic_version")):
+    if not await conn.run_sync(lambda c: inspect(c).has_table(_VERSION.name)):
         return None
-    return (await conn.execute(text("select version_num from alembic_version"))).scalar_one_or_none()
+    return (await conn.execute(select(_VERSION.c.version_num))).scalar_one_or_none()
 
 
 def _refuse_unknown(store: Store, found: str | None) -> None:
+    if found == UNFINISHED:
+        raise SchemaMismatch(
+            f"the store {_shown(store)} is an unfinished copy: end it with the `hone db copy` that began it, started "
+            "again, before anything uses it."
+        )
     if found is not None and found not in REVISIONS:
         raise SchemaMismatch(
             f"the store {_shown(store)} has schema {found}, which this program does not know (it knows up to {HEAD}): "
             "a newer Hone wrote it. Update this Hone, or choose another data folder with --data."
         )
+
+
+def _make_schema(connection: Connection) -> None:
+    """Give an empty database today's schema. Tables that are there already are somebody else's: an error."""
+    for table in metadata.sorted_tables:
+        connection.execute(CreateTable(table))
+        for index in sorted(table.indexes, key=lambda each: int(each.info[PLACE])):
+            connection.execute(CreateIndex(index))
+    _VERSION.create(connection, checkfirst=True)
+    connection.execute(insert(_VERSION).values(version_num=HEAD))
 
 
 def _run_alembic(connection: Connection) -> None:

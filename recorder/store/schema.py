@@ -10,7 +10,7 @@ are keyed content hashes (16 bytes), so that writing one needs no look-up; other
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     JSON,
@@ -26,6 +26,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    event,
     text,
 )
 
@@ -37,6 +38,15 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
+
+PLACE: Final = "place"  # in an index's `info`: its number among its table's
+
+
+@event.listens_for(Index, "after_parent_attach")
+def _place(index: Index, table: Table) -> None:
+    """Note the order of declaration, which SQLAlchemy forgets: where two indexes serve a query as well, their order
+    decides which SQLite takes. So they are declared in the order in which the migrations made them."""
+    index.info[PLACE] = len(table.indexes)
 
 
 def _id() -> Column[str]:
@@ -56,10 +66,14 @@ def _lease() -> list[Column[Any]]:
     ]
 
 
+def _some(name: str | None, which: str, *columns: str) -> Index:
+    """An index of some rows: those that are asked for again and again."""
+    return Index(name, *columns, sqlite_where=text(which), postgresql_where=text(which))
+
+
 def _where_set(column: str) -> Index:
     """An index of the rows that have a value: the others cost it nothing."""
-    some = text(f"{column} IS NOT NULL")
-    return Index(None, column, sqlite_where=some, postgresql_where=some)
+    return _some(None, f"{column} IS NOT NULL", column)
 
 
 projects = Table(
@@ -178,8 +192,11 @@ groups = Table(
     *_lease(),
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": the project's
     UniqueConstraint("project_id", "external_id", "sequence"),
-    Index(None, "project_id", "state", "try_after"),
     Index(None, "project_id", "implicit_key", "state"),
+    Index(None, "project_id", "state", "try_after"),
+    Index("ix_groups_newest", "project_id", "opened_at", "id"),  # lists
+    Index("ix_groups_newest_of_state", "project_id", "state", "opened_at", "id"),
+    _some("ix_groups_scored", "current_score_id IS NOT NULL", "project_id", "id"),  # rewards of the newest
 )
 
 trajectories = Table(
@@ -214,8 +231,11 @@ trajectories = Table(
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": none, it takes any
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
     Index(None, "group_id"),
-    Index(None, "project_id", "state", "last_call_at"),
     Index(None, "project_id", "session"),
+    Index("ix_trajectories_newest", "project_id", "id"),  # lists
+    Index(None, "project_id", "state", "id"),  # what is open; lists of one state
+    _some("ix_trajectories_ended", "ended_at IS NOT NULL", "project_id", "ended_at"),  # retention
+    _some("ix_trajectories_shadow", "origin = 'shadow'", "project_id", "id"),  # what answering again costs
 )
 
 calls = Table(
@@ -257,14 +277,14 @@ calls = Table(
     Column("first_token_at", Double),
     Column("finished_at", Double),
     Column("process", Text),  # which process runs it, while it is open: its lease says whether it is there
-    Index(None, "trajectory_id"),
     Index(None, "parent_call_id"),
-    Index(None, "project_id", "state"),
+    Index(None, "trajectory_id"),
     # Whether anything still needs a node or a blob.
     Index(None, "prompt_node_id"),
     _where_set("tools_blob_id"),
     _where_set("format_blob_id"),
     _where_set("request_blob_id"),
+    _some("ix_calls_open", "state = 'open'", "project_id"),  # a few of millions, asked for all the time
 )
 
 choices = Table(
@@ -374,6 +394,7 @@ score_parts = Table(
     Column("value", Double),  # null: the part could not be had; `explanation` says why
     Column("weight", Double),
     Column("explanation", Text),
+    Column("unasked", Boolean, nullable=False, default=False, server_default="0"),  # the value stands for no verdict
     PrimaryKeyConstraint("score_id", "trajectory_id", "part"),
     Index(None, "trajectory_id"),
 )
@@ -583,4 +604,5 @@ ledger = Table(
     Column("at", Double, nullable=False),
     Index(None, "object_kind", "object_id"),
     Index(None, "project_id", "code"),
+    Index(None, "project_id", "object_kind", "code"),  # counted
 )

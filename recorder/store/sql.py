@@ -1,7 +1,7 @@
 """What SQLite and PostgreSQL spell differently, and rows as views. The only place that asks which database it is.
 
-Owns: insert-or-ignore, insert-or-update, text that both take, a member of stored JSON, the database's clock as a
-number, what became of a PostgreSQL transaction, rows → dataclasses.
+Owns: insert-or-ignore, insert-or-update, text that both take, a member of stored JSON, a condition kept from the
+indexes, the database's clock as a number, what became of a PostgreSQL transaction, rows → dataclasses.
 Refuses: any table's meaning.
 """
 
@@ -45,6 +45,11 @@ def upsert(
     statement = insert(conn, table).values(**values)
     changed = {name: statement.excluded[name] for name in values if name not in keys and name not in keep}
     return statement.on_conflict_do_update(index_elements=list(keys), set_=changed)
+
+
+def passed_by(column: ColumnElement[V]) -> ColumnElement[V]:
+    """The column, as no index knows it: a condition that nearly every row meets must not choose the index."""
+    return func.coalesce(column, column)
 
 
 def storable(text: str) -> str:

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.ids import first_id_at
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, StepState, VersionState
+from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.ledger import counts
 from recorder.store.schema import aliases, calls, groups, ledger, score_parts, scores, steps, trajectories, versions
@@ -43,7 +44,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class RewardOf:
-    """The mean reward of the runs that a version sampled."""
+    """The mean reward of the runs that a version sampled, as far as whoever judges them was asked."""
 
     alias: str
     version: str
@@ -144,7 +145,7 @@ def _midnight(at: float) -> float:
 
 
 async def _calls(conn: AsyncConnection, project_id: str, at: float) -> int:
-    recent = (calls.c.id >= first_id_at("call", at - RATE_S), calls.c.project_id == project_id)
+    recent = (calls.c.id >= first_id_at("call", at - RATE_S), sql.passed_by(calls.c.project_id) == project_id)
     return int((await conn.execute(select(func.count()).where(*recent))).scalar_one())
 
 
@@ -156,7 +157,7 @@ async def _left_out(conn: AsyncConnection, project_id: str) -> dict[str, int]:
 
 async def _spent(conn: AsyncConnection, project_id: str, since: float) -> Spent:
     query = select(func.count(), func.sum(scores.c.tokens_in + scores.c.tokens_out), func.sum(scores.c.cost_usd))
-    query = query.where(scores.c.id >= first_id_at("score", since), scores.c.project_id == project_id)
+    query = query.where(scores.c.id >= first_id_at("score", since), sql.passed_by(scores.c.project_id) == project_id)
     number, tokens, cost = (await conn.execute(query)).one()
     return Spent(int(number), int(tokens or 0), None if cost is None else float(cost))
 
@@ -196,7 +197,7 @@ async def _rewards(conn: AsyncConnection, project_id: str) -> list[RewardOf]:
         .join(trajectories, trajectories.c.id == score_parts.c.trajectory_id)
         .join(versions, versions.c.id == by)
         .join(aliases, aliases.c.id == versions.c.alias_id)
-        .where(score_parts.c.part == REWARD, score_parts.c.value.is_not(None))
+        .where(score_parts.c.part == REWARD, score_parts.c.value.is_not(None), ~score_parts.c.unasked)
         .group_by(aliases.c.name, versions.c.number)
         .order_by(aliases.c.name, versions.c.number)
     )

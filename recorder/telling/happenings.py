@@ -191,9 +191,11 @@ async def _whys(conn: AsyncConnection, version_ids: Sequence[str]) -> Mapping[st
     return {id_: (detail or {}).get("reason") for id_, detail in rows}
 
 
-async def _rewards(conn: AsyncConnection, score_ids: Sequence[str]) -> list[float]:
+async def _rewards(conn: AsyncConnection, score_ids: Sequence[str]) -> list[tuple[float, bool]]:
+    """The rewards of runs, each with whether nobody was asked for it."""
     part = (score_parts.c.score_id.in_(score_ids), score_parts.c.part == REWARD, score_parts.c.value.is_not(None))
-    return [float(value) for value in (await conn.execute(select(score_parts.c.value).where(*part))).scalars()]
+    rows = await conn.execute(select(score_parts.c.value, score_parts.c.unasked).where(*part))
+    return [(float(row.value), row.unasked) for row in rows]
 
 
 async def _missing(conn: AsyncConnection, alias: str, score_ids: Sequence[str]) -> list[Happening]:
@@ -210,10 +212,13 @@ async def _missing(conn: AsyncConnection, alias: str, score_ids: Sequence[str]) 
     ]
 
 
-def _batch(alias: str, judged: Sequence[Any], rewards: Sequence[float]) -> Happening:
+def _batch(alias: str, judged: Sequence[Any], given: Sequence[tuple[float, bool]]) -> Happening:
     costs = [row.cost_usd for row in judged if row.cost_usd is not None]
-    facts = {"alias": alias, "groups": len(judged), "runs": len(rewards), "cost_usd": sum(costs) if costs else None}
-    text = f"{alias}: {_count(len(judged), 'group')} judged, {_count(len(rewards), 'run')}"
+    rewards = [reward for reward, unasked in given if not unasked]
+    facts = {"alias": alias, "groups": len(judged), "runs": len(given), "unasked": len(given) - len(rewards)}
+    facts |= {"cost_usd": sum(costs) if costs else None}
+    text = f"{alias}: {_count(len(judged), 'group')} judged, {_count(len(given), 'run')}"
+    text += f" ({facts['unasked']} without asking)" if facts["unasked"] else ""
     if rewards:
         facts |= {"reward_mean": sum(rewards) / len(rewards), "reward_min": min(rewards), "reward_max": max(rewards)}
         text += f", reward {facts['reward_mean']:.2f} ({min(rewards):.2f} to {max(rewards):.2f})"

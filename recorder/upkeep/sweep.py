@@ -31,6 +31,7 @@ from recorder.store import ledger
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import attempts, calls, choices, groups, leases, tool_requests, trajectories
+from recorder.store.statement import equals
 from recorder.store.transitions import guarded
 from recorder.upkeep.deletion import deletable, delete_trajectory, erase
 from recorder.work import attempts as attempt_rows
@@ -242,7 +243,7 @@ def _lost_calls(project_id: str) -> Rule:
         leases.c.lease_owner.is_not(None),
     )
     known = (calls.c.process.is_not(None), func.coalesce(held_until.scalar_subquery(), literal(0.0)))
-    these = (calls.c.project_id == project_id, calls.c.state == CallState.OPEN)
+    these = (calls.c.project_id == project_id, equals(calls.c.state, "open"))  # the word, as the index has it
     return Rule(calls, these, case(known, else_=calls.c.started_at + STALE_CALL_S))
 
 

@@ -43,6 +43,7 @@ class Scorable:
     alias: str | None
     campaign_id: str | None
     reward_recipe: str | None
+    scenario_id: str | None
     recipe_hash: str | None
 
 
@@ -67,16 +68,15 @@ async def scorable(
     wanted = [groups.c.project_id == project_id, or_(groups.c.state.in_(_STATES), left_out)]
     wanted += [groups.c.alias_id == alias_id] if alias_id is not None else []
     wanted += [groups.c.campaign_id == campaign_id] if campaign_id is not None else []
-    query = _with_recipes().where(*wanted).order_by(groups.c.id)  # ids begin with the time
+    # Their ids first: an order beside these conditions makes SQLite look up the recipes of all groups for each page.
+    async with store.read() as conn:
+        ids = sorted((await conn.execute(select(groups.c.id).where(*wanted))).scalars())  # they begin with the time
     found: list[Scorable] = []
-    page = query.limit(PAGE)
-    while True:
+    for page in (ids[at : at + PAGE] for at in range(0, len(ids), PAGE)):
         async with store.read() as conn:
-            rows = list(await conn.execute(page))
+            rows = list(await conn.execute(_with_recipes().where(groups.c.id.in_(page)).order_by(groups.c.id)))
         found += [sql.view(Scorable, row, state=GroupState(row.state)) for row in rows]
-        if len(rows) < PAGE:
-            return found
-        page = query.where(groups.c.id > rows[-1].id).limit(PAGE)
+    return found
 
 
 def _with_recipes() -> Select[Any]:

@@ -7,7 +7,7 @@ Owns: campaigns, their scenarios, the groups bound to a scenario before their fi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
@@ -25,6 +25,7 @@ from recorder.store.transitions import move
 Split = Literal["train", "val"]
 
 TRAINS: Final = campaigns.c.version_id.is_(None)  # the others are gates'
+_PAGE: Final = 200  # scenarios a SELECT
 # Columns of a group that say by which recipe it is judged: its alias's name, and what its campaign names, if anything.
 ALIAS: Final = select(aliases.c.name).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("alias")
 REWARD_RECIPE: Final = (
@@ -189,6 +190,17 @@ async def list_scenarios(store: Store, campaign_id: str, split: Split) -> list[S
     query = select(scenarios).where(scenarios.c.campaign_id == campaign_id, scenarios.c.split == split)
     async with store.read() as conn:
         return sql.views(Scenario, await conn.execute(query.order_by(scenarios.c.id)))
+
+
+async def rubrics(store: Store, scenario_ids: Collection[str]) -> dict[str, Any]:
+    """Scenarios' rubrics by the scenarios' ids; those that are not there are left out."""
+    found: dict[str, Any] = {}
+    ids = sorted(scenario_ids)
+    for page in (ids[at : at + _PAGE] for at in range(0, len(ids), _PAGE)):
+        async with store.read() as conn:
+            rows = await conn.execute(select(scenarios.c.id, scenarios.c.rubric).where(scenarios.c.id.in_(page)))
+            found |= {row.id: row.rubric for row in rows}
+    return found
 
 
 async def bind_group(

@@ -52,9 +52,9 @@ async def claim_for_judging(
 
     One that a version's gate waits for comes before all others. With `of_campaigns` only one of a campaign.
     """
-    again = and_(groups.c.state.in_(_AGAIN), groups.c.try_after <= now())
-    due = or_(groups.c.state == GroupState.READY, again)
-    wanted = and_(groups.c.project_id == project_id, due, *_whose(of_campaigns))
+    mine = groups.c.project_id == project_id  # in both, so that each is found by the index: most groups are scored
+    again = and_(mine, groups.c.state.in_(_AGAIN), groups.c.try_after <= now())
+    wanted = and_(or_(and_(mine, groups.c.state == GroupState.READY), again), *_whose(of_campaigns))
     order = (_no_gate_waits(project_id), *_OLDEST)
     took = await _take(store, wanted, 1, GroupState.JUDGING, (GroupState.READY, *_AGAIN), owner, lease_s, order)
     return took[0] if took else None
@@ -80,13 +80,18 @@ def _whose(of_campaigns: bool) -> tuple[ColumnElement[bool], ...]:
 
 
 async def claim_one_for_judging(
-    store: Store, group_id: str, owner: str, lease_s: float, *, left_out_for: Collection[str] = ()
+    store: Store,
+    group_id: str,
+    owner: str,
+    lease_s: float,
+    *,
+    free: Sequence[GroupState] = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED),
+    left_out_for: Collection[str] = (),
 ) -> GroupClaim | None:
-    """Take a named group for judging, a scored one too (a new recipe judges it again). None: it is not free.
+    """Take a named group for judging, a scored one too (a new recipe judges it again). None: it is not `free`.
 
     `left_out_for`: also one that was left out for one of these reasons.
     """
-    free = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED)
     left_out = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(sorted(left_out_for)))
     wanted = and_(groups.c.id == group_id, or_(groups.c.state.in_(free), left_out))
     took = await _take(store, wanted, 1, GroupState.JUDGING, (*free, GroupState.LEFT_OUT), owner, lease_s)

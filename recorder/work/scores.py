@@ -32,13 +32,18 @@ REWARD: Final = "reward"  # the part that is the combination of the others, and 
 
 @dataclass(frozen=True, slots=True)
 class NewPart:
-    """One number about one trajectory; `value` None: it could not be had, and `explanation` says why."""
+    """One number about one trajectory; `value` None: it could not be had, and `explanation` says why.
+
+    `unasked`: the value stands for nobody having been asked, as runs that are one and the same compare with nothing. It
+    ties its group, and says nothing beside other groups: no mean over runs counts it.
+    """
 
     trajectory_id: str
     part: str
     value: float | None
     weight: float | None = None
     explanation: str | None = None
+    unasked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +277,11 @@ async def rewards(store: Store, score_id: str) -> dict[str, float | None]:
 def rewards_of(parts: Iterable[NewPart]) -> dict[str, float | None]:
     """Trajectory id → reward, of a score's parts."""
     return {part.trajectory_id: part.value for part in parts if part.part == REWARD}
+
+
+def unasked_of(parts: Iterable[NewPart]) -> set[str]:
+    """The trajectories whose reward holds a part that nobody was asked for."""
+    return {part.trajectory_id for part in parts if part.part == REWARD and part.unasked}
 
 
 async def when_judged(store: Store, group_ids: Collection[str]) -> dict[str, str | None]:

@@ -15,7 +15,7 @@ from tests.agents.runs import Outcome
 
 ROOT = Path(__file__).parent.parent.parent
 FILE = ROOT / "docs" / "agents.md"
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "your-agent.md"
 SELDOM = " †"  # behind the name of a client that `make test` leaves out
 _BEGIN, _END = "<!-- agents: made by `make agents-table` -->\n", "<!-- /agents -->\n"
 
@@ -63,9 +63,9 @@ def _lines(said: Mapping[str, str]) -> str:
     return "".join(f"- {name}: {words}\n" for name, words in said.items())
 
 
-def with_short_table(readme: str, table: str) -> str:
-    """README with the short form of the table that `render` wrote, between its marks."""
-    before, _, rest = readme.partition(_BEGIN)
+def with_short_table(page: str, table: str) -> str:
+    """docs/your-agent.md with the short form of the table that `render` wrote, between its marks."""
+    before, _, rest = page.partition(_BEGIN)
     return before + _BEGIN + _short(table) + _END + rest.partition(_END)[2]
 
 

@@ -55,7 +55,7 @@ def test_every_client_has_a_row() -> None:
     assert [client.id for client in CLIENTS if table.key(table.start(client)) not in rows] == []
 
 
-def test_the_readme_shows_the_table() -> None:
-    readme, found = table.README.read_text(encoding="utf-8"), table.FILE.read_text(encoding="utf-8")
-    assert table.with_short_table(readme, found) == readme, "run `make agents-table`"
-    assert all(client.name in readme for client in CLIENTS)
+def test_the_page_for_users_shows_the_table() -> None:
+    page, found = table.PAGE.read_text(encoding="utf-8"), table.FILE.read_text(encoding="utf-8")
+    assert table.with_short_table(page, found) == page, "run `make agents-table`"
+    assert all(client.name in page for client in CLIENTS)

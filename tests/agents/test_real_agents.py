@@ -135,8 +135,8 @@ def test_the_committed_table_is_what_was_found(outcome_of: OutcomeOf) -> None:
     found = table.render({client: outcome_of(client) for client in RUN}, committed)
     if os.environ.get("HONE_WRITE_TABLE"):
         table.FILE.write_text(found, encoding="utf-8")
-        readme = table.README.read_text(encoding="utf-8")
-        table.README.write_text(table.with_short_table(readme, found), encoding="utf-8")
+        page = table.PAGE.read_text(encoding="utf-8")
+        table.PAGE.write_text(table.with_short_table(page, found), encoding="utf-8")
     assert table.FILE.read_text(encoding="utf-8") == found, "run `make agents-table` and look at what changed"
 
 

@@ -19,22 +19,12 @@ import pytest
 from examples.helpdesk import agent
 from examples.helpdesk.orders import read_database
 from examples.helpdesk.surroundings import surroundings
+from examples.live.users import Task
 from tests.e2e.conftest import ROOT, Stack, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 ORDERS, ATTEMPTS = 4, 8
-
-
-@dataclass(frozen=True)
-class Run:
-    """One question, at an address of its own."""
-
-    id: str
-    input: str
-    base_url: str
-    api_key: str = "none"
-    model: str = "helpdesk"
 
 
 @dataclass
@@ -47,7 +37,7 @@ class Traffic:
     async def wave(self, name: str) -> None:
         """Every order asked about several times at once; each order's runs are one group."""
         runs = [
-            Run(f"{name}-{order}-{n}", f"Where is my order {order}?", f"{self.url}/g/{name}-{order}/t/{n}/v1")
+            Task(f"{name}-{order}-{n}", f"Where is my order {order}?", f"{self.url}/g/{name}-{order}/t/{n}/v1")
             for order in self.orders
             for n in range(ATTEMPTS)
         ]

@@ -127,7 +127,7 @@ def test_expressions_and_schemas_that_are_none_are_refused_before_anything_is_ju
             {"rewards": [{"kind": "rule", "rule": "regex", "value": "(", "effect": "veto"}, {"kind": "ruler"}]},
             r"^judge\.recipes\.strict\.rewards\[0\]\.value of the rule 'regex' is no regular expression",
         ),
-        ({"rewards": [{"kind": "rubric"}]}, r"^judge\.recipes\.strict\.rewards holds a rubric but no model judges"),
+        ({"rewards": [{"kind": "ruler"}]}, r"^judge\.recipes\.strict\.rewards holds RULER but no model judges"),
         ({"rubric": "brief"}, r"^judge\.recipes\.strict has no rewards"),
     ],
 )

@@ -13,10 +13,12 @@ from typing import Any
 import httpx
 
 from proxy.programs.app import Deps, HoneApp, create_app
-from proxy.programs.server import listen, serve
+from proxy.programs.server import Beside, listen, serve
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings, ShadowSettings
 from proxy.versions.in_service import InService
+from proxy.workers.door import Door
+from proxy.workers.peers import Peers
 from recorder.capture.recorder import Recorder
 from recorder.reading.export import raw_lines
 from recorder.registry.aliases import AliasView, ensure_alias
@@ -97,8 +99,10 @@ async def serving(
     overrides: Mapping[str, Mapping[str, float]] | None = None,
     shadows: Mapping[str, ShadowSettings] | None = None,
     stop_timeout_s: float = 1,
+    peers: Peers | None = None,
+    process: str | None = None,
 ) -> AsyncIterator[Proxy]:
-    """A proxy that serves the alias from `engine` until the block ends."""
+    """A proxy that serves the alias from `engine` until the block ends. `peers`: as one of several workers."""
     settings, recording = settings or ProxySettings(port=0), recording or RecorderSettings()
     alias = await ensure_alias(store, PROJECT, ALIAS, base, "fingerprint")
     await report_replica(
@@ -111,14 +115,17 @@ async def serving(
         detail=None,
         loaded=[base],
     )
-    recorder = Recorder(store, recording)
+    recorder = Recorder(store, recording, process=process)
     versions = InService(store, PROJECT, settings)
     more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser, "mcp": mcp or {}}
-    more |= {"overrides": overrides or {}, "shadows": shadows or {}}
+    more |= {"overrides": overrides or {}, "shadows": shadows or {}, "peers": peers}
     app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions, **more))
     sock = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    running = asyncio.ensure_future(serve(app, sock, stop_timeout_s=stop_timeout_s))
+    beside: Beside | None = None
+    if peers is not None:
+        beside = Door(peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel).open
+    running = asyncio.ensure_future(serve(app, sock, stop_timeout_s=stop_timeout_s, beside=beside))
     try:
         # closed before the server stops, which waits for connections
         async with httpx.AsyncClient(base_url=url, timeout=20, verify=NO_TLS) as http:

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy import store_metrics
 from proxy.store_metrics import StoreMetrics
 from recorder.holding import leases
-from recorder.registry import versions
+from recorder.registry import aliases, replicas, versions
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
@@ -49,6 +49,23 @@ async def test_groups_rewards_steps_versions_and_workers_are_shown(store: Store)
     assert found["hone_live_version", ("helpdesk",)] == 0
     assert found["hone_workers", ("judge",)] == 1
     assert found["hone_workers", ("trainer",)] == 0
+    assert found["hone_moves_total", ("helpdesk", "rollback")] == 0
+
+
+async def test_engines_are_counted_by_state_and_moves_by_alias(store: Store) -> None:
+    alias = await Rows(store).alias()
+    for url in ("http://a", "http://b"):
+        await replicas.report_replica(store, PROJECT, url, state="up")
+    await replicas.report_replica(store, PROJECT, "http://c", state="down")
+    version = await versions.allocate(store, alias.id, alias.live_version_id or "")
+    for state in (VersionState.WRITTEN, VersionState.LOADED):
+        await versions.mark(store, version.id, state)
+    await versions.pass_gate(store, version.id, "sane", who="controller")
+    await aliases.set_live(store, alias.id, version.id, why="gate", who="controller")
+    await aliases.rollback(store, alias.id)
+    found = await read(StoreMetrics(store, PROJECT, RecorderSettings()))
+    assert [found["hone_engines", (state,)] for state in ("up", "down", "starting")] == [2, 1, 0]
+    assert [found["hone_moves_total", ("helpdesk", move)] for move in ("gate", "rollback", "rejected")] == [1, 1, 0]
 
 
 async def test_the_store_is_not_asked_for_every_reader(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,11 @@ def nested(times: int) -> dict[str, Any]:
         ("answer_schema", {"pattern": "a{99999999999999}"}, "is no JSON schema: the repetition number is too large"),
         ("answer_schema", {"$schema": ["x"]}, "is no JSON schema: `$schema` is not a text"),
         ("answer_schema", nested(900), "nested too deeply"),
+        (
+            "answer_schema",
+            {"allOf": [{"patternProperties": {"^a": {}}}], "unevaluatedProperties": False},
+            "is no JSON schema that an answer can be held to in bounded time",
+        ),
     ],
 )
 def test_a_value_of_the_right_form_that_nothing_can_be_checked_with_is_told(rule: Rule, value: Any, said: str) -> None:
@@ -39,6 +44,8 @@ def test_a_value_of_the_right_form_that_nothing_can_be_checked_with_is_told(rule
 def test_values_that_can_be_used_are_not_told() -> None:
     assert unusable("regex", r"\bon (mon|fri)day\b") is None
     assert unusable("answer_schema", {"type": "object", "required": ["order"]}) is None
+    assert unusable("answer_schema", {"properties": {"a": {}}, "unevaluatedProperties": False}) is None
+    assert unusable("answer_schema", {"patternProperties": {"^a": {}}, "additionalProperties": False}) is None
     assert unusable("max_turns", 3) is None
 
 

@@ -99,9 +99,14 @@ class Measurer:
 
 
 def _values(score: StoredScore | None, name: str | None) -> dict[str, float]:
+    """A part's values by run, without those that nobody was asked for: they would draw every mean to the middle."""
     if score is None:
         return {}
-    return {p.trajectory_id: p.value for p in score.parts if p.part == name and p.value is not None}
+    return {
+        part.trajectory_id: part.value
+        for part in score.parts
+        if part.part == name and part.value is not None and not part.unasked
+    }
 
 
 def shown(trajectory: TrajectoryView) -> dict[str, Any]:

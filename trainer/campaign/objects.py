@@ -16,16 +16,23 @@ from typing import Any, Final
 
 _ARRAY: Final = re.compile(r"\s*\[\s*(?=[{\]])")  # of objects; any other list stands where an object should
 _BLANK: Final = re.compile(r"\s*")
+_OPENED: Final = re.compile(r"[{\[]\s*")
+_COLON: Final = re.compile(r"\s*:\s*")
+_COMMA: Final = re.compile(r"\s*,\s*")
 _REST: Final = re.compile(r"[^\S\n]*")  # of a line
 
 
 class Unfit(ValueError):
-    """What an object holds cannot be used. `key`: where in it, by its `nth` time from 1, if that is known."""
+    """What an object holds cannot be used. `key`: where in it, by its `nth` time from 1, if that is known.
 
-    def __init__(self, why: str, key: str | None = None, nth: int = 1) -> None:
+    `entry`: which one of the list that stands there, from 1, if it is one.
+    """
+
+    def __init__(self, why: str, key: str | None = None, *, nth: int = 1, entry: int | None = None) -> None:
         super().__init__(why)
         self.key = key
         self.nth = nth
+        self.entry = entry
 
 
 class Doubled(dict[str, Any]):
@@ -49,12 +56,14 @@ class Found:
         """What to call it beside its line: nothing, where the line is the object."""
         return f"object {self.number}: " if self.in_array or "\n" in self.source else ""
 
-    def line_of(self, key: str | None, nth: int = 1) -> int:
-        """The line on which a key stands for the `nth` time; that of the object, where it is not to be found."""
-        places = [] if key is None else [m.start() for m in re.finditer(re.escape(json.dumps(key)), self.source)]
-        if key is None or len(places) < nth:
+    def line_of(self, fault: Unfit) -> int:
+        """The line on which a fault lies; that of the object, where its key is not to be found."""
+        places = [place for key, *place in _keys(self.source) if key == fault.key]
+        if len(places) < fault.nth:
             return self.line
-        return self.line + self.source.count("\n", 0, places[nth - 1])
+        key, value = places[fault.nth - 1]
+        place = key if fault.entry is None else _entry(self.source, value, fault.entry)
+        return self.line + self.source.count("\n", 0, place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +153,26 @@ class _Lines:
         """The end of the line of a place."""
         line = self.of(at)
         return self._starts[line] if line < len(self._starts) else self._length
+
+
+def _keys(source: str) -> Iterator[tuple[str, int, int]]:
+    """The keys of an object that could be read, each with where it and its value begin."""
+    at = _past(_OPENED, source, 0)
+    while source[at : at + 1] == '"' and source[0] == "{":
+        key, end = _DECODER.raw_decode(source, at)
+        value = _past(_COLON, source, end)
+        yield key, at, value
+        _, end = _DECODER.raw_decode(source, value)
+        at = _past(_COMMA, source, end)
+
+
+def _entry(source: str, at: int, number: int) -> int:
+    """Where the `number`-th entry of the list at a place begins."""
+    at = _past(_OPENED, source, at)
+    for _ in range(number - 1):
+        _, end = _DECODER.raw_decode(source, at)
+        at = _past(_COMMA, source, end)
+    return at
 
 
 def _past(pattern: re.Pattern[str], text: str, at: int) -> int:

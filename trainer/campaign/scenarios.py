@@ -60,7 +60,7 @@ def parse(lines: Iterable[bytes], source: str) -> list[Scenario]:
         try:
             scenario = _scenario(one)
         except Unfit as e:
-            faults.append(f"line {one.line_of(e.key, e.nth)}: {one.name}{e}")
+            faults.append(f"line {one.line_of(e)}: {one.name}{e}")
             continue
         if scenario.id in first_line:
             faults.append(
@@ -114,12 +114,12 @@ def _rubric(value: Any) -> Any:
     """A scenario's rubric as it is; a list is one of criteria."""
     if isinstance(value, list):
         try:
-            for entry in value:
+            for place, entry in enumerate(value, start=1):
                 if (doubled := _doubled(entry)) is not None:
-                    raise Unfit(f'"rubric": the key {doubled!r} is there twice in one criterion', "rubric")
+                    raise RubricInvalid(f"the key {doubled!r} is there twice in one criterion", place)
             rubric.criteria(value)
         except RubricInvalid as e:
-            raise Unfit(f'"rubric": {e}', "rubric") from e
+            raise Unfit(f'"rubric": {e}', "rubric", entry=e.place) from e
     return value
 
 

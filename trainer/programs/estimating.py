@@ -67,7 +67,9 @@ async def estimated(plan: Plan, settings: Settings) -> Estimate:
     agent = estimate.agent_tokens(counts, plan.settings, runs, alias)
     judge = estimate.judge_tokens(counts, recipe, agent, judged, alias)
     usd = await _usd(counts, recipe, judge, judged)
-    return Estimate(plan.name, name, plan.settings.steps, counts, agent, judge, usd, [*unread, *_notes(plan, recipe)])
+    return Estimate(
+        plan.name, name, plan.settings.steps, counts, agent, judge, usd, [*unread, *_notes(plan, recipe, counts)]
+    )
 
 
 def _alias(named: str | None, declared: list[str]) -> str:
@@ -113,12 +115,12 @@ async def _usd(counts: Counts, recipe: Recipe, tokens: Tokens, judged: PerRun | 
     return await asyncio.to_thread(litellm_edge.price, recipe.model, tokens.sent, tokens.answered)
 
 
-def _notes(plan: Plan, recipe: Recipe) -> list[str]:
+def _notes(plan: Plan, recipe: Recipe, counts: Counts) -> list[str]:
     rewards, settings = recipe.in_force(), plan.settings
     notes = []
     if not rewards:
         notes.append("nobody judges: set judge.model, or name rewards in [[judge.rewards]]")
-    elif not recipe.model and any(reward.kind in ASKING for reward in rewards):
+    elif not recipe.model and counts.ruler + counts.rubric:
         notes.append("a reward asks a judge model, and judge.model is not set")
     if settings.target is not None or settings.plateau_steps is not None:
         notes.append("campaign.target or campaign.plateau_steps may end it earlier")

@@ -178,7 +178,9 @@ class AliasTrainer:
         parts = await self._parts(claims, seconds)
         groups = await self._read(parts, parent, seconds)
         teaching = await self._leave_out(groups, claims)
-        metrics, left, masked = report.reward_metrics(groups), report.left_out(groups), report.masked(teaching)
+        unasked = scores.unasked_of(chain.from_iterable(parts.values()))
+        metrics = report.reward_metrics(groups, unasked)
+        left, masked = report.left_out(groups), report.masked(teaching)
         if not teaching:
             reason = "no group teaches anything" + (f": {left}" if left else "")
             return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase)

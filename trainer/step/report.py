@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -25,7 +25,8 @@ MOST_EXTRAS: Final = 100  # a step's scenarios may have criteria by the thousand
 class StepReport:
     """What `train_once` did. No version means that nothing was trained; `reason` then says why.
 
-    Metrics of every step: reward_mean, reward_std, groups, groups_trained. Of a step that made a version also: loss,
+    Metrics of every step: reward_mean and reward_std (of rewards that somebody was asked for; absent where there are
+    none), groups, groups_trained. Of a step that made a version also: loss,
     kl_engine (KL(engine ‖ trainer) over tokens sampled by the parent version: what the two compute differently),
     logprob_gap and logprob_gap_max (mean and largest |Δlogprob| of the same tokens), ratio_mean, ratio_max,
     clip_fraction, entropy, kl_base (where `kl_coef` > 0), grad_norm, lr, rows, rows_per_trajectory, tokens (of all
@@ -55,9 +56,12 @@ class StepTrainer(Protocol):
         """Train one step and publish its version."""
 
 
-def reward_metrics(groups: Sequence[GroupRows]) -> dict[str, float]:
-    """Mean and standard deviation of all rewards that counted, and how many groups there were."""
-    rewards = [reward for group in groups for reward in group.rewards.values()]
+def reward_metrics(groups: Sequence[GroupRows], unasked: Collection[str] = ()) -> dict[str, float]:
+    """Mean and standard deviation of all rewards that counted, and how many groups there were.
+
+    Those of the trajectories `unasked` say nothing beside other groups: they are in neither.
+    """
+    rewards = [reward for group in groups for id_, reward in group.rewards.items() if id_ not in unasked]
     metrics = {"groups": float(len(groups)), "groups_trained": float(sum(group.code is None for group in groups))}
     if rewards:
         metrics |= {"reward_mean": statistics.fmean(rewards), "reward_std": statistics.pstdev(rewards)}
@@ -67,12 +71,13 @@ def reward_metrics(groups: Sequence[GroupRows]) -> dict[str, float]:
 def part_metrics(groups: Sequence[GroupRows], parts: Iterable[NewPart]) -> dict[str, float]:
     """Means over the trained trajectories: of each part of their rewards, and of at most `MOST_EXTRAS` extra values.
 
-    Those extras are left out that the fewest trajectories have. Where a part could not be had, it is not in its mean.
+    Those extras are left out that the fewest trajectories have. Where a part could not be had, or nobody was asked for
+    it, it is not in its mean.
     """
     trained = {id_ for group in groups for id_ in group.trained}
     values: dict[str, list[float]] = defaultdict(list)
     for one in parts:
-        if one.trajectory_id in trained and one.part != REWARD and one.value is not None:
+        if one.trajectory_id in trained and one.part != REWARD and one.value is not None and not one.unasked:
             values[one.part].append(one.value)
     extras = [name for name in values if "." in name]  # a part's own name has none
     few = sorted(extras, key=lambda name: (-len(values[name]), name))[MOST_EXTRAS:]

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from judge.errors import JudgeDown, JudgeMisconfigured, PartsMissing
+from judge.errors import JudgeDown, JudgeFailed, PartsMissing
 from judge.llm.rubric_reader import Met
+from judge.rewards.coded import IDLE_SETS, CodeJudges
 from judge.rewards.kind import Bench
 from judge.rewards.rubric import part_of, reward_of
 from judge.scoring.bench import open_bench
@@ -32,6 +33,7 @@ from recorder.store.schema import verdicts
 from recorder.upkeep.deletion import delete_trajectory
 from recorder.work import claims, scores
 from tests.judge.judge_server import JudgeServer, documents, fails, says
+from tests.judge.judge_server import verdicts as verdicts_by_worth
 from tests.judge.recorded import PROJECT, Recorded
 from tests.judge.rubric_replies import checked, criteria
 
@@ -127,6 +129,21 @@ async def test_one_request_judges_one_run_by_all_criteria(
     assert [p.explanation for p in first[1:]] == ["on has apple", "on has pear", "on has worm"]
     asked = server.requests[0]["response_format"]["json_schema"]["schema"]["properties"]["criteria"]["items"]
     assert asked["required"] == ["id", "reason", "met"]
+
+
+async def test_a_group_of_one_is_scored_for_a_reward_by_criteria_is_absolute(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    server.behave(checked())
+    group_id, _ = await recorded.group("g", ["an apple"], purpose=Purpose.VAL)
+    live_id, _ = await recorded.group("live", ["a pear"])
+    async with judging() as bench:
+        measured = await score_group(await under(store, group_id), bench)
+        compared = replace(await under(store, live_id), baseline="running")
+        live = await score_group(compared, bench)
+    assert (rewards(measured), rewards(live)) == ([1 / 3], [2 / 3])
+    assert measured.new.absolute
+    assert live.new.absolute
 
 
 async def test_verdicts_are_kept_by_response_and_criteria(
@@ -381,10 +398,84 @@ async def test_a_rubric_stands_beside_other_rewards(
     assert scored.new.absolute
 
 
-async def test_a_rubric_without_a_judge_model_is_refused(store: Store, settings: Make) -> None:
-    with pytest.raises(JudgeMisconfigured, match=r"judge\.rewards holds a rubric but no model judges"):
-        async with open_bench(settings(model="", rewards=[{"kind": "rubric"}]), store, PROJECT):
-            pass
+async def test_a_rubric_that_code_decides_needs_no_judge_model(store: Store, recorded: Recorded, judging: Any) -> None:
+    decided: list[dict[str, Any]] = [{"id": "s", "text": "is short", "check": "checks:short"}]
+    decided.append({"id": "a", "text": "has an apple", "check": {"rule": "regex", "value": "apple"}})
+    group_id, _ = await recorded.group("g", ["an apple", "a very long answer without any"])
+    async with judging(model="") as bench:
+        scored = await score_group(await under(store, group_id, decided), bench)
+        assert rewards(scored) == [1.0, 0.0]
+        with pytest.raises(JudgeFailed, match=r"set judge\.model, or give each criterion a `check`") as failed:
+            await score_group(await under(store, group_id, [*decided, "is polite"]), bench)
+    assert failed.value.code == "no_judge_model"
+
+
+async def test_a_check_that_was_edited_is_loaded_anew_and_is_another_recipe(
+    store: Store, recorded: Recorded, judging: Any, tmp_path: Path
+) -> None:
+    decided = [{"id": "s", "text": "is short", "check": "checks:short"}]
+    other = [{"id": "h", "text": "helps", "check": "apart:helps"}]
+    (tmp_path / "helping.py").write_text("SAID = 'apple'\n")
+    (tmp_path / "apart.py").write_text("import helping\ndef helps(t):\n    return helping.SAID in t.answer\n")
+    group_id, _ = await recorded.group("g", ["an apple", "a pear"])
+    async with judging(model="") as bench:
+
+        async def scored(by: Any) -> tuple[list[float | None], str]:
+            found = await score_group(await under(store, group_id, by), bench)
+            return rewards(found), found.new.recipe_hash
+
+        first, apart = await scored(decided), await scored(other)
+        assert (first[0], apart[0]) == ([1.0, 1.0], [1.0, 0.0])
+        (tmp_path / "checks.py").write_text("def short(t):\n    return len(t.answer) < 7\n")
+        edited = await scored(decided)
+        assert edited[0] == [0.0, 1.0]
+        assert edited[1] != first[1]
+        assert await scored(other) == apart  # whose code is the same
+        (tmp_path / "helping.py").write_text("SAID = 'pear'\n")
+        helped = await scored(other)
+        assert helped[0] == [0.0, 1.0]
+        assert helped[1] != apart[1]
+
+
+async def test_a_check_that_could_not_be_imported_is_looked_at_again(
+    store: Store, recorded: Recorded, judging: Any, tmp_path: Path
+) -> None:
+    decided = [{"id": "l", "text": "came late", "check": "late:late"}]
+    group_id, _ = await recorded.group("g", ["an apple", "a pear"])
+    async with judging(model="") as bench:
+        with pytest.raises(PartsMissing, match="No module named 'late'"):
+            await score_group(await under(store, group_id, decided), bench)
+        (tmp_path / "late.py").write_text("def late(t):\n    return 1\n")
+        assert rewards(await score_group(await under(store, group_id, decided), bench)) == [1.0, 1.0]
+
+
+async def test_a_ranking_beside_checks_is_asked_for_once(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    server.behave(verdicts_by_worth())
+    decided = [{"id": "s", "text": "is short", "check": "checks:short"}]
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    both = [{"kind": "ruler"}, {"kind": "rubric"}]
+    async with judging(rewards=both) as bench:
+        first = await score_group(await under(store, group_id, decided), bench)
+        claim = await claims.claim_one_for_judging(store, group_id, "judge", 60)
+        assert claim is not None
+        await scores.record_score(store, claim, first.new)
+    async with judging(rewards=both) as bench:
+        again = await score_group(await under(store, group_id, decided), bench)
+    assert rewards(again) == rewards(first)
+    assert len(server.requests) == 1
+
+
+async def test_processes_of_checks_that_no_group_needs_end(tmp_path: Path) -> None:
+    (tmp_path / "checks.py").write_text("".join(f"def f{n}(t):\n    return 1\n" for n in range(IDLE_SETS + 2)))
+    judges = CodeJudges(JudgeSettings.model_validate({"folder": tmp_path}))
+    try:
+        for n in range(IDLE_SETS + 2):
+            assert await judges.code(frozenset({f"checks:f{n}"}))
+        assert len(judges._held) == IDLE_SETS
+    finally:
+        await judges.close()
 
 
 def test_only_a_rubric_takes_evidence() -> None:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from judge.errors import Spent
 from judge.llm.model import Answer, Messages
 from judge.llm.shown import Run
-from judge.rewards.coded import BY_CHECK, CodeJudge
-from judge.rewards.functions import FunctionPool
+from judge.rewards.coded import CodeJudges
 from judge.rewards.known import Known
 from judge.rewards.rubric import Rubricated, RubricJudge, Subject
 from judge.settings import JudgeSettings
@@ -120,12 +119,11 @@ class Judging:
     async def _judge(self, case: dict[str, Any]) -> Rubricated:
         settings = JudgeSettings(model="openai/judge")
         asks = {False: Scripted(case).ask}
-        checks = FunctionPool(settings, [BY_CHECK])  # no criterion names a function, so no process starts
         known = Known(settings, self._store, "default", keep=False)
-        judge = RubricJudge(settings, asks, CodeJudge(checks), known)
+        judge = RubricJudge(settings, asks, CodeJudges(settings), known)
         runs = [subject(name, name, RUBRIC) for name in case]
         runs.append(subject(UNJUDGED, NAMES[0], None))
-        return await judge.judge(runs, evidence=False)
+        return await judge.judge(runs, frozenset(), evidence=False)
 
 
 @pytest.fixture(scope="module")

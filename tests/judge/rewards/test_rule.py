@@ -1,9 +1,11 @@
 """Rules: kept, broken and not checkable, on runs as the store gives them back."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from judge.rewards.part import Part
 from judge.rewards.rule import check
@@ -85,6 +87,54 @@ async def test_an_expression_that_takes_for_ever_is_no_value(store: Store, recor
     run = await run_of(store, recorded, "a" * 40 + "!")
     part = check("regex", r"^(?:(?:a|aa)+)+$", run)
     assert part == Part(None, "it could not be checked: the expression takes longer than 1 s on the answer")
+
+
+HOPELESS = r"^(?:(?:a|aa)+)+$"
+
+
+@pytest.mark.slow  # each waits until the time is over
+@pytest.mark.parametrize(
+    ("schema", "answer"),
+    [
+        ({"pattern": HOPELESS}, json.dumps("a" * 40 + "!")),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "pattern": HOPELESS}, json.dumps("a" * 40 + "!")),
+        ({"items": {"anyOf": [{"pattern": HOPELESS}, {"type": "null"}]}}, json.dumps(["a" * 40 + "!"] * 1000)),
+        ({"patternProperties": {HOPELESS: {"type": "number"}}}, json.dumps({"a" * 40 + "!": 1})),
+        ({"additionalProperties": False, "patternProperties": {HOPELESS: {}}}, json.dumps({"a" * 40 + "!": 1})),
+        ({"propertyNames": {"pattern": HOPELESS}}, json.dumps({"a" * 40 + "!": 1})),
+    ],
+)
+async def test_a_schemas_expressions_that_take_for_ever_are_no_value(
+    store: Store, recorded: Recorded, schema: dict[str, Any], answer: str
+) -> None:
+    part = check("answer_schema", schema, await run_of(store, recorded, answer))
+    assert part == Part(None, "it could not be checked: the expression takes longer than 1 s on the answer")
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer", "why"),
+    [
+        ({"pattern": "^a"}, '"ba"', "'ba' does not match '^a'"),
+        ({"pattern": "^a"}, '"ab"', None),
+        ({"pattern": "^a"}, "7", None),
+        ({"patternProperties": {"^n_": {"type": "number"}}}, '{"n_a": 1, "x": "y"}', None),
+        ({"patternProperties": {"^n_": {"type": "number"}}}, '{"n_a": "1"}', "'1' is not of type 'number'"),
+        ({"patternProperties": {"^n_": {}}, "additionalProperties": False}, '{"n_a": "1"}', None),
+        ({"patternProperties": {"^n_": {}}, "additionalProperties": False}, '{"m_a": "1"}', "'m_a' was unexpected"),
+        ({"properties": {"a": {}}, "additionalProperties": {"type": "null"}}, '{"a": 1, "b": null}', None),
+        ({"additionalProperties": {"type": "null"}}, '{"b": 2}', "2 is not of type 'null'"),
+        ({"additionalProperties": True}, '{"b": 2}', None),
+        ({"additionalProperties": False}, "[]", None),
+        ({"patternProperties": {"": False}}, "[]", None),
+    ],
+)
+async def test_a_schemas_expressions_mean_what_they_mean_elsewhere(
+    store: Store, recorded: Recorded, schema: dict[str, Any], answer: str, why: str | None
+) -> None:
+    told = broken("answer_schema", schema, await run_of(store, recorded, answer))
+    assert told is None if why is None else why in str(told)
+    valid = Draft202012Validator(schema).is_valid(json.loads(answer))
+    assert valid == (why is None)
 
 
 async def test_tools_that_must_and_must_not_be_called(store: Store, recorded: Recorded) -> None:

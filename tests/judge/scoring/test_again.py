@@ -22,7 +22,7 @@ from recorder.registry.descent import VERSION_REJECTED
 from recorder.states import Purpose
 from recorder.store.database import Store
 from recorder.store.schema import groups, metadata, trajectories
-from recorder.work import campaigns
+from recorder.work import campaigns, claims
 from recorder.work.again import OF_SCORES
 from recorder.work.campaigns import NewScenario
 from recorder.work.scores import of_group, rewards
@@ -108,6 +108,32 @@ async def test_what_was_trained_on_keeps_its_score(store: Store, recorded: Recor
     assert tally.pairs == Pairs(kept=1)
     assert await now_(store, group_id) == old
     assert len(await of_group(store, group_id)) == 2
+
+
+async def test_what_waits_for_a_judge_is_taken_before_anybody_is_paid(
+    store: Store, recorded: Recorded, run: Any, server: JudgeServer
+) -> None:
+    group_id = await made(recorded, "a")
+    taken = []
+
+    async def another_looks(body: Json) -> web.StreamResponse:
+        taken.append(await claims.claim_for_judging(store, PROJECT, "a judge that runs", 60))
+        return await verdicts()(body)
+
+    server.behave(another_looks)
+    assert ids(await run(), "current") == {group_id}
+    assert taken == [None]
+    assert (await now_(store, group_id))[0] == "scored"
+
+
+async def test_what_waits_for_a_judge_still_does_where_nobody_can_judge_it(
+    store: Store, recorded: Recorded, run: Any, server: JudgeServer
+) -> None:
+    group_id = await made(recorded, "a")
+    server.behave(fails(503))
+    assert list((await run()).failed()) == ["judge_down"]
+    assert await now_(store, group_id) == ("ready", None)
+    assert await claims.claim_for_judging(store, PROJECT, "a judge that runs", 60) is not None
 
 
 async def test_what_a_judge_has_in_hand_is_passed_over_unasked(
@@ -236,6 +262,26 @@ async def test_a_function_that_was_edited_makes_scores_stale(
     assert (await run(stale=True, **more)).over == 0
     (tmp_path / "checks.py").write_text("def nine(t):\n    return 0.5 * ('9' in t.answer)\n")
     assert ids(await run(stale=True, **more), "current") == {group_id}
+
+
+async def test_a_check_that_was_edited_makes_the_scores_of_its_scenarios_stale(
+    store: Store, recorded: Recorded, run: Any, tmp_path: Any
+) -> None:
+    (tmp_path / "checks.py").write_text("def nine(t):\n    return '9' in t.answer\n")
+    (tmp_path / "apart.py").write_text("def two(t):\n    return '2' in t.answer\n")
+    campaign = await campaigns.create(store, PROJECT, recorded.alias_id, "checked", {})
+    by = {"nine": "checks:nine", "two": "apart:two"}
+    tasks = [NewScenario(name, "Where?", None, [{"text": name, "check": check}]) for name, check in by.items()]
+    await campaigns.add_scenarios(store, campaign.id, "train", tasks)
+    scenarios = {one.external_id: one.id for one in await campaigns.list_scenarios(store, campaign.id, "train")}
+    of = {name: await made(recorded, name) for name in by}
+    for name, group_id in of.items():
+        await Rows(store).set(groups, group_id, scenario_id=scenarios[name])
+    more = {"folder": tmp_path, "model": "", "rewards": [{"kind": "rubric"}]}
+    assert ids(await run(**more), "current") == set(of.values())
+    assert (await run(stale=True, **more)).over == 0
+    (tmp_path / "checks.py").write_text("def nine(t):\n    return '9' not in t.answer\n")
+    assert ids(await run(stale=True, **more), "current") == {of["nine"]}
 
 
 async def test_an_aliass_or_a_campaigns_groups_alone(store: Store, recorded: Recorded, bench: Any) -> None:

@@ -26,6 +26,12 @@ async def test_nobody_judges(tmp_path: Path) -> None:
     assert (await found(tmp_path))["judge"].verdict is Verdict.WRONG
 
 
+async def test_a_rubric_without_a_judge_model_is_noted(tmp_path: Path) -> None:
+    one = (await found(tmp_path, rewards=[{"kind": "rubric"}]))["judge"]
+    assert one.verdict is Verdict.NOTE
+    assert "only criteria with a `check` can be judged" in one.found
+
+
 async def test_functions_are_called_with_a_made_up_run(tmp_path: Path) -> None:
     (tmp_path / "checks.py").write_text(CODE)
     one = (await found(tmp_path, rewards=by("checks:half")))["reward functions"]

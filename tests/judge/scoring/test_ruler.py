@@ -1,6 +1,8 @@
 """RULER over a whole group: what the judge is shown, and whose score is whose."""
 
 import json
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +11,9 @@ import pytest
 from judge.errors import (
     PromptTooLong,
 )
+from judge.llm import ruler
 from judge.llm.prompt import TOO_LONG
+from judge.llm.reader import Verdict, read_reply
 from judge.scoring.score import score_group
 from judge.scoring.worker import summary
 from recorder.reading.transcripts import load_group
@@ -45,6 +49,22 @@ async def test_one_request_ranks_a_group(store: Store, recorded: Recorded, judgi
 
 def shuffled(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(entries, key=lambda e: e["score"])
+
+
+async def test_a_reply_is_read_off_the_event_loop(
+    store: Store, recorded: Recorded, judging: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = []
+
+    def watched(reply: str, ids: Sequence[str]) -> dict[str, Verdict]:
+        readers.append(threading.current_thread())
+        return read_reply(reply, ids)
+
+    monkeypatch.setattr(ruler, "read_reply", watched)
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    assert rewards(await judged(store, judging, group_id)) == [0.2, 0.9]
+    assert readers
+    assert threading.current_thread() not in readers
 
 
 async def test_a_reordered_reply_swaps_no_rewards(
@@ -110,6 +130,28 @@ async def test_nobody_is_asked_about_a_training_group_of_identical_trajectories(
     }
     assert (scored.new.reply, scored.new.tokens_in) == (None, 0)
     assert "nobody was asked" in summary(scored)
+    assert all(part.unasked for part in scored.new.parts)
+    assert all(str(part.explanation).startswith("nobody was asked") for part in scored.rewards.values())
+
+
+async def test_what_else_a_group_of_identical_trajectories_is_measured_by_was_asked(
+    store: Store, recorded: Recorded, judging: Any
+) -> None:
+    group_id, _ = await recorded.group("g", ["worth 0.7"] * 3)
+    rule = {"kind": "rule", "rule": "max_turns", "value": 9, "effect": "penalty"}
+    scored = await judged(store, judging, group_id, rewards=[{"kind": "ruler"}, rule])
+    assert {part.part: part.unasked for part in scored.new.parts} == {
+        "reward": True,
+        "ruler": True,
+        "max_turns": False,
+    }
+    beside = [{"kind": "ruler", "weight": 0}, {"kind": "function", "function": "checks:honest"}]
+    measured = await judged(store, judging, group_id, rewards=beside)
+    assert {part.part: part.unasked for part in measured.new.parts} == {
+        "reward": False,  # RULER moves nothing
+        "ruler": True,
+        "honest": False,
+    }
 
 
 async def test_a_measured_group_of_identical_trajectories_is_judged(

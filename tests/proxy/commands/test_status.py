@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from proxy.settings.sections import ProxySettings
 from recorder.holding import leases
 from recorder.holding.holders import holder_name
 from recorder.registry.aliases import ensure_alias, get_aliases, rollback, set_live
@@ -41,8 +42,23 @@ def test_config_says_where_values_come_from(tmp_path: Path, monkeypatch: pytest.
     assert lines["proxy.port"].endswith("9  <- env HONE_PROXY__PORT")
     as_json = json.loads(hone("config", "--json")[1])
     assert as_json["file"] == "hone.toml"
-    assert as_json["settings"]["proxy.port"] == {"value": 9, "from": "env HONE_PROXY__PORT"}
+    what = ProxySettings.model_fields["port"].description
+    assert as_json["settings"]["proxy.port"] == {"value": 9, "from": "env HONE_PROXY__PORT", "what": what}
     assert as_json["settings"]["engine.api_key"]["value"] == "********"
+
+
+def test_config_says_what_a_setting_is_in_the_words_of_its_model(tmp_path: Path) -> None:
+    (tmp_path / "hone.toml").write_text("[aliases.helpdesk]\n")
+    code, out, _ = hone("config", "proxy.port")
+    assert (code, out) == (0, f"proxy.port  8700\n    {ProxySettings.model_fields['port'].description}\n")
+    keys = [line.split()[0] for line in hone("config", "judge.feedback")[1].splitlines() if not line.startswith(" ")]
+    assert keys == ["judge.feedback.wait_s"]
+    assert "aliases.helpdesk.gate.kl_max" in hone("config", "aliases.helpdesk.gate")[1]
+    assert hone("config", "judge.modle")[::2] == (
+        2,
+        "hone: there is no setting 'judge.modle'. Did you mean 'judge.model'?\n",
+    )
+    assert hone("config", "xyz")[::2] == (2, "hone: there is no setting 'xyz'. `hone config` lists them.\n")
 
 
 def test_what_an_engine_said_is_shown_as_it_is_and_rules_no_terminal(tmp_path: Path) -> None:

@@ -47,6 +47,13 @@ def test_flags_that_exact_tokens_and_swaps_need() -> None:
     assert command.url == "http://127.0.0.1:8701"
 
 
+def test_the_share_of_a_gpu_is_said_to_an_engine_on_one_and_to_no_other() -> None:
+    half = EngineSettings(base="b", gpu_memory_utilization=0.5)
+    assert option(engine_command(half, key=None, device="cuda").argv, "--gpu-memory-utilization") == "0.5"
+    assert "--gpu-memory-utilization" not in engine_command(half, key=None, device="cpu").argv
+    assert "--gpu-memory-utilization" not in engine_command(EngineSettings(base="b"), key=None, device="cuda").argv
+
+
 def test_the_key_is_never_an_argument() -> None:
     command = engine_command(EngineSettings(base="b"), key="very-secret", device="cpu")
     assert not any("very-secret" in word for word in command.argv)

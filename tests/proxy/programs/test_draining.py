@@ -126,6 +126,50 @@ def _heard(path: str, streamed: bool, answer: httpx.Response) -> None:
 
 
 @pytest.mark.slow
+async def test_a_stream_that_ends_in_time_is_whole_and_nobody_is_sent_here_meanwhile(
+    tmp_path: Path, engine: FakeEngine
+) -> None:
+    gate = asyncio.Event()
+    engine.default = Script([words("It arrives on Monday")], gate=gate)
+    async with child(tmp_path / "data", engine, 30) as proxy:
+        assert (await proxy.http.get("/readyz")).status_code == 200
+        running = asyncio.ensure_future(proxy.http.post("/v1/chat/completions", json=say(stream=True)))
+        await engine.until(lambda e: len(e.requests) == 1)
+        proxy.process.send_signal(signal.SIGTERM)
+        unready = await until(lambda: _unready(proxy.http), within_s=20)
+        assert unready.headers["retry-after"] == "5"
+        gate.set()
+        answer = await running
+        assert await proxy.ended() == 0
+        [row] = await proxy.recorded()
+    assert answer.text.endswith("data: [DONE]\n\n")
+    assert (row["status"], row["choices"][0]["finish_reason"]) == ("complete", "stop")
+
+
+@pytest.mark.slow
+async def test_of_two_streams_the_one_that_does_not_end_in_time_is_errored(tmp_path: Path, engine: FakeEngine) -> None:
+    gate = asyncio.Event()
+    engine.next = [
+        Script([words("It arrives on Monday")], gate=gate),
+        Script([words("It arrives on Monday")], after_events=4, then="hang"),
+    ]
+    async with child(tmp_path / "data", engine, 5.0) as proxy:
+        in_time = asyncio.ensure_future(proxy.http.post("/v1/chat/completions", json=say("One?", stream=True)))
+        await engine.until(lambda e: len(e.requests) == 1)
+        too_long = asyncio.ensure_future(proxy.http.post("/v1/chat/completions", json=say("Two?", stream=True)))
+        await until(lambda: engine.sent_events == 4)
+        proxy.process.send_signal(signal.SIGTERM)
+        await until(lambda: _unready(proxy.http), within_s=20)
+        gate.set()
+        assert (await in_time).text.endswith("data: [DONE]\n\n")
+        assert "this proxy is stopping" in (await too_long).text
+        assert await proxy.ended() == 0
+        rows = {row["request"]["messages"][0]["content"]: row for row in await proxy.recorded()}
+    assert {question: row["status"] for question, row in rows.items()} == {"One?": "complete", "Two?": "errored"}
+    assert rows["Two?"]["choices"][0]["token_ids"], "what was sampled is kept"
+
+
+@pytest.mark.slow
 async def test_while_a_call_ends_who_comes_is_told_to_come_again(tmp_path: Path, engine: FakeEngine) -> None:
     gate = asyncio.Event()
     engine.default = Script([words("It arrives on Monday")], gate=gate)
@@ -165,6 +209,11 @@ def _listening(pid: int) -> bool:
 
 async def _refused(http: httpx.AsyncClient) -> httpx.Response | None:
     answer = await http.post("/v1/chat/completions", json={})
+    return answer if answer.status_code == 503 else None
+
+
+async def _unready(http: httpx.AsyncClient) -> httpx.Response | None:
+    answer = await http.get("/readyz")
     return answer if answer.status_code == 503 else None
 
 

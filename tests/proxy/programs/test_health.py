@@ -12,6 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from proxy.http.asgi import Message
+from proxy.programs.health import Health
+from proxy.settings.sections import ProxySettings
+from proxy.versions.in_service import InService
+from recorder.capture.recorder import Recorder
 from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
@@ -63,6 +68,28 @@ async def test_without_an_engine_it_is_not_ready(store: Store, engine: FakeEngin
         )
         assert "no engine is up" in await until(lambda: unready(proxy))
         assert (await proxy.http.get("/healthz")).json()["recording"]
+
+
+@pytest.mark.parametrize(("has_aliases", "status"), [(True, 503), (False, 200)])
+async def test_before_the_store_knows_its_aliases_it_waits_for_an_engine(
+    store: Store, has_aliases: bool, status: int
+) -> None:
+    recorder, versions = Recorder(store, RecorderSettings()), InService(store, PROJECT, ProxySettings())
+    await recorder.start()
+    await versions.start()
+    told: list[Message] = []
+
+    async def send(message: Message) -> None:
+        told.append(message)
+
+    await Health(versions, recorder, has_aliases=has_aliases).ready({}, _says_nothing, send)
+    await versions.stop()
+    await recorder.stop()
+    assert told[0]["status"] == status
+
+
+async def _says_nothing() -> Message:
+    raise AssertionError("nothing is read of the request")
 
 
 @pytest.mark.parametrize("fault", ["deleted", "replaced"])

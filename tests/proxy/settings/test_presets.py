@@ -17,7 +17,7 @@ from proxy.settings.presets import PRESETS
 from proxy.settings.showing import leaves
 from trainer.campaign_settings import CampaignSettings
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "tasks.md"
 ROW = re.compile(r"^\| .* \| `([a-z_.]+)`[^|]* \| (?!yours)`?(.+?)`? \|$", re.MULTILINE)
 
 
@@ -61,8 +61,8 @@ def test_the_setting_knows_the_presets() -> None:
     assert set(get_args(known)) == PRESETS.keys()
 
 
-def test_the_readme_has_the_values_in_force() -> None:
-    told = dict(ROW.findall(README.read_text("utf-8")))
+def test_the_page_has_the_values_in_force() -> None:
+    told = dict(ROW.findall(PAGE.read_text("utf-8")))
     assert told == {key: json.dumps(value) for key, value in PRESETS["rlvr"].items()}
 
 

@@ -29,6 +29,19 @@ def test_a_key_is_printed_once_and_can_be_revoked(hone: Hone) -> None:
     assert hone.json("keys", "create", "web")["scopes"] == ["infer"]
 
 
+def test_a_key_is_taken_from_a_file_and_not_printed(hone: Hone, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("hone_" + "5e" * 16 + "\n")
+    made = hone("keys", "create", "agents", "--secret-file", str(file))
+    assert hone("keys", "create", "agents", "--secret-file", str(file)).stdout == made.stdout
+    [listed] = hone.json("keys", "list")
+    assert made.stdout == f"Key {listed['id']} (infer) is there.\n"
+    file.write_text("hunter2")
+    refused = hone("keys", "create", "agents", "--secret-file", str(file), fails=True)
+    assert "at least 32 random characters" in refused.output
+    assert "hunter2" not in refused.output
+
+
 def test_a_key_is_rotated_and_the_new_one_printed_once(hone: Hone) -> None:
     first = hone.json("keys", "create", "ci", "--scope", "read")
     made = hone("keys", "rotate", "ci")

@@ -177,7 +177,34 @@ def test_a_group_shows_its_members_by_reward_with_the_judges_reasons() -> None:
     assert "group_1  scored" in text
     assert "id task · helpdesk@3 · scenario order-4821 · 2 members" in text
     assert text.index("right, with one detour") < text.index("the check timed out")
-    assert re.search(r"traj_2 .* – ", text)
+    assert re.search(r"traj_2 .* reward +– ", text)
+    assert re.search(r"reward +0\.75 +right, with one detour *\n +ruler +0\.5 +× 0\.5 *\n", text)
+
+
+def test_a_group_shows_every_part_extra_value_and_rule_with_its_reason() -> None:
+    parts = [
+        NewPart("traj_1", "reward", 0.0, explanation="vetoed by no_refund: it called refund"),
+        NewPart("traj_1", "rubric", 0.5, 2.0, "1 of 2 criteria met; not pear"),
+        NewPart("traj_1", "rubric.apple", 1.0, None, "it names one"),
+        NewPart("traj_1", "rubric.pear", 0.0, None, "it names none"),
+        NewPart("traj_1", "no_refund", 1.0, None, "it called refund"),
+    ]
+    view = GroupView(
+        "group_1", "default", "task", "alias", GroupState.SCORED, None, "ver_3", None, 1, "score_1", None,
+        [trajectory()],
+    )  # fmt: skip
+    text = printed(transcript.group(view, score(*parts), {}))
+    for part in parts:
+        assert re.search(rf"{re.escape(part.part)} +{part.value:g} .*{part.explanation}", text)
+
+
+def test_a_group_that_was_not_judged_shows_its_members() -> None:
+    view = GroupView(
+        "group_1", "default", "task", "alias", GroupState.READY, None, "ver_3", None, 1, None, None, [trajectory()]
+    )
+    text = printed(transcript.group(view, None, {}))
+    assert "not judged yet" in text
+    assert re.search(r"traj_1 +completed +done +3 +reward +–", text)
 
 
 def test_a_call_shows_prompt_choices_and_error() -> None:

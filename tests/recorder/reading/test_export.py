@@ -132,9 +132,9 @@ async def test_the_reward_of_the_current_score_is_exported_with_what_it_is_made_
     lines = {line["trajectory_id"]: line for line in await raw(store)}
     assert {id_: line["reward"] for id_, line in lines.items()} == dict(zip(ids, (0.0, 1.0), strict=True))
     assert lines[ids[0]]["parts"] == [
-        {"part": "checked", "value": 0.0, "weight": 1.0, "explanation": "wrong order"},
-        {"part": "checked.words", "value": 12.0, "weight": None, "explanation": None},
-        {"part": "reward", "value": 0.0, "weight": None, "explanation": "because"},
+        {"part": "checked", "value": 0.0, "weight": 1.0, "explanation": "wrong order", "unasked": False},
+        {"part": "checked.words", "value": 12.0, "weight": None, "explanation": None, "unasked": False},
+        {"part": "reward", "value": 0.0, "weight": None, "explanation": "because", "unasked": False},
     ]
 
 

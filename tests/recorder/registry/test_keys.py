@@ -34,6 +34,31 @@ async def test_two_keys_are_never_equal(store: Store) -> None:
     assert len(secrets) == 5
 
 
+async def test_a_secret_made_elsewhere_is_a_key_once(store: Store) -> None:
+    secret = "hone_" + "5e" * 16
+    made = await keys.adopt(store, PROJECT, "agents", ["infer"], secret)
+    assert await keys.adopt(store, PROJECT, "agents", ["infer"], secret) == made
+    assert await keys.verify(store, secret) == made
+    assert [key.id for key in await keys.list_keys(store, PROJECT)] == [made.id]
+
+
+async def test_a_secret_is_not_taken_for_other_scopes_nor_brought_back(store: Store) -> None:
+    secret = "hone_" + "5e" * 16
+    made = await keys.adopt(store, PROJECT, "agents", ["infer"], secret)
+    with pytest.raises(Conflict, match=f"{made.id}.*take a new secret"):
+        await keys.adopt(store, PROJECT, "agents", ["admin"], secret)
+    await keys.revoke(store, PROJECT, made.id)
+    with pytest.raises(Conflict):
+        await keys.adopt(store, PROJECT, "agents", ["infer"], secret)
+
+
+@pytest.mark.parametrize("secret", ["", "hone_short", "sk-" + "5e" * 20, "hone_" + "5e" * 16 + "\nmore"])
+async def test_what_is_no_secret_is_refused(store: Store, secret: str) -> None:
+    with pytest.raises(ValueError, match="at least 32 random characters"):
+        await keys.adopt(store, PROJECT, "agents", ["infer"], secret)
+    assert await keys.list_keys(store, PROJECT) == []
+
+
 async def test_a_rotated_key_has_what_the_old_one_had(store: Store) -> None:
     old, secret = await keys.mint(store, PROJECT, "ci", ["infer", "eval"], "orders/one", expires_at=4e9)
     made, later = await keys.rotate(store, PROJECT, "ci")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import json
 import os
@@ -29,37 +30,116 @@ from tests.recorder.rows import Rows
 SETTINGS = RecorderSettings()
 
 
-def objects(path: Path) -> set[frozenset[str]]:
-    """Every table and index of a SQLite file: its SQL without white space and quotes, constraints in any order."""
-    with sqlite3.connect(path) as db:
-        sql = [row[0] for row in db.execute("select sql from sqlite_master where sql is not null")]
-    db.close()
-    bare = ["".join(s.replace('"', "").split()) for s in sql if "alembic_version" not in s]
-    return {frozenset(s.removesuffix(")").split(",CONSTRAINT")) for s in bare}
+def alembics() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    return config
+
+
+def make_old(path: Path, revision: str) -> None:
+    """A store as an earlier Hone made it, without a row."""
+    engine = create_engine(f"sqlite:///{path}")
+    config = alembics()
+    with engine.begin() as conn:
+        config.attributes["connection"] = conn
+        command.upgrade(config, revision)
+    engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the first revision that was opened by today's program."""
+    folder = tmp_path_factory.mktemp("migrated")
+    make_old(folder / "hone.db", migrate.REVISIONS[0])
+
+    async def upgrade() -> None:
+        await (await migrate.open_store(folder, SETTINGS, migrate=True)).close()
+
+    asyncio.run(upgrade())
+    return folder / "hone.db"
+
+
+def objects(path: Path) -> set[tuple[str, str, str, frozenset[str]]]:
+    """Every table, index and trigger of a SQLite file: kind, name, table, and its SQL without white space and quotes,
+    constraints in any order. Indexes that SQLite makes for constraints have no SQL."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        found = db.execute("select type, name, tbl_name, coalesce(sql, '') from sqlite_master").fetchall()
+    return {(kind, name, table, _said(sql)) for kind, name, table, sql in found}
+
+
+def _said(sql: str) -> frozenset[str]:
+    return frozenset("".join(sql.replace('"', "").split()).removesuffix(")").split(",CONSTRAINT"))
+
+
+# columns in their order, foreign keys, indexes with what they hold
+PRAGMAS = (
+    "select * from pragma_table_xinfo(:table)",
+    "select * from pragma_foreign_key_list(:table)",
+    'select i.name, i."unique", i.origin, i.partial, x.* '
+    "from pragma_index_list(:table) i, pragma_index_xinfo(i.name) x",
+)
+
+
+def pragmas(path: Path) -> dict[str, list[list[tuple[object, ...]]]]:
+    """What SQLite itself understands of every table: columns in their order with types and defaults, keys, indexes."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return {name: [sorted(_read(db, name, of)) for of in PRAGMAS] for name in _tables(db)}
+
+
+def _read(db: sqlite3.Connection, table: str, query: str) -> list[tuple[object, ...]]:
+    # a foreign key's number is the order in which it was declared: nothing depends on it
+    drop = 2 if "foreign_key" in query else 0
+    return [tuple(map(str, row[drop:])) for row in db.execute(query, {"table": table})]
+
+
+def _tables(db: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in db.execute("select name from sqlite_master where type = 'table' order by name")]
+
+
+def contents(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """The rows of every table, but for the project's: its key and its hour are its own."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return {name: db.execute(f"select * from {name}").fetchall() for name in _tables(db) if name != "projects"}
+
+
+def indexes(path: Path) -> dict[str, list[str]]:
+    """Every table's indexes in the order of their making: which of equally good ones SQLite takes hangs on it."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        query = "select name from sqlite_master where type = 'index' and tbl_name = ? order by rowid"
+        return {table: [name for (name,) in db.execute(query, (table,))] for table in _tables(db)}
 
 
 def has_tables(path: Path) -> bool:
     return bool(objects(path))
 
 
-async def test_the_migrations_make_exactly_the_schema(empty_database: Path, tmp_path: Path) -> None:
-    engine = create_engine(f"sqlite:///{tmp_path / 'declared.db'}")
-    metadata.create_all(engine)
-    engine.dispose()
-    assert objects(empty_database) == objects(tmp_path / "declared.db")
+def test_a_store_that_was_migrated_and_a_new_one_are_the_same(migrated: Path, empty_database: Path) -> None:
+    assert objects(migrated) == objects(empty_database)
+    assert pragmas(migrated) == pragmas(empty_database)
+    assert indexes(migrated) == indexes(empty_database)
+    assert contents(migrated) == contents(empty_database)
+    assert contents(migrated)["alembic_version"] == [(migrate.HEAD,)]
 
 
-async def test_alembic_finds_nothing_to_change(empty_database: Path) -> None:
-    engine = create_engine(f"sqlite:///{empty_database}")
+def test_alembic_finds_nothing_to_change(migrated: Path) -> None:
+    engine = create_engine(f"sqlite:///{migrated}")
     with engine.connect() as conn:
         context = MigrationContext.configure(conn, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
     engine.dispose()
 
 
+async def test_a_database_with_tables_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "hone.db")) as db:
+        db.execute("create table nodes (mine text)")
+    before = objects(tmp_path / "hone.db")
+    with pytest.raises(StoreError, match="table nodes already exists"):
+        await migrate.open_store(tmp_path, SETTINGS, migrate=True)
+    assert objects(tmp_path / "hone.db") == before
+
+
 def test_media_of_a_store_from_before_deletion_are_noted(tmp_path: Path) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    config = alembics()
     blob = b"0123456789abcdef"
     part = {"type": "image_url", "image_url": {"url": "hone-blob:" + blob.hex()}}
     engine = create_engine(f"sqlite:///{tmp_path / 'old.db'}")
@@ -78,8 +158,7 @@ def test_media_of_a_store_from_before_deletion_are_noted(tmp_path: Path) -> None
 
 
 def test_what_was_there_before_keys_owned_runs_is_nobodys(tmp_path: Path) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    config = alembics()
     engine = create_engine(f"sqlite:///{tmp_path / 'old.db'}")
     with engine.begin() as conn:
         config.attributes["connection"] = conn
@@ -96,8 +175,7 @@ def test_what_was_there_before_keys_owned_runs_is_nobodys(tmp_path: Path) -> Non
 
 
 def test_an_older_ledger_is_held_to_the_line_of_the_live_version(tmp_path: Path) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    config = alembics()
     engine = create_engine(f"sqlite:///{tmp_path / 'old.db'}")
     with engine.begin() as conn:
         config.attributes["connection"] = conn
@@ -248,10 +326,11 @@ async def test_a_folder_that_cannot_be_made_is_an_error_that_says_so(tmp_path: P
         await migrate.open_store(tmp_path / "file" / "data", SETTINGS, migrate=True)
 
 
-def test_opening_a_store_does_not_import_alembic(tmp_path: Path, empty_database: Path) -> None:
-    (tmp_path / "hone.db").write_bytes(empty_database.read_bytes())
-    program = OPEN.replace("migrate=True", "migrate=False") + "assert 'alembic' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+def test_making_and_opening_a_store_do_not_import_alembic(tmp_path: Path) -> None:
+    again = OPEN.replace("migrate=True", "migrate=False")
+    subprocess.run(
+        [sys.executable, "-c", f"{OPEN}{again}assert 'alembic' not in sys.modules", str(tmp_path)], check=True
+    )
 
 
 # --- a store that cannot be opened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,17 @@ async def test_rewards_are_told_by_the_version_that_sampled(store: Store, rows: 
     await rows.scored_group(2, alias_id=alias.id, version_id=version.id)
     found = (await asked(store)).rewards
     assert [(one.version, one.runs, one.mean) for one in found] == [("helpdesk@0", 3, 0.5), ("helpdesk@1", 2, 0.5)]
+
+
+async def test_rewards_that_nobody_was_asked_for_move_no_versions_mean(store: Store, rows: Rows) -> None:
+    alias = await rows.alias()
+    of_live: dict[str, Any] = {"alias_id": alias.id, "version_id": alias.live_version_id}
+    await rows.scored_group(3, **of_live)
+    claim = await claims.claim_one_for_judging(store, await rows.ready_group(2, **of_live), "judge", 60)
+    assert claim is not None
+    parts = [NewPart(id_, "reward", 0.1, unasked=True) for id_ in await rows.members(claim.group_id)]
+    await scores.record_score(store, claim, await rows.judgement(claim, parts=parts))
+    assert [(one.runs, one.mean) for one in (await asked(store)).rewards] == [(3, 0.5)]
 
 
 async def test_what_the_judge_cost_today_is_summed(store: Store, rows: Rows) -> None:

@@ -46,6 +46,20 @@ async def test_groups_judged_between_two_looks_are_one_batch_and_told_once(rows:
     assert await happenings.look() == []
 
 
+async def test_runs_that_nobody_was_asked_about_are_counted_and_in_no_mean(
+    store: Store, rows: Rows, happenings: Happenings
+) -> None:
+    alias = await rows.alias()
+    await rows.scored_group(2, alias_id=alias.id)
+    claim = await claims.claim_one_for_judging(store, await rows.ready_group(3, alias_id=alias.id), "judge", 60)
+    assert claim is not None
+    parts = [NewPart(id_, "reward", 0.1, unasked=True) for id_ in await rows.members(claim.group_id)]
+    await scores.record_score(store, claim, await rows.judgement(claim, parts=parts))
+    [told] = await happenings.look()
+    assert told.text == "helpdesk: 2 groups judged, 5 runs (3 without asking), reward 0.50 (0.00 to 1.00)"
+    assert (told.facts["runs"], told.facts["unasked"], told.facts["reward_mean"]) == (5, 3, 0.5)
+
+
 async def test_a_function_that_raised_for_some_runs_is_told_beside_the_batch(
     store: Store, rows: Rows, happenings: Happenings
 ) -> None:

@@ -171,6 +171,21 @@ def test_a_scenarios_criteria_are_checked_where_they_stand(rubric: str, said: st
     assert said in told
 
 
+@pytest.mark.parametrize(
+    ("rubric", "line"),
+    [
+        ('["a",\n"b",\n{"text": "c", "weight": 0}, "d"]', 4),
+        ('[{"text": "a\tb, [\n"},\n{"text": "b",\n"check": {"rule": "regex", "value": "("}}]', 4),
+        ('[\n\n{"text": "a", "text": "b"}]', 4),
+        ('[{"id": "x", "text": "a"},\n{"id": "x", "text": "b"}]', 3),
+        ('[\n{"text": "a", "weight": -1}]', 2),  # of all, not of one
+    ],
+)
+def test_a_criterion_at_fault_is_named_by_its_own_line(rubric: str, line: int) -> None:
+    before = '{"id": "a", "input": {"rubric": ["x"], "said": "rubric"},\n"rubric": '
+    assert refusal(f"{before}{rubric}}}").startswith(f"line {line}: object 1: ")
+
+
 def test_a_scenarios_criteria_stay_as_they_were_written() -> None:
     rubric: list[object] = [
         "polite",

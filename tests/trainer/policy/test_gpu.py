@@ -10,7 +10,10 @@ import torch
 from tests.trainer.policy.test_model import in_packs, perturb, some_rows
 from trainer.policy.model import Policy
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU, or no CUDA build of torch")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU, or no CUDA build of torch"),
+    pytest.mark.gpu,
+]
 
 Load = Callable[..., Policy]
 Computed = tuple[torch.Tensor, torch.Tensor]

@@ -57,6 +57,24 @@ def what_lies_in(folder: Path) -> dict[str, str]:
     return {str(path): hashlib.blake2b(path.read_bytes()).hexdigest() for path in found}
 
 
+def test_criteria_for_a_judge_that_is_not_set_are_refused_before_anything_starts(folder: Path) -> None:
+    (folder / "hone.toml").write_text(TOML.replace('model = "openai/judge"', 'rewards = [{ kind = "rubric" }]'))
+    before = what_lies_in(folder)
+    result = CliRunner().invoke(cli, ["train"])
+    assert result.exit_code == 2
+    assert "the scenario '1' leaves criterion '1' to a judge model" in result.output
+    assert what_lies_in(folder) == before
+
+
+def test_a_judge_that_is_not_set_is_noted_where_it_would_be_asked(folder: Path) -> None:
+    (folder / "hone.toml").write_text(TOML.replace('model = "openai/judge"', 'rewards = [{ kind = "rubric" }]'))
+    missing = "a reward asks a judge model, and judge.model is not set"
+    assert missing in as_json()["notes"]
+    checked = {"id": "1", "input": "?", "rubric": [{"text": "short", "check": "checks:short"}]}
+    (folder / "tasks.jsonl").write_text(json.dumps(checked))
+    assert missing not in as_json()["notes"]
+
+
 def test_without_a_store_it_tells_by_lengths_and_makes_nothing(folder: Path) -> None:
     before = what_lies_in(folder)
     found = as_json()

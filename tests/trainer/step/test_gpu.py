@@ -17,6 +17,7 @@ from trainer.step.core import Core
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU, or no CUDA build of torch"),
     pytest.mark.slow,
+    pytest.mark.gpu,
 ]
 
 

@@ -11,7 +11,7 @@ from recorder.work.scores import NewPart
 from tests.trainer.building import call, choice, group, trajectory
 from trainer.batch.rows import Basis
 from trainer.batch.weights import GroupRows, group_rows
-from trainer.step.report import MOST_EXTRAS, part_metrics
+from trainer.step.report import MOST_EXTRAS, part_metrics, reward_metrics
 
 BASIS = Basis("base", ["v3", "v2", "v1", "v0"], max_age=2, max_tokens=1000)
 
@@ -35,6 +35,28 @@ def test_the_mean_of_each_part_is_over_the_trained_runs_that_have_it(groups: lis
         NewPart("c", "only of one that is left out", 1.0),
     ]
     assert part_metrics(groups, parts) == {"part.checked": 0.75, "part.checked.words": 15.0, "part.thumbs": 1.0}
+
+
+def test_rewards_that_nobody_was_asked_for_are_in_no_mean(groups: list[GroupRows]) -> None:
+    same = group_rows(group(member("d"), member("e")), {"d": 0.5, "e": 0.5}, BASIS)
+    both = [*groups, same]
+    assert reward_metrics(both, {"d", "e"}) == {
+        "groups": 2,
+        "groups_trained": 1,
+        "reward_mean": 0.5,
+        "reward_std": 0.5,
+    }
+    assert reward_metrics(both)["reward_std"] < 0.5
+    assert reward_metrics([same], {"d", "e"}) == {"groups": 1, "groups_trained": 0}
+
+
+def test_a_part_that_nobody_was_asked_for_is_in_no_mean_and_what_stands_beside_it_is(groups: list[GroupRows]) -> None:
+    parts = [
+        NewPart("a", "ruler", 0.5, 1.0, unasked=True),
+        NewPart("b", "ruler", 0.9, 1.0),
+        *(NewPart(run, "thumbs", value, 1.0) for run, value in (("a", 1.0), ("b", 0.0))),
+    ]
+    assert part_metrics(groups, parts) == {"part.ruler": 0.9, "part.thumbs": 0.5}
 
 
 def test_no_mean_overflows(groups: list[GroupRows]) -> None:

@@ -1,0 +1,212 @@
+"""What a big store costs: recording, closing, `hone status`, lists, retention; and which questions walk a whole table.
+
+    python -m benchmarks.stores /tmp/big --short 90000 --long 10000
+    python -m benchmarks.pages /tmp/big --save NAME       writes a line of benchmarks/results/pages.json
+
+Each deed is done `TIMES` times on a store that `benchmarks.stores` made (it is changed: some runs are added, others
+deleted). Beside its time stand the statements whose plan walks all of a table that grows: there should be none. With
+`--to URL` the store is first copied to that database, which is measured in its place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import event, func, select
+from sqlalchemy.engine import Connection
+
+from benchmarks.stores import turn
+from proxy.commands.standing import standing
+from recorder.capture.recorder import Recorder
+from recorder.content.turns import Address
+from recorder.moving.copying import copy_store
+from recorder.moving.target import open_target
+from recorder.reading.listing import list_groups, list_trajectories
+from recorder.registry.aliases import ensure_alias
+from recorder.settings import RecorderSettings
+from recorder.states import GroupState, TrajectoryState
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.store.migrate import DEFAULT_PROJECT, open_store
+from recorder.store.schema import trajectories
+from recorder.upkeep.sweep import due_in, first_due, sweep
+from recorder.work.claims import claim_for_judging, next_try_in
+
+RESULTS: Final = Path(__file__).parent / "results" / "pages.json"
+TIMES: Final = 5
+AT_ONCE: Final = 32
+GROW: Final = {"nodes", "blobs", "groups", "trajectories", "calls", "choices", "issued", "tool_requests", "tool_calls",
+               "scores", "score_parts", "verdicts", "feedback", "ledger"}  # fmt: skip
+
+# Read in their order until a page is full, or of the few rows that they are for.
+PAGED: Final = {"ix_trajectories_newest", "ix_groups_newest", "ix_groups_scored", "ix_calls_open"}
+
+Deed = Callable[[], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What is measured on."""
+
+    store: Store
+    recorder: Recorder
+    alias_id: str
+    data: Path
+    settings: RecorderSettings
+    runs: int
+
+
+def deeds(on: Bench) -> Iterator[tuple[str, Deed]]:
+    """What is done, by name. Those that change the store come last."""
+    store, project, settings = on.store, DEFAULT_PROJECT, on.settings
+    deep = on.runs // 2
+    question = first_due(project, settings)
+    yield "when something is next due (polled)", lambda: due_in(store, question)
+    yield "when a group is next tried (polled)", lambda: next_try_in(store, project)
+    yield "hone status", lambda: standing(store, project, on.data, settings)
+    yield "runs, first page", lambda: list_trajectories(store, project)
+    yield "runs, first page of those open", lambda: list_trajectories(store, project, states=[TrajectoryState.OPEN])
+    yield f"runs, the page at {deep:,}", lambda: list_trajectories(store, project, offset=deep)
+    yield "groups, first page", lambda: list_groups(store, project)
+    yield "groups, first page of those ready", lambda: list_groups(store, project, states=[GroupState.READY])
+    yield f"groups, the page at {deep // 8:,}", lambda: list_groups(store, project, offset=deep // 8)
+    yield "ledger, newest", lambda: ledger.latest(store, project)
+    yield "ledger, counted", lambda: ledger.counts(store, project, "trajectory")
+    yield "a turn of a new run", lambda: _record(on, 1)
+    yield f"{AT_ONCE} turns of new runs at once", lambda: _record(on, AT_ONCE)
+    yield f"{AT_ONCE} runs ended, and their groups closed", lambda: _close(on)
+    yield "a group claimed for judging", lambda: claim_for_judging(store, project, "bench:1:a", 60)
+    yield "retention, one sweep", lambda: _retain(on)
+
+
+async def _record(on: Bench, runs: int, *, task: int | None = None, last: bool = False) -> None:
+    task = time.time_ns() if task is None else task
+    refs = [on.recorder.new_trajectory(Address(), None) for _ in range(runs)]
+    await asyncio.gather(*(on.recorder.commit(turn(on.alias_id, r, task, 0, None, last=last)) for r in refs))
+
+
+async def _close(on: Bench) -> None:
+    await _record(on, AT_ONCE, last=True)
+    await sweep(on.store, DEFAULT_PROJECT, on.settings)
+
+
+async def _retain(on: Bench) -> None:
+    settings = on.settings.model_copy(update={"retention_days": 80.0})
+    report = await sweep(on.store, DEFAULT_PROJECT, settings)
+    assert report.trajectories_deleted > 0, "nothing is old enough: make the store with benchmarks.stores"
+
+
+@contextmanager
+def listening(store: Store) -> Iterator[dict[str, tuple[str, Any]]]:
+    """The statements that a block executes: their text, with one set of parameters."""
+    heard: dict[str, tuple[str, Any]] = {}
+
+    def hear(_: Connection, __: object, text: str, parameters: Any, ___: object, many: bool) -> None:
+        if (not many and text.lstrip()[:6].upper() in ("SELECT", "UPDATE", "DELETE")) or text.startswith("WITH"):
+            heard.setdefault(text, (text, parameters))
+
+    engines = [store._reader.sync_engine, store._writer.sync_engine]
+    for engine in engines:
+        event.listen(engine, "before_cursor_execute", hear)
+    try:
+        yield heard
+    finally:
+        for engine in engines:
+            event.remove(engine, "before_cursor_execute", hear)
+
+
+async def walks(store: Store, heard: dict[str, tuple[str, Any]]) -> list[str]:
+    """What walks all of a table that grows, as SQLite plans it: the plan's line, and the statement.
+
+    A page that is read in the order of an index ends when it is full.
+    """
+    found = []
+    for text, parameters in heard.values():
+        async with store.read() as conn:
+            plan = (await conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", parameters)).all()
+        lines = [str(detail) for _, _, _, detail in plan]
+        ends_early = " LIMIT " in text and not any(line.startswith("USE TEMP B-TREE") for line in lines)
+        found += [f"{line} | {' '.join(text.split())}" for line in lines if _is_walk(line) and not ends_early]
+    return found
+
+
+def _is_walk(line: str) -> bool:
+    """Whether a line of a plan is about all rows of a table that grows, or of a project in it: most of them."""
+    words = line.split()
+    whole = words[0] == "SCAN" or (words[0] == "SEARCH" and line.endswith("(project_id=?)"))
+    return whole and words[1] in GROW and PAGED.isdisjoint(words)
+
+
+async def measure(on: Bench, only: str) -> list[dict[str, Any]]:
+    """Do every deed, and look at its plans."""
+    rows = []
+    for name, deed in deeds(on):
+        if only not in name:
+            continue
+        times = []
+        with listening(on.store) as heard:
+            for _ in range(TIMES):
+                began = time.perf_counter()
+                await deed()
+                times.append(time.perf_counter() - began)
+        row = {"deed": name, "ms_p50": round(statistics.median(times) * 1e3, 2), "ms_most": round(max(times) * 1e3, 2)}
+        found = await walks(on.store, heard) if on.store.is_sqlite else []
+        rows.append(row | {"walks": len(found)})
+        print(f"{name:45} p50 {row['ms_p50']:10.2f} ms  most {row['ms_most']:10.2f} ms  {len(found)} walks", flush=True)
+        for line in found:
+            print(f"    {line[:400]}")
+    return rows
+
+
+async def opened(folder: Path, url: str | None) -> Store:
+    """The store in a folder, or its copy at a URL."""
+    store = await open_store(folder, RecorderSettings(), migrate=True)
+    if url is None:
+        return store
+    target = await open_target(url)
+    began = time.perf_counter()
+    done = await copy_store(store, target)
+    print(f"copied and verified {done.rows:,} rows in {time.perf_counter() - began:.0f} s", flush=True)
+    await store.close()
+    return target
+
+
+async def main() -> None:
+    """Measure, print, save."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="of a store that benchmarks.stores made")
+    parser.add_argument("--to", metavar="URL", help="copy it to an empty database and measure that")
+    parser.add_argument("--only", default="", help="deeds whose name holds this")
+    parser.add_argument("--save", metavar="NAME", help=f"write into {RESULTS.name} under this name")
+    asked = parser.parse_args()
+    store = await opened(asked.folder, asked.to)
+    settings = RecorderSettings(group_window_s=1e-6)
+    alias = await ensure_alias(store, DEFAULT_PROJECT, "helpdesk", "base", "0" * 64)
+    async with store.read() as conn:
+        runs = int((await conn.execute(select(func.count()).select_from(trajectories))).scalar_one())
+    recorder = Recorder(store, settings)
+    await recorder.start()
+    try:
+        rows = await measure(Bench(store, recorder, alias.id, asked.folder, settings, runs), asked.only)
+    finally:
+        await recorder.stop()
+        await store.close()
+    if asked.save:
+        kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        machine = {"cores": os.cpu_count(), "load_1min": os.getloadavg()[0]}
+        kept[asked.save] = {"database": store.url.get_backend_name(), "runs": runs, "machine": machine, "deeds": rows}
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,91 @@
+"""`hone init`: a first hone.toml, written from what is found on this machine.
+
+Owns: the file and what is printed. Refuses: looking (`proxy.doctor.found`), and the choice
+(`proxy.doctor.first_settings`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from proxy.commands.context import Context
+
+if TYPE_CHECKING:
+    from proxy.settings.writing import Line
+
+
+def _name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
+    from proxy.settings.sections import MODEL_NAME
+
+    if not re.fullmatch(MODEL_NAME, value):
+        raise click.BadParameter(f"{value!r}: a model's name has letters, digits and . _ : ~ / - alone")
+    return value
+
+
+@click.command()
+@click.option(
+    "--base", help="The base model: a folder or a Hugging Face id [an engine's that runs, or the newest here]."
+)
+@click.option(
+    "--alias", default="agent", show_default=True, callback=_name, help="The model name that your agent asks for."
+)
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.pass_context
+def init(click_context: click.Context, base: str | None, alias: str, force: bool) -> None:
+    """Write a commented hone.toml from what is found: an engine that runs, models, a GPU, a judge's key.
+
+    Nothing is asked, and no key's value is written.
+    """
+    from proxy.doctor.first_settings import HEAD, first_settings
+    from proxy.doctor.found import look_around
+    from proxy.settings.loading import FILE_NAME
+    from proxy.settings.writing import as_toml
+
+    context = click_context.ensure_object(Context)
+    file = context.config or Path(FILE_NAME)
+    _refuse_to_replace(file, force)
+    found = asyncio.run(look_around())
+    lines = first_settings(found, alias, _from_anywhere(base))
+    _write(file, as_toml(HEAD, lines))
+    written = {".".join(line.path): line.value for line in lines if not line.off}
+    if context.json:
+        click.echo(json.dumps({"file": str(file), "settings": written, "found": found.as_json()}, indent=2))
+        return
+    click.echo(f"wrote {file}:")
+    for line in lines:
+        click.echo(_told(line))
+    where = f" --config {context.config}" if context.config else ""
+    click.echo(f"Next: hone doctor{where}, then hone up{where}")
+
+
+def _from_anywhere(base: str | None) -> str | None:
+    """A folder by its whole path: the file may lie elsewhere, and paths in it are relative to it."""
+    return str(Path(base).absolute()) if base and Path(base).is_dir() else base
+
+
+def _refuse_to_replace(file: Path, force: bool) -> None:
+    from proxy.errors import ConfigError
+
+    if file.exists() and not force:
+        raise ConfigError(f"there is a {file} already. `hone config` shows what it says; --force replaces it.")
+
+
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(file)
+
+
+def _told(line: Line) -> str:
+    key = ".".join(line.path)
+    if line.off:
+        return f"  {key} is not set: {line.found}"
+    return f"  {key} = {json.dumps(line.value)}" + (f"   ({line.found})" if line.found else "")

@@ -1,0 +1,138 @@
+"""A whole store copied into another database, SQLite or PostgreSQL, and held against it afterwards.
+
+Owns: the order of the work, and when a copy is whole. Refuses: which database may be copied into
+(`recorder.moving.target`), what lies beside a store in the data folder.
+
+Each page of rows is one transaction, which notes how far it is: a copy that was killed goes on from there. In the end
+every table is read once more on both sides. What was copied in an earlier go and differs now (the source was used
+meanwhile) is taken out and copied anew, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sqlalchemy import Table, func, insert, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import StoreError
+from recorder.moving import target as goal
+from recorder.moving.digest import Digest, as_kept, digest_of, digest_table
+from recorder.moving.in_use import refuse_in_use
+from recorder.moving.pages import TABLES, Row, key_in, pages
+from recorder.moving.target import Position
+from recorder.store.changes import quietly
+from recorder.store.database import Store
+from recorder.store.statement import values_of
+
+_STATEMENTS: Final = {table.name: quietly(insert(table).values(values_of(table))) for table in TABLES}
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """How far the work is: rows of one table that are done, of so many."""
+
+    doing: Literal["copy", "verify"]
+    table: str
+    done: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedTable:
+    """One table, equal on both sides."""
+
+    name: str
+    rows: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A whole copy. `resumed`: an earlier go had begun it; `anew`: and what it had copied had changed since."""
+
+    tables: list[CopiedTable]
+    resumed: bool
+    anew: bool
+
+    @property
+    def rows(self) -> int:
+        """Of all tables."""
+        return sum(table.rows for table in self.tables)
+
+
+async def copy_store(source: Store, target: Store, heard: Callable[[Heard], None] = lambda _: None) -> Copied:
+    """Copy everything. Raises Conflict where the source is in use or the target is not empty, StoreError where they
+    differ in the end."""
+    await refuse_in_use(source)
+    resumed = await goal.begin(source, target)
+    await _copy(source, target, heard)
+    verified = await _verified(source, target, heard)
+    anew = isinstance(verified, str) and resumed
+    if anew:
+        await goal.empty(target)
+        await _copy(source, target, heard)
+        verified = await _verified(source, target, heard)
+    await refuse_in_use(source)
+    if isinstance(verified, str):
+        raise StoreError(f"{verified}: the source changed while it was copied. Stop what uses it and start again.")
+    await goal.finish(target)
+    return Copied(verified, resumed, anew)
+
+
+async def _copy(source: Store, target: Store, heard: Callable[[Heard], None]) -> None:
+    positions = await goal.positions(target)
+    for table in TABLES:
+        at = positions[table.name]
+        of = await _count(source, table)
+        async for page in pages(source, table, at.after):
+            reached = Position(at.rows + len(page), key_in(table, page[-1]))
+            async with target.write() as conn:
+                await goal.note(conn, table, at, reached)
+                await _insert(conn, table, page)
+            at = reached
+            heard(Heard("copy", table.name, at.rows, of))
+        await _count_on(target, table)
+
+
+async def _insert(conn: AsyncConnection, table: Table, page: list[Row]) -> None:
+    names = [column.name for column in table.c]
+    kept = page if conn.dialect.name == "sqlite" else map(as_kept, page)
+    await conn.execute(_STATEMENTS[table.name], [dict(zip(names, row, strict=True)) for row in kept])
+
+
+async def _count_on(target: Store, table: Table) -> None:
+    """Have PostgreSQL number the next row of a table that numbers its rows; SQLite looks at the rows itself."""
+    column = table.autoincrement_column
+    if target.is_sqlite or column is None:
+        return
+    async with target.write() as conn:
+        last = (await conn.execute(select(func.max(column)))).scalar()
+        if last is not None:
+            named = {"table": table.name, "column": column.name, "last": last}
+            await conn.execute(text("select setval(pg_get_serial_sequence(:table, :column), :last)"), named)
+
+
+async def _verified(source: Store, target: Store, heard: Callable[[Heard], None]) -> list[CopiedTable] | str:
+    """Every table as it is on both sides; or the first in which they differ, in words."""
+    same = []
+    for table in TABLES:
+        there = await digest_table(target, table)
+        here = Digest()
+        async for page in pages(source, table):
+            here = digest_of(table, page, here)
+            heard(Heard("verify", table.name, min(here.rows, there.rows), there.rows))
+        if here != there:
+            return (
+                f"the table {table.name} differs: {here.rows} rows ({here.hex()}) in the source, "
+                f"{there.rows} ({there.hex()}) in the copy"
+            )
+        same.append(CopiedTable(table.name, here.rows, here.hex()))
+    return same
+
+
+async def _count(store: Store, table: Table) -> int:
+    async with store.read() as conn:
+        return int((await conn.execute(select(func.count()).select_from(table))).scalar_one())

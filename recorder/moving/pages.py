@@ -1,0 +1,70 @@
+"""A table's rows, page by page in the order of its primary key, as both databases can be given them again.
+
+Owns: the order of tables (by their foreign keys), the bounds of a page, and what a row is on its way: plain values,
+with JSON as the text that is stored. Refuses: writing.
+
+The order of keys is the database's own, since its index has that: two databases may sort text differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+from sqlalchemy import JSON, ColumnElement, Select, Table, literal, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.store.database import Store
+from recorder.store.schema import metadata
+from recorder.store.statement import as_text
+
+Row = tuple[Any, ...]
+Key = tuple[Any, ...]
+
+TABLES: Final[Sequence[Table]] = tuple(metadata.sorted_tables)  # none before a table that it refers to
+PAGE_ROWS: Final = 1000
+PAGE_BYTES: Final = 8 * 1024 * 1024  # media and tools are kept whole in rows
+_AT_ONCE: Final = 50  # rows between two looks at the bytes
+
+
+def key_in(table: Table, row: Row) -> Key:
+    """A row's primary key."""
+    at = {column.name: place for place, column in enumerate(table.c)}
+    return tuple(row[at[column.name]] for column in table.primary_key)
+
+
+async def pages(store: Store, table: Table, after: Key | None = None) -> AsyncIterator[list[Row]]:
+    """All rows behind a key, each page a short read of its own."""
+    while True:
+        async with store.read() as conn:
+            page = await _page(conn, table, after)
+        if not page:
+            return
+        yield page
+        after = key_in(table, page[-1])
+
+
+async def _page(conn: AsyncConnection, table: Table, after: Key | None) -> list[Row]:
+    found: list[Row] = []
+    size_bytes = 0
+    rows = await conn.stream(_query(table, after).execution_options(yield_per=_AT_ONCE))
+    async for row in rows:
+        found.append(tuple(row))
+        size_bytes += sum(len(value) for value in row if isinstance(value, str | bytes))
+        if size_bytes > PAGE_BYTES:
+            break
+    await rows.close()
+    return found
+
+
+def _query(table: Table, after: Key | None) -> Select[Any]:
+    key = tuple(table.primary_key)
+    query = select(*map(_as_stored, table.c)).order_by(*key).limit(PAGE_ROWS)
+    if after is None:
+        return query
+    values = [literal(value, column.type) for value, column in zip(after, key, strict=True)]
+    return query.where(key[0] > values[0] if len(key) == 1 else tuple_(*key) > tuple_(*values))
+
+
+def _as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    return as_text(column) if isinstance(column.type, JSON) else column

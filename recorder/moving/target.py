@@ -1,0 +1,169 @@
+"""Where a copy goes: an empty database, marked as unfinished until the copy is whole.
+
+Owns: which database may be copied into, its mark (the schema's revision, so that no program opens it), and how far each
+table is, noted in the transaction that writes its rows. Refuses: copying (`recorder.moving.copying`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Column, Integer, MetaData, Table, Text, delete, exc, inspect, select, update
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder import private
+from recorder.errors import Conflict, StoreError
+from recorder.moving.pages import TABLES, Key
+from recorder.store import migrate
+from recorder.store.changes import quietly
+from recorder.store.database import Store
+from recorder.store.migrate import HEAD, UNFINISHED
+from recorder.store.schema import projects
+
+DRIVERS: Final = ("postgresql+asyncpg", "sqlite+aiosqlite")
+_FORMS: Final = "postgresql+asyncpg://USER@HOST/DATABASE or sqlite+aiosqlite:////FOLDER/hone.db"
+
+_revision = Table("alembic_version", MetaData(), Column("version_num", Text))  # Alembic's, of one row
+# Only there while a copy is unfinished, so it is no part of the schema.
+_progress = Table(
+    "hone_copy",
+    MetaData(),
+    Column("name", Text, primary_key=True),  # a table's
+    Column("source", Text, nullable=False),
+    Column("rows", Integer, nullable=False),
+    Column("after", Text),  # the last key that was written, as JSON
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far one table is."""
+
+    rows: int
+    after: Key | None
+
+
+async def open_target(url: str) -> Store:
+    """The database that a copy goes to. Raises StoreError where it cannot be opened, or is no database of ours."""
+    read = _read(url)
+    if read.get_backend_name() == "sqlite":
+        _make_folder_of(str(read.database))
+    return await migrate.open_bare(url)
+
+
+def _make_folder_of(file: str) -> None:
+    private.make_folder(Path(file).absolute().parent)
+
+
+def _read(url: str) -> URL:
+    try:
+        read = make_url(url)
+    except (exc.ArgumentError, ValueError) as e:  # what was given may hold a password: it is not repeated
+        raise StoreError(f"the URL that --to names cannot be read: write {_FORMS}") from e
+    if read.drivername not in DRIVERS or read.database in (None, "", ":memory:"):
+        raise StoreError(f"a store cannot be copied to {read.render_as_string(hide_password=True)}: write {_FORMS}")
+    return read
+
+
+async def begin(source: Store, target: Store) -> bool:
+    """Make an empty database ready, or find the unfinished copy of this source in it: then True.
+
+    Raises Conflict where something else is in it.
+    """
+    name = await _identity(source)
+    found = await migrate.revision(target)
+    if found == UNFINISHED:
+        await _require_same(target, name)
+        return True
+    await _require_empty(target, found)
+    await migrate.upgrade(target)
+    async with target.write() as conn:
+        await conn.run_sync(_progress.create)
+        await conn.execute(
+            _progress.insert(), [{"name": table.name, "source": name, "rows": 0, "after": None} for table in TABLES]
+        )
+        await _mark(conn, UNFINISHED)
+    return False
+
+
+async def positions(target: Store) -> dict[str, Position]:
+    """How far each table is."""
+    async with target.read() as conn:
+        rows = await conn.execute(select(_progress.c.name, _progress.c.rows, _progress.c.after))
+        return {name: Position(count, None if after is None else _key(after)) for name, count, after in rows}
+
+
+async def note(conn: AsyncConnection, table: Table, was: Position, now_at: Position) -> None:
+    """Note in the transaction that writes rows how far the table is. Raises Conflict where another copy went on."""
+    here = (_progress.c.name == table.name, _progress.c.rows == was.rows)
+    after = None if now_at.after is None else _key_text(now_at.after)
+    moved = await conn.execute(update(_progress).where(*here).values(rows=now_at.rows, after=after))
+    if moved.rowcount != 1:
+        raise Conflict("another `hone db copy` writes into the same database: let one of them go on alone")
+
+
+async def empty(target: Store) -> None:
+    """Take everything out again that was copied so far."""
+    async with target.write() as conn:
+        for table in reversed(TABLES):
+            await conn.execute(quietly(delete(table)))
+        await conn.execute(update(_progress).values(rows=0, after=None))
+
+
+async def finish(target: Store) -> None:
+    """Take the mark off: programs may open it."""
+    async with target.write() as conn:
+        await conn.run_sync(_progress.drop)
+        await _mark(conn, HEAD)
+
+
+async def _identity(source: Store) -> str:
+    """Which store this is: each project has a random key, which is never changed."""
+    async with source.read() as conn:
+        rows = await conn.execute(select(projects.c.id, projects.c.node_key))
+        known = sorted((id_, bytes(key)) for id_, key in rows)
+    return f"{HEAD}:{blake2b(repr(known).encode(), digest_size=16).hexdigest()}"
+
+
+async def _require_same(target: Store, name: str) -> None:
+    async with target.read() as conn:
+        if name not in set((await conn.execute(select(_progress.c.source))).scalars()):
+            raise Conflict(
+                f"{_shown(target)} holds an unfinished copy of another store, or one that another version of Hone "
+                "began: empty it, or name another database"
+            )
+
+
+async def _require_empty(target: Store, found: str | None) -> None:
+    async with target.read() as conn:
+        tables = await conn.run_sync(lambda c: inspect(c).get_table_names())
+        if found is None and tables:
+            raise Conflict(
+                f"{_shown(target)} is not empty (it has a table {min(tables)!r}): name a database of its own"
+            )
+        if found is not None and found != HEAD:
+            raise Conflict(f"{_shown(target)} is a store already, with schema {found}: name an empty database")
+        for table in TABLES if found == HEAD else ():
+            if (await conn.execute(select(*table.primary_key).limit(1))).first() is not None:
+                raise Conflict(f"{_shown(target)} is a store already ({table.name} has rows): name an empty database")
+
+
+async def _mark(conn: AsyncConnection, revision: str) -> None:
+    await conn.execute(update(_revision).values(version_num=revision))
+
+
+def _key_text(key: Key) -> str:
+    return json.dumps([{"bytes": value.hex()} if isinstance(value, bytes) else value for value in key])
+
+
+def _key(written: str) -> Key:
+    return tuple(bytes.fromhex(value["bytes"]) if isinstance(value, dict) else value for value in json.loads(written))
+
+
+def _shown(store: Store) -> str:
+    return store.url.render_as_string(hide_password=True)

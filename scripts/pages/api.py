@@ -1,0 +1,146 @@
+"""docs/api.md: the routes of `/hone/v1` from their OpenAPI schema, the model routes from their registries.
+
+Owns: the page's form. Refuses: what routes do (`proxy.api`), and which scope opens one (`proxy.admission.auth`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from litestar import Litestar
+from litestar.di import Provide
+
+from proxy.admission.auth import needed_scope
+from proxy.api.routes import HANDLERS, OPENAPI
+from proxy.dialects import DIALECTS
+from proxy.serving.passed import PASSED
+from scripts.pages.table import code, table
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "api.md"
+_HEAD = """\
+# API
+
+Where the proxy has keys, each request carries one: `Authorization: Bearer hone_…` or `x-api-key: hone_…`. The scope
+that a route needs stands beside it; `admin` has all. Without keys this machine alone is served, and a changing request
+must be `application/json` ([security](security.md)). `GET /schema` gives the OpenAPI schema of the program that runs.
+
+Every path may have an address before it, `/t/<run>` or `/g/<group>/t/<run>`: then it is about that run
+([whose call is this](attribution.md)).
+
+(Made from the routes by `python -m scripts.pages --write`.)
+"""
+_MODEL_HEAD = """\
+## Model routes
+
+What a model route takes and answers is its vendor's format; [your agent](your-agent.md) says what Hone adds. Errors
+come in the format of the route.
+"""
+_OWN_HEAD = """\
+## Hone's own: `/hone/v1`
+
+Bodies are JSON. An error is a problem (RFC 9457, `application/problem+json`) with `type`, `title`, `status`, `detail`,
+and `code` and `param` where they say more. A field that is not in the table is refused. A run or a group is read back
+with the fields that `hone show --json` has under `trajectory` and `group`.
+"""
+_SERVED: Final = (  # mounted in `proxy.programs.app`, without a registry
+    ("GET", "/v1/models", "the models that agents may ask for"),
+    ("POST", "/mcp", "the tools of the MCP servers of hone.toml, as one server"),
+    ("POST", "/hone/mcp", "Hone's own MCP server: an assistant reads runs, gives feedback, promotes and rolls back"),
+    ("GET", "/metrics", "figures for Prometheus"),
+    ("GET", "/healthz", "whether the process serves"),
+    ("GET", "/readyz", "whether requests should come here: 503 where no engine is up, or nothing can be recorded"),
+    ("GET", "/schema", "the OpenAPI schema of `/hone/v1`"),
+)
+
+Json = dict[str, Any]
+
+
+def schema() -> Json:
+    """The OpenAPI schema of `/hone/v1`. Nothing is served by it."""
+    hone = Provide(lambda: None, sync_to_thread=False)
+    app = Litestar([*HANDLERS], dependencies={"hone": hone}, openapi_config=OPENAPI)
+    return app.openapi_schema.to_schema()
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([_HEAD, _MODEL_HEAD, _model_routes(), _OWN_HEAD, *_own_routes(schema())])
+
+
+def _model_routes() -> str:
+    recorded = [("POST", path, "recorded") for path in sorted(DIALECTS)]
+    passed = [(method, path, "passed to the engine, not recorded") for path, method in PASSED.items()]
+    rows = [
+        (code(f"{method} {path}"), _scope(method, path), what) for method, path, what in (*recorded, *passed, *_SERVED)
+    ]
+    return table(["route", "scope", "what it is"], rows)
+
+
+def _scope(method: str, path: str) -> str:
+    if path in ("/hone/mcp", "/schema"):
+        return "any key"  # the first looks at each tool's scope itself
+    scope = needed_scope(method, path)
+    return code(scope.value) if scope else "none"
+
+
+def _own_routes(found: Json) -> Iterator[str]:
+    for path, operations in found["paths"].items():
+        for method, operation in operations.items():
+            yield from _operation(method.upper(), path, operation, found["components"]["schemas"])
+
+
+def _operation(method: str, path: str, operation: Json, schemas: Json) -> Iterator[str]:
+    yield f"### {method} {path}\n"
+    bare = path.replace("{", "").replace("}", "")
+    yield f"{operation['description']} Scope: {_scope(method, bare)}.\n"
+    queries = [p for p in operation.get("parameters", ()) if p["in"] == "query"]
+    if queries:
+        yield table(["query", "type"], ([code(p["name"]), _type(p["schema"], schemas)] for p in queries))
+    if body := operation.get("requestBody"):
+        yield from _object("body", _schema_of(body), schemas)
+    good = next(answer for status, answer in operation["responses"].items() if status.startswith("2"))
+    yield from _object("answer", _schema_of(good), schemas)
+
+
+def _schema_of(part: Json) -> Json:
+    return next(iter(part["content"].values()))["schema"] if "content" in part else {}
+
+
+def _object(what: str, found: Json, schemas: Json) -> Iterator[str]:
+    """A body or an answer as a table of its fields; one without fields of its own in a word."""
+    named = _resolved(found, schemas)
+    fields: Mapping[str, Json] = named.get("properties", {})
+    if not fields:
+        yield f"The {what}: {_type(found, schemas)}.\n"
+        return
+    required = named.get("required", ())
+    rows = [
+        [
+            code(name),
+            _type(field, schemas) + (", required" if what == "body" and name in required else ""),
+            field.get("description", ""),
+        ]
+        for name, field in fields.items()
+    ]
+    yield table([what, "type", "what it is"], rows)
+
+
+def _resolved(found: Json, schemas: Json) -> Json:
+    if "oneOf" in found:
+        return next((_resolved(one, schemas) for one in found["oneOf"] if "$ref" in one), found)
+    return schemas[found["$ref"].rpartition("/")[2]] if "$ref" in found else found
+
+
+def _type(found: Json, schemas: Json) -> str:
+    if "oneOf" in found:
+        return " or ".join(dict.fromkeys(_type(one, schemas) for one in found["oneOf"]))
+    if "enum" in found:
+        return ", ".join(code(str(value)) for value in found["enum"])
+    if "$ref" in found:
+        return _type(_resolved(found, schemas), schemas)
+    kind = found.get("type", "any value")
+    if kind == "array":
+        return f"list of {_type(found.get('items', {}), schemas)}"
+    return " or ".join(kind) if isinstance(kind, list) else str(kind)

@@ -1,0 +1,81 @@
+"""docs/commands.md: every command of `hone` with its arguments and options, from the command line itself.
+
+Owns: the page's form. Refuses: what commands do: their help says it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from inspect import cleandoc
+from pathlib import Path
+from typing import Final
+
+import click
+
+from proxy.cli import cli
+from proxy.commands.context import with_shared_options
+from scripts.pages.table import code, table
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
+_HEAD = """\
+# Commands
+
+`hone COMMAND --help` says the same. Exit status 0: done; 1: it could not be done, and one line says why; 2: a setting
+or an argument is wrong.
+
+(Made from the command line by `python -m scripts.pages --write`.)
+"""
+
+
+def every() -> Iterator[click.Context]:
+    """A context for each command that does something, in the table's order."""
+    yield from _below(cli, click.Context(cli, info_name="hone"))
+
+
+def _below(group: click.Group, context: click.Context) -> Iterator[click.Context]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        inner = click.Context(command, info_name=name, parent=context)
+        if isinstance(command, click.Group):
+            yield from _below(command, inner)
+        else:
+            yield inner
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([_HEAD, "## Options of every command\n", _options(_shared()), *map(_told, every())])
+
+
+def _told(context: click.Context) -> str:
+    pieces = " ".join(context.command.collect_usage_pieces(context)[1:])
+    known = {option.name for option in _shared()}
+    own = [p for p in context.command.params if isinstance(p, click.Option) and p.name not in known]
+    parts = [f"## {context.command_path}\n", f"    {context.command_path} [OPTIONS] {pieces}".rstrip() + "\n"]
+    return "\n".join([*parts, _prose(context.command.help or ""), _options(own) if own else ""])
+
+
+def _shared() -> list[click.Option]:
+    bare = with_shared_options(click.Command("any"))
+    return [parameter for parameter in bare.params if isinstance(parameter, click.Option)]
+
+
+def _options(options: list[click.Option]) -> str:
+    return table(["option", "what it does"], map(_option, options))
+
+
+def _option(option: click.Option) -> list[str]:
+    names, text = option.get_help_record(click.Context(click.Command("any"))) or ("", "")
+    return [code(names), _escaped(text)]
+
+
+def _prose(text: str) -> str:
+    return _escaped(re.sub(r"[\b\f]", "", cleandoc(text))) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Help is plain text: brackets, stars and underscores mean themselves, outside of code."""
+    pieces = text.split("`")
+    return "`".join(piece if at % 2 else re.sub(r"([\[\]*_<>])", r"\\\1", piece) for at, piece in enumerate(pieces))

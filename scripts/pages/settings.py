@@ -1,0 +1,182 @@
+"""docs/settings.md: every key of hone.toml, from the models that check it.
+
+Owns: how types, units and defaults are said. Refuses: what a setting means: that stands with its field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from proxy.settings.hone import HoneSettings
+from scripts.pages.table import code, table
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
+_HEAD = """\
+# Settings
+
+Every key of `hone.toml`, with its default. A file holds what differs; an empty one, or none, is fine. `hone config`
+shows the values in force and where each came from, `hone config judge` those of a section and what they are.
+
+- **Where they come from**: `hone.toml` (`--config`, or `HONE_CONFIG`, else the one in the working directory), over it
+  variables, over these flags. A preset (`campaign.preset`) lies below all three.
+- **As a variable**: `HONE_`, then the key with `__` for each dot, in capitals: `HONE_JUDGE__MODEL`,
+  `HONE_PROXY__PORT`. Lists and tables are written as JSON.
+- **Paths** in the file are relative to the file, those of variables and flags to the working directory.
+- **Units** stand in the name: `_s` seconds, `_days` days, `_bytes` bytes, `_chars` characters.
+- An unknown key is refused, with the nearest known one.
+
+(Made from the models by `python -m scripts.pages --write`.)
+"""
+_WORDS: Final[dict[Any, str]] = {
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    Path: "path",
+    SecretStr: "secret text",
+    NoneType: "none",
+}
+_UNITS: Final = {"_s": "seconds", "_days": "days", "_bytes": "bytes", "_chars": "characters", "_tokens": "tokens"}
+_BOUNDS: Final = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table of hone.toml: its dotted name, `NAME` where the user gives one; `many`: it is a list of tables."""
+
+    name: str
+    model: type[BaseModel]
+    many: bool = False
+
+    @property
+    def title(self) -> str:
+        """As hone.toml writes it."""
+        return f"[[{self.name}]]" if self.many else f"[{self.name}]" if self.name else "At the top"
+
+    @property
+    def anchor(self) -> str:
+        """What the page's links name it by."""
+        return self.name.replace(".", "").lower()  # of the heading, as GitHub and mkdocs both make it
+
+    def key(self, field: str) -> str:
+        """The dotted key of one of its fields."""
+        return f"{self.name}.{field}" if self.name else field
+
+
+def sections(model: type[BaseModel] = HoneSettings, name: str = "", many: bool = False) -> Iterator[Section]:
+    """A model's table and those below it, in the models' order."""
+    here = Section(name, model, many)
+    yield here
+    for field, info in model.model_fields.items():
+        if (below := _below(here.key(field), info)) is not None:
+            yield from sections(below.model, below.name, below.many)
+
+
+def page() -> str:
+    """The whole page."""
+    first: dict[type[BaseModel], Section] = {}
+    parts = [_HEAD]
+    for section in sections():
+        parts += _told(section, first.setdefault(section.model, section))
+    return "\n".join(parts)
+
+
+def _told(section: Section, first: Section) -> Iterator[str]:
+    """A section's part of the page; `first`: the one where its keys are told."""
+    yield f"## {_heading(section)}\n"
+    if first is not section:
+        yield f"The same keys as [{code(first.title)}](#{first.anchor}).\n"
+        return
+    yield f"{_first(section)}\n"
+    rows = [_row(section, field, info) for field, info in section.model.model_fields.items()]
+    yield table(["key", "type", "default", "what it is"], rows)
+
+
+def _heading(section: Section) -> str:
+    return code(section.title) if section.name else section.title
+
+
+def _first(section: Section) -> str:
+    return " ".join((section.model.__doc__ or "").split()) if section.name else "What belongs to no section."
+
+
+def _row(section: Section, field: str, info: FieldInfo) -> list[str]:
+    if info.description is None:
+        raise ValueError(f"{section.key(field)} has no docstring: say there what it is")
+    below = _below(section.key(field), info)
+    kind = f"[{code(below.title)}](#{below.anchor})" if below else _kind(field, info)
+    return [code(field), kind, "" if below else _default(section.key(field), info), info.description]
+
+
+def _below(key: str, info: FieldInfo) -> Section | None:
+    """The table that a field is, or whose list or dictionary it is."""
+    for part in _parts(info.annotation):
+        origin, inner = get_origin(part), get_args(part)
+        if _is_model(part):
+            return Section(key, part)
+        if origin is dict and _is_model(inner[1]):
+            return Section(f"{key}.NAME", inner[1])
+        if origin is list and _is_model(inner[0]):
+            return Section(key, inner[0], many=True)
+    return None
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _parts(annotation: Any) -> tuple[Any, ...]:
+    """What an annotation allows, one by one; annotations that only add a check are looked through."""
+    if get_origin(annotation) in (Union, UnionType):
+        return tuple(inner for part in get_args(annotation) for inner in _parts(part))
+    if hasattr(annotation, "__metadata__"):
+        return _parts(annotation.__origin__)
+    return (annotation,)
+
+
+def _kind(field: str, info: FieldInfo) -> str:
+    kinds = [_word(part) for part in _parts(info.annotation) if part is not NoneType]
+    unit = next((unit for suffix, unit in _UNITS.items() if field.endswith(suffix)), None)
+    return ", ".join([" or ".join(kinds), *_bounds(info), *([unit] if unit else [])])
+
+
+def _word(part: Any) -> str:
+    origin, inner = get_origin(part), get_args(part)
+    if origin is Literal:
+        return ", ".join(code(_toml(value)) for value in inner)
+    if origin is list:
+        return f"list of {_word(inner[0])}"
+    if origin is dict:
+        return "table"
+    return _WORDS.get(part, "any value")
+
+
+def _bounds(info: FieldInfo) -> Iterator[str]:
+    for limit in info.metadata:
+        for name, sign in _BOUNDS.items():
+            if (value := getattr(limit, name, None)) is not None:
+                yield f"{sign} {value:g}" if isinstance(value, float) else f"{sign} {value}"
+
+
+def _default(key: str, info: FieldInfo) -> str:
+    if info.is_required():
+        return "must be given"
+    value = info.get_default(call_default_factory=True, validated_data={})
+    if value is None or value is PydanticUndefined:
+        return "none"
+    if isinstance(value, str) and "\n" in value:
+        return f"its text: `hone config {key}`"
+    return code(_toml(value))
+
+
+def _toml(value: object) -> str:
+    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)

@@ -1,0 +1,103 @@
+"""What the dashboard and the rules ask Prometheus for is what /metrics says: families, labels, and labels' values."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.metrics import Metrics
+from proxy.store_metrics import StoreMetrics
+from recorder.capture.recorder import Recorder
+from recorder.registry.replicas import ReplicaState
+from recorder.settings import RecorderSettings
+from recorder.states import CallState, GroupState
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
+from tests.deploy.reading import DEPLOY, documents
+from tests.recorder.rows import PROJECT, Rows
+
+RULES = DEPLOY / "prometheus" / "hone.rules.yml"
+DASHBOARD = DEPLOY / "grafana" / "dashboards" / "hone.json"
+_OF_A_TARGET = {"instance", "job"}  # labels that Prometheus itself gives
+_VALUES: dict[tuple[str, str], set[str]] = {
+    ("hone_calls_total", "state"): set(CallState),
+    ("hone_groups", "state"): set(GroupState),
+    ("hone_engines", "state"): set(get_args(ReplicaState)),
+}
+
+
+def expressions() -> Iterator[str]:
+    for group in documents(RULES)[0]["groups"]:
+        yield from (rule["expr"] for rule in group["rules"])
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        yield from (target["expr"] for target in panel.get("targets", []))
+
+
+@pytest.fixture
+async def page(tmp_path: Path) -> AsyncIterator[str]:
+    """/metrics of a proxy whose store has an alias."""
+    store = await open_store(tmp_path / "data", RecorderSettings(), migrate=True)
+    await Rows(store).alias()
+    yield await _page(store)
+    await store.close()
+
+
+async def _page(store: Store) -> str:
+    figures = Metrics(Recorder(store, RecorderSettings()))
+    figures.call("chat", "helpdesk@0", "complete", 1.0, 0.1)
+    figures.tool_call("orders", "complete", 0.1)
+    of_store = StoreMetrics(store, PROJECT, RecorderSettings())
+    return (figures.text() + await of_store.text()).decode()
+
+
+def families(page: str) -> set[str]:
+    """Every name that can be asked for, those without a sample too."""
+    named = set()
+    for family in text_string_to_metric_families(page):
+        ends = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}.get(family.type, [""])
+        named |= {family.name + end for end in ends}
+    return named
+
+
+async def test_every_metric_that_is_asked_for_is_shown(page: str) -> None:
+    asked = {name for text in expressions() for name in re.findall(r"\bhone_\w+", text)}
+    assert asked - families(page) == set()
+    assert len(asked) > 20
+
+
+async def test_every_label_that_is_selected_by_has_such_a_value(page: str) -> None:
+    shown: dict[tuple[str, str], set[str]] = dict(_VALUES)
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            for label, value in sample.labels.items():
+                shown.setdefault((sample.name, label), set()).add(value)
+    for name, label, values in _matchers():
+        if label not in _OF_A_TARGET:
+            assert set(values.split("|")) <= shown[name, label], f"{name}{{{label}={values}}}"
+
+
+def _matchers() -> Iterator[tuple[str, str, str]]:
+    for text in expressions():
+        for name, inside in re.findall(r"\b(\w+)\{([^}]*)\}", text):
+            for label, values in re.findall(r'(\w+)[=!]~?"([^"]*)"', inside):
+                yield name, label, values
+
+
+def test_a_panel_stands_on_no_other() -> None:
+    taken: dict[tuple[int, int], str] = {}
+    ids = set()
+    panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    for panel in panels:
+        at = panel["gridPos"]
+        ids.add(panel["id"])
+        for cell in ((x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])):
+            assert cell not in taken, (panel["title"], taken[cell])
+            assert cell[0] < 24, panel["title"]
+            taken[cell] = panel["title"]
+    assert len(ids) == len(panels)

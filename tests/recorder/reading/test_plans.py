@@ -1,0 +1,56 @@
+"""No page, poll or sweep of a big store walks a whole table: how SQLite plans what each of them asks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.pages import Bench, deeds, listening, walks
+from recorder.capture.recorder import Recorder
+from recorder.settings import RecorderSettings
+from recorder.store.database import Store
+from recorder.store.migrate import DEFAULT_PROJECT
+from recorder.upkeep.sweep import sweep
+from tests.recorder.rows import Rows
+
+# Counted by state, over an index alone.
+COUNTED = "SEARCH groups USING COVERING INDEX ix_groups_project_id_state_try_after (project_id=?)"
+
+
+@pytest.fixture
+async def bench(store: Store, tmp_path: Path) -> AsyncIterator[Bench]:
+    if not store.is_sqlite:
+        pytest.skip("the plans are SQLite's")
+    alias = await Rows(store).alias()
+    settings = RecorderSettings(group_window_s=1e-6, retention_days=80)
+    recorder = Recorder(store, settings)
+    await recorder.start()
+    yield Bench(store, recorder, alias.id, tmp_path, settings, runs=16)
+    await recorder.stop()
+
+
+async def test_nothing_that_is_polled_or_listed_walks_a_table_that_grows(bench: Bench) -> None:
+    found = {}
+    for name, deed in deeds(bench):
+        if not name.startswith("retention"):
+            with listening(bench.store) as heard:
+                await deed()
+            assert heard or "turn" in name  # turns go past SQLAlchemy
+            found[name] = [line.partition(" | ")[0] for line in await walks(bench.store, heard)]
+    assert {name: lines for name, lines in found.items() if lines} == {"hone status": [COUNTED]}
+
+
+async def test_retention_finds_the_oldest_by_an_index(bench: Bench) -> None:
+    with listening(bench.store) as heard:
+        await sweep(bench.store, DEFAULT_PROJECT, bench.settings)
+    assert any("ORDER BY trajectories.ended_at" in text for text in heard)
+    assert await walks(bench.store, heard) == []
+
+
+async def test_a_walk_is_seen(bench: Bench) -> None:
+    with listening(bench.store) as heard:
+        async with bench.store.read() as conn:
+            await conn.exec_driver_sql("SELECT count(*) FROM calls WHERE model = ?", ("x",))
+    assert len(await walks(bench.store, heard)) == 1
