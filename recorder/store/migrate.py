@@ -147,6 +147,7 @@ async def upgrade(store: Store) -> None:
         _refuse_unknown(store, found)
         async with store.write() as conn:
             if not store.is_sqlite:
+                await conn.execute(text(f"set local lock_timeout = '{LOCK_TIMEOUT_S:.0f}s'"))
                 await conn.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
             # asked again under the lock: another process may have made it meanwhile
             await conn.run_sync(_make_schema if await _revision(conn) is None else _run_alembic)

@@ -84,9 +84,8 @@ async def test_pages_lose_and_repeat_nothing_though_rewards_were_given_at_one_mo
     assert len(found) == 7
 
 
+@pytest.mark.sqlite_only("its plan")
 async def test_the_query_walks_its_index(rows: Rows, alias: AliasView) -> None:
-    if not rows.store.is_sqlite:
-        pytest.skip("SQLite's plan")
     text = str(baselines._rewards(alias.id, "recipe").limit(9).compile(compile_kwargs={"literal_binds": True}))
     async with rows.store.read() as conn:
         plan = " ".join(str(row) for row in await conn.exec_driver_sql(f"explain query plan {text}"))

@@ -106,9 +106,8 @@ async def test_what_a_gate_waits_for_is_judged_before_what_came_earlier(rows: Ro
     assert [claim and claim.group_id for claim in took] == [traffic, unpinned, young]
 
 
+@pytest.mark.sqlite_only("its plan")
 async def test_the_order_of_judging_looks_nothing_up_for_each_group_that_waits(rows: Rows) -> None:
-    if not rows.store.is_sqlite:
-        pytest.skip("SQLite's plan")
     await rows.ready_group()
     with rows.statements() as said:
         assert await judge(rows.store) is not None
