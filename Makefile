@@ -25,6 +25,7 @@ live: setup ## users ask for MINUTES (10), Hone learns meanwhile; TRAFFIC=repeat
 
 test: lint ## everything: lint, types, all tests (end to end against a real vLLM included)
 	$(BIN)/pytest $(PARALLEL) -m "not e2e and not agents"
+	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" tests/recorder
 	$(BIN)/pytest -m e2e
 	$(BIN)/pytest -m agents
 
@@ -32,8 +33,9 @@ check: lint ## lint, types and the quick tests (about five minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m "not e2e and not agents and not slow"
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
-long: setup ## what CI has no time for: the fuzz of every format, of the engine's side and of judges, 20,000 cases of each kind
+long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; judge, trainer and proxy on PostgreSQL
 	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py tests/judge/llm/test_hostile_*.py tests/judge/llm/test_rubric_reader.py tests/judge/rewards/test_rubric_fuzz.py
+	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" tests/judge tests/trainer tests/proxy
 
 e2e: setup ## only the tests against a real vLLM
 	$(BIN)/pytest -m e2e

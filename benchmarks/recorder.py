@@ -1,11 +1,12 @@
-"""What recording a call costs: microseconds of one process, through the recorder, into a SQLite file.
+"""What recording a call costs: microseconds of one process, through the recorder, into a SQLite file and PostgreSQL.
 
     python -m benchmarks.recorder --save        writes benchmarks/results/recorder.json
 
 Each case commits turns of known trajectories (an agent's second and later calls), `at_once` of them together, as
 proxies do under load; the time is that of `Recorder.commit` from call to acknowledgement, divided by the turns. "SQL
 alone" is the transaction of rows made beforehand: what no code around it can undercut. On a machine that others use
-too, p10 and the ratio to "SQL alone" say more than p50.
+too, p10 and the ratio to "SQL alone" say more than p50. PostgreSQL is a server of this machine's, on a socket, whose
+commits are written through to its disk (`fsync`), or only soon (`synchronous_commit = off`); its CPU is not counted.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ import platform
 import resource
 import sqlite3
 import statistics
+import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy import text
 
 from recorder.capture.batch import Batch, Written, write
 from recorder.capture.memory import Memory
@@ -37,6 +42,7 @@ from recorder.states import CallState, Confidence
 from recorder.store.database import Store
 from recorder.store.lanes import Lane, StoreLane, lane_for
 from recorder.store.migrate import open_store
+from tests.postgres import Postgres, program
 
 RESULTS = Path(__file__).parent / "results" / "recorder.json"
 PROJECT = "default"
@@ -55,6 +61,7 @@ class Case:
     tools_bytes: int = 0
     lane: str = "fastest"
     durability: str = "process"
+    synchronous_commit: str | None = None  # of PostgreSQL; None: SQLite
 
 
 CASES = (
@@ -67,6 +74,12 @@ CASES = (
     Case("short, batches of 32, through SQLAlchemy", 32, 100, lane="store"),
     Case("short, one at a time, through SQLAlchemy", 1, 400, lane="store"),
     Case("short, batches of 32, power durability", 32, 60, durability="power"),
+    Case("PostgreSQL, short, one at a time", 1, 400, synchronous_commit="on"),
+    Case("PostgreSQL, short, batches of 8", 8, 150, synchronous_commit="on"),
+    Case("PostgreSQL, short, batches of 32", 32, 80, synchronous_commit="on"),
+    Case("PostgreSQL, short, batches of 64", 64, 40, synchronous_commit="on"),
+    Case("PostgreSQL, short, one at a time, soon durable", 1, 400, synchronous_commit="off"),
+    Case("PostgreSQL, short, batches of 32, soon durable", 32, 80, synchronous_commit="off"),
 )
 
 
@@ -133,9 +146,23 @@ def lane_of(case: Case, store: Store) -> Lane:
     )
 
 
-async def measure(case: Case, folder: Path) -> dict[str, Any]:
+@contextmanager
+def database(case: Case) -> Iterator[str | None]:
+    """Where the case writes; None: a SQLite file."""
+    if case.synchronous_commit is None:
+        yield None
+        return
+    server = Postgres(synchronous_commit=case.synchronous_commit, fsync="on", full_page_writes="on", autovacuum="on")
+    try:
+        server.create("hone")
+        yield server.url("hone")
+    finally:
+        server.stop()
+
+
+async def measure(case: Case, folder: Path, url: str | None) -> dict[str, Any]:
     """Commit the case's turns; quantiles over its rounds."""
-    settings = RecorderSettings.model_validate({"durability": case.durability})
+    settings = RecorderSettings.model_validate({"durability": case.durability, "url": url})
     store = await open_store(folder, settings, migrate=True)
     lane = lane_of(case, store)
     recorder = Recorder(store, settings, lane)
@@ -154,8 +181,8 @@ async def measure(case: Case, folder: Path) -> dict[str, Any]:
         cpu.append((time.process_time() - cpu_began) / case.at_once)
     assert recorder.stats().unrecorded_turns == 0
     await recorder.stop()
+    size_bytes = await size_of(store, folder)
     await store.close()
-    size_bytes = await asyncio.to_thread(lambda: (folder / "hone.db").stat().st_size)
     return {
         "case": case.name,
         "us_a_call_p10": round(statistics.quantiles(times, n=10)[0] * 1e6, 1),
@@ -165,6 +192,14 @@ async def measure(case: Case, folder: Path) -> dict[str, Any]:
         "turns": case.at_once * case.rounds,
         "bytes_a_call": round(size_bytes / (case.at_once * case.rounds)),
     }
+
+
+async def size_of(store: Store, folder: Path) -> int:
+    """The database on its disk, indexes included."""
+    if store.is_sqlite:
+        return await asyncio.to_thread(lambda: (folder / "hone.db").stat().st_size)
+    async with store.read() as conn:
+        return int((await conn.execute(text("select pg_database_size(current_database())"))).scalar_one())
 
 
 def prepared(case: Case, turns: list[Turn], recorder: Recorder, lane: Lane) -> Callable[[], Awaitable[object]]:
@@ -178,6 +213,10 @@ def prepared(case: Case, turns: list[Turn], recorder: Recorder, lane: Lane) -> C
     return lambda: asyncio.gather(*(recorder.commit(t) for t in turns))
 
 
+def postgresql_version() -> str:
+    return subprocess.check_output([program("postgres"), "--version"], text=True).split()[-1]
+
+
 async def main() -> None:
     """Measure all cases, print them, save them where asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -187,8 +226,8 @@ async def main() -> None:
     rows = []
     for case in CASES:
         if asked.only in case.name:
-            with tempfile.TemporaryDirectory() as folder:
-                rows.append(await measure(case, Path(folder)))
+            with tempfile.TemporaryDirectory() as folder, database(case) as url:
+                rows.append(await measure(case, Path(folder), url))
             figures = "p10 {us_a_call_p10:7} p50 {us_a_call_p50:7} p90 {us_a_call_p90:7} cpu {cpu_us_a_call:7} us"
             print(f"{case.name:60} {figures.format_map(rows[-1])}")
     load_1min = os.getloadavg()[0]  # of others too: a busy machine shows here
@@ -198,6 +237,7 @@ async def main() -> None:
             "load_1min": load_1min,
             "python": platform.python_version(),
             "sqlite": sqlite3.sqlite_version,
+            "postgresql": postgresql_version(),
         }
         machine["max_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         RESULTS.parent.mkdir(exist_ok=True)

@@ -4,6 +4,7 @@ RecorderError
 ├── StoreError                the store cannot be opened, is locked, is full
 │   ├── SchemaMismatch        the store was written by another version of Hone
 │   └── StoreUnavailable      a commit failed or took too long
+│       └── RolledBack        for certain nothing of it was committed: it may be run again
 ├── NotFound                  no such object
 ├── Conflict                  a guarded change met another state than it expected
 │   ├── LeaseLost             the holder's lease ran out and somebody else took over
@@ -34,6 +35,10 @@ class SchemaMismatch(StoreError):
 
 class StoreUnavailable(StoreError):
     """A write could not be committed."""
+
+
+class RolledBack(StoreUnavailable):
+    """The database was away, or ended a transaction. Nothing of it is committed or will be: it may be run again."""
 
 
 class NotFound(RecorderError):

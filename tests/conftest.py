@@ -1,4 +1,5 @@
-"""What every test needs: property tests without a deadline, as two shared cores are slow and no test asserts a time.
+"""What every test needs: a store of the kind that `--store` names, and property tests without a deadline, as two shared
+cores are slow and no test asserts a time.
 
 `make check` tries fewer examples of each property (`--hypothesis-profile quick`) than `make test` and CI.
 """
@@ -11,10 +12,42 @@ import pytest
 from hypothesis import settings
 
 from judge.llm import pace
+from tests.postgres import Postgres
+from tests.stores import PostgresStores, SqliteStores, Stores
 
 settings.register_profile("hone", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("hone")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--store", choices=("sqlite", "postgres"), default="sqlite", help="the database of tests' stores")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--store") == "sqlite":
+        return
+    for item in items:
+        its_own = item.get_closest_marker("sqlite_only")
+        if its_own is not None:
+            item.add_marker(pytest.mark.skip(reason=f"SQLite's own: {its_own.args[0]}"))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A server, one for each process of tests that asks."""
+    server = Postgres()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    """Where tests have new stores from."""
+    folder = tmp_path_factory.mktemp("migrated")
+    if request.config.getoption("--store") == "sqlite":
+        return SqliteStores(folder)
+    return PostgresStores(request.getfixturevalue("postgres"), folder)
 
 
 @pytest.fixture(autouse=True)

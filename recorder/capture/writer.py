@@ -22,7 +22,7 @@ from recorder.capture.place import Place
 from recorder.capture.remember import remember, remember_ref
 from recorder.capture.rows import Prepared
 from recorder.content.turns import Parent, TrajectoryRef
-from recorder.errors import Stale, StoreUnavailable
+from recorder.errors import RolledBack, Stale, StoreUnavailable
 from recorder.groups.closing import Closing, close_trajectories
 from recorder.lineage.lookup import hashes_of
 from recorder.seldom import Seldom
@@ -171,7 +171,8 @@ class Writer:
         # A boundary: whatever a batch meets is an answer to its callers, and the writer goes on.
         except Exception as e:  # noqa: BLE001
             self.counts.failed_commits += 1
-            if len(jobs) == 1 or (isinstance(e, StoreUnavailable) and not transaction.began):
+            for_all = isinstance(e, StoreUnavailable) and (not transaction.began or isinstance(e, RolledBack))
+            if len(jobs) == 1 or for_all:
                 for job in jobs:
                     self._fail(job, e)
                 return

@@ -96,7 +96,7 @@ async def never_trained(store: Store, project_id: str) -> list[NeverTrained]:
     """The clients of which no call can be trained on, by name."""
     query = (
         select(
-            calls.c.response_meta[CLIENT].as_string().label("client"),
+            sql.member(calls.c.response_meta, CLIENT).label("client"),
             aliases.c.name.label("alias"),
             calls.c.sampling,
             calls.c.started_at,

@@ -18,6 +18,7 @@ from recorder.content.turns import Message
 from recorder.lineage import likeness
 from recorder.reading.never_trained import UNKNOWN, newest_calls
 from recorder.states import CallState
+from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import aliases, calls, choices, nodes, trajectories
 
@@ -101,7 +102,7 @@ async def _alone(conn: AsyncConnection, project_id: str) -> list[_Alone]:
     query = (
         select(
             calls.c.id,
-            calls.c.response_meta[CLIENT].as_string().label("client"),
+            sql.member(calls.c.response_meta, CLIENT).label("client"),
             aliases.c.name.label("alias"),
             calls.c.tools_blob_id,
             calls.c.prompt_node_id,

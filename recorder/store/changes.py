@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Executable, Table, select
+from sqlalchemy import Executable, Table, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, CursorResult, Engine
 from sqlalchemy.event import listen
@@ -53,6 +53,7 @@ TOPIC_OF: Final[Mapping[str, Topic]] = {
 _QUIET: Final = "hone_quiet"
 _NOTED: Final = "hone_changed"  # where a connection keeps the topics of its transaction
 READ: Final = "SELECT topic, count FROM changes"
+CHANNEL: Final = "hone_changes"  # of PostgreSQL's NOTIFY
 
 
 def quietly(statement: S) -> S:
@@ -94,7 +95,15 @@ async def count_up(connection: AsyncConnection) -> Counts:
     # in one order: two transactions that each hold what the other wants would wait for each other (PostgreSQL)
     new = insert(changes).values([{"topic": topic, "count": 1} for topic in sorted(noted)])
     counted = new.on_conflict_do_update(index_elements=["topic"], set_={"count": changes.c.count + 1})
-    return await _rows(connection, counted.returning(changes.c.topic, changes.c.count))
+    counts = await _rows(connection, counted.returning(changes.c.topic, changes.c.count))
+    if connection.dialect.name == "postgresql":  # who listens is told when this commits
+        await connection.execute(select(func.pg_notify(CHANNEL, " ".join(f"{t}={n}" for t, n in counts.items()))))
+    return counts
+
+
+def told_by(payload: str) -> Counts:
+    """The counts that a notification carries."""
+    return {topic: int(count) for topic, _, count in (one.partition("=") for one in payload.split())}
 
 
 async def read(connection: AsyncConnection) -> Counts:

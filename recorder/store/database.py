@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from recorder.errors import StoreUnavailable
+from recorder.errors import RolledBack, StoreError, StoreUnavailable
 from recorder.store import changes
 from recorder.store.changes import Counts
 from recorder.store.watch import SqliteLook, Watch
@@ -65,6 +65,16 @@ def identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def _postgres_faults() -> tuple[type[Exception], ...]:
+    try:
+        from recorder.store import postgres
+    except ModuleNotFoundError as e:
+        raise StoreError(
+            f"a store on PostgreSQL needs {e.name}, which is not installed: pip install 'hone-proxy[postgres]'"
+        ) from e
+    return postgres.FAULTS
+
+
 class Store:
     """One open database. Use `write()` and `read()`; close with `close()`."""
 
@@ -73,21 +83,32 @@ class Store:
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._durability = durability
         self._file: tuple[int, int] | None = None  # the one that was opened first
+        self._faults: tuple[type[Exception], ...] = (exc.OperationalError,) if self.is_sqlite else _postgres_faults()
         # One writer: SQLite has one write lock, and two connections of a process would only wait for each other.
         self._writer = self._engine(begin="BEGIN IMMEDIATE", pool_size=1 if self.is_sqlite else 4)
         self._reader = self._engine(begin="BEGIN", pool_size=4)
         changes.note_on(self._writer.sync_engine)
-        look = SqliteLook(self.file) if self.file is not None else None
-        self.watch = Watch(self._counts) if look is None else Watch(look, look.close)
+        self.watch = self._watching()
 
     @property
     def file(self) -> str | None:
         """SQLite's file. None: another database, or one in memory."""
         return None if not self.is_sqlite or self.url.database in ("", ":memory:") else self.url.database
 
+    def _watching(self) -> Watch:
+        if self.is_sqlite:
+            look = SqliteLook(self.file) if self.file is not None else None
+            return Watch(self._counts) if look is None else Watch(look, look.close)
+        from recorder.store import postgres  # here and below: asyncpg is an extra
+
+        heard = postgres.PostgresLook(self._reader)
+        return Watch(heard, heard.close, heard.rest)
+
     def _engine(self, *, begin: str, pool_size: int) -> AsyncEngine:
         if not self.is_sqlite:
-            return create_async_engine(self.url, pool_size=pool_size, hide_parameters=True)
+            from recorder.store import postgres
+
+            return postgres.engine(self.url, pool_size, "REPEATABLE READ" if begin == "BEGIN" else "READ COMMITTED")
         engine = create_async_engine(
             self.url,
             pool_size=pool_size,
@@ -119,14 +140,22 @@ class Store:
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
-        """A writing transaction: committed at the end, rolled back on an exception. Await only SQL inside."""
+        """A writing transaction: committed at the end, rolled back on an exception. Await only SQL inside.
+
+        Raises StoreUnavailable: RolledBack where it may be run again, else nobody knows whether it was committed.
+        """
+        committing = False
         try:
             async with self._writer.begin() as connection:
                 changes.forget(connection)
                 yield connection
                 counts = await changes.count_up(connection)
-        except exc.OperationalError as e:
-            raise StoreUnavailable(f"the store {self._shown()} refused a write: {e.orig}") from e
+                committing = True
+        except self._faults as e:
+            refused = self._refusal("write", e, committing=committing)
+            if refused is None:
+                raise
+            raise refused from e
         if counts:
             self.watch.told(counts)
 
@@ -136,8 +165,11 @@ class Store:
         try:
             async with self._reader.begin() as connection:
                 yield connection
-        except exc.OperationalError as e:
-            raise StoreUnavailable(f"the store {self._shown()} refused a read: {e.orig}") from e
+        except self._faults as e:
+            refused = self._refusal("read", e)
+            if refused is None:
+                raise
+            raise refused from e
 
     async def close(self) -> None:
         """Close every connection."""
@@ -160,6 +192,18 @@ class Store:
         self._file = self._file or found
         if found != self._file:
             raise sqlite3.OperationalError("the file was deleted or replaced while this program had it open")
+
+    def _refusal(self, what: str, error: Exception, *, committing: bool = False) -> StoreUnavailable | None:
+        """What a fault means for who asked; None where the statement is to blame."""
+        if isinstance(error, exc.OperationalError) and self.is_sqlite:
+            return StoreUnavailable(f"the store {self._shown()} refused a {what}: {error.orig}")
+        from recorder.store import postgres
+
+        why = postgres.why_away(error)
+        if why is None:
+            return None
+        kind = RolledBack if not committing or postgres.rolled_back(error) else StoreUnavailable
+        return kind(f"the store {self._shown()} refused a {what}: {why}")
 
     def _shown(self) -> str:
         return self.url.render_as_string(hide_password=True)

@@ -23,8 +23,9 @@ from typing import Any, Literal, Protocol, TypeVar
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.errors import StoreError, StoreUnavailable
+from recorder.errors import RolledBack, StoreError, StoreUnavailable
 from recorder.store.database import BUSY_TIMEOUT_S, Store, existing, identity
+from recorder.store.sql import ended, transaction_id
 from recorder.store.statement import Statement
 
 R = TypeVar("R")
@@ -33,6 +34,10 @@ Row = Sequence[Any]
 SLOW_S = 0.05  # a commit that takes longer makes the next ones run in a thread: the event loop must not stand still
 SLOW_FOR_S = 10.0
 _RETRY_S = 0.001
+PATIENCE_S = 60.0  # a database that restarts, or hands over to its standby, is back by then
+READ_PATIENCE_S = 5.0  # who asks where a call belongs has an agent waiting
+_FIRST_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 0.5
 FULL_BYTES = 1024 * 1024  # less room than this on a disk is none
 
 
@@ -98,10 +103,16 @@ class _ThroughCore:
 
 
 class StoreLane:
-    """Any database, through the store's own transactions."""
+    """Any database, through the store's own transactions.
 
-    def __init__(self, store: Store) -> None:
+    A transaction that was rolled back for certain, as the database went away or chose it to end a deadlock, is run
+    again for `patience_s`: what waits for it stays in the writer's queue. Whether a COMMIT without an answer was
+    carried out is asked of PostgreSQL itself, so that nothing is written twice.
+    """
+
+    def __init__(self, store: Store, patience_s: float = PATIENCE_S) -> None:
         self._store = store
+        self._patience_s = patience_s
 
     async def start(self) -> None:
         """Take checkpoints off the commit path of the store's one writing connection."""
@@ -115,21 +126,69 @@ class StoreLane:
     async def write(
         self, work: Callable[[Executor], R], then: Callable[[AsyncConnection, R], Awaitable[None]] | None = None
     ) -> R:
-        """Run `work`, and `then`, in one writing transaction."""
-        async with self._store.write() as conn:
-            result = await conn.run_sync(lambda c: work(_ThroughCore(c)))
-            if then is not None:
-                await then(conn, result)
-        return result
+        """Run `work`, and `then`, in one writing transaction; both may be run again, from the beginning."""
+        return await _again(lambda: self._transact(work, then), self._patience_s)
 
     async def read(self, work: Callable[[Executor], R]) -> R:
         """Run `work` in one reading transaction."""
-        async with self._store.read() as conn:
-            return await conn.run_sync(lambda c: work(_ThroughCore(c)))
+
+        async def reading() -> R:
+            async with self._store.read() as conn:
+                return await conn.run_sync(lambda c: work(_ThroughCore(c)))
+
+        return await _again(reading, min(self._patience_s, READ_PATIENCE_S))
+
+    async def _transact(
+        self, work: Callable[[Executor], R], then: Callable[[AsyncConnection, R], Awaitable[None]] | None
+    ) -> R:
+        xid: str | None = None
+        try:
+            async with self._store.write() as conn:
+                result = await conn.run_sync(lambda c: work(_ThroughCore(c)))
+                if then is not None:
+                    await then(conn, result)
+                xid = None if self._store.is_sqlite else await transaction_id(conn)
+        except RolledBack:
+            raise
+        except StoreUnavailable as e:
+            if xid is None:
+                raise
+            if not await self._was_committed(xid):
+                raise RolledBack(f"{e}: it was rolled back") from e
+        return result
+
+    async def _was_committed(self, xid: str) -> bool:
+        """What became of a transaction whose COMMIT had no answer. Raises StoreUnavailable where nobody can tell."""
+
+        async def ask() -> bool:
+            async with self._store.read() as conn:
+                committed = await ended(conn, xid)
+            if committed is None:
+                raise RolledBack(f"the database is still at transaction {xid}")
+            return committed
+
+        try:
+            return await _again(ask, self._patience_s)
+        except RolledBack as e:
+            raise StoreUnavailable(f"{e}: nobody knows whether transaction {xid} was committed") from e
 
     def trouble(self) -> str | None:
         """Nothing: only the database can tell."""
         return None
+
+
+async def _again(work: Callable[[], Awaitable[R]], patience_s: float) -> R:
+    """Run `work` until it is not rolled back, for so many seconds."""
+    deadline = time.monotonic() + patience_s
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return await work()
+        except RolledBack:
+            if time.monotonic() + pause_s > deadline:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 class SqliteLane:

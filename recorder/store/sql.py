@@ -1,7 +1,7 @@
 """What SQLite and PostgreSQL spell differently, and rows as views. The only place that asks which database it is.
 
-Owns: insert-or-ignore, insert-or-update, text that both take, a condition kept from the indexes, the database's clock
-as a number, rows → dataclasses.
+Owns: insert-or-ignore, insert-or-update, text that both take, a member of stored JSON, a condition kept from the
+indexes, the database's clock as a number, what became of a PostgreSQL transaction, rows → dataclasses.
 Refuses: any table's meaning.
 """
 
@@ -12,14 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Table, func, select
+from sqlalchemy import ColumnElement, String, Table, func, literal, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
+from recorder.errors import StoreUnavailable
 from recorder.store.database import now
 
 V = TypeVar("V")
+_UNREADABLE = r"\\u(0000|d[89a-f][0-9a-f]{2})"  # as escapes of JSON
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 Insert = sqlite.Insert | postgresql.Insert
 
@@ -53,9 +57,55 @@ def storable(text: str) -> str:
     return _UNSTORABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
+class member(FunctionElement[str]):  # noqa: N801 - reads as the SQL function it is
+    """A text member of a column of JSON, by its name; NULL where it has none.
+
+    PostgreSQL reads all of the JSON for it, and refuses to where any string has a NUL or half a surrogate pair.
+    """
+
+    type = String()
+    inherit_cache = True
+    name = "member"
+
+    def __init__(self, column: ColumnElement[Any], key: str) -> None:
+        super().__init__(column, literal(key, String()))
+
+
+@compiles(member, "sqlite")
+def _member_sqlite(element: member, compiler: Any, **kw: Any) -> str:
+    column, key = element.clauses
+    path = f"""'$."' || {compiler.process(key, **kw)} || '"'"""
+    return f"json_extract({compiler.process(column, **kw)}, {path})"
+
+
+@compiles(member, "postgresql")
+def _member_postgresql(element: member, compiler: Any, **kw: Any) -> str:
+    column, key = element.clauses
+    # blanks in their place, which leave an escaped backslash before them what it was
+    readable = f"regexp_replace(cast({compiler.process(column, **kw)} as text), '{_UNREADABLE}', '\\\\u0020', 'gi')"
+    return f"(cast({readable} as json) ->> cast({compiler.process(key, **kw)} as text))"
+
+
 async def clock(conn: AsyncConnection) -> float:
     """The database's clock, in unix seconds."""
     return float((await conn.execute(select(now()))).scalar_one())
+
+
+async def transaction_id(conn: AsyncConnection) -> str:
+    """By what `ended` finds this transaction again, should the answer to its COMMIT be lost."""
+    return str((await conn.execute(select(func.pg_current_xact_id().op("::")(text("text"))))).scalar_one())
+
+
+async def ended(conn: AsyncConnection, xid: str) -> bool | None:
+    """Whether a transaction was committed; None while its server process is still at it.
+
+    Raises StoreUnavailable where the server does not know it: it forgot, or is another one.
+    """
+    query = text("select pg_xact_status(cast(cast(:xid as text) as xid8))")
+    status = (await conn.execute(query, {"xid": xid})).scalar_one()
+    if status is None:
+        raise StoreUnavailable(f"the database no longer knows what became of transaction {xid}")
+    return None if status == "in progress" else bool(status == "committed")
 
 
 def view(cls: type[V], row: Row[Any], **others: Any) -> V:

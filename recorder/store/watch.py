@@ -3,6 +3,7 @@
 Owns: one look at the counters of `recorder.store.changes` every `EVERY_S` for a whole process, only while somebody
 waits, and waking whoever waits for a topic that counted up. Refuses: knowing what a change was: who is woken looks.
 
+On PostgreSQL a look is at what was heard meanwhile (`recorder.store.postgres`), and what is heard ends the rest.
 On SQLite a look is `PRAGMA data_version` on a connection of the watch's own, which never writes, so that what this
 process's other connections commit is seen as well as what others do; only where it differs the counters are read. What
 this process commits wakes at once: `told` is called behind each commit. A counter that differs wakes, whichever way: a
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 EVERY_S: Final = 0.125  # workers are to hear of changes within 0.25 s (contracts.md, 10), and then look themselves
 SAME_FILE_LOOKS: Final = 8  # how many looks a file that was put in another's place may go unnoticed
 
+Rest = Callable[[float], Awaitable[None]]
 Look = Callable[[], Awaitable[Counts | None]]  # the counts, or None: nothing was committed since the last look
 
 
@@ -58,9 +60,10 @@ class News:
 class Watch:
     """One a store. `with watch.on(topic, …) as news: await news.wait()`."""
 
-    def __init__(self, look: Look, close: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, look: Look, close: Callable[[], None] = lambda: None, rest: Rest = asyncio.sleep) -> None:
         self._look = look
         self._close = close
+        self._rest = rest  # until the next look
         self._waiting: dict[News, frozenset[Topic]] = {}
         self._counts: Counts | None = None  # as last seen; None: not looked yet
         self._resting = False  # between two looks
@@ -105,7 +108,7 @@ class Watch:
                     failing = True
                     self._counts = None
                 self._resting = True
-                await asyncio.sleep(EVERY_S)
+                await self._rest(EVERY_S)
                 self._resting = False
         finally:
             self._resting = False

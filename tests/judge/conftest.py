@@ -1,7 +1,7 @@
 """What the judge's tests share: a judge server, settings that point to it, and `hone score` at the terminal."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from tests.judge.judge_server import JudgeServer, serve
 from tests.judge.recorded import Recorded
+from tests.stores import Stores
 
 
 @pytest.fixture
@@ -36,8 +37,15 @@ def settings(server: JudgeServer) -> Callable[..., JudgeSettings]:
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await open_store(tmp_path / "data", RecorderSettings(), migrate=True)
+def recording(tmp_path: Path, stores: Stores) -> Iterator[RecorderSettings]:
+    """Of the test's store, for what opens it anew."""
+    with stores.made(tmp_path / "data") as made:
+        yield made
+
+
+@pytest.fixture
+async def store(tmp_path: Path, recording: RecorderSettings) -> AsyncIterator[Store]:
+    opened = await open_store(tmp_path / "data", recording, migrate=False)
     yield opened
     await opened.close()
 
@@ -67,12 +75,12 @@ class Context:
 
 
 @pytest.fixture
-def score(settings: Callable[..., JudgeSettings], tmp_path: Path) -> Callable[..., Any]:
+def score(settings: Callable[..., JudgeSettings], tmp_path: Path, recording: RecorderSettings) -> Callable[..., Any]:
     """Run `hone score` in a thread of its own, as it starts an event loop."""
 
     async def run(*args: str, as_json: bool = False, of_alias: Mapping[str, str] | None = None, **more: Any) -> Result:
         judge = settings(**more).for_aliases(of_alias or {})
-        context = Context(Settings(tmp_path / "data", judge), as_json)
+        context = Context(Settings(tmp_path / "data", judge, recorder=recording), as_json)
         return await asyncio.to_thread(CliRunner().invoke, commands.score, args, obj=context)
 
     return run

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,12 +11,11 @@ from typing import Any
 import pytest
 
 from proxy.settings.sections import AliasSettings
-from recorder.settings import RecorderSettings
 from recorder.store.database import Store
-from recorder.store.migrate import open_store
 from tests.proxy.controlled import World, controlled, hurry, up
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
+from tests.stores import SqliteStores, Stores, opened
 
 
 @pytest.fixture
@@ -32,24 +29,14 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file, made once and copied for each test."""
-    folder = tmp_path_factory.mktemp("migrated")
-
-    async def make() -> None:
-        await (await open_store(folder, RecorderSettings(), migrate=True)).close()
-
-    asyncio.run(make())
-    return folder / "hone.db"
+    """A migrated SQLite file, whatever `--store` says: for tests of the file, and of programs over one."""
+    return SqliteStores(tmp_path_factory.mktemp("migrated_file")).file
 
 
 @pytest.fixture
-async def store(tmp_path: Path, migrated_file: Path) -> AsyncIterator[Store]:
-    data = tmp_path / "data"
-    data.mkdir(mode=0o700)
-    shutil.copy(migrated_file, data / "hone.db")
-    opened = await open_store(data, RecorderSettings(), migrate=False)
-    yield opened
-    await opened.close()
+async def store(tmp_path: Path, stores: Stores) -> AsyncIterator[Store]:
+    async with opened(stores, tmp_path / "data") as made:
+        yield made
 
 
 @pytest.fixture

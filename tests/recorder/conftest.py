@@ -1,10 +1,7 @@
-"""A real store for every test: a SQLite file of its own, or the database that HONE_TEST_STORE_URL names."""
+"""A real store for every test, of the kind that `--store` names, and a recorder over it."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,36 +9,23 @@ import pytest
 
 from recorder.capture.recorder import Recorder
 from recorder.settings import RecorderSettings
-from recorder.store import migrate
 from recorder.store.database import Store
 from recorder.store.lanes import StoreLane
-from recorder.store.schema import metadata
 from tests.recorder.rows import Rows
 from tests.recorder.talk import Talk
+from tests.stores import SqliteStores, Stores, opened
 
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file, made once and copied for each test."""
-    folder = tmp_path_factory.mktemp("empty")
-
-    async def make() -> None:
-        await (await migrate.open_store(folder, RecorderSettings(), migrate=True)).close()
-
-    asyncio.run(make())
-    return folder / "hone.db"
+    """A migrated SQLite file, whatever `--store` says: for tests of the file."""
+    return SqliteStores(tmp_path_factory.mktemp("empty")).file
 
 
 @pytest.fixture
-async def store(tmp_path: Path, empty_database: Path) -> AsyncIterator[Store]:
-    url = os.environ.get("HONE_TEST_STORE_URL")
-    if url:
-        await _wipe(url)
-    else:
-        shutil.copy(empty_database, tmp_path / "hone.db")
-    opened = await migrate.open_store(tmp_path, RecorderSettings(url=url), migrate=True)
-    yield opened
-    await opened.close()
+async def store(tmp_path: Path, stores: Stores) -> AsyncIterator[Store]:
+    async with opened(stores, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
@@ -60,11 +44,3 @@ async def recorder(store: Store, request: pytest.FixtureRequest) -> AsyncIterato
 @pytest.fixture
 def talk(recorder: Recorder) -> Talk:
     return Talk(recorder)
-
-
-async def _wipe(url: str) -> None:
-    store = Store(url)
-    async with store.write() as conn:
-        await conn.run_sync(metadata.drop_all)
-        await conn.exec_driver_sql("drop table if exists alembic_version")
-    await store.close()

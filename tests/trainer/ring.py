@@ -104,11 +104,11 @@ class Ring:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, data: Path, script: Script) -> AsyncIterator[Ring]:
-        """Serve until left."""
-        store = await open_store(data, RecorderSettings(), migrate=True)
+    async def running(cls, data: Path, script: Script, settings: RecorderSettings | None = None) -> AsyncIterator[Ring]:
+        """Serve until left. Without settings, over a new store in the data folder."""
+        store = await open_store(data, settings or RecorderSettings(), migrate=True)
         alias = await aliases.ensure_alias(store, PROJECT, ALIAS, "base", None)
-        recorder = Recorder(store, RecorderSettings())
+        recorder = Recorder(store, settings or RecorderSettings())
         await recorder.start()
         ring = cls(store, recorder, alias, script)
         runner = await ring._serve()

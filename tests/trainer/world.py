@@ -83,15 +83,14 @@ class World:
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, data: Path, base: Path) -> AsyncIterator[World]:
-        """Until left."""
-        settings = RecorderSettings()
+    async def opened(cls, data: Path, base: Path, settings: RecorderSettings | None = None) -> AsyncIterator[World]:
+        """Until left. Without settings, over a new store in the data folder."""
         async with AsyncExitStack() as stack:
-            store = await open_store(data, settings, migrate=True)
+            store = await open_store(data, settings or RecorderSettings(), migrate=True)
             stack.push_async_callback(store.close)
             fingerprint = base_fingerprint(base, "float32")
             alias = await aliases.ensure_alias(store, PROJECT, "org/helpdesk", "tiny", fingerprint)
-            recorder = Recorder(store, settings)
+            recorder = Recorder(store, settings or RecorderSettings())
             await recorder.start()
             stack.push_async_callback(recorder.stop)
             yield cls(store, recorder, alias, base, data)

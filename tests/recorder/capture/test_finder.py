@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,12 +23,13 @@ from recorder.lineage.statements import MOST_EQUAL
 from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, Confidence
-from recorder.store.database import Store, sqlite_url
+from recorder.store.database import Store
 from recorder.store.schema import calls, trajectories
 from recorder.upkeep.deletion import delete_trajectory
 from tests.recorder.content.test_canonical import SAMPLED, echoes
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, request, tool_result, tool_turn, turn, user
+from tests.stores import Stores, opened
 
 
 async def count(store: Store, table: Any) -> int:
@@ -394,9 +394,7 @@ Step = tuple[int, int]  # the run, and how far back from its newest turn the cal
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=14), st.booleans())
-def test_any_runs_are_told_apart_and_their_trees_are_found(
-    empty_database: Path, steps: list[Step], restart: bool
-) -> None:
+def test_any_runs_are_told_apart_and_their_trees_are_found(stores: Stores, steps: list[Step], restart: bool) -> None:
     async def play(new: Callable[[], Recorder]) -> None:
         talk = Talk(new())
         await talk.recorder.start()
@@ -418,12 +416,10 @@ def test_any_runs_are_told_apart_and_their_trees_are_found(
 
     async def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            shutil.copy(empty_database, Path(folder) / "hone.db")
-            store = Store(sqlite_url(Path(folder)))
-            await play(lambda: Recorder(store, RecorderSettings()))
-            assert await count(store, trajectories) == len({run for run, _ in steps})
-            assert await count(store, calls) == len(steps)
-            await store.close()
+            async with opened(stores, Path(folder)) as store:
+                await play(lambda: Recorder(store, RecorderSettings()))
+                assert await count(store, trajectories) == len({run for run, _ in steps})
+                assert await count(store, calls) == len(steps)
 
     asyncio.run(run())
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.recorder.commands.hone import Hone
+from tests.stores import Stores
 
 
 @pytest.fixture
-def hone(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Hone:
+def hone(tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hone]:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    shutil.copy(empty_database, tmp_path / "data" / "hone.db")
-    return Hone(tmp_path / "data")
+    with stores.made(tmp_path / "data") as settings:
+        if settings.url is not None:
+            monkeypatch.setenv("HONE_RECORDER__URL", settings.url)
+        yield Hone(tmp_path / "data", settings)

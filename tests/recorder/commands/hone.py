@@ -19,8 +19,9 @@ from recorder.store.database import Store
 class Hone:
     """The command line over one data folder."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, settings: RecorderSettings) -> None:
         self.data = data
+        self._settings = settings
 
     def __call__(self, *arguments: str, fails: bool = False) -> Result:
         at = 2 if arguments[0] in ("keys", "db") else 1
@@ -33,7 +34,7 @@ class Hone:
 
     def do(self, work: Callable[[Store], Awaitable[Any]]) -> Any:
         async def main() -> Any:
-            store = await migrate.open_store(self.data, RecorderSettings(), migrate=True)
+            store = await migrate.open_store(self.data, self._settings, migrate=True)
             try:
                 return await work(store)
             finally:

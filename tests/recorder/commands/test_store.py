@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from recorder.checking.checks import CHECKS
+from recorder.settings import RecorderSettings
 from recorder.store import migrate
 from tests.recorder.commands.hone import Hone
 from tests.recorder.rows import Rows
@@ -45,8 +48,9 @@ def test_an_unknown_scope_is_met_with_the_known(hone: Hone) -> None:
     assert hone.json("keys", "list") == []
 
 
+@pytest.mark.sqlite_only("the file of a new data folder")
 def test_upgrading_makes_an_empty_store(tmp_path: Path) -> None:
-    new = Hone(tmp_path / "new")
+    new = Hone(tmp_path / "new", RecorderSettings())
     assert "there is no store" in new("groups", fails=True).stderr
     assert new.json("db", "upgrade")["schema"] == migrate.HEAD
     assert f"has schema {migrate.HEAD}" in new("db", "upgrade").stdout

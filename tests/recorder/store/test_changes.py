@@ -196,6 +196,7 @@ def test_databases_are_opened_where_commits_count_and_nowhere_else() -> None:
     }
     assert doors == {
         "recorder/store/database.py",  # counts
+        "recorder/store/postgres.py",  # for database.py
         "recorder/store/lanes.py",  # writes compiled statements alone
         "recorder/store/watch.py",  # never writes
         "recorder/store/checkpoint.py",  # writes no rows

@@ -1,73 +1,55 @@
-"""The store on a real PostgreSQL: migrated up from nothing, and a conversation through the recorder and back;
-verdicts, which are kept by a statement of several rows.
+"""What PostgreSQL alone does: cut and restarted connections, commits without an answer, LISTEN, text that it cannot
+hold, processes that migrate at once; and a conversation in a store that was migrated up from nothing.
 
-A private cluster is made in a temporary folder and heard on a socket there alone. Whoever has no PostgreSQL, or no
-driver for it, sees these tests skipped.
+These run whatever `--store` says.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
+import asyncio
 import subprocess
-import tempfile
-from collections.abc import Iterator
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
+from sqlalchemy import select, update
+from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_connection
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Parent
+from recorder.capture.statements import INSERT_BLOBS, INSERT_TRAJECTORIES, NOW
+from recorder.content.turns import Address, Parent
+from recorder.errors import RolledBack
 from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
 from recorder.states import Confidence
-from recorder.store import migrate
+from recorder.store import migrate, sql, watch
+from recorder.store.changes import Topic
+from recorder.store.database import Store
+from recorder.store.lanes import Executor, StoreLane
 from recorder.store.migrate import HEAD, open_store
+from recorder.store.schema import blobs, calls, groups, projects, trajectories
 from recorder.work import verdicts
 from recorder.work.verdicts import KeptVerdicts, NewVerdicts
+from tests.postgres import Postgres
+from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, tool_result, tool_turn, user
 
-pytestmark = pytest.mark.slow  # a cluster takes seconds to make
 
-_OTHER_USER = "nobody" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
-
-
-def _program(name: str) -> str | None:
-    debians = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    return shutil.which(name) or (str(debians[-1]) if debians else None)
-
-
-def _run(*command: str) -> None:
-    subprocess.run(command, user=_OTHER_USER, check=True, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+@pytest.fixture
+def url(postgres: Postgres, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Of an empty database."""
+    postgres.create(request.node.name)
+    yield postgres.url(request.node.name)
+    postgres.drop(request.node.name)
 
 
-@pytest.fixture(scope="module")
-def postgresql() -> Iterator[str]:
-    """The URL of an empty database."""
-    initdb, pg_ctl = _program("initdb"), _program("pg_ctl")
-    if initdb is None or pg_ctl is None:
-        pytest.skip("no PostgreSQL is installed (initdb, pg_ctl)")
-    if importlib.util.find_spec("asyncpg") is None:
-        pytest.skip("asyncpg, the driver for PostgreSQL, is not installed")
-    folder = Path(tempfile.mkdtemp(prefix="hone-pg-"))  # a socket's path must be short
-    if _OTHER_USER is not None:
-        shutil.chown(folder, _OTHER_USER)
-    data = str(folder / "data")
-    try:
-        _run(initdb, "-D", data, "-U", "hone", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
-        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
-        _run(pg_ctl, "-D", data, "-l", str(folder / "log"), "-o", options, "-w", "start")
-        try:
-            yield f"postgresql+asyncpg://hone@/postgres?host={folder}"
-        finally:
-            _run(pg_ctl, "-D", data, "-m", "immediate", "-w", "stop")
-    finally:
-        shutil.rmtree(folder)
-
-
-async def test_a_conversation_is_recorded_attributed_and_read_back(postgresql: str, tmp_path: Path) -> None:
-    settings = RecorderSettings(url=postgresql)
+async def test_a_conversation_is_recorded_attributed_and_read_back(url: str, tmp_path: Path) -> None:
+    settings = RecorderSettings(url=url)
     store = await open_store(tmp_path, settings, migrate=True)
     assert await migrate.revision(store) == HEAD
     recorder = Recorder(store, settings)
@@ -90,8 +72,8 @@ async def test_a_conversation_is_recorded_attributed_and_read_back(postgresql: s
     assert view.calls[1].choices[0].message == tool_turn("id-1")
 
 
-async def test_verdicts_are_kept_together_and_what_was_said_first_stays(postgresql: str, tmp_path: Path) -> None:
-    settings = RecorderSettings(url=postgresql)
+async def test_verdicts_are_kept_together_and_what_was_said_first_stays(url: str, tmp_path: Path) -> None:
+    settings = RecorderSettings(url=url)
     store = await open_store(tmp_path, settings, migrate=True)
     recorder = Recorder(store, settings)
     await recorder.start()
@@ -108,3 +90,266 @@ async def test_verdicts_are_kept_together_and_what_was_said_first_stays(postgres
         await recorder.stop()
         await store.close()
     assert found == {"a": KeptVerdicts("[2]", "judge 1"), "b": KeptVerdicts("[1]", None)}
+
+
+@pytest.fixture
+async def store(url: str, tmp_path: Path) -> AsyncIterator[Store]:
+    opened = await open_store(tmp_path, RecorderSettings(url=url), migrate=True)
+    yield opened
+    await opened.close()
+
+
+@asynccontextmanager
+async def recording(store: Store, lane: StoreLane | None = None) -> AsyncIterator[Recorder]:
+    recorder = Recorder(store, RecorderSettings(), lane)
+    await recorder.start()
+    try:
+        yield recorder
+    finally:
+        await recorder.stop()
+
+
+def name_of(store: Store) -> str:
+    assert store.url.database is not None
+    return store.url.database
+
+
+async def recorded(store: Store) -> list[str]:
+    async with store.read() as conn:
+        return list((await conn.execute(select(calls.c.id).order_by(calls.c.id))).scalars())
+
+
+# --- connections that end
+
+
+async def test_connections_that_were_cut_are_not_used_again(store: Store, postgres: Postgres) -> None:
+    rows = Rows(store)
+    await rows.group(id="before")
+    await rows.all(groups)
+    await asyncio.to_thread(postgres.cut, name_of(store))
+    await rows.group(id="after")
+    assert [row["id"] for row in await rows.all(groups)] == ["before", "after"]
+
+
+async def test_a_transaction_that_is_cut_midway_is_nothing_at_all_and_says_so(store: Store, postgres: Postgres) -> None:
+    async def cut_midway() -> None:
+        async with store.write() as conn:
+            await conn.execute(update(projects).values(deletions=7))
+            await asyncio.to_thread(postgres.cut, name_of(store))
+            await conn.execute(update(projects).values(deletions=8))
+
+    with pytest.raises(RolledBack, match="refused a write"):
+        await cut_midway()
+    assert (await Rows(store).get(projects, PROJECT))["deletions"] == 0
+
+
+async def test_a_turn_whose_transaction_was_cut_is_written_once(store: Store, postgres: Postgres) -> None:
+    lane = StoreLane(store)
+    tries = 0
+
+    def work(ex: Executor) -> int:
+        nonlocal tries
+        tries += 1
+        ex.many(INSERT_BLOBS, [(b"x" * 16, PROJECT, "media", b"x")])
+        if tries == 1:
+            postgres.cut(name_of(store))
+        return len(ex.all(NOW))
+
+    assert await lane.write(work) == 1
+    assert tries == 2
+    assert len(await Rows(store).all(blobs)) == 1
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_commit_without_an_answer_is_looked_up_and_not_repeated_blindly(
+    store: Store, monkeypatch: pytest.MonkeyPatch, arrives: bool
+) -> None:
+    lane = StoreLane(store)
+    tries = 0
+
+    def work(ex: Executor) -> int:
+        nonlocal tries
+        tries += 1
+        ex.many(INSERT_TRAJECTORIES, [trajectory_row()])  # a second time it would be refused
+        return tries
+
+    lose_the_next_answer(monkeypatch, arrives)
+    assert await lane.write(work) == tries == (1 if arrives else 2)
+    assert len(await Rows(store).all(trajectories)) == 1
+
+
+def trajectory_row() -> tuple[Any, ...]:
+    given = {"id": "traj_1", "project_id": PROJECT, "state": "open", "purpose": "train", "origin": "live", "tags": "{}"}
+    zeros = ("sequence", "mixed", "call_count", "started_at", "last_call_at")
+    texts = ("address_group", "made_by")
+    row = {c.name: None for c in trajectories.c} | dict.fromkeys(zeros, 0) | dict.fromkeys(texts, "") | given
+    return tuple((row | {"mixed": False})[name] for name in INSERT_TRAJECTORIES.names)
+
+
+def lose_the_next_answer(monkeypatch: pytest.MonkeyPatch, arrives: bool) -> None:
+    """The connection ends while a COMMIT is under way: behind it, or before."""
+    connection: Any = AsyncAdapt_asyncpg_connection
+    real, gone = connection.commit, "connection was closed in the middle of operation"
+    fault: Any = asyncpg.ConnectionDoesNotExistError
+
+    def commit(self: Any) -> None:
+        monkeypatch.undo()
+        if arrives:
+            real(self)
+        self._connection.terminate()
+        self._handle_exception(fault(gone))
+
+    monkeypatch.setattr(AsyncAdapt_asyncpg_connection, "commit", commit)
+
+
+async def test_of_two_that_wait_for_each_other_one_is_run_again(store: Store) -> None:
+    rows, lane = Rows(store), StoreLane(store)
+    both = [await rows.group(), await rows.group()]
+    first_locks = [asyncio.Event(), asyncio.Event()]
+    tries = [0, 0]
+
+    async def cross(mine: int) -> None:
+        async def then(conn: AsyncConnection, _: Any) -> None:
+            tries[mine] += 1
+            await conn.execute(update(groups).where(groups.c.id == both[mine]).values(tries=groups.c.tries + 1))
+            first_locks[mine].set()
+            await first_locks[1 - mine].wait()
+            await conn.execute(update(groups).where(groups.c.id == both[1 - mine]).values(tries=groups.c.tries + 1))
+
+        await lane.write(lambda ex: None, then)
+
+    await asyncio.gather(cross(0), cross(1))
+    assert sorted(tries) == [1, 2]
+    assert [row["tries"] for row in await rows.all(groups)] == [2, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["fast", "immediate"])
+async def test_a_restart_under_load_loses_no_finished_turn(tmp_path: Path, how: str) -> None:
+    server = Postgres(synchronous_commit="on")  # or a crash may take what it had confirmed
+    try:
+        server.create("hone")
+        store = await open_store(tmp_path, RecorderSettings(url=server.url("hone")), migrate=True)
+        made = await restarted_under_load(store, server, how)
+        assert await recorded(store) == sorted(made)
+        await store.close()
+    finally:
+        server.stop()
+
+
+async def restarted_under_load(store: Store, server: Postgres, how: str) -> list[str]:
+    """Eight agents at work while the server is stopped and started; the calls that were committed, none refused."""
+    finished: list[str] = []
+    ended = asyncio.Event()
+
+    async def agent(talk: Talk, number: int) -> None:
+        history = [user(f"agent {number}")]
+        while not ended.is_set():
+            call = await talk.call(history, f"turn {len(history)}", Address(trajectory=f"run {number}"))
+            finished.append(call.call_id)
+            history = [*history, assistant(f"turn {len(history)}"), user("more")]
+
+    async def some_more(turns: int) -> None:
+        wanted = len(finished) + turns
+        while len(finished) < wanted:
+            await asyncio.sleep(0)
+
+    async with recording(store) as recorder, asyncio.TaskGroup() as agents:
+        for number in range(8):
+            agents.create_task(agent(Talk(recorder), number))
+        for _ in range(2):
+            await some_more(20)
+            await asyncio.to_thread(server.halt, how)
+            await asyncio.to_thread(server.start)
+        await some_more(20)
+        ended.set()
+    assert recorder.stats().unrecorded_turns == 0
+    return finished
+
+
+async def test_a_database_that_stays_away_is_an_error_that_says_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = Store("postgresql+asyncpg://hone:secret@/hone?host=/nowhere")
+    with pytest.raises(RolledBack, match="No such file") as refused:
+        await StoreLane(nowhere, patience_s=0.0).write(lambda ex: None)
+    assert "secret" not in str(refused.value)
+    await nowhere.close()
+
+
+# --- what is heard
+
+
+async def test_what_others_commit_is_heard_and_not_asked_for(
+    store: Store, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "EVERY_S", 3600.0)
+    other = Store(url)
+    with store.watch.on(Topic.GROUPS) as news, store.watch.on(Topic.ENGINES) as engines:
+        await news.wait()
+        while store.watch._counts is None:
+            await asyncio.sleep(0)
+        await news.wait(0)
+        await engines.wait(0)
+        await Rows(other).group()
+        assert await news.wait()
+        assert not await engines.wait(0)
+    await other.close()
+
+
+async def test_who_listens_hears_again_after_its_connection_was_cut(
+    store: Store, url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "EVERY_S", 3600.0)
+    other = Store(url)
+    with store.watch.on(Topic.GROUPS) as news:
+        await news.wait()
+        while store.watch._counts is None:
+            await asyncio.sleep(0)
+        await news.wait(0)
+        await asyncio.to_thread(postgres.cut, name_of(store))
+        await Rows(other).group()
+        assert await news.wait()
+    await other.close()
+
+
+# --- what it cannot hold
+
+
+async def test_text_with_a_nul_is_kept_as_its_escape(store: Store) -> None:
+    rows = Rows(store)
+    await rows.trajectory(answered=False, session="odd \x00 name")
+    assert [row["session"] for row in await rows.all(trajectories)] == [r"odd \u0000 name"]
+
+
+@pytest.mark.parametrize("odd", ["\x00", "\ud800", r"\u0000", "\\\x00", "😀"])
+async def test_a_member_of_json_is_read_whatever_its_other_strings_are(store: Store, odd: str) -> None:
+    rows = Rows(store)
+    run = await rows.trajectory(answered=False)
+    await rows.call(run, response_meta={"odd": [odd], "client": "curl"})
+    async with store.read() as conn:
+        found = await conn.execute(select(sql.member(calls.c.response_meta, "client")))
+        assert list(found.scalars()) == ["curl"]
+
+
+# --- migrations
+
+
+OPEN = """
+import asyncio, sys
+from pathlib import Path
+from recorder.store import migrate
+from recorder.settings import RecorderSettings
+async def main():
+    store = await migrate.open_store(Path(sys.argv[1]), RecorderSettings(url=sys.argv[2]), migrate=True)
+    await store.close()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_start_at_once_on_an_empty_database_all_open_it(url: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", OPEN, str(tmp_path / "data"), url]
+    starting = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(3)]
+    ends = [(process.communicate()[1].decode(), process.returncode) for process in starting]
+    assert ends == [("", 0)] * 3

@@ -84,13 +84,13 @@ async def test_what_this_process_commits_wakes_without_a_look(
 
 async def test_what_this_process_committed_is_no_news_twice(store: Store, rows: Rows) -> None:
     looked: list[Counts | None] = []
-    sees = SqliteLook(str(store.file))
+    sees = store.watch._look
 
     async def look() -> Counts | None:
         looked.append(await sees())
         return looked[-1]
 
-    store.watch = Watch(look, sees.close)
+    store.watch._look = look
     with store.watch.on(Topic.GROUPS) as news:
         await caught_up(news, store)
         await rows.group()
@@ -261,6 +261,7 @@ async def test_a_look_at_a_locked_file_says_so(tmp_path: Path) -> None:
     look.close()
 
 
+@pytest.mark.sqlite_only("its file")
 async def test_a_database_that_took_the_place_of_another_is_news(store: Store, tmp_path: Path) -> None:
     look = SqliteLook(str(store.file))
     assert await look() is not None

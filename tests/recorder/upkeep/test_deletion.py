@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -26,7 +25,7 @@ from recorder.registry import keys
 from recorder.settings import RecorderSettings
 from recorder.states import CallState
 from recorder.store import ledger
-from recorder.store.database import Store, now, sqlite_url
+from recorder.store.database import Store, now
 from recorder.store.schema import (
     attempts,
     blobs,
@@ -46,6 +45,7 @@ from recorder.upkeep.sweep import sweep
 from recorder.work import feedback, scores
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, tool_turn, user
+from tests.stores import Stores, opened
 
 PICTURE = "data:image/png;base64," + "A" * 5000
 
@@ -66,14 +66,10 @@ async def close(talk: Talk, turn: Turn) -> str:
 
 
 @asynccontextmanager
-async def a_store(empty_database: Path) -> AsyncIterator[tuple[Path, Store]]:
+async def a_store(stores: Stores) -> AsyncIterator[tuple[Path, Store]]:
     with tempfile.TemporaryDirectory() as name:
-        shutil.copy(empty_database, Path(name) / "hone.db")
-        store = Store(sqlite_url(Path(name)))
-        try:
+        async with opened(stores, Path(name)) as store:
             yield Path(name), store
-        finally:
-            await store.close()
 
 
 async def test_nothing_of_a_deleted_trajectory_is_in_any_table(store: Store, talk: Talk, rows: Rows) -> None:
@@ -94,8 +90,9 @@ async def test_nothing_of_a_deleted_trajectory_is_in_any_table(store: Store, tal
         await delete_trajectory(store, PROJECT, id_)
 
 
+@pytest.mark.sqlite_only("its files' bytes")
 @pytest.mark.parametrize("ids", ["token ids", "text", "media"])
-async def test_the_bytes_are_gone_from_the_files(empty_database: Path, ids: str) -> None:
+async def test_the_bytes_are_gone_from_the_files(stores: Stores, ids: str) -> None:
     secret = list(range(900_000, 900_200))
     said = choice(assistant("the secret answer"), token_ids=secret, logprobs=[-0.5] * 200)
     marks = {"token ids": pack_ids(secret[20:40]), "text": b"the secret", "media": b"AAAAA-secret-picture"}
@@ -103,7 +100,7 @@ async def test_the_bytes_are_gone_from_the_files(empty_database: Path, ids: str)
     def where(folder: Path) -> list[str]:
         return [f.name for f in folder.iterdir() if marks[ids] in f.read_bytes()]
 
-    async with a_store(empty_database) as (folder, store):
+    async with a_store(stores) as (folder, store):
         recorder = Recorder(store, RecorderSettings())
         await recorder.start()
         talk = Talk(recorder)
@@ -409,10 +406,10 @@ def shown(view: TrajectoryView) -> Any:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(steps, min_size=2, max_size=9), st.lists(steps, max_size=2), st.data())
 def test_every_other_trajectory_reads_back_as_before(
-    empty_database: Path, plan: list[Step], afterwards: list[Step], data: st.DataObject
+    stores: Stores, plan: list[Step], afterwards: list[Step], data: st.DataObject
 ) -> None:
     async def run() -> None:
-        async with a_store(empty_database) as (_, store):
+        async with a_store(stores) as (_, store):
             recorder = Recorder(store, RecorderSettings())
             await recorder.start()
             talk = Talk(recorder)

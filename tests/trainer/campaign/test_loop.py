@@ -27,6 +27,7 @@ from recorder.store.database import Store
 from recorder.store.schema import attempts, groups, step_groups, trajectories
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
+from tests.stores import Stores
 from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign, write_user_folder
 from trainer.agents import attempts as trainer_attempts
 from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, ScenariosInvalid, ServiceUnavailable
@@ -52,9 +53,10 @@ async def script() -> Script:
 
 
 @pytest.fixture
-async def ring(data: Path, script: Script) -> AsyncIterator[Ring]:
-    async with Ring.running(data, script) as running:
-        yield running
+async def ring(data: Path, script: Script, stores: Stores) -> AsyncIterator[Ring]:
+    with stores.made(data) as settings:
+        async with Ring.running(data, script, settings) as running:
+            yield running
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from recorder.content.redaction import Redaction
 from recorder.reading.transcripts import load_trajectory
 from recorder.states import Origin
 from recorder.store.schema import attempts, trajectories
+from tests.stores import Stores
 from tests.trainer.building import call, choice, trajectory
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, Told, run_campaign, write_user_folder
 from tests.trainer.traffic import SYSTEM, asked
@@ -38,9 +39,10 @@ def answers(content: str, id_: str = "c1") -> dict[str, Any]:
 
 
 @pytest.fixture
-async def ring(tmp_path: Path) -> AsyncIterator[Ring]:
-    async with Ring.running(tmp_path / "data", Script()) as running:
-        yield running
+async def ring(tmp_path: Path, stores: Stores) -> AsyncIterator[Ring]:
+    with stores.made(tmp_path / "data") as settings:
+        async with Ring.running(tmp_path / "data", Script(), settings) as running:
+            yield running
 
 
 async def test_a_scenario_holds_what_the_run_was_asked_and_what_its_tools_answered(ring: Ring) -> None:

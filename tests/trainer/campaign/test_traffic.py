@@ -18,6 +18,7 @@ from recorder.content.redaction import Redaction
 from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.store.schema import trajectories
 from tests.recorder.rows import Rows
+from tests.stores import Stores
 from tests.trainer.building import call, choice, trajectory
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script
 from tests.trainer.traffic import asked
@@ -30,9 +31,10 @@ USER = {"role": "user", "content": "Where is order 4821?"}
 
 
 @pytest.fixture
-async def ring(tmp_path: Path) -> AsyncIterator[Ring]:
-    async with Ring.running(tmp_path / "data", Script(judge=False)) as running:
-        yield running
+async def ring(tmp_path: Path, stores: Stores) -> AsyncIterator[Ring]:
+    with stores.made(tmp_path / "data") as settings:
+        async with Ring.running(tmp_path / "data", Script(judge=False), settings) as running:
+            yield running
 
 
 async def tasks(ring: Ring, *wanted: str, redact: Sequence[str] = ()) -> Tasks:

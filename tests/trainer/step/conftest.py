@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.stores import Stores
 from tests.trainer.world import World
 
 
 @pytest.fixture
-async def world(tmp_path: Path, tiny_base: Path) -> AsyncIterator[World]:
-    async with World.opened(tmp_path / "data", tiny_base) as opened:
-        yield opened
+async def world(tmp_path: Path, tiny_base: Path, stores: Stores) -> AsyncIterator[World]:
+    data = tmp_path / "data"
+    with stores.made(data) as settings:
+        async with World.opened(data, tiny_base, settings) as opened:
+            yield opened

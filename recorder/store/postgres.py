@@ -1,0 +1,153 @@
+"""PostgreSQL: its connections, what its errors mean, and how one hears of changes.
+
+Owns: connections that are looked at before they are used, text that PostgreSQL can hold, which errors say that the
+database is away, LISTEN. Refuses: any table's meaning, and running a transaction again
+(`recorder.store.lanes`). Imported only where the store is one: asyncpg is an extra.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import asyncpg
+from sqlalchemy import URL, exc
+from sqlalchemy.event import listens_for
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from recorder.errors import StoreUnavailable
+from recorder.store import changes
+from recorder.store.changes import Counts
+
+CONNECT_S: Final = 10.0
+READ_ANYWAY_S: Final = 30.0  # the counts are asked for this often, though nothing was heard
+_SETTINGS: Final = {"application_name": "hone", "jit": "off"}  # our statements take less than compiling them would
+FAULTS: Final[tuple[type[Exception], ...]] = (
+    exc.DBAPIError,
+    exc.TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    OSError,
+)
+# Classes of SQLSTATE (appendix A of its manual): connections, rolled back, out of resources, an operator's doing.
+_AWAY: Final = ("08", "40", "53", "57P")
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+_READ_ONLY: Final = "25006"  # connected to what was the primary before a failover
+_ROLLED_BACK: Final = "40"
+
+
+def engine(url: URL, pool_size: int, isolation: Literal["READ COMMITTED", "REPEATABLE READ"]) -> AsyncEngine:
+    """Connections to a database. A transaction that is to see one snapshot reads repeatably."""
+    made = create_async_engine(
+        url,
+        pool_size=pool_size,
+        isolation_level=isolation,
+        hide_parameters=True,  # errors are logged and told, and what is written is what people said
+        connect_args={"timeout": CONNECT_S, "server_settings": _SETTINGS},
+    )
+
+    @listens_for(made.sync_engine, "checkout")
+    def _look(connection: Any, record: Any, proxy: Any) -> None:
+        # asyncpg has noticed where the server ended the connection: no question is sent for it, as a ping would be
+        if connection.driver_connection.is_closed():
+            raise exc.DisconnectionError("the server ended this connection")
+
+    @listens_for(made.sync_engine, "before_cursor_execute", retval=True)
+    def _holdable(
+        connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
+    ) -> tuple[str, Any]:
+        return statement, [_without_nul(row) for row in parameters] if many else _without_nul(parameters)
+
+    return made
+
+
+def _without_nul(row: Sequence[Any]) -> Sequence[Any]:
+    """A row that PostgreSQL's text can hold, spelled as `sql.storable` does. Nearly every row has none."""
+    if not any(isinstance(value, str) and "\x00" in value for value in row):
+        return row
+    return tuple(value.replace("\x00", "\\u0000") if isinstance(value, str) else value for value in row)
+
+
+def why_away(error: BaseException) -> str | None:
+    """Why the database could not be asked, in one line; None where it was, and refused what it was asked."""
+    if isinstance(error, exc.DBAPIError):
+        if error.connection_invalidated or "connection is closed" in str(error.orig):
+            return _line(error.orig)
+        return _line(error.orig) if _means_away(getattr(error.orig, "sqlstate", None)) else None
+    if isinstance(error, asyncpg.PostgresError) and not _means_away(error.sqlstate):
+        return f"{_line(error)} (while connecting)"
+    return _line(error)
+
+
+def _means_away(sqlstate: str | None) -> bool:
+    return sqlstate is not None and (sqlstate.startswith(_AWAY) or sqlstate in (_LOCK_NOT_AVAILABLE, _READ_ONLY))
+
+
+def _line(error: BaseException | None) -> str:
+    said = " ".join(str(error).split())
+    return said or type(error).__name__
+
+
+def rolled_back(error: BaseException) -> bool:
+    """Whether the server said, of a COMMIT, that it rolled back instead."""
+    state = getattr(error.orig, "sqlstate", None) if isinstance(error, exc.DBAPIError) else None
+    return state is not None and state.startswith(_ROLLED_BACK)
+
+
+class PostgresLook:
+    """What changed, heard on a connection that LISTENs (`changes.count_up` notifies). Nothing is asked in between."""
+
+    def __init__(self, made: AsyncEngine) -> None:
+        self._engine = made
+        self._connection: asyncpg.Connection[Any] | None = None
+        self._counts: dict[str, int] = {}
+        self._heard = asyncio.Event()
+        self._news = False
+        self._read_at = 0.0
+
+    async def __call__(self) -> Counts | None:
+        """The counts where anything was heard since the last look. Raises StoreUnavailable."""
+        try:
+            return await self._look()
+        except FAULTS as e:
+            self.close()
+            raise StoreUnavailable(f"the database cannot be listened to: {_line(e)}") from e
+
+    async def rest(self, within_s: float) -> None:
+        """Return when something was heard, or the connection ended; after so many seconds at the latest."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._heard.wait()
+        self._heard.clear()
+
+    async def _look(self) -> Counts | None:
+        now = asyncio.get_running_loop().time()
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._listening()
+            self._read_at = 0.0
+        if not self._read_at or now - self._read_at > READ_ANYWAY_S:
+            self._read_at = now
+            self._counts = {str(row[0]): int(row[1]) for row in await self._connection.fetch(changes.READ)}
+            self._news = True
+        heard, self._news = self._news, False
+        return dict(self._counts) if heard else None
+
+    async def _listening(self) -> asyncpg.Connection[Any]:
+        _, arguments = self._engine.dialect.create_connect_args(self._engine.url)
+        connection = await asyncpg.connect(**arguments, timeout=CONNECT_S, server_settings=_SETTINGS)
+        connection.add_termination_listener(lambda _: self._heard.set())
+        await connection.add_listener(changes.CHANNEL, self._hear)
+        return connection
+
+    def _hear(self, _connection: Any, _process: int, _channel: str, payload: object) -> None:
+        self._counts |= changes.told_by(str(payload))
+        self._news = True
+        self._heard.set()
+
+    def close(self) -> None:
+        """Close the connection. The next look opens another."""
+        if self._connection is not None:
+            self._connection.terminate()
+        self._connection = None

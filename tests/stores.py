@@ -1,0 +1,87 @@
+"""New stores for tests: each migrated, empty, and a test's own; a SQLite file or a database of a PostgreSQL server.
+
+Owns: making one quickly (a copy of one that was migrated), and taking it away. Which kind is made says pytest's option
+`--store`, and a test has it from the fixture `stores`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from recorder.settings import RecorderSettings
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
+from tests.postgres import Postgres
+
+_TEMPLATE: Final = "migrated"
+
+
+class Stores(Protocol):
+    """Where a test has its stores from."""
+
+    def made(self, folder: Path) -> AbstractContextManager[RecorderSettings]:
+        """A new store of the data folder `folder`: the settings under which it is opened. The folder is made."""
+
+
+class SqliteStores:
+    """Files, each in its data folder."""
+
+    def __init__(self, folder: Path) -> None:
+        _to_the_end(lambda: _migrate(folder, RecorderSettings()))
+        self.file = folder / "hone.db"
+
+    @contextmanager
+    def made(self, folder: Path) -> Iterator[RecorderSettings]:
+        """A new file."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copy(self.file, folder / "hone.db")
+        yield RecorderSettings()
+
+
+class PostgresStores:
+    """Databases of one server."""
+
+    def __init__(self, server: Postgres, folder: Path) -> None:
+        self._server = server
+        self._numbers = count(1)
+        server.create(_TEMPLATE)
+        _to_the_end(lambda: _migrate(folder, RecorderSettings(url=server.url(_TEMPLATE))))
+
+    @contextmanager
+    def made(self, folder: Path) -> Iterator[RecorderSettings]:
+        """A new database; dropped behind the test."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name = f"test_{next(self._numbers)}"
+        self._server.create(name, _TEMPLATE)
+        try:
+            yield RecorderSettings(url=self._server.url(name))
+        finally:
+            self._server.drop(name)
+
+
+@asynccontextmanager
+async def opened(stores: Stores, folder: Path) -> AsyncIterator[Store]:
+    """A new store, open until left."""
+    with stores.made(folder) as settings:
+        store = await open_store(folder, settings, migrate=False)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+async def _migrate(folder: Path, settings: RecorderSettings) -> None:
+    await (await open_store(folder, settings, migrate=True)).close()
+
+
+def _to_the_end(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run it in a thread of its own: the first test that asks may have an event loop already."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(work())).result()
