@@ -133,8 +133,8 @@ async def walks(store: Store, heard: dict[str, tuple[str, Any]]) -> list[str]:
     found = []
     for text, parameters in heard.values():
         async with store.read() as conn:
-            plan = (await conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", parameters)).all()
-        lines = [str(detail) for _, _, _, detail in plan]
+            plan = (await conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", parameters)).mappings().all()
+        lines = [str(row["detail"]) for row in plan]
         ends_early = " LIMIT " in text and not any(line.startswith("USE TEMP B-TREE") for line in lines)
         found += [f"{line} | {' '.join(text.split())}" for line in lines if _is_walk(line) and not ends_early]
     return found

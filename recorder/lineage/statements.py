@@ -170,7 +170,7 @@ LEAVES_IN: Final = Statement(
         func.coalesce(choices.c.node_id, choices.c.node_id).in_(bindparam("nodes", expanding=True)),
     )
 )
-# The newest runs of a session.
+# The newest runs of a session. `coalesce` keeps SQLite from walking all runs, newest first, until it has met enough.
 MOST_RUNS: Final = 64
 SESSION_RUNS: Final = Statement(
     select(trajectories.c.id, _state())
@@ -180,7 +180,7 @@ SESSION_RUNS: Final = Statement(
         trajectories.c.address_group == bindparam("address_group"),
         _own(),
     )
-    .order_by(trajectories.c.id.desc())
+    .order_by(func.coalesce(trajectories.c.id, trajectories.c.id).desc())
     .limit(literal_column(str(MOST_RUNS + 1)))
     .offset(literal_column("0"))
 )

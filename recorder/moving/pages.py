@@ -24,7 +24,8 @@ Key = tuple[Any, ...]
 TABLES: Final[Sequence[Table]] = tuple(metadata.sorted_tables)  # none before a table that it refers to
 PAGE_ROWS: Final = 1000
 PAGE_BYTES: Final = 8 * 1024 * 1024  # media and tools are kept whole in rows
-_AT_ONCE: Final = 50  # rows between two looks at the bytes
+_AT_ONCE: Final = 500  # rows between two looks at the bytes
+_BIG: Final = {"blobs": 20}  # of a table whose single rows may have megabytes
 
 
 def key_in(table: Table, row: Row) -> Key:
@@ -47,7 +48,7 @@ async def pages(store: Store, table: Table, after: Key | None = None) -> AsyncIt
 async def _page(conn: AsyncConnection, table: Table, after: Key | None) -> list[Row]:
     found: list[Row] = []
     size_bytes = 0
-    rows = await conn.stream(_query(table, after).execution_options(yield_per=_AT_ONCE))
+    rows = await conn.stream(_query(table, after).execution_options(yield_per=_BIG.get(table.name, _AT_ONCE)))
     async for row in rows:
         found.append(tuple(row))
         size_bytes += sum(len(value) for value in row if isinstance(value, str | bytes))

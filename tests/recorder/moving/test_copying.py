@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
@@ -24,10 +23,9 @@ from recorder.store import ledger, migrate
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import nodes, projects, trajectories
+from tests.postgres import Postgres
 from tests.recorder.checking.sound import Sound
 from tests.recorder.rows import PROJECT
-
-_names = count()
 
 
 class Cut(Exception):
@@ -52,18 +50,14 @@ async def content(store: Store) -> dict[str, list[Row]]:
     }
 
 
-@asynccontextmanager
-async def database(postgresql: str) -> AsyncIterator[Store]:
-    """A new database of a PostgreSQL."""
-    name = f"copy_{next(_names)}"
-    server = Store(postgresql)
-    async with server.read() as conn:
-        await conn.exec_driver_sql("commit")  # no database is made inside a transaction
-        await conn.exec_driver_sql(f"create database {name}")
-    await server.close()
-    opened = await open_target(postgresql.replace("/postgres?", f"/{name}?"))
+@pytest.fixture
+async def there(postgres: Postgres) -> AsyncIterator[Store]:
+    """An empty database of a PostgreSQL."""
+    postgres.create("copied")
+    opened = await open_target(postgres.url("copied"))
     yield opened
     await opened.close()
+    postgres.drop("copied")
 
 
 def test_every_table_has_a_key_to_be_walked_by_and_comes_after_those_it_refers_to() -> None:
@@ -116,6 +110,7 @@ async def test_what_changed_between_two_goes_is_copied_anew(sound: Sound, target
     assert await content(target) == await content(sound.store)
 
 
+@pytest.mark.sqlite_only("another program writes into the file")
 async def test_a_source_that_changes_meanwhile_is_no_copy(sound: Sound, target: Store) -> None:
     def change(news: Heard) -> None:
         if news.doing == "copy" and news.table == TABLES[-1].name:
@@ -184,32 +179,31 @@ async def test_pages_end_at_rows_and_at_bytes(sound: Sound, monkeypatch: pytest.
 
 
 @pytest.mark.slow
-async def test_a_store_goes_to_postgresql_and_comes_back(sound: Sound, target: Store, postgresql: str) -> None:
+async def test_a_store_goes_to_postgresql_and_comes_back(sound: Sound, target: Store, there: Store) -> None:
     async with sound.store.write() as conn:
         await conn.execute(
             update(trajectories).values(tags={"float": 1e-7, "ä": [True, None, 2**70, "\x00"], "whole": 1.0})
         )
         odd = {"id": b"\x00\xff", "project_id": PROJECT, "depth": 0, "role": "a\x00b", "message": {"content": "\x00"}}
         await conn.execute(insert(nodes), [odd])
-    async with database(postgresql) as there:
-        with pytest.raises(Cut):
-            await copy_store(sound.store, there, cut_after(12))
-        done = await copy_store(sound.store, there)
-        assert done.resumed
-        for table in TABLES:
-            assert await digest_table(there, table) == await digest_table(sound.store, table)
-        violations = [v for one in await check_store(there, sound.data) for v in one.violations]
-        assert [v.id for v in violations] == [b"\x00\xff".hex()]  # the odd node is nobody's, in both
-        newest = max(entry.id for entry in await ledger.latest(there, PROJECT))
-        async with there.write() as conn:
-            await ledger.write(conn, [LedgerRow(PROJECT, "call", "call_1", "test")])
-        assert (await ledger.latest(there, PROJECT))[0].id == newest + 1
-        await copy_store(there, target)
-        assert {k: v for k, v in (await content(target)).items() if k != "nodes"} == {
-            k: v for k, v in (await content(there)).items() if k != "nodes"
-        }
-        for table in TABLES:
-            assert await digest_table(target, table) == await digest_table(there, table)
+    with pytest.raises(Cut):
+        await copy_store(sound.store, there, cut_after(12))
+    done = await copy_store(sound.store, there)
+    assert done.resumed
+    for table in TABLES:
+        assert await digest_table(there, table) == await digest_table(sound.store, table)
+    violations = [v for one in await check_store(there, sound.data) for v in one.violations]
+    assert [v.id for v in violations] == [b"\x00\xff".hex()]  # the odd node is nobody's, in both
+    newest = max(entry.id for entry in await ledger.latest(there, PROJECT))
+    async with there.write() as conn:
+        await ledger.write(conn, [LedgerRow(PROJECT, "call", "call_1", "test")])
+    assert (await ledger.latest(there, PROJECT))[0].id == newest + 1
+    await copy_store(there, target)
+    assert {k: v for k, v in (await content(target)).items() if k != "nodes"} == {
+        k: v for k, v in (await content(there)).items() if k != "nodes"
+    }
+    for table in TABLES:
+        assert await digest_table(target, table) == await digest_table(there, table)
 
 
 def test_the_ledger_alone_numbers_its_rows() -> None:

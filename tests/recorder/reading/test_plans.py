@@ -15,14 +15,14 @@ from recorder.store.migrate import DEFAULT_PROJECT
 from recorder.upkeep.sweep import sweep
 from tests.recorder.rows import Rows
 
+pytestmark = pytest.mark.sqlite_only("its plans")
+
 # Counted by state, over an index alone.
 COUNTED = "SEARCH groups USING COVERING INDEX ix_groups_project_id_state_try_after (project_id=?)"
 
 
 @pytest.fixture
 async def bench(store: Store, tmp_path: Path) -> AsyncIterator[Bench]:
-    if not store.is_sqlite:
-        pytest.skip("the plans are SQLite's")
     alias = await Rows(store).alias()
     settings = RecorderSettings(group_window_s=1e-6, retention_days=80)
     recorder = Recorder(store, settings)
