@@ -28,10 +28,10 @@ ONLY_READ: Final = {
     "promote": "takes a version that was trained; tests/proxy/commands",
     "rollback": "takes two versions that were trained; tests/proxy/commands",
     "delete": "asks before it deletes; tests/recorder/commands",
-    "init": "writes a hone.toml from what it finds on the machine; it has tests of its own",
-    "demo": "runs an engine and trains; it has tests of its own",
-    "db copy": "takes a second database; it has tests of its own",
-    "db backup": "writes as much again as the store; it has tests of its own",
+    "init": "writes a hone.toml from what it finds on the machine; tests/proxy/commands",
+    "demo": "runs an engine and trains; tests/install",
+    "db copy": "takes a second database; tests/recorder/moving",
+    "db backup": "writes as much again as the store; tests/recorder/moving",
 }
 # Other programs in shell blocks, and why they are not run.
 OTHERS: Final = {
