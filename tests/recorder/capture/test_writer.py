@@ -151,6 +151,8 @@ async def test_one_statement_a_table_writes_a_batch(store: Store, monkeypatch: p
         event.listen(engine, "before_cursor_execute", note)
         await asyncio.gather(*(talk.recorder.commit(t) for t in turns))
         event.remove(engine, "before_cursor_execute", note)
+    if not store.is_sqlite:
+        assert "pg_current_xact_id" in statements.pop()  # should the answer to its COMMIT be lost
     words = [" ".join(statement.split()[:3]) for statement in statements]
     begins = ["BEGIN IMMEDIATE", "SELECT ((julianday('now') -"] if store.is_sqlite else ["SELECT extract(epoch from"]
     recount = [] if store.is_sqlite else ["SELECT trajectories.id, trajectories.state"]  # asyncpg does not count rows
