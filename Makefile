@@ -7,9 +7,9 @@ export OMP_NUM_THREADS ?= 1
 # Each test worker and each program that a test starts would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # A test worker a core; the end-to-end tests start engines, which share the cores as it is.
-PARALLEL := --numprocesses auto --dist loadscope
-# The quick tests wait for small servers more than they compute: two a core.
-QUICK := --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist loadscope --hypothesis-profile quick
+PARALLEL := --numprocesses auto --dist loadscope --ignore tests/e2e
+# Every worker collects all tests, which costs more than a third one on two cores would gain; tests/e2e imports torch and peft.
+QUICK := --numprocesses auto --dist loadscope --hypothesis-profile quick --ignore tests/e2e
 
 .PHONY: help setup demo live test check long lint map docs pages wheel gpu e2e agents agents-table bench soak model clean
 

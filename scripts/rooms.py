@@ -10,6 +10,7 @@ allowed (`tests/test_imports.py` has the tables).
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -65,8 +66,13 @@ def _room_of(path: Path, package: str) -> str | None:
     return first[0] if first and (ROOT / package / first[0]).is_dir() else None
 
 
-def imports(file: Path) -> Iterator[Import]:
+@functools.cache
+def imports(file: Path) -> tuple[Import, ...]:
     """What a file imports of our packages, at its top and inside functions alike."""
+    return tuple(_imports(file))
+
+
+def _imports(file: Path) -> Iterator[Import]:
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

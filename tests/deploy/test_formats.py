@@ -11,6 +11,8 @@ import pytest
 
 from tests.deploy.reading import CLUSTERS, COMPOSE, DEPLOY, ROOT, tool
 
+pytestmark = pytest.mark.slow
+
 CONTAINER_FILES = sorted((DEPLOY / "docker").glob("Dockerfile*"))
 SCRIPTS = sorted(DEPLOY.rglob("*.sh"))
 

@@ -31,6 +31,8 @@ from tests.proxy.hone_command import hone
 from tests.proxy.running import ALIAS, Proxy, serving
 from tests.test_names import is_name
 
+pytestmark = pytest.mark.slow
+
 BLOCKS = [block for page in WRITTEN for block in blocks(page)]
 HERE = "http://127.0.0.1:8700"  # where the pages have Hone listen
 CHECKED = {"toml", "json", "python", "sh"}

@@ -19,7 +19,7 @@ from recorder.states import TurnKind
 from tests.judge.llm.hostile import HOSTILE
 from tests.proxy.fuzzed import TIMEOUT_S, fuzzed
 
-pytestmark = pytest.mark.timeout(TIMEOUT_S)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S)]
 
 NONCE = "0123456789abcdef"
 DATA = re.compile(rf"<<<HONE-DATA {NONCE}>>>\n(.*)\n<<<END-HONE-DATA {NONCE}>>>", re.DOTALL)

@@ -20,7 +20,7 @@ from judge.llm.ruler import rank
 from judge.llm.shown import Run
 from tests.proxy.fuzzed import TIMEOUT_S, fuzzed
 
-pytestmark = pytest.mark.timeout(TIMEOUT_S)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S)]
 
 IDS = ("t-aa", "t-bb", "t-cc")
 SCORES = st.one_of(

@@ -15,6 +15,8 @@ from judge.errors import FunctionsDown
 from judge.rewards.functions import FunctionPool, Result
 from judge.settings import JudgeSettings
 
+pytestmark = pytest.mark.slow
+
 CODE = """
 import asyncio, fcntl, os, stat, sys, threading, time
 

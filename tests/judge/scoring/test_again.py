@@ -32,6 +32,8 @@ from tests.judge.rubric_replies import checked
 from tests.recorder.rows import Rows
 from trainer.batch.weights import NotTrained
 
+pytestmark = pytest.mark.slow
+
 WORTHS = ["worth 0.2", "worth 0.9"]
 Make = Callable[..., JudgeSettings]
 

@@ -21,6 +21,8 @@ from recorder.settings import RecorderSettings
 from recorder.store.database import Store, sqlite_url
 from tests.proxy.crowd import PROJECT, Crowd, Tally
 
+pytestmark = pytest.mark.slow
+
 
 async def play(migrated_file: Path, seed: int, conversations: int, proxies: int, keys: Sequence[str] = ("",)) -> Tally:
     """A crowd before several proxies over one store."""
@@ -63,7 +65,6 @@ async def test_no_call_lands_in_a_run_of_another_key(migrated_file: Path, seed: 
     assert tally.stolen > 10
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 async def test_keys_stay_apart_in_thousands_of_conversations(migrated_file: Path) -> None:
     refused = 0
@@ -76,7 +77,6 @@ async def test_keys_stay_apart_in_thousands_of_conversations(migrated_file: Path
     assert refused > 10
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 async def test_thousands_of_conversations_stay_apart(migrated_file: Path) -> None:
     whole = Tally()

@@ -17,6 +17,8 @@ from tests.proxy.fake_engine import FakeEngine, Script, tool_call, words
 from tests.proxy.running import PROJECT, Proxy, say, serving
 from tests.proxy.until import until
 
+pytestmark = pytest.mark.slow
+
 Headers = dict[str, str]
 Key = Callable[..., Awaitable[Headers]]
 FIND = {"type": "function", "function": {"name": "find_order", "parameters": {"type": "object"}}}

@@ -26,6 +26,8 @@ from recorder.work.scores import NewPart, NewScore, record_score
 from tests.proxy.controlled import World
 from tests.proxy.gate.test_examine import recorded
 
+pytestmark = pytest.mark.slow
+
 EACH = 100  # tokens a judging
 SPENT = "sane: no pair is judged any more: learn.judge_tokens_per_day"
 

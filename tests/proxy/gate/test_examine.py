@@ -34,6 +34,8 @@ from tests.proxy.controlled import World, served
 from tests.proxy.scripted_engine import Speech
 from tests.recorder.talk import assistant, choice, request, turn, user
 
+pytestmark = pytest.mark.slow
+
 ALONE = "sane: no judge runs that could compare behaviour"
 
 

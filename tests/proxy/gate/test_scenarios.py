@@ -1,5 +1,7 @@
 """A version held to scenarios: what its attempts and the live version's decide, and what becomes of it without them.
 
+pytestmark = pytest.mark.slow
+
 A scripted engine, a real store, and a learner of this file's that attempts nothing and says who succeeded. The real
 one: tests/trainer/programs/test_examiner.py.
 """

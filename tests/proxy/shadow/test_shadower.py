@@ -23,6 +23,8 @@ from tests.proxy.fake_engine import FakeEngine, Said, Script, tool_call, words
 from tests.proxy.running import ALIAS, BASE, PROJECT, Proxy, say, serving
 from tests.proxy.until import until
 
+pytestmark = pytest.mark.slow
+
 FIND = {"type": "function", "function": {"name": "find_order", "parameters": {"type": "object", "properties": {}}}}
 LIVE = "It arrives on Monday"
 HISTORY = ("Where is 4821?", LIVE)

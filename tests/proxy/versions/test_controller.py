@@ -25,6 +25,8 @@ from tests.proxy.adapters import Made, make_adapter, seal
 from tests.proxy.controlled import World, served, up
 from tests.proxy.until import until
 
+pytestmark = pytest.mark.slow
+
 # --- into service
 
 

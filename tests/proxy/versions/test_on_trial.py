@@ -25,6 +25,8 @@ from tests.proxy.until import until
 from tests.recorder.rows import Rows
 from tests.recorder.talk import assistant, choice, request, turn, user
 
+pytestmark = pytest.mark.slow
+
 CANARY = AliasSettings(base_model="base", promote="canary", canary_share=0.5)
 WATCHED = AliasSettings(base_model="base")
 TASKS = 12  # more than the tests need where one side is always better, less than where both are alike

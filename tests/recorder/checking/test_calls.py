@@ -12,6 +12,8 @@ from recorder.store.database import now
 from recorder.store.schema import calls, choices, trajectories
 from tests.recorder.checking.sound import LONG, Sound
 
+pytestmark = pytest.mark.slow
+
 
 async def test_a_call_that_a_dead_process_left_open(sound: Sound) -> None:
     run = await sound.rows.trajectory(answered=False)

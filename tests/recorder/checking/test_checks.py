@@ -12,6 +12,8 @@ from tests.recorder.checking.sound import Sound
 from tests.recorder.rows import PROJECT
 from tests.recorder.talk import user
 
+pytestmark = pytest.mark.slow
+
 
 async def test_what_hone_leaves_is_sound(sound: Sound) -> None:
     assert await sound.broken() == {}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from recorder.checking import content as checks
 from recorder.store.schema import blobs, calls, choices, node_blobs, nodes
 from tests.recorder.checking.sound import Sound
 from tests.recorder.rows import PROJECT
+
+pytestmark = pytest.mark.slow
 
 
 async def test_a_message_that_is_not_there(sound: Sound) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from recorder.checking import files as checks
 from recorder.store.schema import versions
 from tests.recorder.checking.sound import Sound
+
+pytestmark = pytest.mark.slow
 
 
 async def folder(sound: Sound) -> Path:

@@ -12,6 +12,8 @@ from recorder.store.schema import attempts, campaigns, groups, scenarios
 from tests.recorder.checking.sound import Sound
 from tests.recorder.rows import PROJECT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("state", "lease"),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from recorder.checking.prompts import prompts_resolve_and_their_hashes_agree
 from recorder.content.tokens import pack_ids
 from recorder.store.schema import calls, choices
 from tests.recorder.checking.sound import LONG, Sound
+
+pytestmark = pytest.mark.slow
 
 
 async def test_prompts_are_stored_as_differences_here(sound: Sound) -> None:

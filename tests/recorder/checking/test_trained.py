@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from recorder.checking import trained as checks
 from recorder.store import ledger
 from recorder.store.ledger import LedgerRow
@@ -9,6 +11,8 @@ from recorder.store.schema import groups, step_groups, step_trajectories, trajec
 from recorder.store.schema import ledger as ledger_rows
 from tests.recorder.checking.sound import Sound
 from tests.recorder.rows import PROJECT
+
+pytestmark = pytest.mark.slow
 
 
 async def write(sound: Sound, run: str, code: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from recorder.checking import versions as checks
 from recorder.registry import versions
 from recorder.store.database import now
@@ -10,6 +12,8 @@ from recorder.store.schema import ledger as ledger_rows
 from recorder.store.schema import versions as rows
 from tests.recorder.checking.sound import Sound
 from tests.recorder.rows import PROJECT
+
+pytestmark = pytest.mark.slow
 
 
 async def test_an_alias_that_points_at_a_version_that_is_not_live(sound: Sound) -> None:

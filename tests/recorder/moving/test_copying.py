@@ -27,6 +27,8 @@ from tests.postgres import Postgres
 from tests.recorder.checking.sound import Sound
 from tests.recorder.rows import PROJECT
 
+pytestmark = pytest.mark.slow
+
 
 class Cut(Exception):
     """A copy that is killed."""
@@ -79,7 +81,6 @@ async def test_a_copy_holds_every_row_and_is_sound(sound: Sound, target: Store) 
     assert all(not one.violations for one in await check_store(target, sound.data))
 
 
-@pytest.mark.slow
 async def test_a_copy_that_is_cut_off_anywhere_goes_on_and_ends_equal(
     sound: Sound, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +179,6 @@ async def test_pages_end_at_rows_and_at_bytes(sound: Sound, monkeypatch: pytest.
             assert {pages.key_in(table, row) for page in cut for row in page} == keys
 
 
-@pytest.mark.slow
 async def test_a_store_goes_to_postgresql_and_comes_back(sound: Sound, target: Store, there: Store) -> None:
     async with sound.store.write() as conn:
         await conn.execute(

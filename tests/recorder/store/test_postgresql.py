@@ -39,6 +39,8 @@ from tests.postgres import Postgres
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, tool_result, tool_turn, user
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def url(postgres: Postgres, request: pytest.FixtureRequest) -> Iterator[str]:
@@ -223,7 +225,6 @@ async def test_of_two_that_wait_for_each_other_one_is_run_again(store: Store) ->
     assert [row["tries"] for row in await rows.all(groups)] == [2, 2]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["fast", "immediate"])
 async def test_a_restart_under_load_loses_no_finished_turn(tmp_path: Path, how: str) -> None:
     server = Postgres(synchronous_commit="on")  # or a crash may take what it had confirmed
@@ -347,7 +348,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.slow
 def test_processes_that_start_at_once_on_an_empty_database_all_open_it(url: str, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", OPEN, str(tmp_path / "data"), url]
     starting = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(3)]

@@ -31,6 +31,8 @@ from trainer.policy.update import gather, pack_logprobs, plan
 from trainer.settings import TrainerSettings
 from trainer.step.core import Core, Folders, Seconds, Start, Written
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 BASE = Start("v0", None)
 
@@ -51,7 +53,6 @@ def optimizer_state(written: Written) -> dict[str, object]:
     return state
 
 
-@pytest.mark.slow
 def test_a_trainer_killed_in_the_middle_of_a_step_resumes_to_the_same_numbers(tiny_base: Path, tmp_path: Path) -> None:
     straight = core(tiny_base, tmp_path / "straight")
     straight.go_to(BASE)
@@ -214,7 +215,6 @@ def test_how_rows_are_packed_does_not_change_the_update(tiny_base: Path, tmp_pat
         assert second_metrics[name] == pytest.approx(first_metrics[name], rel=1e-4, abs=1e-6), name
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["grpo", "cispo"])
 def test_the_policy_learns_what_is_rewarded(tiny_base: Path, tmp_path: Path, loss: str) -> None:
     """Groups of eight say three tokens each; the reward is the share below 16. Chance is 1 in 4."""
@@ -355,7 +355,6 @@ def test_the_distance_to_the_engine_counts_only_what_the_parent_version_sampled(
     assert metrics["ratio_max"] > 1e6
 
 
-@pytest.mark.slow
 def test_kl_to_the_base_holds_the_policy_back(tiny_base: Path, tmp_path: Path) -> None:
     distances = []
     for coefficient in (0.0, 5.0):
