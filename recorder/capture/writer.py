@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -30,9 +31,13 @@ from recorder.seldom import Seldom
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, TrajectoryState
 from recorder.store.lanes import Executor, Lane, Row
+from recorder.store.schema import groups, trajectories
+from recorder.store.sql import refused_table
 from recorder.store.standing import Standing
 
 RACES = 5  # so often is a commit tried that another process's kept from being written
+
+_FOUND_BEFORE_MADE: Final = (groups.name, trajectories.name)
 
 log = logging.getLogger(__name__)
 
@@ -187,13 +192,13 @@ class Writer:
         """Commit. Where another process made the same group or run meanwhile, look again: now it is found.
 
         SQLite has one writer at a time; on PostgreSQL two proxies may both find nothing, and the slower one hears it
-        from a unique index.
+        from a unique index. A row that is refused for itself, as one whose id is taken, would be refused again.
         """
         for left in reversed(range(RACES)):
             try:
                 await self._commit(transaction)
-            except IntegrityError:
-                if not left:
+            except IntegrityError as e:
+                if not left or refused_table(e) not in _FOUND_BEFORE_MADE:
                     raise
             else:
                 return

@@ -1,6 +1,6 @@
 """PostgreSQL: its connections, what its errors mean, and how one hears of changes.
 
-Owns: connections that are looked at before they are used, text that PostgreSQL can hold, which errors say that the
+Owns: connections that are proven before they are used, text that PostgreSQL can hold, which errors say that the
 database is away, LISTEN. Refuses: any table's meaning, and running a transaction again
 (`recorder.store.lanes`). Imported only where the store is one: asyncpg is an extra.
 """
@@ -16,6 +16,7 @@ import asyncpg
 from sqlalchemy import URL, exc
 from sqlalchemy.event import listens_for
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.util.concurrency import await_
 
 from recorder.errors import StoreUnavailable
 from recorder.store import changes
@@ -36,6 +37,7 @@ _AWAY: Final = ("08", "40", "53", "57P")
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _READ_ONLY: Final = "25006"  # connected to what was the primary before a failover
 _ROLLED_BACK: Final = "40"
+_PROVEN: Final = "began a transaction"  # of a connection in the pool; forgotten with it
 
 
 def engine(url: URL, pool_size: int, isolation: Literal["READ COMMITTED", "REPEATABLE READ"]) -> AsyncEngine:
@@ -49,10 +51,17 @@ def engine(url: URL, pool_size: int, isolation: Literal["READ COMMITTED", "REPEA
     )
 
     @listens_for(made.sync_engine, "checkout")
-    def _look(connection: Any, record: Any, proxy: Any) -> None:
-        # asyncpg has noticed where the server ended the connection: no question is sent for it, as a ping would be
-        if connection.driver_connection.is_closed():
-            raise exc.DisconnectionError("the server ended this connection")
+    def _begin(connection: Any, record: Any, proxy: Any) -> None:
+        # Between the server's last word and the end of the stream asyncpg calls a connection open, and one that nobody
+        # has read from since it was cut as well. BEGIN is sent here, not with the first statement: its answer tells,
+        # and costs no question more, as a ping would.
+        try:
+            await_(connection._start_transaction())
+        except (connection.dbapi.Error, OSError) as e:
+            if _PROVEN not in record.info:  # a new one: the database is away
+                raise
+            raise exc.DisconnectionError("the server ended this connection") from e
+        record.info[_PROVEN] = True
 
     @listens_for(made.sync_engine, "before_cursor_execute", retval=True)
     def _holdable(

@@ -1,7 +1,8 @@
 """What SQLite and PostgreSQL spell differently, and rows as views. The only place that asks which database it is.
 
 Owns: insert-or-ignore, insert-or-update, text that both take, a member of stored JSON, a condition kept from the
-indexes, the database's clock as a number, what became of a PostgreSQL transaction, rows → dataclasses.
+indexes, the database's clock as a number, what became of a PostgreSQL transaction, which table refused a row,
+rows → dataclasses.
 Refuses: any table's meaning.
 """
 
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, String, Table, func, literal, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Row
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -89,6 +91,11 @@ def _member_postgresql(element: member, compiler: Any, **kw: Any) -> str:
 async def clock(conn: AsyncConnection) -> float:
     """The database's clock, in unix seconds."""
     return float((await conn.execute(select(now()))).scalar_one())
+
+
+def refused_table(error: IntegrityError) -> str | None:
+    """Whose rule PostgreSQL says was broken; of SQLite None, whose errors are words alone."""
+    return getattr(error.driver_exception, "table_name", None)
 
 
 async def transaction_id(conn: AsyncConnection) -> str:

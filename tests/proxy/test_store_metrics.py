@@ -77,6 +77,7 @@ async def test_the_store_is_not_asked_for_every_reader(store: Store, monkeypatch
     assert (await read(made))["hone_groups", ("open",)] == 1
 
 
+@pytest.mark.sqlite_only("its file")
 async def test_without_a_store_nothing_is_shown(store: Store) -> None:
     made = StoreMetrics(store, PROJECT, RecorderSettings())
     assert store.file is not None

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from itertools import count
-from pathlib import Path
 
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address
 from recorder.settings import RecorderSettings
-from recorder.store.database import Store, sqlite_url
+from recorder.store.database import Store
 from tests.recorder.talk import Talk, assistant, choice, user
 
 AT_ONCE = 4
@@ -30,12 +29,12 @@ async def run(talk: Talk, name: str) -> None:
             history = [*history, assistant(f"answer {step}"), user("more")]
 
 
-async def main(folder: Path, name: str) -> None:
+async def main(url: str, name: str) -> None:
     """Commit until killed."""
-    recorder = Recorder(Store(sqlite_url(folder)), RecorderSettings())
+    recorder = Recorder(Store(url), RecorderSettings())
     await recorder.start()
     await asyncio.gather(*(run(Talk(recorder), f"{name}-{n}") for n in range(AT_ONCE)))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+    asyncio.run(main(*sys.argv[1:]))

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from recorder.errors import Conflict
+from recorder.errors import Conflict, StoreUnavailable
 from recorder.holding import holders
 from recorder.registry import keys, replicas
 from recorder.registry.aliases import AliasView
@@ -87,16 +87,20 @@ class Examiner:
         self._told = ""
 
     async def run(self) -> None:
-        """Answer until cancelled. Raises StoreError."""
+        """Answer until cancelled. Where the store is away, go on when it is back."""
         within_s: float | None = None
         with self._store.watch.on(Topic.CAMPAIGNS) as news:
             while True:
                 await news.wait(within_s)
                 within_s = None
-                while wish := await gates.wanted(self._store, self._alias.id):
-                    if not await self._answer(wish):
-                        within_s = AGAIN_S
-                        break
+                try:
+                    while wish := await gates.wanted(self._store, self._alias.id):
+                        if not await self._answer(wish):
+                            within_s = AGAIN_S
+                            break
+                except StoreUnavailable as e:
+                    self._say(f"no gate's scenarios are attempted until the store answers: {e}", warning=True)
+                    within_s = AGAIN_S
 
     async def _answer(self, wish: Wish) -> bool:
         """Answer one wish, or say that it cannot be. False: not now."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
 
+from recorder.errors import StoreUnavailable
 from recorder.holding import holders, leases
 from recorder.registry import aliases
 from recorder.registry.aliases import AliasView
@@ -22,7 +25,9 @@ from trainer.programs.examiner import Examiner
 from trainer.programs.learner import Learner
 from trainer.programs.train import OpenTrainer, Settings, open_trainer, opening, trainer_settings
 from trainer.programs.waiting import Patience
-from trainer.progress import Progress, Status
+from trainer.progress import Progress, Said, Status
+
+STORE_PAUSE_S: Final = 2.0  # after the store was away
 
 
 async def learn(
@@ -66,9 +71,9 @@ async def _learn(
 ) -> None:
     told = False
     while True:
-        for campaign in await campaigns.running_on(store, alias.id):
-            await _until_over(store, alias, campaign, progress)
         try:
+            for campaign in await campaigns.running_on(store, alias.id):
+                await _until_over(store, alias, campaign, progress)
             async with opening(store, alias, everything, open_with) as trainer:
                 opened = await trainer
                 told = False
@@ -79,7 +84,11 @@ async def _learn(
             if not told:
                 progress.tell(Status(0, "waiting", detail=str(e)))
                 told = True
-            await holders.until_free(store, alias.project_id, leases.trainer(alias.name))
+            with suppress(StoreUnavailable):  # the next round says so
+                await holders.until_free(store, alias.project_id, leases.trainer(alias.name))
+        except StoreUnavailable as e:  # a step that could not be given up is taken over when the trainer is opened
+            progress.tell(Said(f"nothing is learned until the store answers: {e}", warning=True))
+            await asyncio.sleep(STORE_PAUSE_S)
 
 
 async def _until_over(store: Store, alias: AliasView, campaign: CampaignView, progress: Progress) -> None:

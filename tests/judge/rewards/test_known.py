@@ -66,6 +66,7 @@ async def test_of_a_run_that_was_deleted_meanwhile_nothing_is_kept(store: Store,
     assert list(await known.find(["gone", "there"])) == ["there"]
 
 
+@pytest.mark.sqlite_only("to it a table that is not there is a store that refuses")
 async def test_a_store_that_refuses_costs_no_verdict_its_use(store: Store, recorded: Recorded) -> None:
     _, (run,) = await recorded.group("g", ["an apple"])
     known = Known(SETTINGS, store, PROJECT)

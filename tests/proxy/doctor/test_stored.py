@@ -13,15 +13,17 @@ from recorder.findings import Verdict
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.registry.versions import allocate
+from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> HoneSettings:
+def settings(tmp_path: Path, store: Store) -> HoneSettings:
     (tmp_path / "base").mkdir()
     (tmp_path / "base" / "model.safetensors").write_text("weights")
     engine = EngineSettings(base=str(tmp_path / "base"), device="cpu")
-    return HoneSettings(data=tmp_path / "data", engine=engine, aliases={"helpdesk": AliasSettings()})
+    recorder = RecorderSettings(url=None if store.is_sqlite else store.url.render_as_string(hide_password=False))
+    return HoneSettings(data=tmp_path / "data", engine=engine, aliases={"helpdesk": AliasSettings()}, recorder=recorder)
 
 
 async def trained(store: Store, fingerprint: str) -> None:
@@ -48,6 +50,6 @@ async def test_an_alias_without_versions_takes_the_new_base(store: Store, settin
 
 
 async def test_where_there_is_no_store_there_is_nothing_to_say(settings: HoneSettings, tmp_path: Path) -> None:
-    fresh = settings.model_copy(update={"data": tmp_path / "none"})
+    fresh = settings.model_copy(update={"data": tmp_path / "none", "recorder": RecorderSettings()})
     assert await bases_on_disk(fresh) == []
     assert not (tmp_path / "none").exists()

@@ -92,6 +92,7 @@ async def _says_nothing() -> Message:
     raise AssertionError("nothing is read of the request")
 
 
+@pytest.mark.sqlite_only("its file")
 @pytest.mark.parametrize("fault", ["deleted", "replaced"])
 async def test_a_store_that_went_away_under_it_is_noticed_counted_and_refused(
     store: Store, engine: FakeEngine, tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
@@ -121,6 +122,7 @@ async def _alarmed(proxy: Proxy) -> bool:
     return await proxy.metric("hone_store_alarms_total") == 1
 
 
+@pytest.mark.sqlite_only("its one write lock, taken by another connection")
 async def test_a_store_that_somebody_else_holds_is_told_until_it_is_free(store: Store, engine: FakeEngine) -> None:
     async with serving(store, engine, recording=RecorderSettings(commit_timeout_s=0.2)) as proxy:
         await proxy.chat(path="/t/one")
@@ -132,6 +134,7 @@ async def test_a_store_that_somebody_else_holds_is_told_until_it_is_free(store: 
         await until(lambda: ready(proxy))
 
 
+@pytest.mark.sqlite_only("how many pages its file may have")
 async def test_a_full_store_is_told_until_there_is_room(store: Store, engine: FakeEngine) -> None:
     async with serving(store, engine) as proxy:
         await proxy.chat(path="/t/one")

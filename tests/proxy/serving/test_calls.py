@@ -110,14 +110,16 @@ async def test_a_version_can_be_asked_for_by_name(proxy: Proxy) -> None:
 
 
 class Held:
-    """Keeps the store's only write lock, so that nothing can be committed."""
+    """Keeps the lock that every turn needs, so that none can be committed: SQLite's one, PostgreSQL's of `calls`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def take(self) -> None:
         self._writing = self._store.write()
-        await self._writing.__aenter__()
+        conn = await self._writing.__aenter__()
+        if not self._store.is_sqlite:
+            await conn.exec_driver_sql("LOCK TABLE calls IN EXCLUSIVE MODE")
 
     async def release(self) -> None:
         await self._writing.__aexit__(None, None, None)
@@ -175,7 +177,7 @@ async def test_a_plain_answer_waits_for_the_commit(store: Store, engine: FakeEng
 
 
 async def test_a_store_that_can_not_commit_in_time_is_not_waited_for(store: Store, engine: FakeEngine) -> None:
-    recording = RecorderSettings(commit_timeout_s=0.1)
+    recording = RecorderSettings(commit_timeout_s=1.0)
     async with serving(store, engine, recording=recording) as proxy:
         await proxy.chat(path="/t/warm")
         async with Held(store):
@@ -191,6 +193,7 @@ async def _recorded(proxy: Proxy, count: int) -> bool:
     return len(await proxy.calls()) == count
 
 
+@pytest.mark.sqlite_only("its file")
 async def test_a_late_call_that_is_never_recorded_is_counted_when_that_is_known(
     store: Store, engine: FakeEngine
 ) -> None:
@@ -225,16 +228,23 @@ async def test_a_call_that_can_not_be_recorded_is_refused_where_the_user_wants_t
             assert (new.status_code, new.json()["error"]["code"]) == (503, "unrecorded")
 
 
+async def refuse_inserts(store: Store, *tables: str) -> None:
+    """Let every later insert fail, for whatever reason."""
+    says = "BEGIN SELECT RAISE(ABORT, 'refused'); END" if store.is_sqlite else "EXECUTE FUNCTION refuse()"
+    async with store.write() as conn:
+        if not store.is_sqlite:
+            await conn.exec_driver_sql(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$"
+            )
+        for table in tables:
+            await conn.exec_driver_sql(f"CREATE TRIGGER refuse_{table} BEFORE INSERT ON {table} {says}")
+
+
 async def test_a_store_that_can_not_be_written_never_reaches_the_agent(
     store: Store, engine: FakeEngine, tmp_path: Path
 ) -> None:
     async with serving(store, engine) as proxy:
-        async with store.write() as conn:  # every later insert fails, as on a full disk
-            for table in ("calls", "trajectories"):
-                await conn.exec_driver_sql(
-                    f"CREATE TRIGGER full_{table} BEFORE INSERT ON {table} "
-                    "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
-                )
+        await refuse_inserts(store, "calls", "trajectories")
         for path in ("", "/t/named", "/g/a/t/b"):
             answer = await proxy.chat(path=path)
             assert (answer.status_code, answer.json()["choices"][0]["finish_reason"]) == (200, "stop")

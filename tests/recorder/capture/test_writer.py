@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from asyncpg import UniqueViolationError
 from sqlalchemy import event, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -59,7 +60,9 @@ class Gate:
             raise StoreUnavailable("locked for too long")
         if self.races:
             self.races -= 1
-            raise IntegrityError("INSERT INTO groups …", None, Exception("duplicate key value"))
+            duplicate = UniqueViolationError("duplicate key value")
+            duplicate.table_name = "groups"
+            raise IntegrityError("INSERT INTO groups …", None, duplicate)
         self.writes += 1
         return await self._lane.write(work, then)
 
@@ -196,14 +199,18 @@ async def test_what_is_told_of_a_failed_write_holds_nothing_of_a_conversation(
 
 async def test_one_bad_turn_does_not_take_others_down(store: Store, gate: Gate) -> None:
     async with _recording(store, gate) as talk:
+        first = await talk.call([user("first")], "!")
         good = [await talk.attributed([user(f"{n}")], [choice(assistant("!"))], Address()) for n in range(6)]
-        twice = replace(good[0], request=request([user("again")]))  # its id is taken
-        results = await asyncio.gather(*(talk.recorder.commit(t) for t in [*good, twice]), return_exceptions=True)
+        bad = await talk.attributed([user("again")], [choice(assistant("!"))], Address())
+        twice = replace(bad, call_id=first.call_id)  # its id is taken
+        turns, wrote = [*good[:3], twice, *good[3:]], gate.writes
+        results = await asyncio.gather(*(talk.recorder.commit(t) for t in turns), return_exceptions=True)
         stats = talk.recorder.stats()
-    assert [r for r in results if r is not None] == [results[-1]]
-    assert isinstance(results[-1], StoreUnavailable)
-    assert await written(store) == {t.call_id for t in good}
+    assert [r for r in results if r is not None] == [results[3]]
+    assert isinstance(results[3], StoreUnavailable)
+    assert await written(store) == {t.call_id for t in (first, *good)}
     assert (stats.failed_commits, stats.unrecorded_turns) == (2, 1)
+    assert gate.writes - wrote == 1 + len(turns)  # together, then each alone: it is no race, which is tried again
 
 
 async def test_a_turn_of_a_trajectory_that_was_never_written_makes_it(store: Store, gate: Gate) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from recorder.store.database import Store
+from recorder.store.database import Store, sqlite_url
 from tests.recorder.commands.hone import Hone
 from tests.recorder.rows import Rows
+from tests.stores import Stores
 
 
-def test_a_copy_is_used_by_what_it_says_to_write(hone: Hone, tmp_path: Path) -> None:
+def test_a_copy_is_used_by_what_it_says_to_write(hone: Hone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hone.do(lambda store: Rows(store).group(id="grp_x"))
     (hone.data / "adapters").mkdir()
     done = hone("db", "copy", "--to", f"sqlite+aiosqlite:///{tmp_path / 'new' / 'hone.db'}")
@@ -21,7 +22,8 @@ def test_a_copy_is_used_by_what_it_says_to_write(hone: Hone, tmp_path: Path) -> 
     told = done.stdout[done.stdout.index("[recorder]") : done.stdout.index("Not copied")]
     (tmp_path / "hone.toml").write_text(told)
     assert tomllib.loads(told)["recorder"]["url"].endswith("/new/hone.db")
-    (hone.data / "hone.db").unlink()
+    hone.do(lambda store: Rows(store).group(id="grp_later"))  # in the store that was copied
+    monkeypatch.delenv("HONE_RECORDER__URL", raising=False)
     assert [group["id"] for group in hone.json("groups")] == ["grp_x"]
 
 
@@ -32,8 +34,10 @@ def test_a_copy_as_json(hone: Hone, tmp_path: Path) -> None:
     assert done["rows"] == sum(table["rows"] for table in done["tables"]) > 0
 
 
-def test_a_copy_into_a_store_is_refused(hone: Hone) -> None:
-    refused = hone("db", "copy", "--to", f"sqlite+aiosqlite:///{hone.data / 'hone.db'}", fails=True)
+def test_a_copy_into_a_store_is_refused(hone: Hone, tmp_path: Path, stores: Stores) -> None:
+    with stores.made(tmp_path / "other") as settings:
+        url = settings.url or sqlite_url(tmp_path / "other")
+        refused = hone("db", "copy", "--to", url, fails=True)
     assert "is a store already" in refused.stderr
 
 
@@ -43,6 +47,7 @@ def test_a_database_that_is_not_there_is_told_without_the_password(hone: Hone) -
     assert "secret" not in refused.output
 
 
+@pytest.mark.sqlite_only("for PostgreSQL it says what to run")
 def test_a_backup_takes_the_stores_place(hone: Hone, tmp_path: Path) -> None:
     hone.do(lambda store: Rows(store).group(id="grp_x"))
     (hone.data / "checkpoints").mkdir()
@@ -56,6 +61,7 @@ def test_a_backup_takes_the_stores_place(hone: Hone, tmp_path: Path) -> None:
     assert [group["id"] for group in hone.json("groups")] == ["grp_x"]
 
 
+@pytest.mark.sqlite_only("for PostgreSQL it says what to run")
 def test_a_store_of_any_schema_is_backed_up(hone: Hone, tmp_path: Path) -> None:
     async def age(store: Store) -> None:
         async with store.write() as conn:

@@ -36,9 +36,9 @@ ROOT = Path(__file__).parents[3]
 KILLS = (1, 17, 60, 150)  # after how many acknowledged turns
 
 
-def acknowledged_until_killed(folder: Path, name: str, turns: int) -> list[str]:
+def acknowledged_until_killed(url: str, name: str, turns: int) -> list[str]:
     """Run a writer, kill -9 it after so many acknowledged turns, and return all that it had acknowledged by then."""
-    command = [sys.executable, "-m", "tests.recorder.committing_child", str(folder), name]
+    command = [sys.executable, "-m", "tests.recorder.committing_child", url, name]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         lines = [child.stdout.readline() for _ in range(turns)]
@@ -48,10 +48,11 @@ def acknowledged_until_killed(folder: Path, name: str, turns: int) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_kill_9_loses_no_acknowledged_turn(store: Store, tmp_path: Path) -> None:
+async def test_kill_9_loses_no_acknowledged_turn(store: Store) -> None:
     acknowledged: list[str] = []
+    url = store.url.render_as_string(hide_password=False)
     for number, turns in enumerate(KILLS):
-        acknowledged += await asyncio.to_thread(acknowledged_until_killed, tmp_path, f"run{number}", turns)
+        acknowledged += await asyncio.to_thread(acknowledged_until_killed, url, f"run{number}", turns)
     assert len(acknowledged) >= sum(KILLS)
     async with store.read() as conn:
         written = {row.id: row for row in (await conn.execute(select(calls))).all()}

@@ -133,6 +133,21 @@ async def test_connections_that_were_cut_are_not_used_again(store: Store, postgr
     assert [row["id"] for row in await rows.all(groups)] == ["before", "after"]
 
 
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_cut_connection_is_known_at_every_moment_of_its_end(
+    store: Store, postgres: Postgres, turns: int
+) -> None:
+    """Nothing of it read yet, its error read but not its end, both: asyncpg calls it open until the last."""
+    rows = Rows(store)
+    await rows.group(id="before")
+    await rows.all(groups)
+    postgres.cut(name_of(store))  # here, so that the event loop stands still meanwhile
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await rows.group(id="after")
+    assert [row["id"] for row in await rows.all(groups)] == ["before", "after"]
+
+
 async def test_a_transaction_that_is_cut_midway_is_nothing_at_all_and_says_so(store: Store, postgres: Postgres) -> None:
     async def cut_midway() -> None:
         async with store.write() as conn:
@@ -223,6 +238,18 @@ async def test_of_two_that_wait_for_each_other_one_is_run_again(store: Store) ->
     await asyncio.gather(cross(0), cross(1))
     assert sorted(tries) == [1, 2]
     assert [row["tries"] for row in await rows.all(groups)] == [2, 2]
+
+
+async def test_of_two_proxies_that_make_the_same_run_one_finds_it(store: Store) -> None:
+    addresses = [Address(trajectory=f"run {n}", group=f"task {n}") for n in range(16)]
+    async with recording(store) as one, recording(store) as other:
+        await asyncio.gather(
+            *(Talk(proxy).call([user("?")], "!", address) for proxy in (one, other) for address in addresses)
+        )
+        failed = [proxy.stats().failed_commits for proxy in (one, other)]
+    assert failed == [0, 0]
+    rows = Rows(store)
+    assert (len(await rows.all(groups)), len(await rows.all(trajectories))) == (16, 16)
 
 
 @pytest.mark.parametrize("how", ["fast", "immediate"])

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proxy.settings.sections import EngineSettings
+from recorder.capture.recorder import Recorder
 from recorder.holding import holders, leases
 from recorder.holding.leases import Lease
+from recorder.registry import aliases
 from recorder.registry.aliases import AliasView
+from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.store.migrate import open_store
 from recorder.work import campaigns
+from recorder.work.claims import GroupClaim
+from tests.postgres import Postgres
 from tests.trainer.programs.test_learner import live_group, until
-from tests.trainer.ring import PROJECT, Everything, Ring, Script, ScriptedTrainer, Told, write_user_folder
+from tests.trainer.ring import ALIAS, PROJECT, Everything, Ring, Script, ScriptedTrainer, Told, write_user_folder
 from trainer.campaign import begin
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import AliasBusy
 from trainer.programs import train
 from trainer.programs.learn import learn
 from trainer.programs.services import Wanted
-from trainer.progress import Status
+from trainer.progress import Said, Status
+from trainer.step.report import StepReport
 
 
 class HoldingTrainer(ScriptedTrainer):
@@ -66,6 +74,56 @@ async def test_a_campaign_beside_a_learner_has_the_alias_until_it_ends(tmp_path:
         assert learner.steps()[0].version == "helpdesk@3"
         learning.cancel()
         await asyncio.gather(learning, return_exceptions=True)
+
+
+class Halting(ScriptedTrainer):
+    """A trainer under whose first step the database stops."""
+
+    def __init__(self, store: Store, alias: AliasView, server: Postgres, halted: asyncio.Event) -> None:
+        super().__init__(store, alias)
+        self._server = server
+        self._halted = halted
+
+    async def train_once(self, claimed: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
+        if not self._halted.is_set():
+            await asyncio.to_thread(self._server.halt)
+            self._halted.set()
+        return await super().train_once(claimed, campaign_id=campaign_id)
+
+
+@pytest.mark.slow
+async def test_a_learner_goes_on_behind_a_database_that_was_stopped_under_its_step(tmp_path: Path) -> None:
+    server, told, halted = Postgres(), Told(), asyncio.Event()
+    server.create("hone")
+    settings = RecorderSettings(url=server.url("hone"))
+    store = await open_store(tmp_path, settings, migrate=True)
+    recorder = Recorder(store, settings)
+    await recorder.start()
+    ring = Ring(store, recorder, await aliases.ensure_alias(store, PROJECT, ALIAS, "base", None), Script())
+
+    async def open_with(of: Store, alias: AliasView, _: object) -> Halting:
+        return Halting(of, alias, server, halted)
+
+    everything = Everything(tmp_path, CampaignSettings(), recorder=settings, engine=EngineSettings())
+    learning = asyncio.create_task(learn(everything, [], told, open_with))
+    try:
+        async with asyncio.timeout(120):
+            await live_group(ring, "before", [0.0, 1.0])
+            await until(lambda: _was_told(told, "nothing is learned until the store answers"))
+            await asyncio.to_thread(server.start)
+            await live_group(ring, "afterwards", [0.0, 1.0])
+            await until(lambda: _trained(told))
+        assert not learning.done()
+    finally:
+        learning.cancel()
+        await asyncio.gather(learning, return_exceptions=True)
+        await recorder.stop()
+        await store.close()
+        server.stop()
+
+
+async def _was_told(told: Told, words: str) -> bool:
+    return any(isinstance(event, Said) and words in event.text for event in told.events)
 
 
 async def _held(ring: Ring) -> bool:
