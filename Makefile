@@ -40,6 +40,7 @@ long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; sever
 	$(BIN)/pytest tests/together
 	$(BIN)/pytest --store postgres tests/together
 	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" tests/judge tests/trainer tests/proxy
+	$(BIN)/pytest --store postgres -m e2e
 	HONE_INSTALL_CPU=1 $(BIN)/pytest tests/install
 
 wheel: setup ## build the source archive and the wheel into dist/ (docs/release.md); the version is the tag's

@@ -33,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from examples.helpdesk.making.conversations import TOOLS, conversations
 from proxy.serving.stitch import Fallback, new_part
+from recorder.settings import RecorderSettings
 from tests.templates.rendering import Answer, Message, Templated
 
 RESULTS = Path(__file__).parent / "results" / "continuity.json"
@@ -221,7 +222,8 @@ def with_engine(runs: int, asks: int) -> dict[str, Any]:
     from tests.e2e import test_continuity as e2e
 
     told: dict[str, Any] = {"runs": runs, "turns_a_run": e2e.TURNS, "block_tokens": e2e.BLOCK}
-    with tempfile.TemporaryDirectory() as folder, e2e.both(Path(folder)) as proxies:
+    plain = RecorderSettings()
+    with tempfile.TemporaryDirectory() as folder, e2e.both(Path(folder), plain, plain) as proxies:
         for mode in ("off", "on"):
             usages, rows, whole = [], 0, 0
             for seed in range(runs):

@@ -36,8 +36,11 @@ LONG_CONNECTIONS = 4
 SLOWEST_S = 5.0  # who takes longer for one call is measured by that one: more at once would take minutes
 
 
-def run_proxy(port: int, upstream_port: int, data: str, shared: bool = False) -> None:
-    """Serve Hone until killed (the target of a child process). `shared`: as one of several on the port."""
+def run_proxy(port: int, upstream_port: int, data: str, shared: bool = False, store_url: str | None = None) -> None:
+    """Serve Hone until killed (the target of a child process). `shared`: as one of several on the port.
+
+    `store_url`: its store, where that is no file in `data`.
+    """
     from proxy.programs.app import Deps, create_app
     from proxy.programs.server import listen, serve
     from proxy.settings.sections import ProxySettings
@@ -49,7 +52,7 @@ def run_proxy(port: int, upstream_port: int, data: str, shared: bool = False) ->
     from recorder.store.migrate import open_store
 
     async def main() -> None:
-        recording, settings = RecorderSettings(), ProxySettings()
+        recording, settings = RecorderSettings(url=store_url), ProxySettings()
         store = await open_store(Path(data), recording, migrate=True)
         await ensure_alias(store, "default", "bench", "bench", "f")
         url = f"http://127.0.0.1:{upstream_port}"

@@ -1,11 +1,13 @@
-"""How soon `hone rollback` is in service: two proxies on one store, before a static upstream, and the command itself.
+"""How soon `hone rollback` is in service: several proxies on one store, before a static upstream, and the command.
 
-Both proxies are asked all the time. Told is, from the moment that the store has for the rollback until the last request
+All proxies are asked all the time. Told is, from the moment that the store has for the rollback until the last request
 that was sent and still answered by the version that was left, proxy by proxy: what comes later goes to the version
 before. The command's own time is told apart; most of it is Python's start. No engine takes part: a version that is
 rolled back to is loaded.
 
-    python -m benchmarks.rollback [--rounds 20] [--save]
+    python -m benchmarks.rollback [--rounds 20] [--proxies 2] [--store postgres] [--save]
+
+A PostgreSQL is started for it, as durable as one that is used for real.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -36,10 +39,11 @@ from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from tests.postgres import Postgres
+from tests.stores import stored_in
 
-RESULTS = Path(__file__).parent / "results" / "rollback.json"
+RESULTS: Final = Path(__file__).parent / "results"
 ROOT: Final = Path(__file__).parent.parent
-PROXIES: Final = 2
 PROJECT: Final = "default"
 PROMISED_S: Final = 0.25
 EVERY_S: Final = 0.005  # between two requests to a proxy
@@ -103,9 +107,11 @@ async def gated(store: Store, alias: AliasView, upstream_port: int) -> VersionVi
     return version
 
 
-async def measure(data: Path, ports: list[int], upstream_port: int, rounds: int) -> dict[str, Any]:
+async def measure(
+    data: Path, recording: RecorderSettings, ports: list[int], upstream_port: int, rounds: int
+) -> dict[str, Any]:
     """Promote and roll back, again and again."""
-    store = await open_store(data, RecorderSettings(), migrate=False)
+    store = await open_store(data, recording, migrate=False)
     version = await gated(store, await get_alias(store, PROJECT, "bench"), upstream_port)
     left_s: list[list[float]] = []
     command_s: list[float] = []
@@ -113,7 +119,7 @@ async def measure(data: Path, ports: list[int], upstream_port: int, rounds: int)
         await set_live(store, version.alias_id, version.id, why="promote")
         async with asking(ports) as askers:
             await asyncio.gather(*(asker.answers(version.name) for asker in askers))
-            command_s.append(await roll_back(data))
+            command_s.append(await roll_back(data, recording))
             await asyncio.sleep(SETTLE_S)
         at = (await list_moves(store, PROJECT, limit=1))[0].at
         left_s.append([asker.left_after_s(version.name, at) for asker in askers])
@@ -134,32 +140,51 @@ async def measure(data: Path, ports: list[int], upstream_port: int, rounds: int)
     }
 
 
-async def roll_back(data: Path) -> float:
+async def roll_back(data: Path, recording: RecorderSettings) -> float:
     """Run the command; how long it took."""
     command = [sys.executable, "-m", "proxy.cli", "rollback", "bench", "--data", str(data)]
     began = time.perf_counter()
-    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True, cwd=ROOT)
+    env = os.environ | stored_in(recording)
+    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True, cwd=ROOT, env=env)
     return time.perf_counter() - began
+
+
+@contextmanager
+def stored(kind: str) -> Iterator[RecorderSettings]:
+    """A store of this kind that nobody has migrated."""
+    if kind == "sqlite":
+        yield RecorderSettings()
+        return
+    server = Postgres(synchronous_commit="on", fsync="on", full_page_writes="on", autovacuum="on")
+    try:
+        server.create("bench")
+        yield RecorderSettings(url=server.url("bench"))
+    finally:
+        server.stop()
 
 
 def main() -> None:
     """Measure, print, and keep the figures if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
+    parser.add_argument("--proxies", type=int, default=2)
+    parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--save", action="store_true", help="write results/rollback.json, or rollback-postgres.json")
     asked = parser.parse_args()
-    about = {"machine": load.machine()}
+    about = {"machine": load.machine(), "store": asked.store}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         data, upstream_port = Path(folder) / "data", load.free_port()
         running.enter_context(load.child(load.run_upstream, upstream_port))
-        ports = [load.free_port() for _ in range(PROXIES)]
+        recording = running.enter_context(stored(asked.store))
+        ports = [load.free_port() for _ in range(asked.proxies)]
         for port in ports:
-            running.enter_context(load.child(run_proxy, port, upstream_port, str(data)))
-        found = about | asyncio.run(measure(data, ports, upstream_port, asked.rounds))
+            running.enter_context(load.child(run_proxy, port, upstream_port, str(data), False, recording.url))
+        found = about | asyncio.run(measure(data, recording, ports, upstream_port, asked.rounds))
     text = json.dumps(found, indent=1)
     print(text)
     if asked.save:
-        RESULTS.write_text(text + "\n")
+        of_store = "" if asked.store == "sqlite" else f"-{asked.store}"
+        (RESULTS / f"rollback{of_store}.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ from examples.helpdesk import agent
 from examples.helpdesk.orders import read_database
 from examples.helpdesk.surroundings import surroundings
 from examples.live.users import Task
+from recorder.settings import RecorderSettings
 from tests.e2e.conftest import CONFIG, ROOT, Stack, wait_for
 
 # How many seconds a program lives on average: an engine takes most of a minute to start, a learner to import torch.
@@ -182,7 +183,7 @@ def running(data: Path) -> Iterator[Soak]:
                 raise SystemExit(log.read_text())
             orders = [order.order_id for order in read_database(files.database).train[:ORDERS]]
             url = f"http://127.0.0.1:{found['HONE_PROXY__PORT']}"
-            yield Soak(Stack(data, config, url, "", ""), orders, psutil.Process(up.pid))
+            yield Soak(Stack(data, config, url, "", "", RecorderSettings()), orders, psutil.Process(up.pid))
         finally:
             up.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -146,7 +146,7 @@ async def _examined_s(store: Store, version: VersionView) -> float:
 
 async def measure(stack: Stack, swaps: int, conversations: int, blocks: int) -> tuple[list[Swap], Traffic]:
     """Blocks with swaps and without, in turns, under the same traffic."""
-    store = await open_store(stack.data, RecorderSettings(), migrate=False, project=PROJECT)
+    store = await open_store(stack.data, stack.recording, migrate=False, project=PROJECT)
     traffic, done = Traffic(stack.proxy_url), list[Swap]()
     try:
         async with StubTrainer(store, ALIAS, stack.data, MODEL) as trainer:
@@ -219,7 +219,7 @@ def main() -> None:
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
     asked = parser.parse_args()
     about = {"machine": machine(), "conversations": asked.conversations, "turns": TURNS, "max_tokens": MAX_TOKENS}
-    with tempfile.TemporaryDirectory() as folder, started(Path(folder), SETTINGS) as stack:
+    with tempfile.TemporaryDirectory() as folder, started(Path(folder), RecorderSettings(), SETTINGS) as stack:
         swaps, traffic = asyncio.run(measure(stack, asked.swaps, asked.conversations, asked.blocks))
         mixed, missed = unmarked(stack.data)
         found = {**about, **told(swaps, traffic), "mixed_runs": mixed, "mixed_runs_not_marked": missed}

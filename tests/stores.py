@@ -29,6 +29,12 @@ class Stores(Protocol):
     def made(self, folder: Path) -> AbstractContextManager[RecorderSettings]:
         """A new store of the data folder `folder`: the settings under which it is opened. The folder is made."""
 
+    def unmade(self, data: Path) -> AbstractContextManager[RecorderSettings]:
+        """The settings of a store that the first program to start on the data folder makes: no table is there.
+
+        When left: no other kind of store was made in the folder.
+        """
+
 
 class SqliteStores:
     """Files, each in its data folder."""
@@ -43,6 +49,12 @@ class SqliteStores:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.copy(self.file, folder / "hone.db")
         yield RecorderSettings()
+
+    @contextmanager
+    def unmade(self, data: Path) -> Iterator[RecorderSettings]:
+        """No file yet."""
+        yield RecorderSettings()
+        assert (data / "hone.db").exists(), f"what ran on {data} recorded elsewhere"
 
 
 class PostgresStores:
@@ -65,6 +77,17 @@ class PostgresStores:
         finally:
             self._server.drop(name)
 
+    @contextmanager
+    def unmade(self, data: Path) -> Iterator[RecorderSettings]:
+        """A database without tables; dropped behind the test."""
+        name = f"test_{next(self._numbers)}"
+        self._server.create(name)
+        try:
+            yield RecorderSettings(url=self._server.url(name))
+            assert not (data / "hone.db").exists(), f"what ran on {data} recorded on SQLite"
+        finally:
+            self._server.drop(name)
+
 
 @asynccontextmanager
 async def opened(stores: Stores, folder: Path) -> AsyncIterator[Store]:
@@ -75,6 +98,11 @@ async def opened(stores: Stores, folder: Path) -> AsyncIterator[Store]:
             yield store
         finally:
             await store.close()
+
+
+def stored_in(recording: RecorderSettings) -> dict[str, str]:
+    """The variables by which a program opens this store."""
+    return {} if recording.url is None else {"HONE_RECORDER__URL": recording.url}
 
 
 async def _migrate(folder: Path, settings: RecorderSettings) -> None:

@@ -23,6 +23,7 @@ from examples.helpdesk.ending import Ending, read_ending, show, write_summary
 from examples.helpdesk.orders import DEMO_SEED
 from examples.helpdesk.scenarios import DemoFiles
 from examples.helpdesk.surroundings import ROOT, surroundings
+from proxy.settings.loading import load_settings
 
 CONFIG = Path(__file__).parent / "hone.toml"
 RUNS = Path(".hone") / "demo"
@@ -70,7 +71,7 @@ def run(data: Path, seed: int, console: Console) -> int:
 
 def conclude(data: Path, files: DemoFiles, seconds: float, console: Console) -> None:
     """Write summary.json and show what came of it."""
-    ending: Ending = asyncio.run(read_ending(data, seconds))
+    ending: Ending = asyncio.run(read_ending(data, load_settings(CONFIG, {}).settings.recorder, seconds))
     summary = write_summary(ending, data)
     show(ending, data, summary, files, console)
 

@@ -65,6 +65,7 @@ class Ending:
     left_out: dict[str, int]
     logprob_difference: list[float]  # mean |engine − trainer| of each step
     conversation: tuple[TrajectoryView, TrajectoryView] | None
+    store: str  # where every call is: a file, or a URL without its password
 
 
 def wilson(share: float, attempts: int, z: float = 1.96) -> tuple[float, float]:
@@ -78,13 +79,13 @@ def wilson(share: float, attempts: int, z: float = 1.96) -> tuple[float, float]:
     return min(share, max(0.0, (middle - half) / scale)), max(share, min(1.0, (middle + half) / scale))
 
 
-async def read_ending(data: Path, seconds: float) -> Ending:
+async def read_ending(data: Path, recording: RecorderSettings, seconds: float) -> Ending:
     """Read the campaign's events and its first and last validation."""
     events = read_events(data)
     validated = [e for e in events if e["event"] == "validated"]
     steps = [e for e in events if e["event"] == "step"]
     ended = next(e for e in reversed(events) if e["event"] == "ended")
-    store = await open_store(data, RecorderSettings(), migrate=False)
+    store = await open_store(data, recording, migrate=False)
     try:
         conversation = await _before_and_after(store, validated[0]["step"], validated[-1]["step"])
     finally:
@@ -98,6 +99,7 @@ async def read_ending(data: Path, seconds: float) -> Ending:
         left_out=ended["left_out"],
         logprob_difference=[e["metrics"]["logprob_gap"] for e in steps if "logprob_gap" in e["metrics"]],
         conversation=conversation,
+        store=str(store.url.database) if store.is_sqlite else store.url.render_as_string(hide_password=True),
     )
 
 
@@ -176,7 +178,7 @@ def show(ending: Ending, data: Path, summary: Path, files: DemoFiles, console: C
     console.print(f"   took: {ending.seconds:.0f} s, engine start included")
     _show_conversation(ending, console)
     _show_ledger(ending, console)
-    _show_places(data, summary, files, console)
+    _show_places(ending, data, summary, files, console)
 
 
 def _curve(ending: Ending) -> Table:
@@ -211,10 +213,10 @@ def _show_ledger(ending: Ending, console: Console) -> None:
         console.print(f"left out: {count} ({escape(reason)})")
 
 
-def _show_places(data: Path, summary: Path, files: DemoFiles, console: Console) -> None:
+def _show_places(ending: Ending, data: Path, summary: Path, files: DemoFiles, console: Console) -> None:
     console.rule("[bold]Where everything lies")
-    places: Sequence[tuple[str, Path]] = (
-        ("every call, token for token", data / "hone.db"),
+    places: Sequence[tuple[str, Path | str]] = (
+        ("every call, token for token", ending.store),
         ("the versions", data / "adapters"),
         ("the logs", data / "logs"),
         ("the orders", files.database),

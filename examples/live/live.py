@@ -35,6 +35,7 @@ from examples.live.summary import MINUTE_S, Course, Share, share, summary
 from examples.live.telling import Telling
 from examples.live.traffic import arrivals, one_each, repeats, unique
 from examples.live.users import ALIAS, Users, measure, users
+from proxy.settings.loading import load_settings
 
 HERE: Final = Path(__file__).parent
 RUNS: Final = Path("build") / "live"
@@ -120,7 +121,7 @@ async def _live(
         async with users(url, mcp_url, random.Random(plan.seed), telling.run) as population:
             began, ended = await _traffic(plan, orders, population, seat, telling)
         held_out["after"] = await _held_out(plan, orders, url, mcp_url, telling)
-        written = await read_written(plan.out)
+        written = await read_written(plan.out, load_settings(plan.config, {}).settings.recorder)
     return Course(began, ended, population.runs, written, telling.faults, telling.notes), held_out
 
 

@@ -59,9 +59,9 @@ class Written:
     last_calls: Mapping[str, list[float]]
 
 
-async def read_written(data: Path) -> Written:
+async def read_written(data: Path, recording: RecorderSettings) -> Written:
     """Read it from the data folder's store."""
-    store = await open_store(data, RecorderSettings(), migrate=False)
+    store = await open_store(data, recording, migrate=False)
     try:
         alias = await get_alias(store, PROJECT, ALIAS)
         moves = await list_moves(store, PROJECT, alias=ALIAS, limit=EVERYTHING)

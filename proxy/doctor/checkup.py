@@ -18,7 +18,7 @@ from proxy.doctor.environment import CHECK, Needs, look
 from proxy.doctor.gpus import gpu_memory, gpus
 from proxy.doctor.stages import says
 from proxy.doctor.stored import bases_on_disk
-from proxy.engine.command import KEY_FILE, engine_urls
+from proxy.engine.command import KEY_FILE, detect_device, engine_urls
 from proxy.engine.note import running_engine
 from proxy.settings.hone import HoneSettings
 from recorder.findings import Finding, Verdict
@@ -56,6 +56,7 @@ def before(settings: HoneSettings, run: Mapping[str, object] | None, *, starting
         *here.ports(settings, running=run is not None, starts_engine=starts_engine(settings)),
         here.names(settings),
         here.base(settings),
+        *here.precision(settings, detect_device(settings.engine)),
         *([here.trainer(settings)] if starting else []),  # `of_environments` tells more, and takes longer
     ]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from proxy.doctor.mending import Installer
-from proxy.engine.command import base_folder, dtype_of, has_driver, require_free
+from proxy.engine.command import Device, base_folder, dtype_of, has_driver, require_free
 from proxy.errors import PortInUse
 from proxy.settings.hone import HoneSettings
 from recorder.errors import NotFound
@@ -122,6 +122,25 @@ def _equal(settings: HoneSettings, served: Path, trained: Path) -> Finding:
         f"the engine serves {served} and the trainer would train {trained}: they differ in weights, tokenizer or chat "
         "template.",
         "Take trainer.base out, or let both name one folder.",
+    )
+
+
+def precision(settings: HoneSettings, guessed: Device) -> Iterator[Finding]:
+    """Where engines run elsewhere and nothing is said of them: that their precision is guessed from this machine.
+
+    `guessed`: what this machine lets one think they run on. A learner beside a GPU would guess otherwise, and precision
+    is a part of what tells two bases apart.
+    """
+    engine = settings.engine
+    said = engine.device != "auto" or engine.dtype != "auto"
+    if not engine.urls or said or guessed != "cpu" or not can_train(settings):
+        return
+    yield Finding(
+        "base",
+        Verdict.NOTE,
+        "nothing says what the engines of engine.urls run on: by this machine, their weights are taken for float32.",
+        "If they run on GPUs, say so to proxy and learner alike, by `device` and `dtype` in [engine]: else a learner "
+        "on a GPU takes the base for another one.",
     )
 
 

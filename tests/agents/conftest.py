@@ -19,6 +19,7 @@ from tests.agents.luck import Luck
 from tests.agents.model import BASE, write_trained
 from tests.agents.runs import Outcome, run_client
 from tests.e2e.conftest import Stack, started, wait_for
+from tests.stores import Stores
 
 CONFIG = """
 [aliases.helpdesk]
@@ -62,28 +63,29 @@ def tools_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory, tools_url: str) -> Iterator[Stack]:
+def stack(stores: Stores, tmp_path_factory: pytest.TempPathFactory, tools_url: str) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("agents")
     model = write_trained(folder / "model")
-    with started(folder, CONFIG.format(model=model, tools=tools_url)) as running:
+    settings = CONFIG.format(model=model, tools=tools_url)
+    with stores.unmade(folder / "data") as recording, started(folder, recording, settings) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def acting(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """`hone serve` before an engine that plays the game with whatever tools it is offered."""
     folder = tmp_path_factory.mktemp("acting")
     engine_port, port = free_ports(2)
     engine, url = f"http://127.0.0.1:{engine_port}", f"http://127.0.0.1:{port}"
-    running = Stack(folder / "data", folder / "hone.toml", url, engine, "")
-    running.config.write_text(ACTING.format(engine=engine, name=MODEL, port=port))
-    serve = ["-m", "proxy.cli", "serve", "--config", str(running.config), "--data", str(running.data)]
-    with (
-        program(["-m", "tests.agents.acting.engine", "--port", str(engine_port)], engine_port, folder),
-        program(serve, port, folder),
-    ):
-        wait_for("the proxy", lambda: _answers(url))
-        yield running
+    data, config = folder / "data", folder / "hone.toml"
+    serve = ["-m", "proxy.cli", "serve", "--config", str(config), "--data", str(data)]
+    acts = ["-m", "tests.agents.acting.engine", "--port", str(engine_port)]
+    with stores.unmade(data) as recording, program(acts, engine_port, folder):
+        stored = f'[recorder]\nurl = "{recording.url}"\n' if recording.url else ""
+        config.write_text(ACTING.format(engine=engine, name=MODEL, port=port) + stored)
+        with program(serve, port, folder):
+            wait_for("the proxy", lambda: _answers(url))
+            yield Stack(data, config, url, engine, "", recording)
 
 
 def _answers(url: str) -> bool:

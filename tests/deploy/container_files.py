@@ -87,11 +87,15 @@ def is_sent(path: str) -> bool:
 
 def _fits(path: str, pattern: str, *, anywhere: bool) -> bool:
     parts = path.split("/")
-    return any(fnmatch.fnmatch(part, pattern) for part in (parts if anywhere else parts[:1]))
+    paths = parts if anywhere else ["/".join(parts[: n + 1]) for n in range(len(parts))]
+    return any(fnmatch.fnmatch(one, pattern) for one in paths)
 
 
-def build(stage: Stage, image: Path) -> None:
-    """Run a stage's COPY and RUN steps, with `image` for the root folder. Raises CalledProcessError."""
+def build(stage: Stage, image: Path, **arguments: str) -> None:
+    """Run a stage's COPY and RUN steps, with `image` for the root folder. Raises CalledProcessError.
+
+    `arguments` are in place of ARG's defaults.
+    """
     folder, variables = image, {}
     for word, rest in stage.steps:
         if word == "WORKDIR":
@@ -103,7 +107,7 @@ def build(stage: Stage, image: Path) -> None:
                 _copy(ROOT / source, folder / target)
         elif word == "ARG":
             name, _, value = rest.partition("=")
-            variables[name] = value
+            variables[name] = arguments.get(name, value)
         elif word == "RUN":
             _run(rest, folder, image, variables)
         else:
@@ -112,6 +116,7 @@ def build(stage: Stage, image: Path) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     if not source.is_dir():
+        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, target)
         return
 

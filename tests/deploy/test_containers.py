@@ -26,6 +26,7 @@ from tests.proxy.until import until
 
 FILES = sorted((DEPLOY / "docker").glob("Dockerfile*"))
 DOCKERFILE = DEPLOY / "docker" / "Dockerfile"
+VERSION = "7.8.9"
 MOST_MIB = 500  # of Python packages and their bytecode; 458 when it was last looked at
 
 
@@ -39,7 +40,16 @@ def test_what_is_copied_is_there_and_sent(file: Path) -> None:
 
 
 def test_nothing_else_is_sent() -> None:
-    for path in (".git", ".venv", "tests", "deploy/compose/.env", "deploy/compose/secrets", ".hone", "build"):
+    for path in (
+        ".git",
+        ".venv",
+        "tests",
+        "examples/live",
+        "deploy/compose/.env",
+        "deploy/compose/secrets",
+        ".hone",
+        "build",
+    ):
         assert not is_sent(path), path
     assert not is_sent("proxy/__pycache__")
     assert is_sent("recorder/store/migrations/script.py.mako")
@@ -79,7 +89,7 @@ def test_both_files_end_alike(file: Path) -> None:
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The root folder of proxy's and judge's image, but for what the base image has."""
     made = tmp_path_factory.mktemp("image")
-    build(stages(DOCKERFILE)[0], made)
+    build(stages(DOCKERFILE)[0], made, HONE_VERSION=VERSION)
     return made
 
 
@@ -90,7 +100,9 @@ def test_the_image_is_small_and_has_no_torch(image: Path) -> None:
     names = {path.name for path in packages.rglob("*.dist-info")}
     assert not [name for name in names if name.startswith(("torch-", "vllm", "transformers-", "pip-"))]
     assert [name for name in names if name.startswith("asyncpg-")]
+    assert f"hone_proxy-{VERSION}.dist-info" in names
     assert list(packages.rglob("migrations/script.py.mako"))
+    assert list(packages.rglob("shipped/examples/helpdesk/demo.py"))
     size = mib(packages)
     assert size < MOST_MIB, f"{size:.0f} MiB of packages"
 

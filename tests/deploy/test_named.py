@@ -20,6 +20,7 @@ from proxy.settings.loading import NOT_SETTINGS, Loaded, load_settings
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.settings.showing import leaves
 from recorder.registry.keys import Scope
+from tests.deploy.container_files import stages
 from tests.deploy.reading import (
     CLUSTERS,
     DEPLOY,
@@ -101,8 +102,14 @@ def variables() -> Iterator[tuple[str, str]]:
         yield from ((file, name) for name in re.findall(rf"\b{ENV_PREFIX}[A-Z][A-Z_]*[A-Z]\b", text))
 
 
+def build_arguments(file: Path) -> set[str]:
+    """What a container file is told when it is built."""
+    return {rest.partition("=")[0] for stage in stages(file) for rest in stage.all("ARG")}
+
+
 def test_every_variable_is_a_settings() -> None:
     known = {ENV_PREFIX + key.replace(".", NESTED).upper() for key, _ in leaves(HoneSettings())} | NOT_SETTINGS
+    known |= {name for file in (DEPLOY / "docker").iterdir() for name in build_arguments(file)}
     named = set(variables())
     assert {(file, name) for file, name in named if name not in known} == set()
     assert len(named) > 10

@@ -18,6 +18,9 @@ from typing import Any
 import httpx
 import pytest
 
+from recorder.settings import RecorderSettings
+from tests.stores import Stores, stored_in
+
 ROOT = Path(__file__).parent.parent.parent
 MODEL = ROOT / "examples" / "helpdesk" / "model"
 START_TIMEOUT_S = 300.0
@@ -45,13 +48,14 @@ def free_port() -> int:
 
 @dataclass(frozen=True)
 class Stack:
-    """Engine and proxy, running."""
+    """Engine and proxy, running; `recording` says which store the data folder has."""
 
     data: Path
     config: Path
     proxy_url: str
     engine_url: str
     engine_key: str
+    recording: RecorderSettings
 
     def run_file(self) -> dict[str, Any]:
         return dict(json.loads((self.data / "run.json").read_text()))
@@ -71,7 +75,10 @@ class Stack:
             "--config",
             str(self.config),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=ROOT)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=ROOT,
+            env=os.environ | stored_in(self.recording),
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
@@ -105,12 +112,13 @@ def wait_for(what: str, check: Any, timeout_s: float = START_TIMEOUT_S) -> Any:
 
 
 @contextlib.contextmanager
-def started(folder: Path, settings: str = CONFIG) -> Iterator[Stack]:
+def started(folder: Path, recording: RecorderSettings, settings: str = CONFIG) -> Iterator[Stack]:
     """`hone up` without judge and learner, on free ports, until the block ends."""
     data, config, log = folder / "data", folder / "hone.toml", folder / "up.log"
     config.write_text(settings)
     engine_port, proxy_port = free_port(), free_port()
-    environment = os.environ | {"HONE_ENGINE__PORT": str(engine_port), "HONE_PROXY__PORT": str(proxy_port)}
+    ports = {"HONE_ENGINE__PORT": str(engine_port), "HONE_PROXY__PORT": str(proxy_port)}
+    environment = os.environ | ports | stored_in(recording)
     command = [sys.executable, "-m", "proxy.cli", "up", "--no-learn", "--no-judge"]
     with log.open("wb") as out:
         up = subprocess.Popen(
@@ -127,7 +135,7 @@ def started(folder: Path, settings: str = CONFIG) -> Iterator[Stack]:
 
         wait_for("engine and proxy", ready)
         key = (data / "engine.key").read_text().strip()
-        yield Stack(data, config, url, f"http://127.0.0.1:{engine_port}", key)
+        yield Stack(data, config, url, f"http://127.0.0.1:{engine_port}", key, recording)
     finally:
         up.send_signal(signal.SIGTERM)
         try:
@@ -138,6 +146,7 @@ def started(folder: Path, settings: str = CONFIG) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with started(tmp_path_factory.mktemp("stack")) as running:
+def stack(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("stack")
+    with stores.unmade(folder / "data") as recording, started(folder, recording) as running:
         yield running

@@ -25,6 +25,7 @@ from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
 from tests.e2e.conftest import MODEL, ROOT, Stack, free_port, started, wait_for
 from tests.e2e.test_capture import QUESTION, TOOLS
+from tests.stores import Stores, stored_in
 from trainer.batch.rows import Basis, Row, trajectory_rows
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -51,20 +52,21 @@ Runs = dict[str, tuple[str, list[dict[str, Any]]]]
 
 @dataclass(frozen=True)
 class Proxies:
-    """Two proxies before one engine, and their data folders."""
+    """Two proxies before one engine, their data folders, and the stores of these."""
 
     urls: dict[str, str]
     data: dict[str, Path]
+    recording: dict[str, RecorderSettings]
     stack: Stack
 
 
 @contextlib.contextmanager
-def second_proxy(folder: Path, stack: Stack) -> Iterator[str]:
+def second_proxy(folder: Path, stack: Stack, recording: RecorderSettings) -> Iterator[str]:
     """A proxy without continuity before the engine that runs already."""
     config, log, port = folder / "off.toml", folder / "off.log", free_port()
     config.write_text(ENGINE + f'urls = ["{stack.engine_url}"]\n[proxy]\nport = {port}\n')
     command = [sys.executable, "-m", "proxy.cli", "serve", "--data", str(folder / "off"), "--config", str(config)]
-    environment = os.environ | {"HONE_ENGINE__API_KEY": stack.engine_key}
+    environment = os.environ | {"HONE_ENGINE__API_KEY": stack.engine_key} | stored_in(recording)
     with log.open("wb") as out:
         proxy = subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=ROOT)
     url = f"http://127.0.0.1:{port}"
@@ -84,15 +86,21 @@ def second_proxy(folder: Path, stack: Stack) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def both(folder: Path) -> Iterator[Proxies]:
-    """A proxy with continuity, and one without, before one engine."""
-    with started(folder, ON) as stack, second_proxy(folder, stack) as off:
-        yield Proxies({"on": stack.proxy_url, "off": off}, {"on": stack.data, "off": folder / "off"}, stack)
+def both(folder: Path, on: RecorderSettings, off: RecorderSettings) -> Iterator[Proxies]:
+    """A proxy with continuity, and one without, before one engine; each has its own store."""
+    with started(folder, on, ON) as stack, second_proxy(folder, stack, off) as url:
+        data = {"on": stack.data, "off": folder / "off"}
+        yield Proxies({"on": stack.proxy_url, "off": url}, data, {"on": on, "off": off}, stack)
 
 
 @pytest.fixture(scope="module")
-def proxies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxies]:
-    with both(tmp_path_factory.mktemp("continuity")) as running:
+def proxies(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxies]:
+    folder = tmp_path_factory.mktemp("continuity")
+    with (
+        stores.unmade(folder / "data") as on,
+        stores.unmade(folder / "off") as off,
+        both(folder, on, off) as running,
+    ):
         yield running
 
 
@@ -137,7 +145,7 @@ def recorded(proxies: Proxies, mode: str, run: str) -> TrajectoryView:
     """A run as the trainer gets it."""
 
     async def load() -> TrajectoryView:
-        store = await open_store(proxies.data[mode], RecorderSettings(), migrate=False)
+        store = await open_store(proxies.data[mode], proxies.recording[mode], migrate=False)
         try:
             return await load_trajectory(store, await find_trajectory(store, "default", run), with_tokens=True)
         finally:

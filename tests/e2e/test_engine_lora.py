@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +42,7 @@ from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from tests.e2e.conftest import MODEL, free_port
 from tests.proxy.until import until
+from tests.stores import Stores
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
@@ -221,12 +222,19 @@ async def test_a_folder_that_is_missing_or_empty_is_refused_and_the_engine_lives
     assert "base" in (await running.replica.served()).bases
 
 
+@pytest.fixture
+def recording(stores: Stores, folder: Path) -> Iterator[RecorderSettings]:
+    """The store of the data folder."""
+    with stores.unmade(folder / "data") as made:
+        yield made
+
+
 @asynccontextmanager
-async def controlled(running: Running, data: Path) -> AsyncIterator[InService]:
+async def controlled(running: Running, data: Path, recording: RecorderSettings) -> AsyncIterator[InService]:
     """A store, and a proxy's controller beside the real engine."""
-    store = await open_store(data, RecorderSettings(), migrate=True)
+    store = await open_store(data, recording, migrate=True)
     versions = InService(store, "default", ProxySettings())
-    recorder = Recorder(store, RecorderSettings())
+    recorder = Recorder(store, recording)
     await recorder.start()
     controller = Controller(
         store,
@@ -250,9 +258,9 @@ async def controlled(running: Running, data: Path) -> AsyncIterator[InService]:
 
 
 @asynccontextmanager
-async def opened(data: Path) -> AsyncIterator[Store]:
+async def opened(data: Path, recording: RecorderSettings) -> AsyncIterator[Store]:
     """The store, as another process has it."""
-    store = await open_store(data, RecorderSettings(), migrate=False)
+    store = await open_store(data, recording, migrate=False)
     yield store
     await store.close()
 
@@ -279,11 +287,11 @@ async def ended(store: Store, version: VersionView) -> VersionView:
 
 
 async def test_the_controller_serves_a_true_version_rejects_a_false_one_and_restores_after_a_kill(
-    running: Running, peft_model: PeftModel, folder: Path
+    running: Running, peft_model: PeftModel, folder: Path, recording: RecorderSettings
 ) -> None:
     new, parent = logprobs(peft_model, adapted=True), logprobs(peft_model, adapted=False)
     data = folder / "data"
-    async with controlled(running, data) as versions, opened(data) as store:
+    async with controlled(running, data, recording) as versions, opened(data, recording) as store:
         true = await write(store, publish(peft_model, folder / "adapters", "helpdesk@1", new, parent))
         live = await ended(store, true)
         assert (live.state, live.verified) == (VersionState.LIVE, "logprobs"), live.reason

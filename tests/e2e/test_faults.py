@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Stack, started, wait_for
+from tests.stores import Stores
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -19,9 +20,10 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81
 
 
 @pytest.fixture(scope="module")
-def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def mortal(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack of its own: its processes are killed."""
-    with started(tmp_path_factory.mktemp("mortal")) as running:
+    folder = tmp_path_factory.mktemp("mortal")
+    with stores.unmade(folder / "data") as recording, started(folder, recording) as running:
         yield running
 
 

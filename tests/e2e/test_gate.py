@@ -21,7 +21,6 @@ from examples.helpdesk.making.conversations import ideal
 from recorder.registry.aliases import get_alias
 from recorder.registry.moves import Move, list_moves
 from recorder.registry.versions import VersionView, allocate, get_version, mark
-from recorder.settings import RecorderSettings
 from recorder.states import Origin, Purpose, VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
@@ -30,6 +29,7 @@ from recorder.store.schema import calls, trajectories, versions
 from tests.e2e import trained_adapters as made
 from tests.e2e.conftest import CONFIG, Stack, started
 from tests.e2e.desk_users import PROJECT, judge, users
+from tests.stores import Stores
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -120,15 +120,16 @@ async def runs_between(store: Store, since: float, until: float) -> Counter[str]
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with started(tmp_path_factory.mktemp("gate"), SETTINGS) as running:
+def engine(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("gate")
+    with stores.unmade(folder / "data") as recording, started(folder, recording, SETTINGS) as running:
         yield running
 
 
 async def test_no_bad_version_serves_more_than_the_gate_and_a_canarys_share(engine: Stack) -> None:
     adapters = engine.data.resolve() / "adapters"
     adapters.mkdir(exist_ok=True)
-    store = await open_store(engine.data, RecorderSettings(), migrate=False)
+    store = await open_store(engine.data, engine.recording, migrate=False)
 
     async def publish(make: Callable[[], PeftModel], cut_by: int = 0) -> VersionView:
         return await decided(store, adapters, await asyncio.to_thread(make), cut_by=cut_by)

@@ -21,6 +21,7 @@ from examples.helpdesk.orders import read_database
 from examples.helpdesk.surroundings import surroundings
 from examples.live.users import Task
 from tests.e2e.conftest import ROOT, Stack, wait_for
+from tests.stores import Stores, stored_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -54,12 +55,17 @@ class Live:
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+def live(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     data = tmp_path_factory.mktemp("live")
-    with surroundings(data) as (files, found), pytest.MonkeyPatch.context() as patch:
+    with (
+        stores.unmade(data) as recording,
+        surroundings(data) as (files, found),
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setenv("HELPDESK_MCP_URL", found["HELPDESK_MCP_URL"])
         config = ROOT / "examples" / "helpdesk" / "hone.toml"
-        environment = os.environ | found | {"HONE_RECORDER__GROUP_WINDOW_S": "0.5", "HONE_TRAINER__MIN_GROUPS": "2"}
+        environment = os.environ | found | stored_in(recording)
+        environment |= {"HONE_RECORDER__GROUP_WINDOW_S": "0.5", "HONE_TRAINER__MIN_GROUPS": "2"}
         command = [sys.executable, "-m", "proxy.cli", "up", "--data", str(data), "--config", str(config)]
         log = data / "up.log"
         with log.open("wb") as out:
@@ -73,7 +79,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
             wait_for("hone up", ready)
             orders = [order.order_id for order in read_database(files.database).train[:ORDERS]]
-            yield Live(Stack(data, config, url, "", ""), Traffic(url, orders))
+            yield Live(Stack(data, config, url, "", "", recording), Traffic(url, orders))
         finally:
             up.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,20 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import ROOT
+from tests.stores import Stores, stored_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
-def test_users_are_served_without_a_fault_and_a_version_learned_from_them_goes_live(tmp_path: Path) -> None:
+def test_users_are_served_without_a_fault_and_a_version_learned_from_them_goes_live(
+    tmp_path: Path, stores: Stores
+) -> None:
     command = [sys.executable, "-m", "examples.live.live", "--minutes", "3", "--out", str(tmp_path), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False, cwd=ROOT)
+    with stores.unmade(tmp_path) as recording:
+        environment = os.environ | stored_in(recording)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=800, check=False, cwd=ROOT, env=environment
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["faults"] == []

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import exists, func, select
 
 from examples.helpdesk.surroundings import surroundings
+from recorder.settings import RecorderSettings
+from recorder.store.migrate import open_store
+from recorder.store.schema import ledger, step_groups, trajectories
 from tests.e2e.conftest import MODEL, ROOT, wait_for
+from tests.stores import Stores, stored_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -31,6 +36,7 @@ class Ring:
     """A campaign that ran, and the requests that others made meanwhile."""
 
     data: Path
+    recording: RecorderSettings
     events: list[dict[str, Any]]
     calls: list[dict[str, Any]]
     load_statuses: list[int] = field(default_factory=list)
@@ -62,12 +68,18 @@ class Load(threading.Thread):
 
 
 @pytest.fixture(scope="module")
-def ring(tmp_path_factory: pytest.TempPathFactory) -> Ring:
+def ring(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ring]:
     data = tmp_path_factory.mktemp("ring")
+    with stores.unmade(data) as recording:
+        yield played(data, recording)
+
+
+def played(data: Path, recording: RecorderSettings) -> Ring:
+    """A whole campaign, under load."""
     with surroundings(data) as (files, found):
         heldout = files.heldout.read_text().splitlines()[:8]
         files.heldout.write_text("\n".join(heldout) + "\n")
-        environment = os.environ | found
+        environment = os.environ | found | stored_in(recording)
         environment |= {
             "HONE_CAMPAIGN__STEPS": str(STEPS),
             "HONE_CAMPAIGN__GROUP_SIZE": "6",
@@ -111,7 +123,7 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Ring:
         ).stdout
     events = [json.loads(line) for line in output.splitlines()]
     calls = [json.loads(line) for line in exported.splitlines()]
-    return Ring(data, events, calls, load.statuses, load.versions)
+    return Ring(data, recording, events, calls, load.statuses, load.versions)
 
 
 def _steps(data: Path) -> int:
@@ -138,16 +150,23 @@ def test_every_call_of_an_attempt_is_recorded_exactly_under_its_trajectory(ring:
 
 
 def test_nothing_but_train_attempts_was_trained_on(ring: Ring) -> None:
-    with contextlib.closing(sqlite3.connect(ring.data / "hone.db")) as db:
-        trained = db.execute(
-            "SELECT DISTINCT t.purpose FROM step_groups s JOIN trajectories t ON t.group_id = s.group_id"
-        ).fetchall()
-        unexplained = db.execute(
-            "SELECT count(*) FROM trajectories t JOIN step_groups s ON t.group_id = s.group_id "
-            "WHERE NOT EXISTS (SELECT 1 FROM ledger l WHERE l.object_kind = 'trajectory' AND l.object_id = t.id)"
-        ).fetchone()
-    assert trained == [("train",)]
-    assert unexplained == (0,)  # each was trained on, or the ledger says why not
+    trained, unexplained = asyncio.run(trained_and_unexplained(ring))
+    assert trained == ["train"]
+    assert unexplained == 0  # each was trained on, or the ledger says why not
+
+
+async def trained_and_unexplained(ring: Ring) -> tuple[list[str], int]:
+    """The purposes of the steps' runs, and how many of these the ledger does not name."""
+    of_steps = trajectories.join(step_groups, step_groups.c.group_id == trajectories.c.group_id)
+    told = exists().where(ledger.c.object_kind == "trajectory", ledger.c.object_id == trajectories.c.id)
+    store = await open_store(ring.data, ring.recording, migrate=False)
+    try:
+        async with store.read() as conn:
+            purposes = await conn.execute(select(trajectories.c.purpose).select_from(of_steps).distinct())
+            untold = await conn.execute(select(func.count()).select_from(of_steps).where(~told))
+            return list(purposes.scalars()), untold.scalar_one()
+    finally:
+        await store.close()
 
 
 def test_requests_during_the_swaps_neither_fail_nor_mix_versions(ring: Ring) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import select
@@ -12,12 +11,12 @@ from sqlalchemy import select
 from recorder.groups.shadows import FORKED
 from recorder.reading.transcripts import load_groups
 from recorder.reading.views import GroupView
-from recorder.settings import RecorderSettings
 from recorder.states import GroupState, Origin
 from recorder.store.migrate import open_store
 from recorder.store.schema import groups, trajectories
 from tests.e2e.conftest import CONFIG, Stack, started, wait_for
 from tests.e2e.test_capture import QUESTION, TOOLS
+from tests.stores import Stores
 from trainer.batch.rows import Basis, trajectory_rows
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -26,14 +25,15 @@ RUNS = 4
 
 
 @pytest.fixture(scope="module")
-def shadowed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def shadowed(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     settings = CONFIG + "\n[aliases.helpdesk.shadow]\nshare = 1.0\nn = 4\n"
-    with started(tmp_path_factory.mktemp("shadowed"), settings) as running:
+    folder = tmp_path_factory.mktemp("shadowed")
+    with stores.unmade(folder / "data") as recording, started(folder, recording, settings) as running:
         yield running
 
 
-async def _closed(data: Path) -> list[GroupView]:
-    store = await open_store(data, RecorderSettings(), migrate=False)
+async def _closed(stack: Stack) -> list[GroupView]:
+    store = await open_store(stack.data, stack.recording, migrate=False)
     try:
         of_shadows = select(trajectories.c.group_id).where(trajectories.c.origin == Origin.SHADOW)
         query = select(groups.c.id).where(groups.c.id.in_(of_shadows), groups.c.state != GroupState.OPEN)
@@ -52,7 +52,7 @@ def test_turns_are_answered_again_on_their_very_ids_with_tool_calls_read(shadowe
             http.post(f"/t/{run}/hone/v1/done", json={}).raise_for_status()
 
     def all_closed() -> list[GroupView]:
-        found = asyncio.run(_closed(shadowed.data))
+        found = asyncio.run(_closed(shadowed))
         return found if len(found) == RUNS else []
 
     found = wait_for("the shadow groups", all_closed, 120)

@@ -22,7 +22,7 @@ async def test_decisions_steps_and_what_was_trained_are_read_oldest_first(tmp_pa
             await alias.decide(how)
     finally:
         await store.close()
-    written = await read_written(tmp_path)
+    written = await read_written(tmp_path, RecorderSettings())
     assert [(one.version, one.move) for one in written.decisions] == [
         ("helpdesk@1", LIVE),
         ("helpdesk@2", "rejected"),

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from recorder.settings import RecorderSettings
+from tests.stores import Stores
 
 
 @pytest.fixture
-def recording(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecorderSettings]:
+def recording(stores: Stores, tmp_path: Path) -> Iterator[RecorderSettings]:
     """The settings under which `tmp_path / "data"` is opened."""
-    with ExitStack() as stack:
-        if request.config.getoption("--store", "sqlite") == "sqlite":
-            yield RecorderSettings()
-        else:
-            yield stack.enter_context(request.getfixturevalue("stores").made(tmp_path / "data"))
+    with stores.unmade(tmp_path / "data") as settings:
+        yield settings

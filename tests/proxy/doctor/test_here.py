@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.doctor import here
+from proxy.engine.command import Device
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import AliasSettings, EngineSettings, ModelSettings, ProxySettings
 from recorder.findings import Verdict
@@ -75,3 +76,26 @@ def test_engine_and_trainer_must_have_equal_weights(text: str, verdict: Verdict,
         trainer=TrainerSettings(base=str(tmp_path / "trained")),
     )
     assert here.base(settings).verdict is verdict
+
+
+def test_a_precision_that_is_guessed_on_a_machine_without_a_gpu_is_told() -> None:
+    open_ = EngineSettings(urls=BY_URL.urls, base="org/model")
+    [told] = here.precision(HoneSettings(aliases=ALIAS, engine=open_), "cpu")
+    assert told.verdict is Verdict.NOTE
+    assert "float32" in told.found
+    assert "`device` and `dtype`" in told.todo
+
+
+@pytest.mark.parametrize(
+    ("more", "guessed"),
+    [
+        ({}, "cuda"),
+        ({"device": "cuda"}, "cpu"),
+        ({"dtype": "bfloat16"}, "cpu"),
+        ({"urls": []}, "cpu"),
+        ({"base": None}, "cpu"),
+    ],
+)
+def test_one_that_is_said_or_that_nothing_hangs_on_is_not(more: dict[str, object], guessed: Device) -> None:
+    engine = EngineSettings.model_validate({"urls": BY_URL.urls, "base": "org/model"} | more)
+    assert not [*here.precision(HoneSettings(aliases=ALIAS, engine=engine), guessed)]
