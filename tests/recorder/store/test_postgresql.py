@@ -26,13 +26,14 @@ from recorder.content.turns import Address, Parent
 from recorder.errors import RolledBack
 from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
-from recorder.states import Confidence
+from recorder.states import Confidence, TrajectoryState
 from recorder.store import migrate, sql, watch
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.lanes import Executor, StoreLane
 from recorder.store.migrate import HEAD, open_store
 from recorder.store.schema import blobs, calls, groups, projects, trajectories
+from recorder.upkeep.sweeper import Sweeper
 from recorder.work import verdicts
 from recorder.work.verdicts import KeptVerdicts, NewVerdicts
 from tests.postgres import Postgres
@@ -293,6 +294,30 @@ async def restarted_under_load(store: Store, server: Postgres, how: str) -> list
         ended.set()
     assert recorder.stats().unrecorded_turns == 0
     return finished
+
+
+@pytest.mark.slow
+async def test_a_sweeper_goes_on_behind_a_restart(tmp_path: Path) -> None:
+    server = Postgres()
+    try:
+        server.create("hone")
+        store = await open_store(tmp_path, RecorderSettings(url=server.url("hone")), migrate=True)
+        rows, sweeper = Rows(store), Sweeper(store, PROJECT, RecorderSettings(), "here")
+        async with asyncio.timeout(120), sweeper.running():
+            await ended_by_it(rows)
+            await asyncio.to_thread(server.halt, "immediate")
+            await asyncio.to_thread(server.start)
+            await ended_by_it(rows)
+        await store.close()
+    finally:
+        server.stop()
+
+
+async def ended_by_it(rows: Rows) -> None:
+    """A run that fell silent long ago, until a sweep has ended it."""
+    run = await rows.trajectory(await rows.group(), last_call_at=1.0)
+    while (await rows.get(trajectories, run))["state"] == TrajectoryState.OPEN:
+        await asyncio.sleep(0)
 
 
 async def test_a_database_that_stays_away_is_an_error_that_says_so(
