@@ -81,7 +81,9 @@ def _value(value: Value) -> str:
     if isinstance(value, str):
         # JSON's escapes are TOML's, except that TOML wants DEL escaped too
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, bool | int | float):
+    if isinstance(value, float):
+        return repr(value)  # TOML's infinity is Python's; JSON's is not
+    if isinstance(value, bool | int):
         return json.dumps(value)
     return f"[{', '.join(map(_value, value))}]"
 

@@ -298,7 +298,7 @@ async def restarted_under_load(store: Store, server: Postgres, how: str) -> list
 
 @pytest.mark.slow
 async def test_a_sweeper_goes_on_behind_a_restart(tmp_path: Path) -> None:
-    server = Postgres()
+    server = Postgres(synchronous_commit="on")  # or a crash may take what it had confirmed
     try:
         server.create("hone")
         store = await open_store(tmp_path, RecorderSettings(url=server.url("hone")), migrate=True)
