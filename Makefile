@@ -25,9 +25,10 @@ demo: setup ## a real engine, a real agent, a judge, training and hot swaps on t
 live: setup ## users ask for MINUTES (10), Hone learns meanwhile; TRAFFIC=repeats|unique|swapped-judge, SEED=7
 	$(BIN)/python -m examples.live.live --minutes $(or $(MINUTES),10) --traffic $(or $(TRAFFIC),repeats) --seed $(or $(SEED),7)
 
+# test_postgresql.py runs on PostgreSQL whatever --store says.
 test: lint ## everything: lint, types, all tests (end to end against a real vLLM included)
 	$(BIN)/pytest $(PARALLEL) -m "not e2e and not agents"
-	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" tests/recorder
+	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" --ignore tests/recorder/store/test_postgresql.py tests/recorder
 	$(BIN)/pytest -m e2e
 	$(BIN)/pytest -m agents
 
