@@ -93,9 +93,9 @@ async def test_what_this_process_committed_is_no_news_twice(store: Store, rows: 
     store.watch._look = look
     with store.watch.on(Topic.GROUPS) as news:
         await caught_up(news, store)
+        looked.clear()
         await rows.group()
         assert await news.wait()
-        looked.clear()
         while not any(looked):  # it sees that commit
             await asyncio.sleep(0.01)
         assert not await news.wait(0)
