@@ -8,8 +8,8 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 # A test worker a core; the end-to-end tests start engines, which share the cores as it is.
 PARALLEL := --numprocesses auto --dist loadscope --ignore tests/e2e
-# Every worker collects all tests, which costs more than a third one on two cores would gain; tests/e2e imports torch and peft.
-QUICK := --numprocesses auto --dist loadscope --hypothesis-profile quick --ignore tests/e2e
+# Three workers on two cores: they wait for small servers now and then, and each one collects all tests. tests/e2e imports torch and peft.
+QUICK := --numprocesses $(shell echo $$(((3 * $$(nproc) + 1) / 2))) --dist loadscope --hypothesis-profile quick --ignore tests/e2e
 
 .PHONY: help setup demo live test check long lint map docs pages wheel gpu e2e agents agents-table bench soak model clean
 

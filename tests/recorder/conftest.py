@@ -33,7 +33,8 @@ def rows(store: Store) -> Rows:
     return Rows(store)
 
 
-@pytest.fixture(params=["fastest lane", "store lane"])
+# The lane through SQLAlchemy is PostgreSQL's, where `make test` runs all of this again.
+@pytest.fixture(params=["fastest lane", pytest.param("store lane", marks=pytest.mark.slow)])
 async def recorder(store: Store, request: pytest.FixtureRequest) -> AsyncIterator[Recorder]:
     started = Recorder(store, RecorderSettings(), StoreLane(store) if request.param == "store lane" else None)
     await started.start()
