@@ -23,6 +23,8 @@ from tests.proxy.controlled import World
 from tests.proxy.gate.test_budget import judging
 from tests.proxy.until import until
 
+pytestmark = pytest.mark.slow
+
 
 def said(words: str) -> Answered:
     return Answered({"role": "assistant", "content": words}, [1, 2, 3], [7, 8], [-0.5, -0.1], "stop")

@@ -24,6 +24,8 @@ from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import BASE, PROJECT, Proxy, serving
 from tests.proxy.until import until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def engine() -> AsyncIterator[FakeEngine]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.trainer.step.left import folders
 from tests.trainer.world import World
+
+pytestmark = pytest.mark.slow
 
 
 async def test_an_alias_that_learns_for_long_keeps_few_folders(world: World) -> None:
