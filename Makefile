@@ -32,7 +32,7 @@ test: lint ## everything: lint, types, all tests (end to end against a real vLLM
 	$(BIN)/pytest -m e2e
 	$(BIN)/pytest -m agents
 
-check: lint ## lint, types and the quick tests
+check: lint ## lint, types and the quick tests (about two minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m "not e2e and not agents and not slow"
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
