@@ -1,7 +1,7 @@
 """What a big store costs: recording, closing, `hone status`, lists, retention; and which questions walk a whole table.
 
-    python -m benchmarks.stores /tmp/big --short 90000 --long 10000
-    python -m benchmarks.pages /tmp/big --save NAME       writes a line of benchmarks/results/pages.json
+    python -m benchmarks.stores FOLDER --short 90000 --long 10000
+    python -m benchmarks.pages FOLDER --save NAME       writes a line of benchmarks/results/pages.json
 
 Each deed is done `TIMES` times on a store that `benchmarks.stores` made (it is changed: some runs are added, others
 deleted). Beside its time stand the statements whose plan walks all of a table that grows: there should be none. With
