@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 import psutil
@@ -58,7 +58,12 @@ def wanted(folder: Path, engine: ScriptedEngine, **fields: object) -> Wanted:
     return Wanted(data, "default", RecorderSettings(), options=options, **fields)  # type: ignore[arg-type]  # by tests
 
 
-async def all_gone(processes: list[psutil.Process]) -> None:
+def below() -> set[psutil.Process]:
+    """What runs below this process: another test's server of PostgreSQL as well, which stays."""
+    return set(psutil.Process().children(recursive=True))
+
+
+async def all_gone(processes: Collection[psutil.Process]) -> None:
     assert processes
     _, alive = await asyncio.to_thread(psutil.wait_procs, processes, 30)
     assert all(p.status() == psutil.STATUS_ZOMBIE for p in alive)
@@ -68,15 +73,16 @@ async def all_gone(processes: list[psutil.Process]) -> None:
 async def test_what_is_missing_is_started_then_used_then_stopped(tmp_path: Path, engine: ScriptedEngine) -> None:
     asked = wanted(tmp_path, engine)
     said: list[str] = []
+    before = below()
     async with Services(asked, said.append) as services:
         assert (await services.alias(None)).name == "base"
         url = await services.ready()
         assert await healthy(url)
         assert await services.judge_runs()
-        started = psutil.Process().children(recursive=True)
+        started = below() - before
         async with Services(asked, said.append) as again:
             assert await again.ready() == url
-            assert set(psutil.Process().children(recursive=True)) == set(started)
+            assert below() - before == started
         assert await healthy(url)  # what another started is left alone
     await all_gone(started)
     assert not await healthy(url)
@@ -202,12 +208,13 @@ async def test_an_alias_that_is_not_there_is_told_with_those_that_are(tmp_path: 
 
 async def test_where_only_the_judge_is_missing_only_it_is_started(tmp_path: Path, engine: ScriptedEngine) -> None:
     said: list[str] = []
+    before = below()
     async with Ring.running(tmp_path / "data", Script(judge=False)) as ring:
         async with Services(wanted(tmp_path, engine, proxy_url=ring.url), said.append) as services:
             assert not await services.judge_runs()
             assert await services.ready() == ring.url
             assert await services.judge_runs()
-            started = psutil.Process().children(recursive=True)
+            started = below() - before
         await all_gone(started)
     assert said == ["no judge runs: starting one"]
 
