@@ -18,13 +18,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from proxy.admission import pages
 from proxy.admission.address import Named, parse_named
 from proxy.errors import Forbidden, Unauthorized, Unavailable, WrongMediaType
 from recorder.content.turns import ANYBODY, Whose
 from recorder.errors import StoreError
 from recorder.lru import Lru
-from recorder.registry import keys
-from recorder.registry.keys import Scope
+from recorder.registry import keys, sign_ins
+from recorder.registry.keys import KeyView, Scope
 from recorder.store.database import Store
 
 REMEMBER_S = 1.0  # how long a verified key, or the absence of keys, is believed without asking the store
@@ -113,6 +114,8 @@ class Guard:
         secret = _secret(headers)
         if not await self._is_guarded():
             self._require_local(headers, peer)
+            if pages.is_page(path):
+                return EVERYTHING  # its forms carry a token of their own (`proxy.dashboard.forms`)
             # a session is ended by DELETE, without a body; a browser asks before it sends one for a page
             says_nothing = (method, path) == ("DELETE", "/mcp") or (path.endswith("/done") and _is_bare(headers))
             if method not in SAFE_METHODS and not says_nothing:
@@ -122,6 +125,8 @@ class Guard:
                 return EVERYTHING
             run = (await self._verified(secret)).run
             return Caller(EVERYTHING.scopes, run=run, guarded=False)
+        if pages.is_page(path):
+            return await self._admit_page(method, path, headers, secret)
         needed = needed_scope(method, path)
         if needed is None:
             return Caller(frozenset())
@@ -131,6 +136,33 @@ class Guard:
         if path.rstrip("/") not in _BY_KEY:
             caller.require(needed, f"{method} {path}")
         return caller
+
+    async def _admit_page(self, method: str, path: str, headers: Mapping[bytes, bytes], secret: str | None) -> Caller:
+        """Who opens a page: by a key in the headers, or by the cookie of a sign-in."""
+        if method not in SAFE_METHODS:
+            _require_same_origin(headers)
+        needed, token = pages.page_scope(method, path), pages.token_in(headers)
+        if needed is None:
+            return Caller(frozenset())
+        if secret is not None:
+            caller = await self._verified(secret)
+        elif token is not None:
+            caller = await self._signed_in(token)
+        else:
+            raise Unauthorized("sign in with a key that has the scope 'read'.")
+        caller.require(needed, f"{method} {path}")
+        if caller.run is not None:
+            raise Forbidden("a key that was minted for a run opens no pages.")
+        return caller
+
+    async def _signed_in(self, token: str) -> Caller:
+        try:
+            key = await sign_ins.signed_in(self._store, token)
+        except StoreError as e:
+            raise Unavailable(f"the sign-in cannot be checked now: {e}") from e
+        if key is None or key.project_id != self._project_id:
+            raise Unauthorized("the sign-in is over: sign in again.")
+        return self._caller(key)
 
     def _require_local(self, headers: Mapping[bytes, bytes], peer: str | None) -> None:
         place = (peer, headers.get(b"host", b""))
@@ -165,12 +197,15 @@ class Guard:
         if key is None or key.project_id != self._project_id:
             self._known.drop(secret)
             raise Unauthorized("this key is unknown, revoked or past its time: `hone keys list` shows the keys.")
+        caller = self._caller(key)
+        self._known.put(secret, (caller, time.monotonic() + REMEMBER_S))
+        return caller
+
+    def _caller(self, key: KeyView) -> Caller:
         run = parse_named(key.trajectory_id) if key.trajectory_id else None
         at = (run.group or "", str(run.trajectory)) if run is not None else None
         whose = Whose(key.family, key.may(Scope.ADMIN), self._own_groups, at)
-        caller = Caller(key.scopes, key=key.id, run=run, whose=whose)
-        self._known.put(secret, (caller, time.monotonic() + REMEMBER_S))
-        return caller
+        return Caller(key.scopes, key=key.id, run=run, whose=whose)
 
 
 def _secret(headers: Mapping[bytes, bytes]) -> str | None:
@@ -211,6 +246,13 @@ def _require_own_origin(headers: Mapping[bytes, bytes]) -> None:
     origin = headers.get(b"origin")
     if origin is not None and origin.lower() != b"http://" + headers.get(b"host", b"").lower():
         raise Forbidden(f"a page of {origin.decode('latin-1')[:200]!r} may not call Hone. {_ADVICE}")
+
+
+def _require_same_origin(headers: Mapping[bytes, bytes]) -> None:
+    """Of a form: a load balancer may have ended TLS, so the scheme is not compared."""
+    origin = headers.get(b"origin")
+    if origin is not None and origin.lower().partition(b"://")[2] != headers.get(b"host", b"").lower():
+        raise Forbidden(f"a page of {origin.decode('latin-1')[:200]!r} may not change anything here.")
 
 
 def _hostname(host: str) -> str | None:

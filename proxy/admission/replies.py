@@ -14,6 +14,8 @@ from typing import Any
 import orjson
 from litestar.exceptions import HTTPException
 
+from proxy.admission.pages import HEADERS as PAGE_HEADERS
+from proxy.admission.pages import HTML, is_page, page_of
 from proxy.dialects import format_of
 from proxy.errors import (
     BadRequest,
@@ -60,6 +62,8 @@ def rendered(path: str, error: CallerError) -> tuple[bytes, bytes]:
     if path == MCP_PATH:  # no request was read, so it has no id
         told = {"code": -32600 if error.status < 500 else -32603, "message": str(error), "data": {"code": error.code}}
         return orjson.dumps({"jsonrpc": "2.0", "id": None, "error": told}), JSON
+    if is_page(path):
+        return page_of(error, path), HTML
     if path.startswith("/hone/"):
         return orjson.dumps(problem(error)), PROBLEM
     return format_of(path).error_body(error), JSON
@@ -68,7 +72,8 @@ def rendered(path: str, error: CallerError) -> tuple[bytes, bytes]:
 async def say(send: Send, path: str, error: CallerError, headers: RawHeaders | None = None) -> None:
     """Tell a caller of `path` what is wrong."""
     body, content_type = rendered(path, error)
-    await respond(send, error.status, body, content_type, [*(headers or ()), *advice(error)])
+    of_page = PAGE_HEADERS if content_type == HTML else ()
+    await respond(send, error.status, body, content_type, [*(headers or ()), *advice(error), *of_page])
 
 
 async def send_json(send: Send, value: object) -> None:

@@ -23,10 +23,14 @@ from litestar.types import Send as LitestarSend
 from proxy import metrics
 from proxy.admission.admission import Admission
 from proxy.admission.auth import Guard, is_loopback
+from proxy.admission.pages import HEADERS as PAGE_HEADERS
+from proxy.admission.pages import HTML
 from proxy.admission.replies import MCP_PATH, advice, error_of, rendered, say
 from proxy.api.mcp_mount import McpMount
 from proxy.api.routes import HANDLERS, OPENAPI, methods_at, tell_options
 from proxy.api.steering import Hone
+from proxy.dashboard.routes import pages
+from proxy.dashboard.shown import Setting, Shown
 from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect
 from proxy.dialects.responses.dialect import ResponsesDialect
@@ -82,6 +86,8 @@ class Deps:
     shadows: Mapping[str, ShadowSettings] = field(default_factory=dict)  # alias → which turns are answered again
     reasoning_parser: str | None = None  # the engine's
     peers: Peers | None = None  # the other workers, where there are any
+    pages_store: Store | None = None  # connections of the pages' own; None: the store's
+    shown_settings: Sequence[Setting] = ()  # what the page of settings shows
     has_aliases: bool = False  # they are declared: without an engine it is not ready, before the store knows them too
 
 
@@ -175,6 +181,7 @@ def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gatewa
             _mounted("/readyz", health.ready),
             _mounted("/hone/mcp", steering),
             *HANDLERS,
+            *([pages(_shown(deps, hone))] if deps.settings.pages else []),
         ],
         dependencies={"hone": Provide(lambda: hone, sync_to_thread=False)},
         before_request=tell_options,
@@ -184,6 +191,12 @@ def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gatewa
         request_max_body_size=deps.settings.max_body_bytes,
     )
     return cast(App, litestar)  # its ASGI types give the same messages other names
+
+
+def _shown(deps: Deps, hone: Hone) -> Shown:
+    mcp = {name: server.url or " ".join(server.command or ()) for name, server in deps.mcp.items()}
+    store = deps.pages_store or deps.store
+    return Shown(hone, store, deps.recorder_settings, tuple(deps.shown_settings), mcp)
 
 
 def _continuity(deps: Deps, client: Client) -> Continuity | None:
@@ -263,6 +276,8 @@ def _told(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     told = error_of(error, request.method, path)
     body, media_type = rendered(path, told)
     headers = {name.decode(): value.decode() for name, value in advice(told)}
+    if media_type == HTML:
+        headers |= {name.decode(): value.decode() for name, value in PAGE_HEADERS}
     if told.status == 405:
         headers["allow"] = ", ".join(methods_at(path))
     return Response(body, status_code=told.status, media_type=media_type.decode(), headers=headers)

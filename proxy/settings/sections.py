@@ -74,6 +74,8 @@ class ProxySettings(BaseModel):
     """Port to listen on. 0 takes a free one."""
     workers: int = Field(1, ge=1, le=256)
     """How many processes serve on the port, each on a core of its own. More than one needs Linux."""
+    pages: bool = True
+    """Whether the pages are served at `/hone`. What they show, `/hone/v1` gives as JSON either way."""
     defaults: Literal["neutral", "engine"] = "neutral"
     """What a sampling field that the client leaves out becomes. `neutral`: sent as temperature 1, top_p 1, no top_k.
     `engine`: left to the engine's own defaults."""

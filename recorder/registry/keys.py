@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import insert, or_, select, update
+from sqlalchemy import ColumnElement, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
@@ -149,9 +149,18 @@ def _scopes(scopes: Collection[str]) -> frozenset[Scope]:
 
 async def verify(store: Store, secret: str) -> KeyView | None:
     """The key with that secret, unless it is unknown, revoked or past its time."""
-    valid = (keys.c.revoked_at.is_(None), or_(keys.c.expires_at.is_(None), keys.c.expires_at > now()))
     async with store.read() as conn:
-        row = (await conn.execute(select(keys).where(keys.c.hash == _hash(secret), *valid))).first()
+        return await _valid(conn, keys.c.hash == _hash(secret))
+
+
+async def in_force(conn: AsyncConnection, key_id: str) -> KeyView | None:
+    """The key with that id, unless it is unknown, revoked or past its time."""
+    return await _valid(conn, keys.c.id == key_id)
+
+
+async def _valid(conn: AsyncConnection, which: ColumnElement[bool]) -> KeyView | None:
+    valid = (keys.c.revoked_at.is_(None), or_(keys.c.expires_at.is_(None), keys.c.expires_at > now()))
+    row = (await conn.execute(select(keys).where(which, *valid))).first()
     return _view(row) if row else None
 
 

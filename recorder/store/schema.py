@@ -105,6 +105,15 @@ keys = Table(
     Column("replaces", Text),  # the key that it was rotated from
 )
 
+sign_ins = Table(
+    "sign_ins",
+    metadata,
+    Column("hash", Text, primary_key=True),  # sha256 of what the browser keeps
+    _project(),
+    Column("key_id", Text, ForeignKey("keys.id"), nullable=False),  # whose scopes it has, while that is in force
+    Column("expires_at", Double, nullable=False),
+)
+
 aliases = Table(
     "aliases",
     metadata,

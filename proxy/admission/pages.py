@@ -1,0 +1,80 @@
+"""The pages' part of admission: which paths they are, what they need, and errors as a browser shows them.
+
+Owns: the scopes of pages, the cookie's name, the headers that every page carries, and the page of an error. Refuses:
+pages themselves (`proxy.dashboard`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+from urllib.parse import quote
+
+from proxy.errors import CallerError
+from proxy.http.asgi import RawHeaders
+from recorder.registry.keys import Scope
+
+COOKIE: Final = "hone_signed_in"
+SIGN_IN: Final = "/hone/sign-in"
+HTML: Final = b"text/html"  # the page itself says its encoding
+_NO_PAGES: Final = ("/hone/v1", "/hone/mcp")
+_FOR_EVERYBODY: Final = (SIGN_IN, "/hone/static/")
+_FEEDBACK: Final = ("/feedback", "/preference")  # what a path ends with by which somebody says how runs went
+# No script or style but our own files', none inside a page: what a transcript says is never run.
+HEADERS: Final[RawHeaders] = [
+    (
+        b"content-security-policy",
+        b"default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+]
+
+
+def is_page(path: str) -> bool:
+    """Whether a path is one of the pages, or of what belongs to them."""
+    return path == "/hone" or (path.startswith("/hone/") and not path.startswith(_NO_PAGES))
+
+
+def page_scope(method: str, path: str) -> Scope | None:
+    """The scope that a page needs; None where everybody may: signing in, and what the page of it is made of."""
+    if path.startswith(_FOR_EVERYBODY):
+        return None
+    if method in ("GET", "HEAD") or path == "/hone/sign-out":
+        return Scope.READ
+    return Scope.FEEDBACK if path.endswith(_FEEDBACK) else Scope.ADMIN
+
+
+def token_in(headers: Mapping[bytes, bytes]) -> str | None:
+    """What a browser keeps of who is signed in."""
+    return cookie_in(headers, COOKIE)
+
+
+def cookie_in(headers: Mapping[bytes, bytes], name: str) -> str | None:
+    """A cookie's value."""
+    try:
+        found = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(name)
+    except CookieError:
+        return None
+    return found.value if found is not None else None
+
+
+def page_of(error: CallerError, path: str) -> bytes:
+    """An error as a page: what failed, and where to go on."""
+    title = HTTPStatus(error.status).phrase if error.status in HTTPStatus._value2member_map_ else "Error"
+    onward = "<a href='/hone/'>Home</a>"
+    if error.status == 401:
+        onward = f"<a href='{SIGN_IN}?onward={escape(quote(path), quote=True)}'>Sign in</a>"
+    return (
+        "<!doctype html><html lang=en><head><meta charset=utf-8>"
+        "<meta name=viewport content='width=device-width, initial-scale=1'>"
+        f"<title>{title} · Hone</title><link rel=stylesheet href='/hone/static/hone.css'></head>"
+        f"<body class=bare><main><h1>{title}</h1><p role=alert>{escape(str(error))}</p><p>{onward}</p></main>"
+        "</body></html>"
+    ).encode()

@@ -1,0 +1,77 @@
+"""A template filled, as an answer.
+
+Owns: Jinja's environment (autoescape, and an unknown name is an error), what every template is given, the headers of
+a page. Refuses: what a page shows.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+from litestar import Response
+from litestar.enums import MediaType
+
+from proxy.admission.pages import HEADERS
+from proxy.api.route_parts import AnyRequest, caller_of
+from proxy.dashboard import eyes, forms
+from recorder.registry.keys import Scope
+
+HERE: Final = Path(__file__).parent
+# The navigation: path, name, the key that opens it after `g`.
+NAVIGATION: Final = (
+    ("/hone/", "Home", "h"),
+    ("/hone/runs", "Runs", "r"),
+    ("/hone/groups", "Groups", "g"),
+    ("/hone/versions", "Versions", "v"),
+    ("/hone/training", "Training", "t"),
+    ("/hone/judge", "Judge", "j"),
+    ("/hone/tools", "Tools", "o"),
+    ("/hone/settings", "Settings", "s"),
+)
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """The templates. Everything is escaped, and `|safe` is used nowhere: a test reads them all."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(eyes.FILTERS)
+    made.globals.update(navigation=NAVIGATION)
+    return made
+
+
+def render(request: AnyRequest, template: str, *, status: int = 200, **shown: Any) -> Response[str]:
+    """A page. Every template knows besides: `here` (the path), `may` (a scope's name → whether the caller has it),
+    `signed_in`, `csrf` (the token that each form sends), `base_url` (of this proxy, for lines to copy)."""
+    caller = caller_of(request)
+    token, cookie = forms.token_for(request)
+    text = (
+        environment()
+        .get_template(template)
+        .render(
+            **shown,
+            here=request.url.path,
+            query=request.url.query,
+            may=lambda scope: caller.may(Scope(scope)),
+            signed_in=caller.key is not None,
+            csrf=token,
+            base_url=str(request.base_url).rstrip("/"),
+        )
+    )
+    return Response(
+        text, status_code=status, media_type=MediaType.HTML, headers=headers(), cookies=[cookie] if cookie else []
+    )
+
+
+def headers() -> dict[str, str]:
+    """The headers of every page."""
+    return {name.decode(): value.decode() for name, value in HEADERS}

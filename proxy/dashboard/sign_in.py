@@ -1,0 +1,57 @@
+"""Signing in with a key, and out.
+
+Owns: these pages and the cookie. Refuses: what the key may do afterwards (`proxy.admission`).
+"""
+
+from __future__ import annotations
+
+from litestar import Response, get, post
+from litestar.params import FromQuery
+
+from proxy.admission.pages import COOKIE, token_in
+from proxy.api.route_parts import AnyRequest
+from proxy.dashboard import forms
+from proxy.dashboard.render import render
+from proxy.dashboard.shown import ForPages
+from recorder.registry import keys, sign_ins
+from recorder.registry.keys import Scope
+
+
+@get("/sign-in", include_in_schema=False)
+async def sign_in_page(request: AnyRequest, onward: FromQuery[str] = "/hone/") -> Response[str]:
+    """Where a key is asked for."""
+    return render(request, "sign_in.html", onward=forms.local(onward), wrong=None)
+
+
+@post("/sign-in", include_in_schema=False)
+async def sign_in(shown: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
+    """Take a key, and give a cookie for it."""
+    told = await forms.fields(request)
+    onward = forms.local(forms.text(told, "onward"))
+    key = await keys.verify(shown.hone.store, forms.text(told, "key"))
+    wrong = _wrong(key, shown.project_id)
+    if key is None or wrong is not None:
+        return render(request, "sign_in.html", status=403, onward=onward, wrong=wrong)
+    token = await sign_ins.sign_in(shown.hone.store, key)
+    answer = forms.back_to(onward)
+    answer.set_cookie(forms.cookie(request, COOKIE, token, int(sign_ins.LASTS_S)))
+    return answer
+
+
+def _wrong(key: keys.KeyView | None, project_id: str) -> str | None:
+    if key is None or key.project_id != project_id:
+        return "This key is unknown, revoked or past its time."
+    if key.trajectory_id is not None:
+        return "This key was minted for a run: it opens no pages."
+    return None if key.may(Scope.READ) else "This key has not the scope 'read'."
+
+
+@post("/sign-out", include_in_schema=False)
+async def sign_out(shown: ForPages, request: AnyRequest) -> Response[None]:
+    """End the sign-in."""
+    token = token_in(request.scope["hone.headers"])  # type: ignore[typeddict-item]  # put there by the gate
+    if token is not None:
+        await sign_ins.sign_out(shown.hone.store, token)
+    answer = forms.back_to("/hone/sign-in")
+    answer.delete_cookie(COOKIE, path="/hone")
+    return answer

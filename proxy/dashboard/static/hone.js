@@ -1,0 +1,49 @@
+// Keys and relative times. Everything works without this file.
+"use strict";
+(() => {
+  const lines = () => [...document.querySelectorAll("[data-line]")];
+  let going = false;
+
+  const choose = (step) => {
+    const all = lines();
+    if (!all.length) return;
+    const at = all.findIndex((line) => line.classList.contains("chosen"));
+    all[at]?.classList.remove("chosen");
+    const next = all[Math.min(Math.max(at + step, 0), all.length - 1)];
+    next.classList.add("chosen");
+    next.scrollIntoView({ block: "nearest" });
+  };
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select, dialog")) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    if (going) {
+      going = false;
+      document.querySelector(`nav a[data-go="${CSS.escape(event.key)}"]`)?.click();
+      return;
+    }
+    if (event.key === "j") choose(1);
+    else if (event.key === "k") choose(-1);
+    else if (event.key === "g") going = true;
+    else if (event.key === "Enter") document.querySelector(".chosen a")?.click();
+    else if (event.key === "?") document.getElementById("keys").showModal();
+    else if (event.key === "/") {
+      const search = document.querySelector("input[type=search]");
+      if (!search) return;
+      event.preventDefault();
+      search.focus();
+    }
+  });
+
+  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const span = (s) => { const [size, unit] = units.find(([size]) => s >= size); return `${Math.round(s / size)} ${unit}`; };
+  setInterval(() => {
+    for (const time of document.querySelectorAll("time[datetime]")) {
+      const since = (Date.now() - Date.parse(time.dateTime)) / 1000;
+      if (since >= 1) time.textContent = `${span(since)} ago`;
+    }
+  }, 10_000);
+})();
