@@ -25,6 +25,7 @@ from recorder.groups.closing import Closing, close_trajectories, lock_groups_of,
 from recorder.groups.readiness import Verdict
 from recorder.groups.settling import TOOL_FINISHES
 from recorder.holding.presence import PROXY
+from recorder.search.queue import put
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState, Origin, TrajectoryState
 from recorder.store import ledger
@@ -253,7 +254,10 @@ async def _error_lost_calls(store: Store, lost: Rule) -> int:
     why = "the proxy that served this call died before it ended"
     statement = guarded(calls, CallState.ERRORED, error=why, finished_at=now()).where(lost.is_due)
     async with store.write() as conn:
-        return (await conn.execute(statement)).rowcount
+        rows = (await conn.execute(statement.returning(calls.c.project_id, calls.c.id))).all()
+        for project_id, call_id in rows:
+            await put(conn, project_id, [call_id])
+    return len(rows)
 
 
 async def _delete_old(store: Store, project_id: str, retention_days: float | None) -> int:
