@@ -4,7 +4,7 @@ Owns: taking documents out, inside a deletion's transaction, and what makes thei
 deciding what is deleted (`recorder.upkeep.deletion`).
 
 What is taken out is found no more from the commit on. But SQLite's index is made of segments that are only ever written
-and merged: a word that is taken out stays in an old one until that is merged with all that came behind it. `merge_out`
+and merged: a word that is taken out stays in an old one until that is merged with all that came behind it. `Merge`
 does so, in short transactions, and is done when no segment is left that held what was deleted. PostgreSQL's dead rows
 are its own: VACUUM takes them.
 """
@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import delete, select
+from sqlalchemy import column, delete, insert, select, table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.store.database import Store
@@ -26,9 +26,10 @@ from recorder.store.schema import said, unindexed, unmerged
 PAGES: Final = 32  # of the index, that a step writes: some 10 ms under the write lock
 PAUSE_S: Final = 0.01  # in which others write
 _PAGE: Final = 500  # marks a statement
-_MERGE: Final = "INSERT INTO said_words (said_words, rank) VALUES ('merge', ?)"  # negative: all segments into one
 _WRITES: Final = "SELECT total_changes()"
 _NOTHING: Final = 2  # fewer changes than this, and a step merged nothing
+# FTS5 is told what to do by a row: a negative rank begins to merge all segments into one, a positive one goes on.
+_index: Final = table("said_words", column("said_words"), column("rank"))
 
 
 async def forget(conn: AsyncConnection, call_ids: Sequence[str]) -> None:
@@ -37,24 +38,37 @@ async def forget(conn: AsyncConnection, call_ids: Sequence[str]) -> None:
     await conn.execute(delete(said).where(said.c.call_id.in_(call_ids)))
 
 
-async def merge_out(store: Store, within_s: float = math.inf) -> bool:
-    """Merge SQLite's index until no deleted word is in it. False: that takes longer than `within_s`; call again."""
-    marks = await _marks(store)
-    deadline = time.monotonic() + within_s
-    pages = -PAGES
-    while marks and await _merge(store, pages):
-        if time.monotonic() > deadline:
-            return False
-        pages = PAGES
-        await asyncio.sleep(PAUSE_S)
-    for at in range(0, len(marks), _PAGE):
-        async with store.write() as conn:
-            await conn.execute(delete(unmerged).where(unmerged.c.mark.in_(marks[at : at + _PAGE])))
-    return True
+class Merge:
+    """One merge of SQLite's index, of all that was taken out before it began; nothing where nothing was."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._marks: list[int] | None = None  # not looked yet
+        self._begun = False
+
+    @property
+    def took_any(self) -> bool:
+        """Whether there was anything to merge out."""
+        return bool(self._marks)
+
+    async def go_on(self, within_s: float = math.inf) -> bool:
+        """Merge until it is done: then True. False: that takes longer than `within_s`; call again."""
+        deadline = time.monotonic() + within_s
+        if self._marks is None:
+            self._marks = await _marks(self._store)
+        while self._marks and await _merge(self._store, PAGES if self._begun else -PAGES):
+            self._begun = True
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(PAUSE_S)
+        for at in range(0, len(self._marks), _PAGE):
+            async with self._store.write() as conn:
+                await conn.execute(delete(unmerged).where(unmerged.c.mark.in_(self._marks[at : at + _PAGE])))
+        return True
 
 
 async def _marks(store: Store) -> list[int]:
-    """What was taken out before now: those of a later deletion stay for the next merge. None on PostgreSQL."""
+    """What was taken out before now: that of a later deletion stays for the next merge. None on PostgreSQL."""
     async with store.read() as conn:
         return list((await conn.execute(select(unmerged.c.mark))).scalars())
 
@@ -63,6 +77,6 @@ async def _merge(store: Store, pages: int) -> bool:
     """One step; whether there was anything to merge."""
     async with store.write() as conn:
         before = (await conn.exec_driver_sql(_WRITES)).scalar_one()
-        await conn.exec_driver_sql(_MERGE, (pages,))
+        await conn.execute(insert(_index).values(said_words="merge", rank=pages))
         after = (await conn.exec_driver_sql(_WRITES)).scalar_one()
     return bool(after - before >= _NOTHING)

@@ -22,16 +22,18 @@ from typing import Final
 from recorder.errors import LeaseLost, StoreError
 from recorder.holding import holders, leases
 from recorder.holding.leases import Lease
-from recorder.search.erasing import merge_out
+from recorder.search.erasing import Merge
 from recorder.search.filling import fill
 from recorder.search.queue import waiting
 from recorder.seldom import Seldom
+from recorder.store.checkpoint import empty_log
 from recorder.store.database import Store
 
 LEASE: Final = "index"
 LEASE_S: Final = 30.0  # two that fill at once do no harm: what one took from the queue the other does not find
 LOOK_S: Final = 1.0
 MERGE_EVERY_S: Final = 60.0
+MERGE_S: Final = 0.5  # at once: what is said meanwhile is found within 2 s all the same
 MERGE_SHARE: Final = 0.02  # of the time: a merge writes the whole index anew, and retention deletes all day
 
 log = logging.getLogger(__name__)
@@ -47,7 +49,9 @@ class Filler:
         self._lease: Lease | None = None
         self._stop = asyncio.Event()
         self._failing = Seldom(log)
-        self._merge_at = 0.0
+        self._merge: Merge | None = None
+        self._merged_s = 0.0  # what the merge under way has taken
+        self._merge_at = float("-inf")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -83,17 +87,16 @@ class Filler:
     async def _look(self) -> float:
         """Index some of what waits; in how many seconds to look again."""
         began = time.monotonic()
-        if not await self._is_needed() or not await self._holds():
+        merge = began >= self._merge_at
+        if not merge and not await waiting(self._store, self._project_id, most=1):
+            return LOOK_S
+        if not await self._holds():
             return LOOK_S
         done = await fill(self._store, self._project_id)
         took_s = time.monotonic() - began
-        if done:
-            return took_s
-        await self._merge()
-        return LOOK_S
-
-    async def _is_needed(self) -> bool:
-        return time.monotonic() >= self._merge_at or await waiting(self._store, self._project_id, most=1) > 0
+        if merge:
+            await self._merge_some()
+        return took_s if done or self._merge is not None else LOOK_S
 
     async def _holds(self) -> bool:
         """Whether the lease is ours; taken where nobody has it."""
@@ -104,11 +107,14 @@ class Filler:
             self._lease = await leases.renew(self._store, self._lease, LEASE_S)
         return self._lease is not None
 
-    async def _merge(self) -> None:
-        """Merge out what the sweep deleted; seldom where that takes long."""
-        if time.monotonic() < self._merge_at:
-            return
+    async def _merge_some(self) -> None:
+        """Merge out what the sweep deleted, a little at a time; the next merge is far off where this one took long."""
         began = time.monotonic()
-        await merge_out(self._store, within_s=LEASE_S / 2)
-        took_s = time.monotonic() - began
-        self._merge_at = time.monotonic() + max(MERGE_EVERY_S, took_s / MERGE_SHARE)
+        merge = self._merge = self._merge or Merge(self._store)
+        done = await merge.go_on(MERGE_S)
+        self._merged_s += time.monotonic() - began
+        if done:
+            if merge.took_any:
+                await empty_log(self._store)
+            self._merge_at = time.monotonic() + max(MERGE_EVERY_S, self._merged_s / MERGE_SHARE)
+            self._merge, self._merged_s = None, 0.0

@@ -18,6 +18,7 @@ from sqlalchemy import delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.search import documents
 from recorder.search.documents import Document, documents_of
 from recorder.search.numbering import behind, first_of
 from recorder.search.words import as_line, as_vector, keys_of
@@ -25,8 +26,9 @@ from recorder.store.database import Store
 from recorder.store.schema import projects, said, unindexed
 
 CALLS: Final = 64  # looked at in a step
-# Of the words that one transaction writes: it holds SQLite's write lock for some 10 ms.
-MOST_CHARS: Final = 48_000
+# Of the words that one transaction writes: it holds SQLite's write lock for some milliseconds (as many as a document's
+# characters at most, see there).
+MOST_CHARS: Final = documents.MOST_CHARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,7 @@ async def _read(store: Store, project_id: str) -> tuple[int, list[_Words]]:
         deletions = int((await conn.execute(counted)).scalar_one())
         newest = await conn.execute(queue.order_by(unindexed.c.call_id.desc()).limit(CALLS))
         waiting = list(newest.scalars())
-        documents = await documents_of(conn, waiting) if waiting else []
-    there = {one.call_id: one for one in documents}
+        there = {one.call_id: one for one in await documents_of(conn, waiting)} if waiting else {}
     return deletions, [_words(id_, there.get(id_), in_a_line=store.is_sqlite) for id_ in waiting]
 
 

@@ -20,7 +20,6 @@ trajectory stay: what weights have learnt is not in the store.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 from collections.abc import Collection, Sequence
@@ -38,11 +37,11 @@ from recorder.groups.lookup import baseline
 from recorder.groups.readiness import Member, Verdict, one_is_enough, outcome
 from recorder.groups.shadows import shadow_group_id, shadows_of
 from recorder.reading.transcripts import find_trajectory
-from recorder.search.erasing import forget, merge_out
+from recorder.search.erasing import Merge, forget
 from recorder.search.queue import put
 from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import ledger
-from recorder.store.checkpoint import truncate
+from recorder.store.checkpoint import empty_log
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import (
@@ -69,7 +68,6 @@ from recorder.upkeep.detaching import detach, is_leant_on
 DELETED: Final = "deleted"  # the ledger's code
 HELD: Final = (GroupState.JUDGING, GroupState.TRAINING)  # a worker has the group in hand
 _WAITING: Final = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED)
-_TRUNCATE_WAIT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +125,12 @@ async def _is_shadowed(conn: AsyncConnection, own: _Own) -> bool:
 
 
 async def erase(store: Store, merge_s: float = math.inf) -> bool:
-    """Have deleted words leave the index of what was said, and empty SQLite's log, which holds the pages as they were.
+    """Have deleted words leave SQLite's index of what was said, and its log, which holds the pages as they were.
 
-    False: readers kept the log, or the index takes longer than `merge_s`; call again.
+    False: readers kept the log, or the index is large and takes longer than `merge_s`; call again.
     """
-    merged = await merge_out(store, merge_s)
-    path = store.url.database
-    if not store.is_sqlite or path in (None, "", ":memory:"):
-        return True
-    return await asyncio.to_thread(truncate, str(path), _TRUNCATE_WAIT_S) and merged
+    merged = await Merge(store).go_on(merge_s)
+    return await empty_log(store) and merged
 
 
 async def _row(conn: AsyncConnection, project_id: str, trajectory_id: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -35,7 +36,7 @@ def test_a_words_place_is_where_it_stands(text: str) -> None:
     text = composed(text)
     places = [(word.start, word.end) for word in words_in(text)]
     assert all(keys_of(text[start:end]) for start, end in places)
-    assert all(a[1] <= b[0] for a, b in zip(places, places[1:], strict=False))
+    assert all(a[1] <= b[0] for a, b in pairwise(places))
 
 
 @given(st.text(), st.text())
