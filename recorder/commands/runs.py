@@ -20,7 +20,7 @@ from recorder.reasons import meaning
 from recorder.states import GroupState, Purpose, TrajectoryState
 
 if TYPE_CHECKING:
-    from recorder.reading.listing import TrajectoryLine
+    from recorder.listing.trajectories import TrajectoryLine
     from recorder.reading.views import CallView, GroupView, TrajectoryView
     from recorder.store.database import Store
     from recorder.store.ledger import Entry
@@ -56,7 +56,7 @@ def trajectories(
         echo_json(found)
         return
     from recorder.commands.terminal import number, when
-    from recorder.reading.short_ids import short
+    from recorder.listing.short_ids import short
 
     columns = ("trajectory", "id", "task", "group", "version", "state", "why", "purpose", "calls", "reward", "took",
                "started")  # fmt: skip
@@ -70,8 +70,8 @@ def trajectories(
 
 
 async def _listed(store: Store, project: str, group: str | None, **wanted: Any) -> list[TrajectoryLine]:
-    from recorder.reading.listing import list_trajectories
-    from recorder.reading.short_ids import in_full
+    from recorder.listing.short_ids import in_full
+    from recorder.listing.trajectories import list_trajectories
 
     named = None if group is None else await in_full(store, project, group)
     return await list_trajectories(store, project, group=named, **wanted)
@@ -85,7 +85,7 @@ async def _listed(store: Store, project: str, group: str | None, **wanted: Any) 
 @click.pass_obj
 def groups(context: Context, states: tuple[str, ...], campaign: str | None, alias: str | None, limit: int) -> None:
     """List groups of runs, newest first."""
-    from recorder.reading.listing import list_groups
+    from recorder.listing.groups import list_groups
 
     wanted = [GroupState(s) for s in states]
     found = run(
@@ -98,7 +98,7 @@ def groups(context: Context, states: tuple[str, ...], campaign: str | None, alia
         echo_json(found)
         return
     from recorder.commands.terminal import number, when
-    from recorder.reading.short_ids import short
+    from recorder.listing.short_ids import short
 
     columns = ("group", "id", "task", "version", "state", "why", "members", "reward", "from", "to", "opened")
     rows = [
@@ -146,7 +146,7 @@ class _Found:
 
 
 async def _find(store: Store, project: str, object_id: str, group: str | None) -> _Found:
-    from recorder.reading.short_ids import in_full
+    from recorder.listing.short_ids import in_full
     from recorder.reading.transcripts import find_trajectory, load_group, trajectory_of_call
     from recorder.registry.versions import get_versions
 
@@ -167,7 +167,7 @@ async def _find(store: Store, project: str, object_id: str, group: str | None) -
 
 
 async def _run_of(store: Store, trajectory_id: str) -> tuple[TrajectoryView, StoredScore | None]:
-    from recorder.reading.listing import current_score_of
+    from recorder.listing.groups import current_score_of
     from recorder.reading.transcripts import load_trajectory
 
     view = await load_trajectory(store, trajectory_id, with_tokens=True)
@@ -203,8 +203,8 @@ def export(context: Context, form: str, trajectory_id: str | None, since: float 
     """Print one JSON line a call (raw), a tool call (tools), or fine-tuning data of completed runs (openai)."""
 
     async def write(store: Store, project: str) -> None:
+        from recorder.listing.short_ids import in_full
         from recorder.reading.export import openai_lines, raw_lines, tool_lines
-        from recorder.reading.short_ids import in_full
         from recorder.reading.transcripts import find_trajectory
 
         named = await in_full(store, project, trajectory_id) if trajectory_id else None
@@ -241,7 +241,7 @@ def delete(context: Context, names: tuple[str, ...], group: str | None, yes: boo
 
 
 async def _named(store: Store, project: str, names: tuple[str, ...], group: str | None) -> list[str]:
-    from recorder.reading.short_ids import in_full
+    from recorder.listing.short_ids import in_full
     from recorder.upkeep.deletion import run_of
 
     wanted = [await in_full(store, project, name) for name in names]
@@ -289,7 +289,7 @@ def ledger(
         return
 
     async def read(store: Store, project: str) -> list[Any]:
-        from recorder.reading.short_ids import in_full
+        from recorder.listing.short_ids import in_full
         from recorder.store.ledger import latest
 
         named = None if object_id is None else await in_full(store, project, object_id)
@@ -313,7 +313,7 @@ def ledger(
         echo_json(found)
         return
     from recorder.commands.terminal import when
-    from recorder.reading.short_ids import short
+    from recorder.listing.short_ids import short
 
     rows = [
         (when(e.at), e.object_kind, short(e.object_id), e.code, json.dumps(e.detail) if e.detail else "") for e in found
