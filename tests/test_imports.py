@@ -70,11 +70,11 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "groups": {"content", "lineage", "store"},
         "work": {"groups", "holding", "registry", "store"},
         "capture": {"content", "groups", "lineage", "store"},
-        "listing": {"lineage", "registry", "store", "work"},
+        "listing": {"lineage", "registry", "search", "store", "work"},
         "reading": {"content", "lineage", "store", "work"},
         "upkeep": {"content", "groups", "holding", "reading", "store", "work"},
         "checking": {"content", "holding", "registry", "store"},
-        "telling": {"store", "upkeep", "work"},
+        "telling": {"holding", "reading", "registry", "store", "upkeep", "work"},
         "commands": {
             "checking", "content", "groups", "listing", "moving", "reading", "registry", "store", "telling", "upkeep",
             "work",

@@ -26,14 +26,16 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    true,
     union_all,
 )
 
 from recorder.ids import first_id_at
 from recorder.listing import reasons
 from recorder.listing.filters import GroupFilter, RunFilter
-from recorder.listing.paging import Candidates, Indexed, Whole
+from recorder.listing.paging import Candidates, Indexed, Stretch, Whole
 from recorder.registry.versions import parse_name
+from recorder.search.asking import runs_saying
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import aliases, calls, campaigns, groups, score_parts, tool_calls, trajectories, versions
@@ -42,6 +44,7 @@ from recorder.work.scores import REWARD
 FAILED_TOOL_CALLS: Final = text("tool_calls.outcome IN ('failed', 'errored')")  # as their index says it
 # An id is made when the proxy first hears of a run, and a run begins with its first call: they are not the same moment.
 _SLACK_S: Final = 3600.0
+_AT_ONCE: Final = 500  # runs in which something was said
 # Fewer are looked up at once. Of more, one candidate after the other is asked, and many answer yes.
 _FEW: Final = 2000
 t = trajectories.c
@@ -63,6 +66,24 @@ class Walk:
 
     candidates: Candidates
     checks: Sequence[ColumnElement[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Saying:
+    """Runs in which something was said, as the index of words walks them."""
+
+    project_id: str
+    said: str
+    first: str | None = None
+    end: str | None = None
+
+    async def below(self, store: Store, before: str | None, *, checked: bool) -> Stretch:
+        """The next of those runs."""
+        top = min((one for one in (before, self.end) if one is not None), default=None)
+        ids = await runs_saying(store, self.project_id, self.said, before=top, limit=_AT_ONCE)
+        wanted = [one for one in ids if self.first is None or one >= self.first]
+        ended = len(ids) < _AT_ONCE or len(wanted) < len(ids)
+        return Stretch([t.id.in_(wanted)], None if ended else ids[-1], len(ids))
 
 
 async def of_runs(store: Store, project_id: str, wanted: RunFilter) -> Walk:
@@ -105,6 +126,8 @@ def _of_runs(project_id: str, wanted: RunFilter) -> list[_Narrowing]:
     ours, ids = t.project_id == project_id, _ids("traj", wanted)
     mine = sql.passed_by(t.project_id) == project_id
     found: list[_Narrowing] = []
+    if wanted.said is not None:
+        found.append(_Narrowing(true(), _Saying(project_id, wanted.said, *ids)))
     if wanted.reason is not None:
         rare = reasons.runs_left_out(project_id, wanted.reason)
         found.append(_Narrowing(and_(mine, reasons.said_of_runs(wanted.reason)), rare=rare))
