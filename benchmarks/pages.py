@@ -19,6 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -109,10 +110,10 @@ def deeds(on: Bench) -> Iterator[tuple[str, Deed]]:
     yield "hone status", lambda: standing(store, project, on.data, settings)
     yield "runs, first page", lambda: list_trajectories(store, project)
     for said, runs in RUNS:
-        yield f"runs, first page of {said}", lambda runs=runs: list_trajectories(store, project, runs)
+        yield f"runs, first page of {said}", partial(list_trajectories, store, project, runs)
     yield "groups, first page", lambda: list_groups(store, project)
     for said, groups in GROUPS:
-        yield f"groups, first page of {said}", lambda groups=groups: list_groups(store, project, groups)
+        yield f"groups, first page of {said}", partial(list_groups, store, project, groups)
     yield "ledger, newest", lambda: ledger.latest(store, project)
     yield "ledger, counted", lambda: ledger.counts(store, project, "trajectory")
     yield "a turn of a new run", lambda: _record(on, 1)

@@ -54,7 +54,7 @@ def _narrowed(words: Mapping[str, Word]) -> Callable[[F], F]:
                 "--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest first."
             ),
         )
-        for option in (*shown, *map(_option, reversed(words.values()))):
+        for option in (*shown, *map(_option, reversed(list(words.values())))):
             command = option(command)
         return command
 
@@ -70,7 +70,7 @@ def _option(word: Word) -> Callable[[F], F]:
 @click.command()
 @_narrowed(RUN_WORDS)
 @click.pass_obj
-def trajectories(context: Context, watch: bool, before: str | None, limit: int, **said: Any) -> None:
+def trajectories(context: Context, /, watch: bool, before: str | None, limit: int, **said: Any) -> None:
     """List recorded runs, newest first."""
     wanted = _read(run_filter, said)
 
@@ -85,7 +85,7 @@ def trajectories(context: Context, watch: bool, before: str | None, limit: int, 
 @click.command()
 @_narrowed(GROUP_WORDS)
 @click.pass_obj
-def groups(context: Context, watch: bool, before: str | None, limit: int, **said: Any) -> None:
+def groups(context: Context, /, watch: bool, before: str | None, limit: int, **said: Any) -> None:
     """List groups of runs, newest first."""
     wanted = _read(group_filter, said)
 
