@@ -71,12 +71,14 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "groups": {"content", "lineage", "store"},
         "work": {"groups", "holding", "registry", "store"},
         "capture": {"content", "groups", "lineage", "store"},
+        "listing": {"lineage", "registry", "search", "store", "work"},
         "reading": {"content", "lineage", "store", "work"},
         "upkeep": {"content", "groups", "holding", "reading", "search", "store", "work"},
         "checking": {"content", "holding", "registry", "store"},
         "telling": {"holding", "reading", "registry", "store", "upkeep", "work"},
         "commands": {
-            "checking", "content", "groups", "moving", "reading", "registry", "store", "telling", "upkeep", "work",
+            "checking", "content", "groups", "listing", "moving", "reading", "registry", "store", "telling", "upkeep",
+            "work",
         },
     },
     "judge": {

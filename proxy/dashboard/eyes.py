@@ -9,6 +9,7 @@ import json
 import time
 from typing import Any
 
+from recorder import reasons
 from recorder.commands.terminal import clean
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
@@ -76,6 +77,11 @@ def short(text: str | None, chars: int = 80) -> str:
     return line if len(line) <= chars else line[: chars - 1] + "…"
 
 
+def meaning(code: str) -> str:
+    """A reason's sentence; "" where the code has none."""
+    return reasons.meaning(code) or ""
+
+
 def as_json(value: Any) -> str:
     """A value as indented JSON; a string that holds JSON is read first."""
     if isinstance(value, str):
@@ -98,4 +104,5 @@ FILTERS = {
     "percent": percent,
     "short": short,
     "as_json": as_json,
+    "meaning": meaning,
 }

@@ -9,11 +9,13 @@ from litestar import Router
 from litestar.di import Provide
 
 from proxy.dashboard import files, forms, sign_in
-from proxy.dashboard.pages import home
+from proxy.dashboard.pages import groups, home, runs
 from proxy.dashboard.shown import Shown
 
 HANDLERS = [
     home.home_page,
+    runs.runs_page,
+    groups.groups_page,
     sign_in.sign_in_page,
     sign_in.sign_in,
     sign_in.sign_out,
