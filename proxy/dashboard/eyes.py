@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from recorder.commands.terminal import clean
+from recorder.reasons import meaning
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _NONE = "–"
@@ -98,4 +99,5 @@ FILTERS = {
     "percent": percent,
     "short": short,
     "as_json": as_json,
+    "meaning": meaning,
 }
