@@ -74,7 +74,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "upkeep": {"content", "groups", "holding", "reading", "store", "work"},
         "checking": {"content", "holding", "registry", "store"},
         "retelling": {"content", "reading", "store", "work"},
-        "telling": {"store", "upkeep", "work"},
+        "telling": {"holding", "reading", "registry", "store", "upkeep", "work"},
         "commands": {
             "checking", "content", "groups", "moving", "reading", "registry", "store", "telling", "upkeep", "work",
         },

@@ -105,6 +105,20 @@ class Told:
     apart: tuple[Branch, ...] = ()
     loose: tuple[ToolCallView, ...] = ()  # tool calls that answer no known request
 
+    def answer(self, call_id: str, choice: int) -> Sampled | None:
+        """Where an answer came from, wherever it is told."""
+        every = (*self.turns, *(turn for branch in self.apart for turn in branch.turns))
+        found = (one for turn in every for one in answers(turn))
+        return next((one for one in found if (one.call_id, one.choice) == (call_id, choice)), None)
+
+
+def answers(turn: Turn) -> Iterator[Sampled]:
+    """The answers that are told at a turn: its own, those beside it, those of branches that begin behind it."""
+    if turn.sampled is not None:
+        yield turn.sampled
+    for inner in (*turn.others, *(told for branch in turn.branches for told in branch.turns)):
+        yield from answers(inner)
+
 
 def tell(view: TrajectoryView, facts: Facts) -> Told:
     """The conversation of a run."""

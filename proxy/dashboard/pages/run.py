@@ -27,11 +27,12 @@ from proxy.errors import EngineError, EngineUnreachable, Missing
 from recorder.reading.short_ids import in_full
 from recorder.reading.transcripts import find_trajectory, load_trajectory, trajectory_of_call
 from recorder.reading.views import CallView, TrajectoryView
+from recorder.reasons import meaning
 from recorder.retelling.run import Run, load_run
 from recorder.retelling.standing import version_names
 from recorder.retelling.timeline import Timeline
 from recorder.retelling.tokens import TokenPage, load_tokens
-from recorder.retelling.turns import Turn
+from recorder.retelling.turns import Turn, answers
 
 Name = Annotated[str, PathParameter()]
 Start = Annotated[int | None, QueryParameter(name="from")]
@@ -60,6 +61,8 @@ class ShownTokens:
     page: TokenPage
     tokens: tuple[ShownToken, ...]
     why_no_text: str | None
+    taught: bool  # whether they are trained on, or may be
+    lesson: str  # the same in words
 
 
 @get("/runs/{run:str}", include_in_schema=False)
@@ -78,12 +81,12 @@ async def run_page(
     if (onward := await _elsewhere(shown, run, group)) is not None:
         return Response(None, status_code=HTTP_302_FOUND, headers={"location": onward})
     found = await load_run(shown.store, run)
-    told = None if tokens is None else await _tokens(shown, run, tokens, choice, at, of_prompt=prompt)
+    told = None if tokens is None else await _tokens(shown, found, tokens, choice, at, of_prompt=prompt)
     first = None if start is None else max(0, start - 1)
     held = folds.PAGE_BYTES if told is None else folds.PAGE_BYTES // 3
-    if first is None and told is not None:
-        first = _turn_of(found.told.turns, told.page.call_id)
     window = folds.window(found.told.turns, first, held)
+    if first is None and told is not None and not window.whole:
+        window = folds.window(found.told.turns, _turn_of(found.told.turns, told.page.call_id), held)
     return render(
         request,
         "run.html",
@@ -134,12 +137,7 @@ async def _elsewhere(shown: Shown, run: str, group: str | None) -> str | None:
 
 def _turn_of(turns: tuple[Turn, ...], call_id: str) -> int | None:
     """The turn that a call's answer is shown at."""
-    return next((turn.at for turn in turns if call_id in _calls_of(turn)), None)
-
-
-def _calls_of(turn: Turn) -> set[str]:
-    own = {turn.sampled.call_id} if turn.sampled is not None else set()
-    return own.union(*(_calls_of(told) for branch in turn.branches for told in branch.turns))
+    return next((turn.at for turn in turns if any(one.call_id == call_id for one in answers(turn))), None)
 
 
 def _totals(run: Run) -> dict[str, Any]:
@@ -175,14 +173,26 @@ def _drawn(whole: Timeline) -> dict[str, Any]:
 # --- tokens
 
 
-async def _tokens(shown: Shown, run: str, call: str, choice: int, at: int, *, of_prompt: bool) -> ShownTokens:
-    page = await load_tokens(shown.store, run, call, choice, of_prompt=of_prompt, first=at)
+async def _tokens(shown: Shown, run: Run, call: str, choice: int, at: int, *, of_prompt: bool) -> ShownTokens:
+    page = await load_tokens(shown.store, run.view.id, call, choice, of_prompt=of_prompt, first=at)
     texts, why = await _texts(shown, page)
     told = tuple(
         ShownToken(token.at, token.id, texts[place] if texts is not None else None, token.logprob, _step(token.logprob))
         for place, token in enumerate(page.tokens)
     )
-    return ShownTokens(page, told, why)
+    taught, lesson = (False, "The prompt is never trained on.") if of_prompt else _lesson(run, page)
+    return ShownTokens(page, told, why, taught, lesson)
+
+
+def _lesson(run: Run, page: TokenPage) -> tuple[bool, str]:
+    """Whether an answer's tokens are trained on, and in words."""
+    own = run.told.answer(page.call_id, page.choice)
+    why = own.why if own is not None else None
+    if why is not None or not page.trainable:
+        return False, f"None is trained on: {meaning(why or '') or why or 'it was left out'}"
+    if own is not None and own.trained:
+        return True, "Those underlined were trained on."
+    return True, "Those underlined may be trained on."
 
 
 async def _texts(shown: Shown, page: TokenPage) -> tuple[list[str] | None, str | None]:
