@@ -75,6 +75,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "reading": {"content", "lineage", "store", "work"},
         "upkeep": {"content", "groups", "holding", "reading", "search", "store", "work"},
         "checking": {"content", "holding", "registry", "store"},
+        "retelling": {"content", "reading", "store", "work"},
         "telling": {"holding", "reading", "registry", "store", "upkeep", "work"},
         "commands": {
             "checking", "content", "groups", "listing", "moving", "reading", "registry", "store", "telling", "upkeep",
@@ -105,7 +106,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "versions": {"engine", "gate", "settings"},
         "attribution": {"admission", "dialects", "versions"},
         "api": {"admission", "http", "versions"},
-        "dashboard": {"admission", "api"},
+        "dashboard": {"admission", "api", "engine"},
         "serving": {"admission", "attribution", "dialects", "engine", "http", "settings", "versions"},
         "responses": {"admission", "dialects", "engine", "http", "serving", "versions"},
         "shadow": {"dialects", "engine", "serving", "settings", "versions"},

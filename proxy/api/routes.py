@@ -27,6 +27,7 @@ HANDLERS: list[HTTPRouteHandler] = [
     groups.close_group,
     runs.delete_run,
     runs.show_trajectory,
+    runs.show_call,
     groups.show_group,
     versions.show_aliases,
     versions.show_versions,

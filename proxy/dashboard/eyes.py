@@ -14,6 +14,7 @@ from recorder.commands.terminal import clean
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _NONE = "–"
+_ONE_LINE_CHARS = 80
 
 
 def visible(text: object) -> str:
@@ -92,6 +93,17 @@ def as_json(value: Any) -> str:
     return visible(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
+def as_arguments(text: str) -> str:
+    """What a tool is called with: on one line where it is short, else as indented JSON."""
+    line = " ".join(text.split())
+    return visible(line) if len(line) <= _ONE_LINE_CHARS else as_json(text)
+
+
+def many(number: int, one: str, more: str | None = None) -> str:
+    """A count with its noun."""
+    return f"{count(number)} {one if number == 1 else more or one + 's'}"
+
+
 FILTERS = {
     "visible": visible,
     "exact": exact,
@@ -104,5 +116,7 @@ FILTERS = {
     "percent": percent,
     "short": short,
     "as_json": as_json,
+    "as_arguments": as_arguments,
+    "many": many,
     "meaning": meaning,
 }
