@@ -71,11 +71,12 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "work": {"groups", "holding", "registry", "store"},
         "capture": {"content", "groups", "lineage", "store"},
         "reading": {"content", "lineage", "store", "work"},
+        "comparing": {"content", "reading", "store", "work"},
         "upkeep": {"content", "groups", "holding", "reading", "store", "work"},
         "checking": {"content", "holding", "registry", "store"},
         "telling": {"store", "upkeep", "work"},
         "commands": {
-            "checking", "content", "groups", "moving", "reading", "registry", "store", "telling", "upkeep", "work",
+            "checking", "comparing", "content", "groups", "moving", "reading", "registry", "store", "telling", "upkeep", "work",
         },
     },
     "judge": {

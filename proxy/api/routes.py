@@ -26,6 +26,8 @@ HANDLERS: list[HTTPRouteHandler] = [
     runs.delete_run,
     runs.show_trajectory,
     groups.show_group,
+    groups.compare_group,
+    groups.show_judging,
     versions.show_aliases,
     versions.show_versions,
     versions.show_moves,

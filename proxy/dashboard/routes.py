@@ -9,11 +9,15 @@ from litestar import Router
 from litestar.di import Provide
 
 from proxy.dashboard import files, forms, sign_in
-from proxy.dashboard.pages import home
+from proxy.dashboard.pages import group, group_changes, home
 from proxy.dashboard.shown import Shown
 
 HANDLERS = [
     home.home_page,
+    group.group_page,
+    group.judging_page,
+    group_changes.score_anew,
+    group_changes.note_preference,
     sign_in.sign_in_page,
     sign_in.sign_in,
     sign_in.sign_out,
