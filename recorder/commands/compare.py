@@ -123,16 +123,21 @@ def _cell(cell: Cell, limit: int | None) -> Text:
         return Text(f"= as {cell.against}", style="dim")
     if cell.state == "shared" and cell.role is None:
         return Text("≡", style="dim")
-    words = ", ".join(map(clean, cell.words))
-    sign = (
-        "≡ all the same" if cell.state == "shared" else f"≠ {cell.against}: {words}" if cell.against else f"≠ {words}"
-    )
-    shown = Text(sign.rstrip(), style="yellow" if cell.state == "differs" else "dim")
+    shown = Text(_sign(cell), style="yellow" if cell.state == "differs" else "dim")
     if cell.text:
         shown.append("\n" + _cut(clean(cell.text), limit), style="default")
     for call in cell.calls:
         shown.append_text(_call(call, limit))
     return shown
+
+
+def _sign(cell: Cell) -> str:
+    from recorder.commands.terminal import clean
+
+    if cell.state == "shared":
+        return "≡ all the same"
+    words = ", ".join(map(clean, cell.words))
+    return f"≠ from {cell.against}: {words}" if cell.against else f"≠ {words or 'they part'}"
 
 
 def _call(call: ComparedCall, limit: int | None) -> Text:

@@ -84,8 +84,8 @@ class Cell:
     """What an attempt did in one row.
 
     `state`: `shared` (all columns did the same, and the first alone carries it), `same` (as the attempt numbered
-    `against` on its left, which carries it), `differs` (by `words`, from `against`; None: it is the leftmost one here),
-    `missing` (it has no turn here). `words` says in words what differs.
+    `against` on its left, which carries it), `differs` (by `words`, from `against`, the most alike on its left; None:
+    it is the leftmost one here), `missing` (it has no turn here). `words` says in words what differs.
     """
 
     state: Literal["shared", "same", "differs", "missing"]
@@ -241,7 +241,7 @@ def _in_row(at: int, turns: Sequence[Turn | None], numbers: Sequence[int]) -> Ce
         if other == turn:
             return Cell("same", number, role=turn.role, call_id=turn.call_id)
     if left:
-        number, other = left[0]
+        number, other = max(left, key=lambda one: (one[1].act == turn.act, one[1].tools == turn.tools))
         return _cell("differs", turn, number, differences(turn, other), other)
     alone = len(turns) > 1 and all(other is None for place, other in enumerate(turns) if place != at)
     return _cell("differs", turn, words=(ONLY_HERE,) if alone else ())

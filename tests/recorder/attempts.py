@@ -28,11 +28,11 @@ def called(id_: str, name: str, arguments: dict[str, Any], **more: Any) -> dict[
     return {"role": "assistant", "content": None, "tool_calls": [call], **more}
 
 
-async def attempt(talk: Talk, group: str, name: str, steps: Sequence[Step], **more: Any) -> None:
+async def attempt(talk: Talk, group: str, size: int, name: str, steps: Sequence[Step], **more: Any) -> None:
     """One run: a call a step, in a conversation that grows."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": "You help with orders."}, user(TASK)]
     for at, step in enumerate(steps):
-        address = Address(trajectory=name, group=group)
+        address = Address(trajectory=name, group=group, group_size=size)
         if isinstance(step, str):
             said = {"role": "assistant", "content": step}
             await talk.call(messages, said, address, **more)
@@ -53,7 +53,7 @@ async def group_of(
     try:
         talk = Talk(recorder)
         for number, steps in enumerate(attempts):
-            await attempt(talk, name, f"run-{number}", steps)
+            await attempt(talk, name, len(attempts), f"run-{number}", steps)
         ids = await runs_of(store, name)
         for id_ in ids if ended else ():
             await recorder.close(PROJECT, id_, TrajectoryState.COMPLETED, "closed")
