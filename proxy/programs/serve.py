@@ -55,6 +55,7 @@ async def run(settings: HoneSettings, worker: Worker | None = None) -> None:
     sock = listen(settings.proxy.host, settings.proxy.port, shared=worker is not None)
     host, port = sock.getsockname()[:2]
     store = await open_store(settings.data, settings.recorder, migrate=True, project=settings.project)
+    pages_store = store.limited(settings.proxy.pages_timeout_s)
     try:
         share_adapters(settings.data, settings.engine.adapter_group)
         key, owner = engine_key(settings.engine, settings.data), holder_name()
@@ -99,6 +100,7 @@ async def run(settings: HoneSettings, worker: Worker | None = None) -> None:
                 has_aliases=bool(aliases),
                 mcp=settings.mcp,
                 peers=peers,
+                pages_store=pages_store,
             )
         )
         log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), host, port)
@@ -107,4 +109,5 @@ async def run(settings: HoneSettings, worker: Worker | None = None) -> None:
             beside = Door(peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel).open
         await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s, beside=beside)
     finally:
+        await pages_store.close()
         await store.close()
