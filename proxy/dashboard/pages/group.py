@@ -1,6 +1,6 @@
 """One group: its attempts side by side, and what judges said of it.
 
-Owns: these two pages, and how much of long texts they hold. Refuses: the comparison (`recorder.comparing`), what a
+Owns: these two pages. Refuses: the comparison (`recorder.comparing`), what a
 person does here (`proxy.dashboard.pages.group_changes`).
 """
 
@@ -12,18 +12,20 @@ from litestar import Response, get
 from litestar.params import FromQuery
 
 from proxy.api.route_parts import AnyRequest, Id, caller_of
+from proxy.dashboard.fitting import Fits, fit
 from proxy.dashboard.render import render
 from proxy.dashboard.shown import ForPages, Shown
-from recorder.comparing.comparison import Attempt, Cell, Comparison
+from recorder.comparing.comparison import Attempt, Comparison
 from recorder.comparing.judging import load_judgings
 from recorder.comparing.loading import load_comparison
 from recorder.groups.lookup import find_group
 from recorder.reasons import meaning
 from recorder.work import again
 
-ROOM_CHARS: Final = 60_000  # of texts on a page, all together: with its mark-up that stays below 300 kB
-MOST_RUNS: Final = 100  # of all scores together on the page of what judges said
-MOST_CHARS, FEWEST_CHARS = 4_000, 60  # of one text
+OFFERED: Final = 40  # attempts that a form lets choose from
+_REPLIES_BYTES: Final = 60_000  # of judges' replies on a page, all together; and as much of their reasons
+_MOST_RUNS: Final = 100  # of all scores together on the page of what judges said
+_MOST_CHARS: Final = 2_000  # of one reason
 
 
 @get("/groups/{group:str}", include_in_schema=False)
@@ -47,7 +49,8 @@ async def group_page(
         "group.html",
         c=compared,
         narrow=narrow,
-        limit=_limit([compared, *([narrow] if narrow else [])]),
+        fits=fit([compared, *([narrow] if narrow else [])]),
+        offered=[one for one in compared.attempts if one.number <= OFFERED or one.number in compared.columns],
         chosen=bool(left or right),
         why=meaning(head.reason) if head.reason else None,
         not_again=again.refusal(head.state, head.reason),
@@ -60,7 +63,7 @@ async def judging_page(shown: ForPages, request: AnyRequest, group: Id) -> Respo
     group_id = await _found(shown, request, group)
     judgings = await load_judgings(shown.store, group_id)
     many = max(1, len(judgings))
-    runs = max(8, MOST_RUNS // many)
+    runs = max(8, _MOST_RUNS // many)
     told = sum(1 + len(run.parts) for one in judgings for run in one.runs[:runs])
     return render(
         request,
@@ -68,8 +71,8 @@ async def judging_page(shown: ForPages, request: AnyRequest, group: Id) -> Respo
         group_id=group_id,
         judgings=judgings,
         runs=runs,
-        limit=min(MOST_CHARS, ROOM_CHARS // max(1, told)),
-        reply_limit=ROOM_CHARS // many,
+        reasons=Fits((), (), min(_MOST_CHARS, _REPLIES_BYTES // max(1, told))),
+        replies=Fits((), (), _REPLIES_BYTES // many),
     )
 
 
@@ -83,17 +86,3 @@ def _best_and_worst(compared: Comparison) -> tuple[Attempt, Attempt] | None:
     if len(columns) <= 2:
         return None
     return columns[0], next((one for one in columns[:1:-1] if one.reward is not None), columns[1])
-
-
-def _limit(comparisons: list[Comparison]) -> int:
-    """How much of one text is on the page, so that all have room."""
-    texts = 0
-    for compared in comparisons:
-        texts += sum(map(_texts, compared.beginning))
-        texts += sum(_texts(cell) for row in compared.rows for cell in row)
-    return min(MOST_CHARS, max(FEWEST_CHARS, ROOM_CHARS // max(1, texts)))
-
-
-def _texts(cell: Cell) -> int:
-    said = bool(cell.text) + bool(cell.thinking)
-    return said + sum(len(call.arguments) + (call.result is not None) for call in cell.calls)

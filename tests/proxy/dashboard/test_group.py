@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import httpx
 import pytest
@@ -14,7 +14,7 @@ from recorder.work import feedback
 from tests.proxy.dashboard.reading import Page, opened, sent
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import Proxy, serving
-from tests.recorder.attempts import group_of, scored
+from tests.recorder.attempts import Step, group_of, scored
 from tests.recorder.rows import Rows
 
 HOSTILE = "<script>alert(1)</script>\u202e"
@@ -37,7 +37,7 @@ async def three(store: Store) -> tuple[str, list[str]]:
 async def test_attempts_are_columns_in_order_of_reward_with_what_was_said_of_them(proxy: Proxy) -> None:
     group, ids = await three(proxy.store)
     page = await opened(proxy.http, f"/hone/groups/{group}")
-    assert "Shared beginning, 2 turns : Where is order 4821" in page.text
+    assert "Shared beginning, 2 turns: Where is order 4821" in page.text
     assert "reward 0.9 advantage +0.35" in page.text
     assert "reward 0.2 advantage -0.35" in page.text
     assert "no advantage: reward_missing" in page.text
@@ -167,14 +167,22 @@ async def test_a_group_that_is_not_there_is_a_page_that_says_so(proxy: Proxy) ->
     assert "no group 'nothing'" in (await opened(proxy.http, "/hone/groups/nothing", 404)).text
 
 
-@pytest.mark.slow
-async def test_eight_attempts_of_thirty_turns_stay_below_300_kb(proxy: Proxy) -> None:
-    def step(attempt: int, turn: int) -> tuple[str, dict[str, str], str]:
-        return f"tool_{turn % 5}", {"query": f"{attempt} <&> {turn} " * 40, "other": "<x>" * 9}, f"{attempt}<b>" * 2000
+def plain(attempt: int, turn: int) -> Step:
+    return f"tool_{turn % 5}", {"query": f"order {turn}", "page": attempt}, f"found {turn} of {attempt} " * 20
 
+
+def crowded(attempt: int, turn: int) -> Step:
+    arguments = {f"argument {at}": f"{attempt}{turn}" + "<&'>" * 100 for at in range(12)}
+    return f"tool_{(turn * attempt) % 7}", arguments, f"{attempt}\u202e<b>\U0001f600" * 500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [plain, crowded])
+async def test_eight_attempts_of_thirty_turns_stay_below_300_kb(proxy: Proxy, step: Callable[[int, int], Step]) -> None:
     group, ids = await group_of(proxy.store, [[step(one, at) for at in range(30)] for one in range(8)])
     await scored(proxy.store, group, {id_: at / 8 for at, id_ in enumerate(ids)})
     answer: httpx.Response = await proxy.http.get(f"/hone/groups/{group}")
     page = Page(answer.text)
     assert len(answer.content) <= 300_000
-    assert page.text.count("tool_4") >= 8 * 6
+    assert ("more rows" in page.text) == (step is crowded)
+    assert (page.text.count("of 7") >= 30) == (step is plain)
