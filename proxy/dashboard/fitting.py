@@ -13,14 +13,15 @@ from typing import Final
 
 from proxy.dashboard.eyes import visible
 from recorder.comparing.comparison import Cell, Comparison
+from recorder.comparing.differences import ComparedCall
 
 ROOM_BYTES: Final = 245_000  # for all that is compared; the rest of the page takes up to 50,000
 FOLDED: Final = 400  # a text of more bytes may be folded: its summary takes some too
 ARGUMENTS: Final = 6  # of a tool call
 CALLS: Final = 8  # of a turn
-_MARKUP: Final = (135_000, 45_000)  # of the first comparison, and of a second
+_MARKUP: Final = (150_000, 45_000)  # of the first comparison, and of a second
 _SUMMARY: Final = 260
-_TEXT, _CELL, _CALL, _ARGUMENT, _MISSING, _HEAD = 110, 230, 90, 110, 60, 1400
+_TEXT, _CELL, _CALL, _ARGUMENT, _DIFFERS, _MISSING, _HEAD = 28, 160, 65, 22, 42, 42, 1400
 _MOST: Final = 4_000
 
 
@@ -74,12 +75,21 @@ def _prefix(rows: Sequence[Sequence[Cell]], room: int) -> int:
 def _size(cell: Cell) -> int:
     if cell.state == "missing" or cell.role is None:
         return _MISSING
-    calls = cell.calls[:CALLS]
-    arguments = sum(min(len(call.arguments), ARGUMENTS) + min(len(call.gone), ARGUMENTS) for call in calls)
-    return _CELL + _TEXT * _texts(cell) + _CALL * len(calls) + _ARGUMENT * arguments
+    words = sum(_named(word, 48) for word in cell.words[:4])
+    return _CELL + words + _TEXT * _texts(cell) + sum(map(_call_size, cell.calls[:CALLS]))
+
+
+def _call_size(call: ComparedCall) -> int:
+    size = _CALL + _named(call.name, 60) + (_ARGUMENT + _DIFFERS + 10 if call.result is not None else 0)
+    size += sum(_ARGUMENT + _DIFFERS * one.differs + _named(one.name, 40) for one in call.arguments[:ARGUMENTS])
+    return size + sum(_ARGUMENT + _DIFFERS + 30 + _named(name, 40) for name in call.gone[:ARGUMENTS])
+
+
+def _named(name: str, chars: int) -> int:
+    return len(escape(visible(name[:chars])[:chars]).encode("utf-8", "replace"))
 
 
 def _texts(cell: Cell) -> int:
-    calls = cell.calls[:CALLS]
     said = bool(cell.text) + bool(cell.thinking)
+    calls = cell.calls[:CALLS]
     return said + sum(min(len(call.arguments), ARGUMENTS) + (call.result is not None) for call in calls)
