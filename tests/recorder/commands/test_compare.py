@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from recorder.store.database import Store
-from tests.recorder.attempts import group_of, scored
+from tests.recorder.attempts import Step, group_of, scored
 from tests.recorder.commands.hone import Hone
 
 
 async def two(store: Store) -> tuple[str, list[str]]:
-    steps = [[("find", {"q": "4821"}, "Leipzig"), "Monday"], [("find", {"q": "9\x1b[2J"}, "none"), "Monday"]]
+    steps: list[list[Step]] = [
+        [("find", {"q": "4821"}, "Leipzig"), "Monday"],
+        [("find", {"q": "9\x1b[2J"}, "none"), "Monday"],
+    ]
     group, ids = await group_of(store, steps)
     await scored(store, group, {ids[0]: 0.9, ids[1]: 0.2})
     return group, ids
