@@ -73,13 +73,14 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "capture": {"content", "groups", "lineage", "store"},
         "listing": {"lineage", "registry", "search", "store", "work"},
         "reading": {"content", "lineage", "store", "work"},
+        "comparing": {"content", "reading", "store", "work"},
         "upkeep": {"content", "groups", "holding", "reading", "search", "store", "work"},
         "checking": {"content", "holding", "registry", "store"},
         "retelling": {"content", "reading", "store", "work"},
         "telling": {"holding", "reading", "registry", "store", "upkeep", "work"},
         "commands": {
-            "checking", "content", "groups", "listing", "moving", "reading", "registry", "store", "telling", "upkeep",
-            "work",
+            "checking", "comparing", "content", "groups", "listing", "moving", "reading", "registry", "store", "telling",
+            "upkeep", "work",
         },
     },
     "judge": {

@@ -29,6 +29,8 @@ HANDLERS: list[HTTPRouteHandler] = [
     runs.show_trajectory,
     runs.show_call,
     groups.show_group,
+    groups.compare_group,
+    groups.show_judging,
     versions.show_aliases,
     versions.show_versions,
     versions.show_moves,
