@@ -8,12 +8,18 @@ from __future__ import annotations
 from litestar import Router
 from litestar.di import Provide
 
-from proxy.dashboard import files, forms, sign_in
-from proxy.dashboard.pages import home
+from proxy.dashboard import drawn, files, forms, sign_in
+from proxy.dashboard.pages import home, moving, training, versions
 from proxy.dashboard.shown import Shown
 
 HANDLERS = [
     home.home_page,
+    versions.versions_page,
+    versions.version_page,
+    moving.ask_page,
+    moving.move,
+    training.training_page,
+    drawn.chart_image,
     sign_in.sign_in_page,
     sign_in.sign_in,
     sign_in.sign_out,
