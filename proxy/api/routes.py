@@ -1,7 +1,7 @@
 """Hone's own routes, `/hone/v1/…`, together: which there are, and which methods a path is served with.
 
 Owns: the list, what /schema says of it, and what OPTIONS and a 405 tell. Refuses: what the routes do
-(`proxy.api.runs`, `groups`, `versions`); model traffic.
+(`proxy.api.runs`, `groups`, `versions`, `standing`); model traffic.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
-from proxy.api import groups, runs, versions
+from proxy.api import groups, runs, standing, versions
 from proxy.api.route_parts import AnyRequest
 
 HANDLERS: list[HTTPRouteHandler] = [
@@ -29,6 +29,11 @@ HANDLERS: list[HTTPRouteHandler] = [
     versions.show_aliases,
     versions.show_versions,
     versions.show_moves,
+    standing.show_status,
+    standing.show_judge,
+    standing.show_tools,
+    standing.show_settings,
+    standing.show_keys,
 ]
 # Read by clients' generators and by `scripts.pages.api`: the docstring of a handler is what its route does.
 OPENAPI: Final = OpenAPIConfig(

@@ -86,6 +86,11 @@ def as_json(value: Any) -> str:
     return visible(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
+def as_line(value: Any) -> str:
+    """A value as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 FILTERS = {
     "visible": visible,
     "exact": exact,
@@ -98,4 +103,5 @@ FILTERS = {
     "percent": percent,
     "short": short,
     "as_json": as_json,
+    "as_line": as_line,
 }

@@ -5,15 +5,30 @@ Owns: which handlers there are, and what all share: the check of a form's token.
 
 from __future__ import annotations
 
-from litestar import Router
+from typing import cast
+
+from litestar import Router, asgi
 from litestar.di import Provide
+from litestar.handlers import ASGIRouteHandler
+from litestar.types import Receive as LitestarReceive
+from litestar.types import Scope as LitestarScope
+from litestar.types import Send as LitestarSend
 
 from proxy.dashboard import files, forms, sign_in
-from proxy.dashboard.pages import home
+from proxy.dashboard.live import Live
+from proxy.dashboard.pages import home, judge, settings, tools
 from proxy.dashboard.shown import Shown
+from proxy.http.asgi import Receive, Scope, Send
+from proxy.http.stopping import Stop
 
 HANDLERS = [
     home.home_page,
+    judge.judge_page,
+    tools.tools_page,
+    settings.settings_page,
+    settings.make_key,
+    settings.ask_revoke,
+    settings.revoke_key,
     sign_in.sign_in_page,
     sign_in.sign_in,
     sign_in.sign_out,
@@ -21,12 +36,21 @@ HANDLERS = [
 ]
 
 
-def pages(shown: Shown) -> Router:
+def pages(shown: Shown, stop: Stop) -> Router:
     """All pages, for the app."""
     return Router(
         "/hone",
-        route_handlers=HANDLERS,
+        route_handlers=[*HANDLERS, _live(Live(shown, stop))],
         dependencies={"shown": Provide(lambda: shown, sync_to_thread=False)},
         before_request=forms.check,
         include_in_schema=False,
     )
+
+
+def _live(live: Live) -> ASGIRouteHandler:
+    """The stream of the first page: it says when it ends, which the framework's own would not."""
+
+    async def handler(scope: LitestarScope, receive: LitestarReceive, send: LitestarSend) -> None:
+        await live(cast(Scope, scope), cast(Receive, receive), cast(Send, send))
+
+    return asgi("/live", copy_scope=False)(handler)
