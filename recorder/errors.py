@@ -4,7 +4,8 @@ RecorderError
 ├── StoreError                the store cannot be opened, is locked, is full
 │   ├── SchemaMismatch        the store was written by another version of Hone
 │   └── StoreUnavailable      a commit failed or took too long
-│       └── RolledBack        for certain nothing of it was committed: it may be run again
+│       ├── RolledBack        for certain nothing of it was committed: it may be run again
+│       └── TooSlow           a read took longer than whoever asked may take
 ├── NotFound                  no such object
 ├── Conflict                  a guarded change met another state than it expected
 │   ├── LeaseLost             the holder's lease ran out and somebody else took over
@@ -39,6 +40,10 @@ class StoreUnavailable(StoreError):
 
 class RolledBack(StoreUnavailable):
     """The database was away, or ended a transaction. Nothing of it is committed or will be: it may be run again."""
+
+
+class TooSlow(StoreUnavailable):
+    """A read that had a limit was ended by it. Asked for less, or at a quieter time, it may end by itself."""
 
 
 class NotFound(RecorderError):

@@ -10,6 +10,7 @@ import hashlib
 from typing import Final
 
 from litestar import Response, get
+from litestar.params import FromPath
 
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard.render import HERE, headers
@@ -30,7 +31,7 @@ def _files() -> dict[str, tuple[bytes, str, str]]:
 
 
 @get("/static/{name:str}", include_in_schema=False)
-async def static_file(request: AnyRequest, name: str) -> Response[bytes]:
+async def static_file(request: AnyRequest, name: FromPath[str]) -> Response[bytes]:
     """One file."""
     if name not in _files():
         raise Missing(f"no file {name[:100]!r} belongs to the pages.")

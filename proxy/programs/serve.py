@@ -65,6 +65,7 @@ async def run(settings: HoneSettings, worker: Worker | None = None, *, origin: M
     sock = listen(settings.proxy.host, settings.proxy.port, shared=worker is not None)
     host, port = sock.getsockname()[:2]
     store = await open_store(settings.data, settings.recorder, migrate=True, project=settings.project)
+    pages_store = store.limited(settings.proxy.pages_timeout_s)
     try:
         share_adapters(settings.data, settings.engine.adapter_group)
         key, owner = engine_key(settings.engine, settings.data), holder_name()
@@ -109,6 +110,7 @@ async def run(settings: HoneSettings, worker: Worker | None = None, *, origin: M
                 has_aliases=bool(aliases),
                 mcp=settings.mcp,
                 peers=peers,
+                pages_store=pages_store,
                 shown_settings=shown_settings(settings, origin or {}),
             )
         )
@@ -118,4 +120,5 @@ async def run(settings: HoneSettings, worker: Worker | None = None, *, origin: M
             beside = Door(peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel).open
         await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s, beside=beside)
     finally:
+        await pages_store.close()
         await store.close()

@@ -1,0 +1,99 @@
+"""The table of measured runs in README.md, made from their summaries in `measured/`.
+
+    python -m examples.live.table            # prints it
+    python -m examples.live.table --write    # puts it into README.md
+
+Owns: which figures it has, and how a fall is reckoned. Refuses: measuring (`examples.live.live`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+HERE: Final = Path(__file__).parent
+README: Final = HERE / "README.md"
+BEGINS, ENDS = "<!-- measured: python -m examples.live.table --write -->\n", "<!-- /measured -->\n"
+MINUTES_BEFORE: Final = 2  # of a judge's swap: what the fall is reckoned from
+_HEAD: Final = (
+    "traffic", "seed", "minutes", "users' runs", "right at first", "right in the last minute",
+    "held-out orders before → after", "versions live / refused", "faults",
+)  # fmt: skip
+
+Summary = Mapping[str, Any]
+
+
+def measured() -> list[Summary]:
+    """The committed summaries, by traffic and seed."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in (HERE / "measured").glob("*.json")]
+    return sorted(found, key=lambda one: (str(one["traffic"]), int(one["seed"])))
+
+
+def fall(summary: Summary) -> tuple[float, float]:
+    """Success in the minutes before the judge was first swapped, and in the worst minute since."""
+    swapped = int(summary["notes"][0]["second"] // 60)
+    minutes: Sequence[Summary] = summary["by_minute"]
+    before = minutes[max(0, swapped - MINUTES_BEFORE) : swapped]
+    return sum(m["right"] for m in before) / sum(m["runs"] for m in before), min(
+        m["success"] for m in minutes[swapped:]
+    )
+
+
+def table(summaries: Sequence[Summary]) -> str:
+    """All of them in Markdown; then, for each in which the judge was swapped, what that did."""
+    lines = [_line(_HEAD), _line(["---"] * len(_HEAD)), *(_line(_row(one)) for one in summaries)]
+    falls = [_fell(one) for one in summaries if one["notes"]]
+    return "\n".join([*lines, *(["", *falls] if falls else [])]) + "\n"
+
+
+def _row(one: Summary) -> list[str]:
+    before, after = one["held_out"]["before"], one["held_out"]["after"]
+    return [
+        f"`{one['traffic']}`",
+        str(one["seed"]),
+        f"{one['minutes']:.0f}",
+        str(one["runs"]),
+        _share(one["first_version"]),
+        _share(one["last_minute"]),
+        f"{_share(before)} → {_share(after)}",
+        f"{one['versions_live']} / {one['versions_refused']}",
+        str(len(one["faults"])),
+    ]
+
+
+def _share(share: Summary) -> str:
+    return f"{share['success']:.1%} ({share['low']:.0%}–{share['high']:.0%})"
+
+
+def _fell(one: Summary) -> str:
+    before, worst = fall(one)
+    return (
+        f"- seed {one['seed']}, judge swapped: {before:.1%} in the {MINUTES_BEFORE} minutes before, {worst:.1%} in the "
+        f"worst minute since, {one['last_minute']['success']:.1%} in the last."
+    )
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _written(text: str) -> str:
+    before, _, rest = text.partition(BEGINS)
+    return before + BEGINS + table(measured()) + ENDS + rest.partition(ENDS)[2]
+
+
+def main() -> None:
+    """Print the table, or write it."""
+    parser = argparse.ArgumentParser(description="The table of measured runs.")
+    parser.add_argument("--write", action="store_true", help="put it into README.md")
+    if parser.parse_args().write:
+        README.write_text(_written(README.read_text(encoding="utf-8")), encoding="utf-8")
+    else:
+        print(table(measured()), end="")
+
+
+if __name__ == "__main__":
+    main()
