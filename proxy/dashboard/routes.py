@@ -16,7 +16,7 @@ from litestar.types import Send as LitestarSend
 
 from proxy.dashboard import files, forms, sign_in
 from proxy.dashboard.live import Live
-from proxy.dashboard.pages import home, judge, settings, tools
+from proxy.dashboard.pages import home, in_force, judge, tools
 from proxy.dashboard.shown import Shown
 from proxy.http.asgi import Receive, Scope, Send
 from proxy.http.stopping import Stop
@@ -25,10 +25,9 @@ HANDLERS = [
     home.home_page,
     judge.judge_page,
     tools.tools_page,
-    settings.settings_page,
-    settings.make_key,
-    settings.ask_revoke,
-    settings.revoke_key,
+    in_force.settings_page,
+    in_force.make_key,
+    in_force.revoke_key,
     sign_in.sign_in_page,
     sign_in.sign_in,
     sign_in.sign_out,

@@ -15,6 +15,7 @@ from typing import Final
 
 from litestar import Response, get, post
 from litestar.datastructures import FormMultiDict
+from litestar.params import FromPath, FromQuery
 
 from proxy.admission.auth import Caller
 from proxy.api.route_parts import AnyRequest, caller_of
@@ -51,9 +52,9 @@ class NewKey:
 
 
 @get("/settings", include_in_schema=False)
-async def settings_page(shown: ForPages, request: AnyRequest) -> Response[str]:
-    """The page."""
-    return await _page(shown, request)
+async def settings_page(shown: ForPages, request: AnyRequest, revoke: FromQuery[str | None] = None) -> Response[str]:
+    """The page; with `revoke`, the question whether that key is to be revoked."""
+    return await _page(shown, request) if revoke is None else await _ask_revoke(shown, request, revoke)
 
 
 @post("/settings/keys", include_in_schema=False)
@@ -71,24 +72,22 @@ async def make_key(shown: ForPages, request: AnyRequest) -> Response[str]:
     return render(request, "key_made.html", key=key, secret=secret, first=first)
 
 
-@get("/settings/keys/{key:str}/revoke", include_in_schema=False)
-async def ask_revoke(shown: ForPages, request: AnyRequest, key: str) -> Response[str]:
-    """Ask whether a key is to be revoked."""
-    caller = caller_of(request)
-    caller.require(Scope.ADMIN, f"GET {request.url.path}")
-    there = await keys.newest_keys(shown.store, shown.project_id)
-    found = _in_force(there, key)
-    others = [one for one in there if one.revoked_at is None and one.id != found.id]
-    return render(request, "key_revoke.html", key=found, last=not others, own=found.id == caller.key)
-
-
 @post("/settings/keys/{key:str}/revoke", include_in_schema=False)
-async def revoke_key(shown: ForPages, request: AnyRequest, key: str) -> Response[None]:
+async def revoke_key(shown: ForPages, request: AnyRequest, key: FromPath[str]) -> Response[None]:
     """Revoke a key, for good."""
     found = _in_force(await keys.newest_keys(shown.hone.store, shown.project_id), key)
     await keys.revoke(shown.hone.store, shown.project_id, found.id)
     log.info("the key %s was revoked on the page of settings by %s", found.id, _who(caller_of(request)))
     return forms.back_to(f"{PATH}#keys")
+
+
+async def _ask_revoke(shown: Shown, request: AnyRequest, key: str) -> Response[str]:
+    caller = caller_of(request)
+    caller.require(Scope.ADMIN, "revoking a key")
+    there = await keys.newest_keys(shown.store, shown.project_id)
+    found = _in_force(there, key)
+    others = [one for one in there if one.revoked_at is None and one.id != found.id]
+    return render(request, "key_revoke.html", key=found, last=not others, own=found.id == caller.key)
 
 
 async def _page(shown: Shown, request: AnyRequest, wrong: str | None = None) -> Response[str]:
