@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from recorder.capture.recorder import Recorder
 from recorder.holding import leases
-from recorder.registry import aliases, keys, versions
+from recorder.registry import aliases, versions
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
@@ -49,9 +49,6 @@ class Rich:
     version: str  # of those that were retired: it may be made live again
     canary: str
     campaign: str
-    read_key: str
-    feedback_key: str
-    admin_key: str
 
 
 async def make(data: Path) -> Rich:
@@ -82,7 +79,6 @@ class _Maker:
 
     async def all(self) -> Rich:
         """Everything, in the order in which it would have come about."""
-        secrets = [(await keys.mint(self.store, PROJECT, scope, [scope]))[1] for scope in ("read", "feedback", "admin")]
         await self._engines()
         retired = await self._versions()
         campaign = await self._campaign()
@@ -92,7 +88,7 @@ class _Maker:
         group, best = await self._compared("order-4821", EIGHT)
         long_group, _ = await self._compared("claim-77", EIGHT, turns=LONG_TURNS)
         run, open_run = await self._run_with_everything(), await self._open()
-        return Rich(self.data, run, open_run, group, long_group, best, retired, canary, campaign, *secrets)
+        return Rich(self.data, run, open_run, group, long_group, best, retired, canary, campaign)
 
     async def _engines(self) -> None:
         for url, state, detail in (("http://127.0.0.1:8000", "up", None), ("http://127.0.0.1:8001", "down", "refused")):

@@ -13,7 +13,7 @@ from tests.browser.rich import Rich
 from tests.browser.visiting import NARROW, WIDE, Scheme, visiting
 from tests.proxy.running import Proxy
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="session")]
 
 LOOKS = [
     pytest.param(WIDE, "light", id="1280-light"),
