@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import io
 import os
-import shutil
 import socket
 import sqlite3
 import subprocess
