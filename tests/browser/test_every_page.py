@@ -1,4 +1,4 @@
-"""Every page, on the rich store and on an empty one, at two widths, light and dark: it stands, and axe finds nothing."""
+"""Every page, on the rich store and on an empty one, at two widths, light and dark: it stands, axe finds nothing."""
 
 from __future__ import annotations
 

@@ -45,7 +45,11 @@ async def test_what_goes_wrong_on_a_page_fails_whoever_looks_at_it(
     browser: Browser, full: Proxy, wrong: str, told: str
 ) -> None:
     with pytest.raises(AssertionError, match=told):
-        async with visiting(browser, full.url) as visitor:
-            await visitor.goto("/hone/sign-in")
-            await visitor.page.evaluate(f"() => {{ {wrong} }}")
-            await visitor.page.wait_for_function("() => new Promise((done) => setTimeout(() => done(true), 0))")
+        await _meet(browser, full.url, wrong)
+
+
+async def _meet(browser: Browser, url: str, wrong: str) -> None:
+    async with visiting(browser, url) as visitor:
+        await visitor.goto("/hone/sign-in")
+        await visitor.page.evaluate(f"() => {{ {wrong} }}")
+        await visitor.page.evaluate("() => new Promise((done) => setTimeout(done, 0))")

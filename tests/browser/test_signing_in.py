@@ -59,7 +59,7 @@ async def test_who_may_only_read_is_offered_no_change_and_refused_one(browser: B
         visitor.watch.refusals.add(403)
         # a form of the page's own, sent elsewhere: as who reads the source would
         await page.evaluate(
-            "(path) => { const form = document.querySelector('form[method=post]'); form.action = path; form.submit(); }",
+            "(path) => { const form = document.querySelector('form[method=post]'); form.action = path; form.submit() }",
             f"/hone/runs/{rich.run}/delete",
         )
         await expect(page.get_by_role("alert")).to_contain_text("admin")
@@ -71,7 +71,7 @@ async def test_a_key_is_made_shown_once_and_revoked(browser: Browser, own: Proxy
         page = visitor.page
         await sign_in(visitor, own, "read", "admin", asked_for="/hone/settings")
         made = page.locator("form[action$='/settings/keys']")
-        await made.get_by_label("name").fill("bert")
+        await made.get_by_label("Name, to recognise it by").fill("bert")
         await made.get_by_role("button").click()
         secret = await page.get_by_text("hone_").first.inner_text()
         assert await sound(page) == []
