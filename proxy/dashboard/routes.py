@@ -8,8 +8,8 @@ from __future__ import annotations
 from litestar import Router
 from litestar.di import Provide
 
-from proxy.dashboard import files, forms, sign_in
-from proxy.dashboard.pages import group, group_changes, groups, home, run, run_changes, runs
+from proxy.dashboard import drawn, files, forms, sign_in
+from proxy.dashboard.pages import group, group_changes, groups, home, moving, run, run_changes, runs, training, versions
 from proxy.dashboard.shown import Shown
 
 HANDLERS = [
@@ -26,6 +26,12 @@ HANDLERS = [
     group.judging_page,
     group_changes.score_anew,
     group_changes.note_preference,
+    versions.versions_page,
+    versions.version_page,
+    moving.ask_page,
+    moving.move,
+    training.training_page,
+    drawn.chart_image,
     sign_in.sign_in_page,
     sign_in.sign_in,
     sign_in.sign_out,
