@@ -6,12 +6,13 @@ Owns: the parts that every page is given, and how a handler asks for them. Refus
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from litestar.di import NamedDependency
 
 from proxy.api.steering import Hone
+from proxy.dashboard.tries import Tries
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 
@@ -35,6 +36,7 @@ class Shown:
     recorder_settings: RecorderSettings
     settings: tuple[Setting, ...] = ()
     mcp: Mapping[str, str] | None = None  # MCP server → where it is
+    tries: Tries = field(default_factory=Tries)  # to sign in
 
     @property
     def project_id(self) -> str:
