@@ -73,7 +73,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "reading": {"content", "lineage", "store", "work"},
         "upkeep": {"content", "groups", "holding", "reading", "store", "work"},
         "checking": {"content", "holding", "registry", "store"},
-        "telling": {"store", "upkeep", "work"},
+        "telling": {"holding", "reading", "registry", "store", "upkeep", "work"},
         "commands": {
             "checking", "content", "groups", "moving", "reading", "registry", "store", "telling", "upkeep", "work",
         },

@@ -10,10 +10,12 @@ are keyed content hashes (16 bytes), so that writing one needs no look-up; other
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Boolean,
     Column,
     Double,
@@ -29,6 +31,7 @@ from sqlalchemy import (
     event,
     text,
 )
+from sqlalchemy.dialects.postgresql import TSVECTOR
 
 metadata = MetaData(
     naming_convention={
@@ -421,6 +424,45 @@ verdicts = Table(
     PrimaryKeyConstraint("project_id", "hash"),
     Index(None, "trajectory_id"),
 )
+
+# What the calls say, as words to be found (`recorder.search`): a row for what one call adds to its run.
+said = Table(
+    "said",
+    metadata,
+    # The millisecond in which its run began, then a number: so the newest runs are found first.
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    _project(),
+    Column("trajectory_id", Text, nullable=False),
+    Column("call_id", Text, nullable=False, unique=True),
+    Column("words", Text().with_variant(TSVECTOR, "postgresql"), nullable=False),
+)
+
+# Calls that are written, and not in `said` yet.
+unindexed = Table(
+    "unindexed",
+    metadata,
+    _project(),
+    Column("call_id", Text, nullable=False),
+    PrimaryKeyConstraint("project_id", "call_id"),
+    sqlite_with_rowid=False,
+)
+
+# Rows of `said` that are gone, and whose words SQLite's index may still hold (`recorder.search.forgetting`).
+unmerged = Table("unmerged", metadata, Column("said_id", BigInteger, primary_key=True, autoincrement=False))
+
+# What SQLAlchemy has no words for, made behind the tables: the index over `said`, kept by SQLite itself.
+BESIDE: Final[Mapping[str, Sequence[str]]] = {
+    "sqlite": (
+        "CREATE VIRTUAL TABLE said_words USING fts5("
+        "words, content='said', content_rowid='id', columnsize=0, tokenize='ascii')",
+        "CREATE TRIGGER said_made AFTER INSERT ON said BEGIN"
+        " INSERT INTO said_words (rowid, words) VALUES (new.id, new.words); END",
+        "CREATE TRIGGER said_gone AFTER DELETE ON said BEGIN"
+        " INSERT INTO said_words (said_words, rowid, words) VALUES ('delete', old.id, old.words);"
+        " INSERT OR IGNORE INTO unmerged VALUES (old.id); END",
+    ),
+    "postgresql": ("CREATE INDEX ix_said_words ON said USING gin (words)",),
+}
 
 feedback = Table(
     "feedback",
