@@ -1,5 +1,5 @@
-"""Hostile text is text: in every filter and macro of the templates, on the page of an error, and where a page shows what
-its own address says. A real browser opens pages full of it in tests/browser/test_xss.py.
+"""Hostile text is text: in every filter and macro of the templates, on the page of an error, and where a page shows
+what its own address says. A real browser opens pages full of it in tests/browser/test_xss.py.
 """
 
 from __future__ import annotations

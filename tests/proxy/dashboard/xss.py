@@ -187,7 +187,8 @@ csrf=&key=<script>§</script>
 # Characters that change how what stands beside them is read: each is put into a script's name and before an attribute.
 _CHARACTERS: Final = (
     "\x00", "\x01", "\x08", "\x0b", "\x0c", "\r", "\x1b[2J", "\x7f", "\x85", "\xa0", "\xad", "\u0130", "\u200b",
-    "\u200e", "\u202e", "\u2028", "\u2029", "\u2066", "\ufeff", "\uff1c", "\ufffd", "\ufffe", "\U000e0001", "\U0001f4a9",
+    "\u200e", "\u202e", "\u2028", "\u2029", "\u2066", "\ufeff", "\uff1c", "\ufffd", "\ufffe", "\U000e0001",
+    "\U0001f4a9",
 )  # fmt: skip
 
 
