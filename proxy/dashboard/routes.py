@@ -1,6 +1,6 @@
 """The table of pages, mounted at /hone.
 
-Owns: which handlers there are, and what all share: the check of a form's token. Refuses: what any of them does.
+Owns: which handlers there are, and what all share: the check of a form's token, headers. Refuses: what any of them does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from litestar.di import Provide
 
 from proxy.dashboard import files, forms, sign_in
 from proxy.dashboard.pages import home
+from proxy.dashboard.render import with_headers
 from proxy.dashboard.shown import Shown
 
 HANDLERS = [
@@ -28,5 +29,6 @@ def pages(shown: Shown) -> Router:
         route_handlers=HANDLERS,
         dependencies={"shown": Provide(lambda: shown, sync_to_thread=False)},
         before_request=forms.check,
+        after_request=with_headers,
         include_in_schema=False,
     )
