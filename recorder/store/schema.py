@@ -453,8 +453,8 @@ unindexed = Table(
     sqlite_with_rowid=False,
 )
 
-# Rows of `said` that are gone, and whose words SQLite's index may still hold (`recorder.search.forgetting`).
-unmerged = Table("unmerged", metadata, Column("said_id", BigInteger, primary_key=True, autoincrement=False))
+# One for each row of `said` that is gone, and whose words SQLite's index may still hold (`recorder.search.erasing`).
+unmerged = Table("unmerged", metadata, Column("mark", BigInteger, primary_key=True, autoincrement=False))
 
 # What SQLAlchemy has no words for, made behind the tables: the index over `said`, kept by SQLite itself.
 BESIDE: Final[Mapping[str, Sequence[str]]] = {
@@ -465,7 +465,7 @@ BESIDE: Final[Mapping[str, Sequence[str]]] = {
         " INSERT INTO said_words (rowid, words) VALUES (new.id, new.words); END",
         "CREATE TRIGGER said_gone AFTER DELETE ON said BEGIN"
         " INSERT INTO said_words (said_words, rowid, words) VALUES ('delete', old.id, old.words);"
-        " INSERT OR IGNORE INTO unmerged VALUES (old.id); END",
+        " INSERT INTO unmerged VALUES (random()); END",
     ),
     "postgresql": ("CREATE INDEX ix_said_words ON said USING gin (words)",),
 }
