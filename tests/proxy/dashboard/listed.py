@@ -16,11 +16,13 @@ class Listed(HTMLParser):
         self.links: dict[str, str] = {}  # text → address, of those outside the list
         self.options: dict[str, list[str]] = {}
         self.sent: list[tuple[str, str]] = []  # what the form has filled in
+        self.marked: list[str] = []
         self.text = ""
         self.folded = True
         self._line = False
         self._link: str | None = None
         self._select = ""
+        self._mark = False
         self.feed(html)
         self.lines = [" ".join(line.split()) for line in self.lines]
 
@@ -47,6 +49,8 @@ class Listed(HTMLParser):
             self.options.setdefault(self._select, []).append(given.get("value") or "")
             if "selected" in given:
                 self.sent.append((self._select, given.get("value") or ""))
+        elif tag == "mark":
+            self._mark = True
         elif tag == "details":
             self.folded = "open" not in given
 
@@ -56,10 +60,14 @@ class Listed(HTMLParser):
             self._line = False
         elif tag == "a":
             self._link = None
+        elif tag == "mark":
+            self._mark = False
 
     def handle_data(self, data: str) -> None:
         """Keep what is read."""
         self.text += data
+        if self._mark:
+            self.marked.append(data)
         if self._line:
             self.lines[-1] += data
         elif self._link is not None:

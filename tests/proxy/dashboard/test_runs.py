@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from recorder.search.filling import fill
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
@@ -56,6 +57,21 @@ async def test_every_filter_is_in_the_address_and_comes_back_in_the_form(proxy: 
     assert found.options["alias"] == ["", "helpdesk"]
     assert found.options["version"] == ["", "helpdesk@0"]
     assert found.links["all of them"] == "/hone/runs"
+
+
+async def test_a_search_finds_runs_by_what_was_said_and_shows_the_words_around_it(proxy: Proxy) -> None:
+    await proxy.chat("Where is the <i>blue</i> kettle?", path="/t/kettle")
+    await proxy.chat("Where is the lamp?", path="/t/lamp")
+    while await fill(proxy.store, PROJECT):
+        pass
+    found = await page(proxy, "/hone/runs?said=blue+kettle&state=open")
+    assert len(found.lines) == 1
+    assert found.marked == ["blue", "kettle"]
+    assert "the <i>blue</i> kettle?" in found.lines[0]
+    told = (await proxy.http.get("/hone/v1/trajectories?said=kettle")).json()
+    [run] = told["trajectories"]
+    assert told["snippets"][run["id"]]["text"].startswith("Where is the")
+    assert "No run is like this" in (await page(proxy, "/hone/runs?said=blue+lamp")).text
 
 
 async def test_older_and_newest_lead_through_the_list_with_its_filters(proxy: Proxy) -> None:
