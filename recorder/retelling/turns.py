@@ -105,11 +105,14 @@ class Told:
     apart: tuple[Branch, ...] = ()
     loose: tuple[ToolCallView, ...] = ()  # tool calls that answer no known request
 
+    def answers(self) -> Iterator[Sampled]:
+        """Where each answer came from, wherever it is told."""
+        for turn in (*self.turns, *(turn for branch in self.apart for turn in branch.turns)):
+            yield from answers(turn)
+
     def answer(self, call_id: str, choice: int) -> Sampled | None:
-        """Where an answer came from, wherever it is told."""
-        every = (*self.turns, *(turn for branch in self.apart for turn in branch.turns))
-        found = (one for turn in every for one in answers(turn))
-        return next((one for one in found if (one.call_id, one.choice) == (call_id, choice)), None)
+        """Where one answer came from."""
+        return next((one for one in self.answers() if (one.call_id, one.choice) == (call_id, choice)), None)
 
 
 def answers(turn: Turn) -> Iterator[Sampled]:
