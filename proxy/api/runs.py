@@ -6,7 +6,7 @@ key minted for the run, and with `x-hone-trajectory`. Refuses: whose run a calle
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from litestar import Response, delete, get, post
 from litestar.params import FromQuery, JSONBody
@@ -28,6 +28,8 @@ from recorder.states import TrajectoryState
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.upkeep import deletion
+
+_MERGE_S: Final = 5.0  # who deletes waits for the bytes to leave a large index no longer
 
 
 @post("/hone/v1/trajectories", responses=PROBLEMS)
@@ -114,7 +116,7 @@ async def delete_run(hone: Injected, trajectory: Id, group: FromQuery[str | None
     try:
         gone = [await deletion.delete_trajectory(hone.store, hone.project_id, id_) for id_ in ids]
     finally:
-        erased = await deletion.erase(hone.store)
+        erased = await deletion.erase(hone.store, merge_s=_MERGE_S)
     return Gone(trajectory_ids=[one.trajectory_id for one in gone], calls=sum(g.calls for g in gone), log_erased=erased)
 
 

@@ -9,8 +9,8 @@ import json
 import time
 from typing import Any
 
+from recorder import reasons
 from recorder.commands.terminal import clean
-from recorder.reasons import meaning
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _NONE = "–"
@@ -78,6 +78,11 @@ def short(text: str | None, chars: int = 80) -> str:
     return line if len(line) <= chars else line[: chars - 1] + "…"
 
 
+def meaning(code: str) -> str:
+    """A reason's sentence; "" where the code has none."""
+    return reasons.meaning(code) or ""
+
+
 def as_json(value: Any) -> str:
     """A value as indented JSON; a string that holds JSON is read first. What is nested too deeply stays as it is."""
     if isinstance(value, str):
@@ -102,6 +107,11 @@ def many(number: int, one: str, more: str | None = None) -> str:
     return f"{count(number)} {one if number == 1 else more or one + 's'}"
 
 
+def as_line(value: Any) -> str:
+    """A value as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 FILTERS = {
     "visible": visible,
     "exact": exact,
@@ -117,4 +127,5 @@ FILTERS = {
     "as_arguments": as_arguments,
     "many": many,
     "meaning": meaning,
+    "as_line": as_line,
 }
