@@ -52,7 +52,7 @@ async def load_comparison(
         head = await _head(conn, group_id)
         members = await _members(conn, group_id)
         parts = await _parts(conn, head.score_id, [one.id for one in members])
-        compared = await _compared(conn, group_id)
+        compared = await _compared(conn, head.step_id, [one.id for one in members])
         attempts, rule = ranked(members, parts, compared, head.baseline)
         preferences = await _preferences(conn, group_id, attempts)
     chosen = _chosen(attempts, left, right)
@@ -120,7 +120,19 @@ async def _head(conn: AsyncConnection, group_id: str) -> GroupHead:
     row = (await conn.execute(select(*columns).select_from(tables).where(groups.c.id == group_id))).first()
     if row is None:
         raise NotFound(f"no group {group_id!r}")
-    return sql.view(GroupHead, row, state=GroupState(row.state), score_id=row.current_score_id)
+    step = await _step(conn, group_id)
+    return sql.view(GroupHead, row, state=GroupState(row.state), score_id=row.current_score_id, **step)
+
+
+async def _step(conn: AsyncConnection, group_id: str) -> dict[str, Any]:
+    """The newest finished step that took the group, as the head tells it."""
+    query = select(steps).join(step_groups, step_groups.c.step_id == steps.c.id)
+    query = query.where(step_groups.c.group_id == group_id, steps.c.state == StepState.DONE)
+    row = (await conn.execute(query.order_by(steps.c.number.desc(), steps.c.id.desc()).limit(1))).first()
+    if row is None:
+        return {"step_id": None, "step": None, "step_version": None}
+    made = await _version_names(conn, [row.version_id] if row.version_id else [])
+    return {"step_id": row.id, "step": row.number, "step_version": made.get(row.version_id)}
 
 
 async def _members(conn: AsyncConnection, group_id: str) -> list[Member]:
@@ -151,15 +163,12 @@ async def _parts(conn: AsyncConnection, score_id: str | None, ids: Sequence[str]
     return sql.views(NewPart, await conn.execute(query.order_by(score_parts.c.part))) if score_id else []
 
 
-async def _compared(conn: AsyncConnection, group_id: str) -> list[Compared]:
-    """What the newest step on the group compared with; nothing where that was the group, or no step took it."""
-    newest = select(steps.c.id).join(step_groups, step_groups.c.step_id == steps.c.id)
-    newest = newest.where(step_groups.c.group_id == group_id, steps.c.state == StepState.DONE)
-    newest = newest.order_by(steps.c.started_at.desc(), steps.c.id.desc()).limit(1)
-    mine = select(trajectories.c.id).where(trajectories.c.group_id == group_id)
-    of_step = step_baselines.c.step_id == newest.scalar_subquery()
-    query = select(step_baselines).where(of_step, step_baselines.c.trajectory_id.in_(mine))
-    return sql.views(Compared, await conn.execute(query))
+async def _compared(conn: AsyncConnection, step_id: str | None, ids: Sequence[str]) -> list[Compared]:
+    """What a step compared runs with; nothing where that was their group."""
+    if step_id is None:
+        return []
+    of_step = (step_baselines.c.step_id == step_id, step_baselines.c.trajectory_id.in_(ids))
+    return sql.views(Compared, await conn.execute(select(step_baselines).where(*of_step)))
 
 
 async def _preferences(conn: AsyncConnection, group_id: str, attempts: Sequence[Attempt]) -> tuple[Preference, ...]:

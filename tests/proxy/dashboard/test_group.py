@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator, Callable
 import httpx
 import pytest
 
+from recorder.registry import keys
+from recorder.registry.keys import Scope
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.schema import groups
 from recorder.work import feedback
 from tests.proxy.dashboard.reading import Page, opened, sent
 from tests.proxy.fake_engine import FakeEngine
-from tests.proxy.running import Proxy, serving
+from tests.proxy.running import PROJECT, Proxy, serving
 from tests.recorder.attempts import Step, group_of, scored
 from tests.recorder.rows import Rows
 
@@ -165,6 +167,27 @@ async def test_what_a_step_trained_on_is_not_scored_anew(proxy: Proxy) -> None:
 
 async def test_a_group_that_is_not_there_is_a_page_that_says_so(proxy: Proxy) -> None:
     assert "no group 'nothing'" in (await opened(proxy.http, "/hone/groups/nothing", 404)).text
+
+
+@pytest.mark.parametrize(
+    ("scope", "preferring", "anew"), [("read", 403, 403), ("feedback", 303, 403), ("admin", 303, 303)]
+)
+async def test_a_key_sees_and_sends_the_forms_that_its_scopes_allow(
+    store: Store, scope: str, preferring: int, anew: int
+) -> None:
+    group, ids = await three(store)
+    _, secret = await keys.mint(store, PROJECT, "me", {Scope.READ, Scope(scope)})
+    async with FakeEngine() as engine, serving(store, engine) as proxy:
+        proxy.http.headers["authorization"] = f"Bearer {secret}"
+        answer = await proxy.http.get(f"/hone/groups/{group}")
+        there = {form.action.rpartition("/")[2] for form in Page(answer.text).forms if form.method == "post"}
+        assert there & {"preference", "again"} == {
+            name for name, status in (("preference", preferring), ("again", anew)) if status == 303
+        }
+        token = next((form.fields["csrf"] for form in Page(answer.text).forms if "csrf" in form.fields), "")
+        told = {"csrf": token, "better": ids[0], "worse": ids[1], "why": "because"}
+        for name, status in (("preference", preferring), ("again", anew)):
+            assert (await proxy.http.post(f"/hone/groups/{group}/{name}", data=told)).status_code == status
 
 
 def plain(attempt: int, turn: int) -> Step:
