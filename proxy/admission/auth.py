@@ -37,6 +37,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # by the
 _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/hone/v1/done", Scope.FEEDBACK),
     ("/hone/v1/feedback", Scope.FEEDBACK),
+    ("/hone/v1/calls", Scope.READ),
     ("/hone/v1/aliases", Scope.READ),
     ("/hone/v1/versions", Scope.READ),
     ("/v1/", Scope.INFER),

@@ -13,7 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
-from proxy.api import groups, runs, versions
+from proxy.api import groups, lists, runs, versions
 from proxy.api.route_parts import AnyRequest
 
 HANDLERS: list[HTTPRouteHandler] = [
@@ -22,9 +22,12 @@ HANDLERS: list[HTTPRouteHandler] = [
     runs.end_addressed_run,
     runs.note_feedback,
     runs.note_addressed_feedback,
+    lists.show_runs,
+    lists.show_groups,
     groups.close_group,
     runs.delete_run,
     runs.show_trajectory,
+    runs.show_call,
     groups.show_group,
     groups.compare_group,
     groups.show_judging,

@@ -9,11 +9,19 @@ from litestar import Router
 from litestar.di import Provide
 
 from proxy.dashboard import files, forms, sign_in
-from proxy.dashboard.pages import group, group_changes, home
+from proxy.dashboard.pages import group, group_changes, groups, home, run, run_changes, runs
 from proxy.dashboard.shown import Shown
 
 HANDLERS = [
     home.home_page,
+    runs.runs_page,
+    groups.groups_page,
+    run.run_page,
+    run.call_page,
+    run_changes.give_feedback,
+    run_changes.change_tag,
+    run_changes.ask_delete,
+    run_changes.delete_run,
     group.group_page,
     group.judging_page,
     group_changes.score_anew,

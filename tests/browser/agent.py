@@ -37,7 +37,9 @@ TOOLS: Final[Sequence[Mapping[str, Any]]] = tuple(
         ("parcels__hold", "Hold a parcel at its depot."),
     )
 )
-_CAREFUL: Final = "The customer wants to know where it is. I must not guess: I look the order up first, then its parcel."
+_CAREFUL: Final = (
+    "The customer wants to know where it is. I must not guess: I look the order up first, then its parcel."
+)
 
 
 @dataclass
@@ -152,4 +154,3 @@ def thinking(text: str, thought: str = _CAREFUL) -> dict[str, Any]:
 def at(group: str, number: int, size: int | None, purpose: Purpose = Purpose.TRAIN, **tags: str) -> Address:
     """The address of a group's attempt."""
     return Address(f"{number}", group, size, purpose, tags=tags)
-

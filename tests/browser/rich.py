@@ -250,15 +250,21 @@ class _Maker:
     async def _campaign(self) -> str:
         """A campaign over two tasks, one step of which was made."""
         alias = self.line.alias
-        made = await campaigns.create(self.store, PROJECT, alias.id, "spring", {"steps": 3, "group_size": 2, "goal": 0.9})
-        await campaigns.add_scenarios(self.store, made.id, "train", [NewScenario(f"task-{n}", {"order": n}) for n in (1, 2)])
+        made = await campaigns.create(
+            self.store, PROJECT, alias.id, "spring", {"steps": 3, "group_size": 2, "goal": 0.9}
+        )
+        await campaigns.add_scenarios(
+            self.store, made.id, "train", [NewScenario(f"task-{n}", {"order": n}) for n in (1, 2)]
+        )
         tasks = await campaigns.list_scenarios(self.store, made.id, "train")
         named = [(f"spring.1.{n}", task.id) for n, task in enumerate(tasks)]
         await campaigns.bind_groups(self.store, PROJECT, made.id, alias.id, [Binding(*pair, 2) for pair in named])
         planned = [NewAttempt(task, 1, Purpose.TRAIN, n, group, str(n)) for group, task in named for n in range(2)]
         await attempts.new_attempts(self.store, made.id, planned)
         for taken in await attempts.claim_attempts(self.store, made.id, "runner", 60, limit=len(planned)):
-            agent = Agent(self.recorder, alias, at(taken.group_external_id, taken.number, 2), f"Do {taken.scenario.external_id}.")
+            agent = Agent(
+                self.recorder, alias, at(taken.group_external_id, taken.number, 2), f"Do {taken.scenario.external_id}."
+            )
             await agent.say("Done.")
             await attempts.finish_attempt(self.store, taken, AttemptState.DONE, answer="Done.")
         await campaigns.finish(self.store, made.id, CampaignState.STOPPED, "goal_reached")

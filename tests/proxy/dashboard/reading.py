@@ -1,4 +1,4 @@
-"""A page as a person reads it: its text, its links, its forms."""
+"""A page as a person sees it: its text, its links, its forms."""
 
 from __future__ import annotations
 
@@ -7,66 +7,66 @@ from html.parser import HTMLParser
 
 import httpx
 
+_VOID = {"meta", "link", "input", "br", "img", "hr", "rect"}
+_UNSEEN = {"script", "style", "title"}
+
 
 @dataclass
-class Form:
-    """A form: where it goes, and its fields as a browser would send them unchanged."""
-
-    action: str
-    method: str
-    fields: dict[str, str] = field(default_factory=dict)
-
-
 class Page(HTMLParser):
-    """A page, read."""
+    """Fed with HTML. `text` is what is written, `links` its addresses, `ids` its anchors, `elements` all tags."""
 
-    def __init__(self, html: str) -> None:
+    text: str = ""
+    links: list[str] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    elements: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.words: list[str] = []
-        self.links: list[str] = []
-        self.forms: list[Form] = []
-        self.tags: list[str] = []
-        self._select: str | None = None
-        self.feed(html)
-
-    @property
-    def text(self) -> str:
-        """All text, white space folded."""
-        return " ".join(" ".join(self.words).split())
-
-    def form(self, action: str) -> Form:
-        """The form that goes to a path."""
-        return next(form for form in self.forms if form.action == action)
+        self._open: list[str] = []
+        self._said: list[tuple[str, list[str]]] = []  # each element that was opened, with the text in it
+        self._in: list[list[str]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note links, forms and their fields."""
-        given = {name: value or "" for name, value in attrs}
-        self.tags.append(tag)
-        if tag == "a":
-            self.links.append(given.get("href", ""))
-        elif tag == "form":
-            self.forms.append(Form(given.get("action", ""), given.get("method", "get")))
-        elif tag == "select":
-            self._select = given.get("name")
-        elif tag == "input" and self.forms:
-            self.forms[-1].fields[given.get("name", "")] = given.get("value", "")
-        elif tag == "option" and self._select and ("selected" in given or self._select not in self.forms[-1].fields):
-            self.forms[-1].fields[self._select] = given.get("value", "")
+        told = dict(attrs)
+        self.elements.append((tag, told))
+        if tag == "a" and (href := told.get("href")):
+            self.links.append(href)
+        if id_ := told.get("id"):
+            self.ids.append(id_)
+        if tag not in _VOID:
+            self._open.append(tag)
+            self._in.append([])
+            self._said.append((tag, self._in[-1]))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and (self._in.pop(), self._open.pop())[1] != tag:
+            pass
 
     def handle_data(self, data: str) -> None:
-        """Note text."""
-        self.words.append(data)
+        if not _UNSEEN & set(self._open):
+            self.text += data
+            for said in self._in:
+                said.append(data)
+
+    def field(self, name: str) -> str | None:
+        """The value of the first form field of a name."""
+        inputs = (told for tag, told in self.elements if tag == "input")
+        return next((told.get("value") for told in inputs if told.get("name") == name), None)
+
+    def of(self, tag: str) -> list[str]:
+        """The texts of all elements of a kind, in order."""
+        return [" ".join("".join(said).split()) for name, said in self._said if name == tag]
+
+    def classes(self, name: str) -> int:
+        """How many elements are of a class."""
+        return sum(name in (told.get("class") or "").split() for _, told in self.elements)
 
 
-async def opened(http: httpx.AsyncClient, path: str, status: int = 200) -> Page:
-    """A page, opened."""
-    answer = await http.get(path)
-    assert answer.status_code == status, answer.text
-    return Page(answer.text)
-
-
-async def sent(http: httpx.AsyncClient, page: Page, action: str, status: int = 303, **fields: str) -> httpx.Response:
-    """A form of a page, sent with some fields filled in."""
-    answer = await http.post(action, data={**page.form(action).fields, **fields})
-    assert answer.status_code == status, answer.text
-    return answer
+def read(answer: httpx.Response) -> Page:
+    """A page that was answered; its white space as one reads it."""
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/html")
+    page = Page()
+    page.feed(answer.text)
+    page.text = " ".join(page.text.split())
+    return page

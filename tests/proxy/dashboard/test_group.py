@@ -13,7 +13,7 @@ from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.schema import groups
 from recorder.work import feedback
-from tests.proxy.dashboard.reading import Page, opened, sent
+from tests.proxy.dashboard.sending import Page, opened, sent
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
 from tests.recorder.attempts import Step, group_of, scored
