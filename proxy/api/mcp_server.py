@@ -40,7 +40,7 @@ from proxy.api.mcp_answers import (
     transcript,
     version_line,
 )
-from proxy.api.steering import Hone, note, own_run, promote, roll_back
+from proxy.api.steering import Hone, note, own_run, promote, roll_back, who
 from proxy.errors import CallerError
 from proxy.http.asgi import Receive, Scope, Send
 from recorder.errors import RecorderError
@@ -71,6 +71,7 @@ Name = Annotated[
 GroupPart = Annotated[
     str | None, Field(max_length=128, description="The group part of the run's address, where runs share an id.")
 ]
+Why = Annotated[str | None, Field(max_length=2000, description="Why, in words: it is kept with the move.")]
 Alias = Annotated[str | None, Field(max_length=200, description="Of this alias only.")]
 
 _INSTRUCTIONS: Final = (
@@ -219,19 +220,21 @@ class HoneMcp:
         context: Context[Any, Any],
         version: Annotated[str, Field(max_length=200, description="Its number, or its name: helpdesk@3.")],
         alias: Annotated[str | None, Field(max_length=200, description="Where there are several.")] = None,
+        why: Why = None,
     ) -> Move:
         """Make a version live: every agent gets it from now on. Needs the scope `admin`."""
         hone = self._for(context, KeyScope.ADMIN)
-        return move(await promote(hone.store, hone.project_id, version, alias))
+        return move(await promote(hone.store, hone.project_id, version, alias, who=who(_caller(context)), why=why))
 
     async def roll_back(
         self,
         context: Context[Any, Any],
         alias: Annotated[str | None, Field(max_length=200, description="Where there are several.")] = None,
+        why: Why = None,
     ) -> Move:
         """Take the canary away; without one, make the version live that was before. Needs the scope `admin`."""
         hone = self._for(context, KeyScope.ADMIN)
-        return move(await roll_back(hone.store, hone.project_id, alias))
+        return move(await roll_back(hone.store, hone.project_id, alias, who=who(_caller(context)), why=why))
 
     def _for(self, context: Context[Any, Any], scope: KeyScope) -> Hone:
         _caller(context).require(scope, "this tool")

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from litestar import Response, get
 from litestar.params import FromQuery, PathParameter, QueryParameter
 from litestar.status_codes import HTTP_302_FOUND
+from recorder.reading.short_ids import in_full
 
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import folds
@@ -24,7 +25,6 @@ from proxy.dashboard.shown import ForPages, Shown
 from proxy.engine.pieces import pieces
 from proxy.engine.replica import Replica
 from proxy.errors import EngineError, EngineUnreachable, Missing
-from recorder.listing.short_ids import in_full
 from recorder.reading.transcripts import find_trajectory, load_trajectory, trajectory_of_call
 from recorder.reading.views import CallView, TrajectoryView
 from recorder.reasons import meaning

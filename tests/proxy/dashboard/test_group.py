@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -21,12 +21,6 @@ from tests.recorder.rows import Rows
 
 HOSTILE = "<script>alert(1)</script>\u202e"
 FIND = ("find_order", {"order": "4821", "near": "Leipzig"}, "on its way")
-
-
-@pytest.fixture
-async def proxy(store: Store) -> AsyncIterator[Proxy]:
-    async with FakeEngine() as engine, serving(store, engine) as running:
-        yield running
 
 
 async def three(store: Store) -> tuple[str, list[str]]:
@@ -48,6 +42,8 @@ async def test_attempts_are_columns_in_order_of_reward_with_what_was_said_of_the
     for id_ in ids:
         assert f"/hone/runs/{id_}" in page.links
     assert f"/hone/groups/{group}/judging" in page.links
+    tokens = next(link for link in page.links if f"{ids[1]}?tokens=" in link)
+    assert "Tokens sampled" in (await opened(proxy.http, tokens)).text
 
 
 async def test_where_attempts_part_is_said_in_words_argument_by_argument(proxy: Proxy) -> None:
