@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Select, String, cast, func, select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.comparing.comparison import Attempt, Comparison, GroupHead, Member, Preference, ranked, side_by_side
 from recorder.comparing.turns import Turn, turns_of
 from recorder.errors import NotFound
+from recorder.listing.columns import version_name
 from recorder.reading.transcripts import load_trajectories
 from recorder.reading.views import TrajectoryView
 from recorder.states import GroupState, Origin, Purpose, StepState, TrajectoryState
@@ -94,27 +95,20 @@ def _named(attempts: Sequence[Attempt], name: str) -> Attempt:
 # --- queries
 
 
-def _version_name() -> Select[Any]:
-    owner = aliases.alias("version_alias")
-    name = owner.c.name + "@" + cast(versions.c.number, String)
-    return select(versions.c.id, name.label("name")).join(owner, owner.c.id == versions.c.alias_id)
-
-
 async def _head(conn: AsyncConnection, group_id: str) -> GroupHead:
-    named = _version_name().subquery()
     count = select(func.count()).where(trajectories.c.group_id == groups.c.id).scalar_subquery()
     columns = (
         groups,
         aliases.c.name.label("alias"),
         aliases.c.baseline,
-        named.c.name.label("version"),
+        version_name().label("version"),
         scenarios.c.external_id.label("scenario"),
         func.coalesce(scores.c.judge_version, scores.c.judge_model).label("judge"),
         scores.c.created_at.label("judged_at"),
         count.label("members"),
     )
     tables = groups.outerjoin(aliases, aliases.c.id == groups.c.alias_id)
-    tables = tables.outerjoin(named, named.c.id == groups.c.version_id)
+    tables = tables.outerjoin(versions, versions.c.id == groups.c.version_id)
     tables = tables.outerjoin(scenarios, scenarios.c.id == groups.c.scenario_id)
     tables = tables.outerjoin(scores, scores.c.id == groups.c.current_score_id)
     row = (await conn.execute(select(*columns).select_from(tables).where(groups.c.id == group_id))).first()
@@ -154,7 +148,8 @@ async def _members(conn: AsyncConnection, group_id: str) -> list[Member]:
 
 
 async def _version_names(conn: AsyncConnection, ids: Collection[str]) -> Mapping[str, str]:
-    rows = await conn.execute(_version_name().where(versions.c.id.in_(sorted(ids))))
+    query = select(versions.c.id, version_name().label("name")).where(versions.c.id.in_(sorted(ids)))
+    rows = await conn.execute(query)
     return {row.id: row.name for row in rows}
 
 
