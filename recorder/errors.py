@@ -4,7 +4,8 @@ RecorderError
 ├── StoreError                the store cannot be opened, is locked, is full
 │   ├── SchemaMismatch        the store was written by another version of Hone
 │   └── StoreUnavailable      a commit failed or took too long
-│       └── RolledBack        for certain nothing of it was committed: it may be run again
+│       ├── RolledBack        for certain nothing of it was committed: it may be run again
+│       └── TooSlow           a read took longer than whoever asked may take
 ├── NotFound                  no such object
 ├── Conflict                  a guarded change met another state than it expected
 │   ├── LeaseLost             the holder's lease ran out and somebody else took over
@@ -12,6 +13,7 @@ RecorderError
 ├── Stale                     something was deleted since a write was prepared
 ├── NotOwn                    a run that another key made
 ├── InvalidId                 an id from outside that does not have the allowed form
+├── FilterInvalid             a list was asked to be narrowed by what it does not know
 ├── RubricInvalid             a list of criteria that no reward could be made of
 └── CorruptRecord             stored bytes that contradict their own lengths or hashes
 """
@@ -39,6 +41,10 @@ class StoreUnavailable(StoreError):
 
 class RolledBack(StoreUnavailable):
     """The database was away, or ended a transaction. Nothing of it is committed or will be: it may be run again."""
+
+
+class TooSlow(StoreUnavailable):
+    """A read that had a limit was ended by it. Asked for less, or at a quieter time, it may end by itself."""
 
 
 class NotFound(RecorderError):
@@ -71,6 +77,14 @@ class NotOwn(RecorderError):
 
 class InvalidId(RecorderError):
     """An id does not match ``[A-Za-z0-9._:~-]{1,128}``, or is ``.`` or ``..``."""
+
+
+class FilterInvalid(RecorderError):
+    """No list is narrowed by this word, or not by this value of it. `word`: which one."""
+
+    def __init__(self, message: str, word: str) -> None:
+        super().__init__(message)
+        self.word = word
 
 
 class RubricInvalid(RecorderError):

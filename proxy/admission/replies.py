@@ -28,12 +28,16 @@ from proxy.errors import (
     WrongMethod,
 )
 from proxy.http.asgi import JSON, RawHeaders, Send, respond
-from recorder.errors import Conflict, InvalidId, NotFound, StoreError
+from recorder.errors import Conflict, InvalidId, NotFound, StoreError, TooSlow
 
 log = logging.getLogger(__name__)
 
 MCP_PATH = "/mcp"
 PROBLEM = b"application/problem+json"
+_LESS = (
+    "Ask for less (a filter, a shorter time), or again in a moment: recording, judging and training go on meanwhile. "
+    "`pages_timeout_s` in the [proxy] section of hone.toml is the limit."
+)
 
 _TOLD: Mapping[type[Exception], type[CallerError]] = {
     NotFound: Missing,
@@ -85,6 +89,8 @@ def error_of(error: Exception, method: str, path: str) -> CallerError:
     """What a caller is told about an exception: of the web framework, of the recorder, or a fault of ours."""
     if isinstance(error, CallerError):
         return error
+    if isinstance(error, TooSlow):
+        return Unavailable(f"{method} {path[:200]}: {error}. {_LESS}")
     for kind, told in _TOLD.items():
         if isinstance(error, kind):
             return told(str(error))

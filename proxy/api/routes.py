@@ -2,6 +2,7 @@
 
 Owns: the list, what /schema says of it, and what OPTIONS and a 405 tell. Refuses: what the routes do
 (`proxy.api.runs`, `groups`, `versions`, `training`); model traffic.
+(`proxy.api.runs`, `groups`, `versions`, `standing`); model traffic.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
-from proxy.api import groups, runs, training, versions
+from proxy.api import groups, lists, runs, standing, training, versions
 from proxy.api.route_parts import AnyRequest
 
 HANDLERS: list[HTTPRouteHandler] = [
@@ -22,16 +23,26 @@ HANDLERS: list[HTTPRouteHandler] = [
     runs.end_addressed_run,
     runs.note_feedback,
     runs.note_addressed_feedback,
+    lists.show_runs,
+    lists.show_groups,
     groups.close_group,
     runs.delete_run,
     runs.show_trajectory,
+    runs.show_call,
     groups.show_group,
+    groups.compare_group,
+    groups.show_judging,
     versions.show_aliases,
     versions.show_versions,
     versions.show_moves,
     versions.show_version,
     training.show_steps,
     training.show_training,
+    standing.show_status,
+    standing.show_judge,
+    standing.show_tools,
+    standing.show_settings,
+    standing.show_keys,
 ]
 # Read by clients' generators and by `scripts.pages.api`: the docstring of a handler is what its route does.
 OPENAPI: Final = OpenAPIConfig(

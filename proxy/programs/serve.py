@@ -6,16 +6,19 @@ Owns: which parts a serving process has and in which order they open and close. 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from proxy.api.standing import Setting
 from proxy.engine.command import engine_key
 from proxy.errors import ConfigError
 from proxy.programs.app import Deps, create_app
 from proxy.programs.server import Beside, listen, serve
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import base_name
+from proxy.settings.showing import described, shown
 from proxy.versions.controller import Controller
 from proxy.versions.in_service import InService
 from proxy.workers.door import Door
@@ -23,6 +26,7 @@ from proxy.workers.peers import Peers
 from recorder.capture.recorder import Recorder
 from recorder.holding.holders import holder_name
 from recorder.holding.presence import PROXY, present
+from recorder.search.filler import Filler
 from recorder.store.folder import share_adapters
 from recorder.store.migrate import open_store
 from recorder.upkeep.sweeper import Sweeper
@@ -47,7 +51,14 @@ def require_models(settings: HoneSettings) -> None:
         )
 
 
-async def run(settings: HoneSettings, worker: Worker | None = None) -> None:
+def shown_settings(settings: HoneSettings, origin: Mapping[str, str]) -> tuple[Setting, ...]:
+    """The settings as the page of them shows them, by where each came from (`Loaded.origin`)."""
+    return tuple(
+        Setting(key, shown(key, value), origin.get(key, "default"), about) for key, value, about in described(settings)
+    )
+
+
+async def run(settings: HoneSettings, worker: Worker | None = None, *, origin: Mapping[str, str] | None = None) -> None:
     """Serve until told to stop (SIGINT, SIGTERM). Raises ConfigError, PortInUse, StoreError."""
     require_models(settings)
     aliases = settings.declared_aliases()
@@ -55,6 +66,7 @@ async def run(settings: HoneSettings, worker: Worker | None = None) -> None:
     sock = listen(settings.proxy.host, settings.proxy.port, shared=worker is not None)
     host, port = sock.getsockname()[:2]
     store = await open_store(settings.data, settings.recorder, migrate=True, project=settings.project)
+    pages_store = store.limited(settings.proxy.pages_timeout_s)
     try:
         share_adapters(settings.data, settings.engine.adapter_group)
         key, owner = engine_key(settings.engine, settings.data), holder_name()
@@ -90,6 +102,7 @@ async def run(settings: HoneSettings, worker: Worker | None = None) -> None:
                 background=(
                     partial(present, store, settings.project, PROXY, owner, settings.recorder.lease_s),
                     Sweeper(store, settings.project, settings.recorder, owner).running,
+                    Filler(store, settings.project, owner).running,
                     *((controller.running,) if aliases else ()),  # without an alias there is no engine
                 ),
                 fallbacks=settings.fallbacks(),
@@ -99,6 +112,8 @@ async def run(settings: HoneSettings, worker: Worker | None = None) -> None:
                 has_aliases=bool(aliases),
                 mcp=settings.mcp,
                 peers=peers,
+                pages_store=pages_store,
+                shown_settings=shown_settings(settings, origin or {}),
             )
         )
         log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), host, port)
@@ -107,4 +122,5 @@ async def run(settings: HoneSettings, worker: Worker | None = None) -> None:
             beside = Door(peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel).open
         await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s, beside=beside)
     finally:
+        await pages_store.close()
         await store.close()

@@ -76,6 +76,8 @@ class ProxySettings(BaseModel):
     """How many processes serve on the port, each on a core of its own. More than one needs Linux."""
     pages: bool = True
     """Whether the pages are served at `/hone`. What they show, `/hone/v1` gives as JSON either way."""
+    pages_timeout_s: float = Field(5.0, gt=0)
+    """How long a page may read in the store. What takes longer is ended, and the page says so; nothing else waits."""
     defaults: Literal["neutral", "engine"] = "neutral"
     """What a sampling field that the client leaves out becomes. `neutral`: sent as temperature 1, top_p 1, no top_k.
     `engine`: left to the engine's own defaults."""

@@ -1,7 +1,8 @@
 """The store: one database, opened once a process, with short writing and reading transactions.
 
 Owns: engines, pragmas, BEGIN IMMEDIATE, the database's clock; that every commit counts up what it changed
-(`recorder.store.changes`), and the watch that waits for it. Refuses: knowing any table's meaning.
+(`recorder.store.changes`), and the watch that waits for it; reads that end in time. Refuses: knowing any table's
+meaning.
 
 Inside `Store.write()` nothing may be awaited but SQL: the transaction holds SQLite's only write lock.
 """
@@ -9,24 +10,27 @@ Inside `Store.write()` nothing may be awaited but SQL: the transaction holds SQL
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from sqlalchemy import Double, event, exc
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from recorder.errors import RolledBack, StoreError, StoreUnavailable
+from recorder.errors import RolledBack, StoreError, StoreUnavailable, TooSlow
 from recorder.store import changes
 from recorder.store.changes import Counts
 from recorder.store.watch import SqliteLook, Watch
 
 BUSY_TIMEOUT_S = 30.0
+_LOOK_EVERY: Final = 10_000  # steps of SQLite's machine, a fraction of a millisecond: how often a limit is looked at
+_DEADLINE: Final = "deadline"  # of a connection in the pool
 
 
 class now(FunctionElement[float]):  # noqa: N801 - reads as the SQL function it is
@@ -75,20 +79,52 @@ def _postgres_faults() -> tuple[type[Exception], ...]:
     return postgres.FAULTS
 
 
-class Store:
-    """One open database. Use `write()` and `read()`; close with `close()`."""
+class _Deadline:
+    """When a connection's transaction must have ended, as SQLite asks while it works."""
 
-    def __init__(self, url: str, *, durability: Literal["process", "power"] = "process") -> None:
+    def __init__(self) -> None:
+        self.at = float("inf")
+
+    def __call__(self) -> bool:
+        return time.monotonic() > self.at
+
+
+class Store:
+    """One open database. Use `write()` and `read()`; close with `close()`.
+
+    `read_limit_s`: of a store that only reads, after which a transaction is ended (PostgreSQL: a statement).
+    """
+
+    def __init__(
+        self,
+        url: str | URL,
+        *,
+        durability: Literal["process", "power"] = "process",
+        read_limit_s: float | None = None,
+    ) -> None:
         self.url = make_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._durability = durability
+        self._limit_s = read_limit_s
         self._file: tuple[int, int] | None = None  # the one that was opened first
-        self._faults: tuple[type[Exception], ...] = (exc.OperationalError,) if self.is_sqlite else _postgres_faults()
+        self._faults: tuple[type[Exception], ...] = (
+            (exc.OperationalError, exc.TimeoutError) if self.is_sqlite else _postgres_faults()
+        )
         # One writer: SQLite has one write lock, and two connections of a process would only wait for each other.
         self._writer = self._engine(begin="BEGIN IMMEDIATE", pool_size=1 if self.is_sqlite else 4)
         self._reader = self._engine(begin="BEGIN", pool_size=4)
         changes.note_on(self._writer.sync_engine)
         self.watch = self._watching()
+
+    def limited(self, read_limit_s: float) -> Store:
+        """The same database over connections of their own that only read, and not for longer than the limit at once.
+
+        Whoever reads through them (pages) takes no connection from whoever records. A read that is ended raises
+        TooSlow. Close it as well.
+        """
+        made = Store(self.url, durability=self._durability, read_limit_s=read_limit_s)
+        made._file = self._file
+        return made
 
     @property
     def file(self) -> str | None:
@@ -108,11 +144,15 @@ class Store:
         if not self.is_sqlite:
             from recorder.store import postgres
 
-            return postgres.engine(self.url, pool_size, "REPEATABLE READ" if begin == "BEGIN" else "READ COMMITTED")
+            isolation: Literal["READ COMMITTED", "REPEATABLE READ"] = (
+                "REPEATABLE READ" if begin == "BEGIN" else "READ COMMITTED"
+            )
+            return postgres.engine(self.url, pool_size, isolation, self._limit_s)
         engine = create_async_engine(
             self.url,
             pool_size=pool_size,
             max_overflow=0,
+            pool_timeout=self._limit_s or BUSY_TIMEOUT_S,
             hide_parameters=True,  # errors are logged and told, and what is written is what people said
             connect_args={"timeout": BUSY_TIMEOUT_S},
         )
@@ -130,10 +170,16 @@ class Store:
             cursor = connection.cursor()
             for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON"):
                 cursor.execute(f"PRAGMA {pragma}")
+            if self._limit_s is not None:
+                cursor.execute("PRAGMA query_only=ON")
+                deadline = record.info[_DEADLINE] = _Deadline()
+                connection.run_async(lambda driver: driver.set_progress_handler(deadline, _LOOK_EVERY))
             cursor.close()
 
         @event.listens_for(engine.sync_engine, "begin")
         def _begin(connection: Any) -> None:
+            if self._limit_s is not None:
+                connection.info[_DEADLINE].at = time.monotonic() + self._limit_s
             connection.exec_driver_sql(begin)
 
         return engine
@@ -195,8 +241,11 @@ class Store:
 
     def _refusal(self, what: str, error: Exception, *, committing: bool = False) -> StoreUnavailable | None:
         """What a fault means for who asked; None where the statement is to blame."""
-        if isinstance(error, exc.OperationalError) and self.is_sqlite:
-            return StoreUnavailable(f"the store {self._shown()} refused a {what}: {error.orig}")
+        if self._limit_s is not None and self._took_too_long(error):
+            return TooSlow(f"a {what} of the store was ended, as it took longer than {self._limit_s:g} s")
+        if self.is_sqlite:
+            said = error.orig if isinstance(error, exc.OperationalError) else error
+            return StoreUnavailable(f"the store {self._shown()} refused a {what}: {said}")
         from recorder.store import postgres
 
         why = postgres.why_away(error)
@@ -204,6 +253,15 @@ class Store:
             return None
         kind = RolledBack if not committing or postgres.rolled_back(error) else StoreUnavailable
         return kind(f"the store {self._shown()} refused a {what}: {why}")
+
+    def _took_too_long(self, error: Exception) -> bool:
+        """Whether the limit ended it, or all connections were taken for that long."""
+        if isinstance(error, exc.TimeoutError):
+            return True
+        said = getattr(error, "orig", None)
+        if self.is_sqlite:
+            return getattr(said, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT
+        return getattr(said, "sqlstate", None) == "57014"  # query_canceled, by statement_timeout
 
     def _shown(self) -> str:
         return self.url.render_as_string(hide_password=True)

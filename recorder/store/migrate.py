@@ -30,13 +30,13 @@ from recorder.settings import RecorderSettings
 from recorder.store import sql
 from recorder.store.database import Store, now, sqlite_url
 from recorder.store.folder import make_data_folder
-from recorder.store.schema import PLACE, metadata, projects
+from recorder.store.schema import BESIDE, PLACE, metadata, projects
 
 DEFAULT_PROJECT: Final = "default"
 # Oldest first; a test holds them to the files in recorder/store/migrations/versions.
 REVISIONS: Final = (
     "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011",
-    "0012", "0013", "0014", "0015",
+    "0012", "0013", "0014", "0015", "0016", "0017",
 )  # fmt: skip
 HEAD: Final = REVISIONS[-1]
 UNFINISHED: Final = "unfinished copy"  # in the place of a revision, while a copy into this database goes on
@@ -196,6 +196,8 @@ def _make_schema(connection: Connection) -> None:
         connection.execute(CreateTable(table))
         for index in sorted(table.indexes, key=lambda each: int(each.info[PLACE])):
             connection.execute(CreateIndex(index))
+    for statement in BESIDE[connection.dialect.name]:
+        connection.exec_driver_sql(statement)
     _VERSION.create(connection, checkfirst=True)
     connection.execute(insert(_VERSION).values(version_num=HEAD))
 

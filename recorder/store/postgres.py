@@ -23,6 +23,7 @@ from recorder.store import changes
 from recorder.store.changes import Counts
 
 CONNECT_S: Final = 10.0
+POOL_TIMEOUT_S: Final = 30.0  # as SQLAlchemy's own
 READ_ANYWAY_S: Final = 30.0  # the counts are asked for this often, though nothing was heard
 _SETTINGS: Final = {"application_name": "hone", "jit": "off"}  # our statements take less than compiling them would
 FAULTS: Final[tuple[type[Exception], ...]] = (
@@ -40,14 +41,26 @@ _ROLLED_BACK: Final = "40"
 _PROVEN: Final = "began a transaction"  # of a connection in the pool; forgotten with it
 
 
-def engine(url: URL, pool_size: int, isolation: Literal["READ COMMITTED", "REPEATABLE READ"]) -> AsyncEngine:
-    """Connections to a database. A transaction that is to see one snapshot reads repeatably."""
+def engine(
+    url: URL,
+    pool_size: int,
+    isolation: Literal["READ COMMITTED", "REPEATABLE READ"],
+    read_limit_s: float | None = None,
+) -> AsyncEngine:
+    """Connections to a database. A transaction that is to see one snapshot reads repeatably.
+
+    `read_limit_s`: they only read, and the server ends a statement that takes longer.
+    """
+    settings: dict[str, str] = dict(_SETTINGS)
+    if read_limit_s is not None:
+        settings |= {"default_transaction_read_only": "on", "statement_timeout": f"{read_limit_s * 1000:.0f}"}
     made = create_async_engine(
         url,
         pool_size=pool_size,
+        pool_timeout=read_limit_s or POOL_TIMEOUT_S,
         isolation_level=isolation,
         hide_parameters=True,  # errors are logged and told, and what is written is what people said
-        connect_args={"timeout": CONNECT_S, "server_settings": _SETTINGS},
+        connect_args={"timeout": CONNECT_S, "server_settings": settings},
     )
 
     @listens_for(made.sync_engine, "checkout")

@@ -1,4 +1,5 @@
 """How learning stands, for people and dashboards: what happened, what is waited for, what was raised, the figures.
 
-May use the store, the work, and the sweep's forecast; read by `hone up`, `hone status`, `hone show` and `/metrics`.
+May use the store, the registry, who holds what, lists, the work, and the sweep's forecast; read by `hone up`, `hone
+status`, `hone show`, `/metrics` and the pages. All of it as they show it: `status`.
 """

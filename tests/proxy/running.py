@@ -119,7 +119,8 @@ async def serving(
     versions = InService(store, PROJECT, settings)
     more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser, "mcp": mcp or {}}
     more |= {"overrides": overrides or {}, "shadows": shadows or {}, "peers": peers}
-    app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions, **more))
+    pages_store = store.limited(settings.pages_timeout_s)
+    app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions, pages_store=pages_store, **more))
     sock = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     beside: Beside | None = None
@@ -134,6 +135,7 @@ async def serving(
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+        await pages_store.close()
 
 
 async def _answers(http: httpx.AsyncClient, running: asyncio.Future[None]) -> None:

@@ -121,10 +121,15 @@ def test_a_store_that_was_migrated_and_a_new_one_are_the_same(migrated: Path, em
     assert contents(migrated)["alembic_version"] == [(migrate.HEAD,)]
 
 
+def _is_alembics(name: str | None, kind: str, _parents: object) -> bool:
+    """Not the index over what was said: SQLAlchemy has no words for it, and SQLite keeps it in tables of its own."""
+    return not (kind == "table" and name is not None and name.startswith("said_words"))
+
+
 def test_alembic_finds_nothing_to_change(migrated: Path) -> None:
     engine = create_engine(f"sqlite:///{migrated}")
     with engine.connect() as conn:
-        context = MigrationContext.configure(conn, opts={"compare_type": True})
+        context = MigrationContext.configure(conn, opts={"compare_type": True, "include_name": _is_alembics})
         assert compare_metadata(context, metadata) == []
     engine.dispose()
 

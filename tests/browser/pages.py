@@ -1,0 +1,65 @@
+"""Every page there is, by the table of pages, and where on the rich store each is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from litestar.handlers import HTTPRouteHandler
+
+from proxy.dashboard.routes import HANDLERS
+from tests.browser.rich import Rich
+
+
+@dataclass(frozen=True)
+class Where:
+    """A page, what is to be seen there, and its address below /hone."""
+
+    path: str  # of its handler
+    shows: str
+    on: Callable[[Rich], str]
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.shows}".strip()
+
+
+# Path of a handler with parameters, what is to be seen there, where it is opened.
+OPENED: Final[Sequence[Where]] = (
+    Where("/groups/{group:str}", "eight", lambda rich: f"/groups/{rich.group}"),
+    Where("/groups/{group:str}", "thirty turns", lambda rich: f"/groups/{rich.long_group}"),
+    Where("/groups/{group:str}/judging", "replied", lambda rich: f"/groups/{rich.group}/judging"),
+    Where("/runs/{run:str}", "everything", lambda rich: f"/runs/{rich.run}"),
+    Where("/runs/{run:str}", "thirty turns", lambda rich: f"/runs/{rich.long_run}"),
+    Where("/runs/{run:str}", "open", lambda rich: f"/runs/{rich.open_run}"),
+    Where("/runs/{run:str}/calls/{call:str}", "tokens", lambda rich: f"/runs/{rich.run}/calls/{rich.call}"),
+    Where("/runs/{run:str}/delete", "asked", lambda rich: f"/runs/{rich.run}/delete"),
+)
+# What is there only where there are keys: tests/browser/test_signing_in.py opens these.
+WITH_KEYS: Final = frozenset({"/settings/keys/{key:str}/revoke"})
+# What is no page: part of one, or a file.
+PARTS: Final = frozenset({"/static/{name:str}"})
+
+
+def paths() -> list[str]:
+    """The paths of all that is read."""
+    return sorted(path for handler in HANDLERS for path in _read(handler))
+
+
+def _read(handler: HTTPRouteHandler) -> Iterator[str]:
+    if "GET" in handler.http_methods:
+        yield from handler.paths
+
+
+def whole() -> list[str]:
+    """The pages that stand by themselves, also on an empty store."""
+    return [path for path in paths() if "{" not in path and path not in PARTS]
+
+
+def everywhere() -> list[Where]:
+    """Every page, and where on the rich store it is opened."""
+    return [*(Where(path, "", _itself(path)) for path in whole()), *OPENED]
+
+
+def _itself(path: str) -> Callable[[Rich], str]:
+    return lambda _: path
