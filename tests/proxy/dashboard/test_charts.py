@@ -10,7 +10,7 @@ import pytest
 from proxy.dashboard import charts
 from proxy.dashboard.charts import Chart, Series
 from proxy.dashboard.drawn import curve, of_lessons, of_steps
-from recorder.telling.lessons import Lessons
+from recorder.learned.lessons import Lessons
 
 HOSTILE = ("<script>alert(1)</script>", "$\\frac{", '" style="fill: url(http://x)"', "_\x00\u202eمرحبا", "]]>--")
 LINES = Chart(HOSTILE[0], HOSTILE, tuple(Series(name, (1.0, None, 0.5, 0.25, 2.0)) for name in HOSTILE))

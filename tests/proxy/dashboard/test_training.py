@@ -12,7 +12,7 @@ from recorder.store.database import Store
 from tests.proxy.dashboard.looking import look
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
-from tests.recorder.learned import Learned
+from tests.recorder.learning import Learned
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def test_a_campaign_is_shown_with_how_far_it_is_and_when_it_ends(proxy: Pr
 
 
 async def test_older_steps_are_a_page_further(proxy: Proxy, learned: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recorder.telling.training.STEPS", 1)
+    monkeypatch.setattr("recorder.learned.training.STEPS", 1)
     monkeypatch.setattr("proxy.dashboard.pages.training.STEPS", 1)
     await learned.accepted(1)
     await learned.accepted(2)

@@ -15,7 +15,7 @@ from tests.proxy.dashboard.looking import Page, look, submit
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
 from tests.proxy.until import until
-from tests.recorder.learned import Learned
+from tests.recorder.learning import Learned
 
 HOSTILE = "</td><script>alert(1)</script>\u202e"
 

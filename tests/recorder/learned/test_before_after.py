@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from recorder.learned.before_after import before_and_after
 from recorder.registry.versions import by_name
 from recorder.store.schema import score_parts
-from recorder.telling.before_after import before_and_after
-from tests.recorder.learned import Learned
+from tests.recorder.learning import Learned
 from tests.recorder.rows import PROJECT, Rows
 
 

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.holding import leases
+from recorder.learned.lessons import lessons, spans
+from recorder.learned.progress import campaign_progress
+from recorder.learned.steps import list_step_lines
+from recorder.learned.training import training
 from recorder.settings import RecorderSettings
 from recorder.store import ledger
 from recorder.store.ledger import LedgerRow
-from recorder.telling.lessons import lessons, spans
-from recorder.telling.progress import campaign_progress
-from recorder.telling.steps import list_step_lines
-from recorder.telling.training import training
 from recorder.work import steps
-from tests.recorder.learned import Learned
+from tests.recorder.learning import Learned
 from tests.recorder.rows import PROJECT, Rows
 
 

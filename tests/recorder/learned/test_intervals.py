@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.telling import intervals
+from recorder.learned import intervals
 
 
 @given(st.integers(1, 10_000), st.data())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from recorder.errors import Conflict, NotFound
+from recorder.learned.lines import line_of
+from recorder.learned.whole import whole_version
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView, get_alias
-from recorder.telling.lines import line_of
-from recorder.telling.whole import whole_version
-from tests.recorder.learned import FIGURES, Learned
+from tests.recorder.learning import FIGURES, Learned
 from tests.recorder.rows import PROJECT, Rows
 
 
