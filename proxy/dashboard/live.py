@@ -24,7 +24,6 @@ from proxy.http.asgi import Connected, Receive, Scope, Send, begin_stream
 from proxy.http.keep_alive import Pulse
 from proxy.http.stopping import Stop, Stopping
 from recorder.errors import StoreError
-from recorder.listing.filters import RunFilter
 from recorder.listing.trajectories import TrajectoryLine, list_trajectories
 from recorder.seldom import Seldom
 from recorder.store.changes import Topic
@@ -128,7 +127,7 @@ class Live:
 
 async def newest(shown: Shown) -> list[TrajectoryLine]:
     """The runs of the list. Raises StoreError."""
-    return list((await list_trajectories(shown.store, shown.project_id, RunFilter(), limit=ROWS)).lines)
+    return list((await list_trajectories(shown.store, shown.project_id, limit=ROWS)).lines)
 
 
 def event(html: str) -> bytes:
