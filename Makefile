@@ -21,8 +21,8 @@ help: ## list the targets
 setup: ## make the environment (.venv); what was done is not done twice
 	@scripts/setup.sh
 
-demo: setup ## a real engine, a real agent, a judge, training and hot swaps on this machine
-	$(BIN)/python -m examples.helpdesk.demo
+demo: setup ## a real engine, a real agent, a judge, training and hot swaps on this machine; KEEP=1 stays up at the end
+	@$(BIN)/python -m examples.helpdesk.demo $(if $(KEEP),--keep)
 
 live: setup ## users ask for MINUTES (10), Hone learns meanwhile; TRAFFIC=repeats|unique|swapped-judge, SEED=7
 	$(BIN)/python -m examples.live.live --minutes $(or $(MINUTES),10) --traffic $(or $(TRAFFIC),repeats) --seed $(or $(SEED),7)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from proxy.commands import completion
 from proxy.commands.context import Context, print_table
 from recorder.commands.support import run
 
@@ -27,7 +28,7 @@ _METRICS = {"reward": "reward_mean", "kl": "kl_engine", "tokens": "tokens"}  # c
 
 
 @click.command()
-@click.argument("alias", required=False)
+@click.argument("alias", required=False, shell_complete=completion.aliases)
 @click.option("--moves", is_flag=True, help="What was decided about them instead: when, by whom, why, which figures.")
 @click.pass_obj
 def versions(context: Context, alias: str | None, moves: bool) -> None:
@@ -88,8 +89,8 @@ def _tell_moves(context: Context, found: list[Move]) -> None:
 
 
 @click.command()
-@click.argument("version")
-@click.option("--alias", help="The alias, where there are several.")
+@click.argument("version", shell_complete=completion.versions)
+@click.option("--alias", help="The alias, where there are several.", shell_complete=completion.aliases)
 @click.option("--why", help="Why, in your words: it is kept with the move.")
 @click.pass_obj
 def promote(context: Context, version: str, alias: str | None, why: str | None) -> None:
@@ -100,7 +101,7 @@ def promote(context: Context, version: str, alias: str | None, why: str | None) 
 
 
 @click.command()
-@click.argument("alias", required=False)
+@click.argument("alias", required=False, shell_complete=completion.aliases)
 @click.option("--why", help="Why, in your words: it is kept with the move.")
 @click.pass_obj
 def rollback(context: Context, alias: str | None, why: str | None) -> None:

@@ -1,6 +1,7 @@
 """The table of pages, mounted at /hone.
 
-Owns: which handlers there are, and what all share: the check of a form's token. Refuses: what any of them does.
+Owns: which handlers there are, and what all share: the check of a form's token, headers. Refuses: what any
+of them does.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from proxy.dashboard.pages import (
     training,
     versions,
 )
+from proxy.dashboard.render import with_headers
 from proxy.dashboard.shown import Shown
 from proxy.http.asgi import Receive, Scope, Send
 from proxy.http.stopping import Stop
@@ -74,6 +76,7 @@ def pages(shown: Shown, stop: Stop) -> Router:
         route_handlers=[*HANDLERS, _live(Live(shown, stop))],
         dependencies={"shown": Provide(lambda: shown, sync_to_thread=False)},
         before_request=forms.check,
+        after_request=with_headers,
         include_in_schema=False,
     )
 

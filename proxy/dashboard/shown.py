@@ -5,12 +5,13 @@ Owns: the parts that every page is given, and how a handler asks for them. Refus
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from litestar.di import NamedDependency
 
 from proxy.api.standing import Stands
 from proxy.api.steering import Hone
+from proxy.dashboard.tries import Tries
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 
@@ -23,6 +24,7 @@ class Shown:
     store: Store  # connections of the pages' own, whose queries have a time limit: only read
     recorder_settings: RecorderSettings
     stands: Stands  # how everything stands, and what this process knows of itself
+    tries: Tries = field(default_factory=Tries)  # to sign in
 
     @property
     def project_id(self) -> str:

@@ -16,7 +16,6 @@ from urllib.parse import quote
 from litestar import Response, get
 from litestar.params import FromQuery, PathParameter, QueryParameter
 from litestar.status_codes import HTTP_302_FOUND
-from recorder.reading.short_ids import in_full
 
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import folds
