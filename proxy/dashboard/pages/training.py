@@ -42,7 +42,7 @@ async def training_page(
         older=steps[-1].id if len(steps) == STEPS else None,
         alias=alias,
         aliases=await get_aliases(shown.store, shown.project_id),
-        limits=[one for one in shown.settings if one.key.startswith(_LEARN) and one.value is not None],
+        limits=[one for one in shown.stands.settings if one.key.startswith(_LEARN) and one.value is not None],
         charts_of=of_steps(stand.steps),
         lessons=of_lessons(stand.lessons),
     )
