@@ -37,8 +37,11 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # by the
 _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/hone/v1/done", Scope.FEEDBACK),
     ("/hone/v1/feedback", Scope.FEEDBACK),
+    ("/hone/v1/calls", Scope.READ),
     ("/hone/v1/aliases", Scope.READ),
     ("/hone/v1/versions", Scope.READ),
+    ("/hone/v1/steps", Scope.READ),
+    ("/hone/v1/training", Scope.READ),
     ("/v1/", Scope.INFER),
     ("/tokenize", Scope.INFER),
     ("/detokenize", Scope.INFER),

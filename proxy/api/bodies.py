@@ -85,7 +85,8 @@ class Gone(_Said):
     calls: int
     """How many calls they had."""
     log_erased: bool
-    """Whether the store's log was emptied too. False: readers kept it; it is when it is next emptied."""
+    """Whether the bytes have left the store's log and search index too. False: readers kept the log, or the index is
+    large; both are emptied soon by themselves."""
 
 
 class NewFeedback(_Body):

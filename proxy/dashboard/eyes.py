@@ -9,10 +9,12 @@ import json
 import time
 from typing import Any
 
+from recorder import reasons
 from recorder.commands.terminal import clean
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _NONE = "–"
+_ONE_LINE_CHARS = 80
 
 
 def visible(text: object) -> str:
@@ -76,6 +78,11 @@ def short(text: str | None, chars: int = 80) -> str:
     return line if len(line) <= chars else line[: chars - 1] + "…"
 
 
+def meaning(code: str) -> str:
+    """A reason's sentence; "" where the code has none."""
+    return reasons.meaning(code) or ""
+
+
 def as_json(value: Any) -> str:
     """A value as indented JSON; a string that holds JSON is read first."""
     if isinstance(value, str):
@@ -84,6 +91,17 @@ def as_json(value: Any) -> str:
         except ValueError:
             return visible(value)
     return visible(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def as_arguments(text: str) -> str:
+    """What a tool is called with: on one line where it is short, else as indented JSON."""
+    line = " ".join(text.split())
+    return visible(line) if len(line) <= _ONE_LINE_CHARS else as_json(text)
+
+
+def many(number: int, one: str, more: str | None = None) -> str:
+    """A count with its noun."""
+    return f"{count(number)} {one if number == 1 else more or one + 's'}"
 
 
 FILTERS = {
@@ -98,4 +116,7 @@ FILTERS = {
     "percent": percent,
     "short": short,
     "as_json": as_json,
+    "as_arguments": as_arguments,
+    "many": many,
+    "meaning": meaning,
 }

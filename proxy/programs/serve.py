@@ -23,6 +23,7 @@ from proxy.workers.peers import Peers
 from recorder.capture.recorder import Recorder
 from recorder.holding.holders import holder_name
 from recorder.holding.presence import PROXY, present
+from recorder.search.filler import Filler
 from recorder.store.folder import share_adapters
 from recorder.store.migrate import open_store
 from recorder.upkeep.sweeper import Sweeper
@@ -91,6 +92,7 @@ async def run(settings: HoneSettings, worker: Worker | None = None) -> None:
                 background=(
                     partial(present, store, settings.project, PROXY, owner, settings.recorder.lease_s),
                     Sweeper(store, settings.project, settings.recorder, owner).running,
+                    Filler(store, settings.project, owner).running,
                     *((controller.running,) if aliases else ()),  # without an alias there is no engine
                 ),
                 fallbacks=settings.fallbacks(),

@@ -176,6 +176,8 @@ def _insert(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
     homes = [(w, outcome.ref(w.prepared.trajectory).id) for w in turns]
     ex.many(sql.INSERT_CALLS, [call_row(w.prepared, home, w.parent_hashes) for w, home in homes])
     ex.many(sql.INSERT_CHOICES, [row for w in turns for row in w.prepared.choices])
+    ended = [w.prepared for w in turns if w.prepared.state is not CallState.OPEN]
+    ex.many(sql.INSERT_UNINDEXED, [(prepared.project_id, prepared.call_id) for prepared in ended])
     issued = [
         (w.prepared.project_id, issued_id, kind, w.prepared.call_id, choice, home)
         for w, home in homes

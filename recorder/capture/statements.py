@@ -36,6 +36,7 @@ from recorder.store.schema import (
     tool_calls,
     tool_requests,
     trajectories,
+    unindexed,
 )
 from recorder.store.statement import Statement, equals, insert_into, insert_new, values_of
 
@@ -68,6 +69,7 @@ INSERT_BLOBS: Final = insert_new(blobs)
 INSERT_NODE_BLOBS: Final = insert_new(node_blobs)
 INSERT_CALLS: Final = insert_into(calls)
 INSERT_CHOICES: Final = insert_into(choices)
+INSERT_UNINDEXED: Final = insert_new(unindexed)
 INSERT_ISSUED: Final = Statement(_insert_issued(sqlite), _insert_issued(postgresql))
 INSERT_TOOL_REQUESTS: Final = insert_into(tool_requests)
 INSERT_TOOL_CALLS: Final = insert_into(tool_calls)

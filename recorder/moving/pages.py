@@ -15,13 +15,16 @@ from sqlalchemy import JSON, ColumnElement, Select, Table, literal, select, tupl
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.store.database import Store
-from recorder.store.schema import metadata
+from recorder.store.schema import metadata, said, unindexed, unmerged
 from recorder.store.statement import as_text
 
 Row = tuple[Any, ...]
 Key = tuple[Any, ...]
 
-TABLES: Final[Sequence[Table]] = tuple(metadata.sorted_tables)  # none before a table that it refers to
+# The index over what was said is made anew where a copy goes to: each database keeps it in its own way.
+MADE_ANEW: Final = (said, unindexed, unmerged)
+# None before a table that it refers to.
+TABLES: Final[Sequence[Table]] = tuple(table for table in metadata.sorted_tables if table not in MADE_ANEW)
 PAGE_ROWS: Final = 1000
 PAGE_BYTES: Final = 8 * 1024 * 1024  # media and tools are kept whole in rows
 _AT_ONCE: Final = 500  # rows between two looks at the bytes

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder import private
 from recorder.errors import Conflict, StoreError
 from recorder.moving.pages import TABLES, Key
+from recorder.search.queue import put_all
 from recorder.store import migrate
 from recorder.store.changes import quietly
 from recorder.store.database import Store
@@ -119,6 +120,7 @@ async def finish(target: Store) -> None:
     """Take the mark off: programs may open it."""
     async with target.write() as conn:
         await conn.run_sync(_progress.drop)
+        await put_all(conn)
         await _mark(conn, HEAD)
         if not target.is_sqlite:  # it plans by what it counted, and has counted nothing yet
             await conn.execute(text("analyze"))

@@ -5,7 +5,7 @@ asking it.
 
     timeout refund          both words
     "was not found"         these words in a row
-    refun*                  a word that begins like this
+    refun*                  a word that begins like this (three characters at least, else the word itself)
     refund -order -"a b"    without these
 """
 
@@ -19,6 +19,7 @@ from typing import Final
 from recorder.search.words import keys_of
 
 MOST_TERMS: Final = 32  # what comes behind them is not asked: nobody types more
+LEAST_BEGINNING: Final = 3  # what begins with one letter is a large part of all words, and takes seconds to find
 _TYPED: Final = re.compile(r'(?P<without>(?<!\S)-)?(?:"(?P<phrase>[^"]*)"?(?P<star>\*)?|(?P<plain>[^\s"]+))')
 
 
@@ -47,7 +48,7 @@ def read(said: str) -> Query:
         words = tuple(keys_of(typed))
         if not words:
             continue
-        begins = bool(found["star"]) or (found["plain"] is not None and typed.endswith("*"))
+        begins = (bool(found["star"]) or typed.endswith("*")) and len(words[-1]) >= LEAST_BEGINNING
         (unwanted if found["without"] else wanted).append(Term(words, begins))
         if len(wanted) + len(unwanted) == MOST_TERMS:
             break

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 LONGEST: Final = 64  # characters of a word that count: what is longer is no word, and two such that begin alike are one
 # Between two messages of a document, so that no phrase runs from one into the next. No query can name it.
-BREAK: Final = "\N{MIDDLE DOT}"
+_BREAK: Final = "\N{MIDDLE DOT}"
+_MOST_PLACES: Final = 16_383  # PostgreSQL counts no further
 
 _SPACELESS: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3005-\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
@@ -51,6 +52,23 @@ def words_in(text: str) -> Iterator[Word]:
 def keys_of(text: str) -> list[str]:
     """By what the words of a text are found, in order."""
     return [word.key for word in words_in(composed(text))]
+
+
+def as_line(texts: Sequence[Sequence[str]]) -> str:
+    """The words of some texts as SQLite's tokenizer `ascii` takes them: with spaces between."""
+    return f" {_BREAK} ".join(" ".join(words) for words in texts)
+
+
+def as_vector(texts: Sequence[Sequence[str]]) -> str:
+    """The words of some texts as PostgreSQL reads a tsvector: each with its places."""
+    places: dict[str, list[str]] = {}
+    place = 0
+    for words in texts:
+        for word in words:
+            place += 1
+            places.setdefault(word, []).append(str(min(place, _MOST_PLACES)))
+        place += 1
+    return " ".join(f"'{word}':{','.join(at)}" for word, at in places.items())
 
 
 def _key(word: str) -> str:

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from recorder.seldom import Seldom
-from recorder.store.database import existing, identity
+from recorder.store.database import Store, existing, identity
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,7 @@ CALM_EVERY_S = 10.0  # while the log is short: heartbeats alone would have it ch
 SHORT_BYTES = 4 * 1024 * 1024
 RESTART_PAGES = 8_192  # 32 MiB
 RETRY_S = 0.02
+_TRUNCATE_WAIT_S = 5.0
 RESTART_WAIT_MS = 50  # at most this long may readers keep a restart, and with it the writers, waiting
 
 
@@ -88,6 +89,13 @@ def checkpoint(path: str) -> int:
             connection.execute(f"PRAGMA busy_timeout={RESTART_WAIT_MS}")
             connection.execute("PRAGMA wal_checkpoint(RESTART)")
         return int(pages)
+
+
+async def empty_log(store: Store) -> bool:
+    """Empty SQLite's log, which still holds the pages as they were. False: readers kept it; call again."""
+    if store.file is None:
+        return True
+    return await asyncio.to_thread(truncate, store.file, _TRUNCATE_WAIT_S)
 
 
 def truncate(path: str, wait_s: float) -> bool:

@@ -206,9 +206,11 @@ groups = Table(
     UniqueConstraint("project_id", "external_id", "sequence"),
     Index(None, "project_id", "implicit_key", "state"),
     Index(None, "project_id", "state", "try_after"),
-    Index("ix_groups_newest", "project_id", "opened_at", "id"),  # lists
-    Index("ix_groups_newest_of_state", "project_id", "state", "opened_at", "id"),
     _some("ix_groups_scored", "current_score_id IS NOT NULL", "project_id", "id"),  # rewards of the newest
+    # Lists, walked downwards by the id.
+    Index("ix_groups_newest", "project_id", "id"),
+    Index("ix_groups_newest_of_state", "project_id", "state", "id"),
+    _some("ix_groups_newest_of_reason", "reason IS NOT NULL", "project_id", "reason", "id"),
 )
 
 trajectories = Table(
@@ -248,6 +250,9 @@ trajectories = Table(
     Index(None, "project_id", "state", "id"),  # what is open; lists of one state
     _some("ix_trajectories_ended", "ended_at IS NOT NULL", "project_id", "ended_at"),  # retention
     _some("ix_trajectories_shadow", "origin = 'shadow'", "project_id", "id"),  # what answering again costs
+    # Lists, walked downwards by the id.
+    Index("ix_trajectories_newest_of_alias", "project_id", "alias_id", "id"),
+    _some("ix_trajectories_newest_of_version", "version_id IS NOT NULL", "version_id", "id"),
 )
 
 calls = Table(
@@ -369,6 +374,7 @@ tool_calls = Table(
     Index(None, "trajectory_id"),
     Index(None, "call_id"),
     Index(None, "project_id", "started_at"),
+    _some("ix_tool_calls_failed", "outcome IN ('failed', 'errored')", "project_id", "trajectory_id"),  # lists
 )
 
 scores = Table(
@@ -447,8 +453,8 @@ unindexed = Table(
     sqlite_with_rowid=False,
 )
 
-# Rows of `said` that are gone, and whose words SQLite's index may still hold (`recorder.search.forgetting`).
-unmerged = Table("unmerged", metadata, Column("said_id", BigInteger, primary_key=True, autoincrement=False))
+# One for each row of `said` that is gone, and whose words SQLite's index may still hold (`recorder.search.erasing`).
+unmerged = Table("unmerged", metadata, Column("mark", BigInteger, primary_key=True, autoincrement=False))
 
 # What SQLAlchemy has no words for, made behind the tables: the index over `said`, kept by SQLite itself.
 BESIDE: Final[Mapping[str, Sequence[str]]] = {
@@ -459,7 +465,7 @@ BESIDE: Final[Mapping[str, Sequence[str]]] = {
         " INSERT INTO said_words (rowid, words) VALUES (new.id, new.words); END",
         "CREATE TRIGGER said_gone AFTER DELETE ON said BEGIN"
         " INSERT INTO said_words (said_words, rowid, words) VALUES ('delete', old.id, old.words);"
-        " INSERT OR IGNORE INTO unmerged VALUES (old.id); END",
+        " INSERT INTO unmerged VALUES (random()); END",
     ),
     "postgresql": ("CREATE INDEX ix_said_words ON said USING gin (words)",),
 }

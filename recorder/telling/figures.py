@@ -255,8 +255,9 @@ async def _undecided(conn: AsyncConnection, project_id: str) -> list[Undecided]:
 
 async def _troubles(conn: AsyncConnection, project_id: str) -> list[Trouble]:
     unscored = (groups.c.project_id == project_id, groups.c.state == GroupState.UNSCORED)
-    query = select(groups.c.reason, func.count(), func.min(groups.c.try_after), func.max(groups.c.id)).where(*unscored)
-    rows = list(await conn.execute(query.group_by(groups.c.reason).order_by(groups.c.reason)))
+    reason = sql.passed_by(groups.c.reason)  # the index of reasons is of all that were ever left out
+    query = select(reason, func.count(), func.min(groups.c.try_after), func.max(groups.c.id)).where(*unscored)
+    rows = list(await conn.execute(query.group_by(reason).order_by(reason)))
     return [Trouble(str(code), int(n), again, await _said(conn, example)) for code, n, again, example in rows]
 
 

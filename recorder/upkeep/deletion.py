@@ -20,8 +20,8 @@ trajectory stay: what weights have learnt is not in the store.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -37,9 +37,11 @@ from recorder.groups.lookup import baseline
 from recorder.groups.readiness import Member, Verdict, one_is_enough, outcome
 from recorder.groups.shadows import shadow_group_id, shadows_of
 from recorder.reading.transcripts import find_trajectory
+from recorder.search.erasing import Merge, forget
+from recorder.search.queue import put
 from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import ledger
-from recorder.store.checkpoint import truncate
+from recorder.store.checkpoint import empty_log
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import (
@@ -66,7 +68,6 @@ from recorder.upkeep.detaching import detach, is_leant_on
 DELETED: Final = "deleted"  # the ledger's code
 HELD: Final = (GroupState.JUDGING, GroupState.TRAINING)  # a worker has the group in hand
 _WAITING: Final = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED)
-_TRUNCATE_WAIT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +124,13 @@ async def _is_shadowed(conn: AsyncConnection, own: _Own) -> bool:
     return False
 
 
-async def erase(store: Store) -> bool:
-    """Empty SQLite's log, which still holds the pages as they were. False: readers kept it; call again."""
-    path = store.url.database
-    if not store.is_sqlite or path in (None, "", ":memory:"):
-        return True
-    return await asyncio.to_thread(truncate, str(path), _TRUNCATE_WAIT_S)
+async def erase(store: Store, merge_s: float = math.inf) -> bool:
+    """Have deleted words leave SQLite's index of what was said, and its log, which holds the pages as they were.
+
+    False: readers kept the log, or the index is large and takes longer than `merge_s`; call again.
+    """
+    merged = await Merge(store).go_on(merge_s)
+    return await empty_log(store) and merged
 
 
 async def _row(conn: AsyncConnection, project_id: str, trajectory_id: str) -> Any:
@@ -207,6 +209,7 @@ async def _delete_calls(conn: AsyncConnection, own: _Own, page: Sequence[str]) -
         own.blobs |= set(blobs) - {None}
     sampled = (await conn.execute(select(choices.c.node_id).where(choices.c.call_id.in_(page)))).scalars()
     own.ends |= set(sampled) - {None}
+    await forget(conn, page)
     await conn.execute(delete(issued).where(issued.c.call_id.in_(page)))
     await conn.execute(delete(choices).where(choices.c.call_id.in_(page)))
     await conn.execute(delete(calls).where(calls.c.id.in_(page)))
@@ -248,6 +251,8 @@ async def _pass_on(conn: AsyncConnection, own: _Own, call_id: str, kept: dict[in
             asked = (tool_requests.c.call_id == call_id, tool_requests.c.choice == choice)
             await conn.execute(update(tool_requests).where(*asked).values(trajectory_id=heir))
     await conn.execute(update(calls).where(calls.c.id == call_id).values(**values))
+    await forget(conn, [call_id])
+    await put(conn, own.row.project_id, [call_id])
 
 
 async def _home_choice(conn: AsyncConnection, call: Any) -> dict[int, str]:

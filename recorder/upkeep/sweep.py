@@ -25,20 +25,24 @@ from recorder.groups.closing import Closing, close_trajectories, lock_groups_of,
 from recorder.groups.readiness import Verdict
 from recorder.groups.settling import TOOL_FINISHES
 from recorder.holding.presence import PROXY
+from recorder.search.erasing import Merge
+from recorder.search.queue import put
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState, Origin, TrajectoryState
 from recorder.store import ledger
+from recorder.store.checkpoint import empty_log
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import attempts, calls, choices, groups, leases, tool_requests, trajectories
 from recorder.store.statement import equals
 from recorder.store.transitions import guarded
-from recorder.upkeep.deletion import deletable, delete_trajectory, erase
+from recorder.upkeep.deletion import deletable, delete_trajectory
 from recorder.work import attempts as attempt_rows
 
 log = logging.getLogger(__name__)
 
 BATCH: Final = 32  # objects a transaction
+MERGE_S: Final = 0.2  # for deleted words to leave the index; what takes longer is left to `recorder.search.filler`
 DAY_S: Final = 86400.0
 STALE_CALL_S: Final = 3600.0  # no answer takes an hour: who should have ended the call, and is not named, is dead
 _EXPIRES: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
@@ -253,7 +257,10 @@ async def _error_lost_calls(store: Store, lost: Rule) -> int:
     why = "the proxy that served this call died before it ended"
     statement = guarded(calls, CallState.ERRORED, error=why, finished_at=now()).where(lost.is_due)
     async with store.write() as conn:
-        return (await conn.execute(statement)).rowcount
+        rows = (await conn.execute(statement.returning(calls.c.project_id, calls.c.id))).all()
+        for project_id, call_id in rows:
+            await put(conn, project_id, [call_id])
+    return len(rows)
 
 
 async def _delete_old(store: Store, project_id: str, retention_days: float | None) -> int:
@@ -269,7 +276,9 @@ async def _delete_old(store: Store, project_id: str, retention_days: float | Non
         with contextlib.suppress(NotFound, Conflict):  # another sweep was faster, or a worker was
             await delete_trajectory(store, project_id, trajectory_id, "retention")
             deleted += 1
-    if deleted and not await erase(store):
+    if deleted:
+        await Merge(store).go_on(MERGE_S)
+    if deleted and not await empty_log(store):
         log.warning("readers keep the store's log: what retention deleted is in it until it is next emptied")
     return deleted
 

@@ -19,7 +19,7 @@ _BESIDE = {
         " INSERT INTO said_words (rowid, words) VALUES (new.id, new.words); END",
         "CREATE TRIGGER said_gone AFTER DELETE ON said BEGIN"
         " INSERT INTO said_words (said_words, rowid, words) VALUES ('delete', old.id, old.words);"
-        " INSERT OR IGNORE INTO unmerged VALUES (old.id); END",
+        " INSERT INTO unmerged VALUES (random()); END",
     ),
     "postgresql": ("CREATE INDEX ix_said_words ON said USING gin (words)",),
 }
@@ -47,8 +47,8 @@ def upgrade() -> None:
     )
     op.create_table(
         "unmerged",
-        sa.Column("said_id", sa.BigInteger, nullable=False, autoincrement=False),
-        sa.PrimaryKeyConstraint("said_id", name="pk_unmerged"),
+        sa.Column("mark", sa.BigInteger, nullable=False, autoincrement=False),
+        sa.PrimaryKeyConstraint("mark", name="pk_unmerged"),
     )
     for statement in _BESIDE[op.get_bind().dialect.name]:
         op.execute(statement)

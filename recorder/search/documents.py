@@ -1,0 +1,177 @@
+"""What one call adds to what was said in its run, as texts: the document that is searched.
+
+Owns: which messages those are, and what of a message is said. Refuses: words (`recorder.search.words`), keeping them.
+
+A call's prompt repeats the conversation so far. What it adds are the messages that its parent's prompt and answer do
+not have, and what was answered. System and developer messages and tools' schemas are left out: they are the same in
+every run. What is read is what the store holds, so it is redacted already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sqlalchemy import func, literal, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.content.turns import Message
+from recorder.store.schema import calls, choices, nodes
+from recorder.store.statement import as_text
+
+# A document of so many characters takes some milliseconds to index, as long as one transaction may hold SQLite's lock.
+MOST_CHARS: Final = 32_768
+# Of one message: a file that a tool read must not push out what was said beside it.
+MOST_OF_ONE: Final = 16_384
+_UNSAID: Final = frozenset({"system", "developer"})
+
+
+@dataclass(slots=True)
+class Document:
+    """What one call says: the answer first, then what came before it. Each text is of one message."""
+
+    call_id: str
+    trajectory_id: str
+    texts: list[str] = field(default_factory=list)
+
+    def take(self, message: Message) -> None:
+        """Add what a message says, as far as there is room."""
+        room = MOST_CHARS - sum(map(len, self.texts))
+        text = "\n".join(_said(message))[: min(room, MOST_OF_ONE)]
+        if text:
+            self.texts.append(text)
+
+
+async def documents_of(conn: AsyncConnection, call_ids: Sequence[str]) -> list[Document]:
+    """The documents of those of some calls that are there. Their number is bounded by the caller."""
+    of_calls = select(calls.c.id, calls.c.trajectory_id, calls.c.parent_call_id, calls.c.parent_choice)
+    rows = (await conn.execute(of_calls.where(calls.c.id.in_(call_ids)))).all()
+    answers = await _answers(conn, [row.id for row in rows])
+    added = await _added(conn, [row.id for row in rows])
+    heard = await _heard(conn, [row for row in rows if row.parent_call_id is not None])
+    found = []
+    for row in rows:
+        document = Document(row.id, row.trajectory_id)
+        for message in answers.get(row.id, ()):
+            document.take(message)
+        for message in await _new(conn, row, added.get(row.id, []), heard.get(row.id)):
+            document.take(message)
+        found.append(document)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    id: bytes
+    parent_id: bytes | None
+
+
+_Path = Sequence[tuple[_Node, Message]]  # first to last
+
+
+async def _new(conn: AsyncConnection, row: Any, path: _Path, heard: set[bytes] | None) -> list[Message]:
+    """What of a call's prompt (`path`: what lies deeper than its parent's prompt ended) its parent had not heard."""
+    if heard is not None and not (path and path[0][0].parent_id in heard):  # the agent rewrote what it remembers
+        path = await _whole_path(conn, row.id)
+        heard = heard | {node.id for node, _ in await _whole_path(conn, row.parent_call_id)}
+    return [message for node, message in path if heard is None or node.id not in heard]
+
+
+async def _answers(conn: AsyncConnection, call_ids: Sequence[str]) -> dict[str, list[Message]]:
+    query = (
+        select(choices.c.call_id, as_text(nodes.c.message))
+        .join(nodes, nodes.c.id == choices.c.node_id)
+        .where(choices.c.call_id.in_(call_ids))
+        .order_by(choices.c.call_id, choices.c.index)
+    )
+    found: dict[str, list[Message]] = {}
+    for call_id, message in await conn.execute(query):
+        found.setdefault(call_id, []).append(json.loads(message))
+    return found
+
+
+async def _added(conn: AsyncConnection, call_ids: Sequence[str]) -> dict[str, list[tuple[_Node, Message]]]:
+    """By call: the messages of its prompt that lie deeper than its parent's prompt ends."""
+    parents, ends = calls.alias("parents"), nodes.alias("ends")
+    floor = func.coalesce(ends.c.depth, literal(-1)).label("floor")
+    of_calls = (
+        select(calls.c.id.label("call_id"), nodes.c.id, nodes.c.parent_id, nodes.c.depth, floor)
+        .join(nodes, nodes.c.id == calls.c.prompt_node_id)
+        .outerjoin(parents, parents.c.id == calls.c.parent_call_id)
+        .outerjoin(ends, ends.c.id == parents.c.prompt_node_id)
+        .where(calls.c.id.in_(call_ids))
+    )
+    return await _up(conn, of_calls.cte("up", recursive=True))
+
+
+async def _whole_path(conn: AsyncConnection, call_id: str) -> list[tuple[_Node, Message]]:
+    """All messages of a prompt that did not go on from its parent's: an agent rewrote what it remembers."""
+    of_call = (
+        select(calls.c.id.label("call_id"), nodes.c.id, nodes.c.parent_id, nodes.c.depth, literal(-1).label("floor"))
+        .join(nodes, nodes.c.id == calls.c.prompt_node_id)
+        .where(calls.c.id == call_id)
+    )
+    return (await _up(conn, of_call.cte("up", recursive=True))).get(call_id, [])
+
+
+async def _up(conn: AsyncConnection, start: Any) -> dict[str, list[tuple[_Node, Message]]]:
+    above, shown = nodes.alias("above"), nodes.alias("shown")
+    up = start.union_all(
+        select(start.c.call_id, above.c.id, above.c.parent_id, above.c.depth, start.c.floor).where(
+            above.c.id == start.c.parent_id, above.c.depth > start.c.floor
+        )
+    )
+    query = (
+        select(up.c.call_id, up.c.id, up.c.parent_id, shown.c.role, as_text(shown.c.message))
+        .join(shown, shown.c.id == up.c.id)
+        .order_by(up.c.call_id, up.c.depth)
+    )
+    found: dict[str, list[tuple[_Node, Message]]] = {}
+    for call_id, id_, parent_id, role, message in await conn.execute(query):
+        said = {} if role in _UNSAID else json.loads(message)
+        found.setdefault(call_id, []).append((_Node(id_, parent_id), said))
+    return found
+
+
+async def _heard(conn: AsyncConnection, rows: Sequence[Any]) -> dict[str, set[bytes]]:
+    """By call: the node where its parent's prompt ended, and that of its parent's answer."""
+    parents = {row.parent_call_id for row in rows}
+    prompts = select(calls.c.id, calls.c.prompt_node_id).where(calls.c.id.in_(parents))
+    ends = {row.id: row.prompt_node_id for row in await conn.execute(prompts)}
+    answered = select(choices.c.call_id, choices.c.index, choices.c.node_id).where(choices.c.call_id.in_(parents))
+    answers = {(call_id, index): node for call_id, index, node in await conn.execute(answered)}
+    return {
+        row.id: {ends[row.parent_call_id], answers.get((row.parent_call_id, row.parent_choice or 0))} - {None}
+        for row in rows
+        if row.parent_call_id in ends
+    }
+
+
+# --- what of a message is said
+
+
+def _said(message: Message) -> Iterator[str]:
+    yield from _texts(message.get("content"))
+    yield from _texts(message.get("refusal"))
+    for call in _each(message.get("tool_calls")):
+        asked = call.get("function") or call.get("custom")
+        if isinstance(asked, Mapping):
+            yield from _texts([asked.get("name"), asked.get("arguments"), asked.get("input")])
+
+
+def _texts(content: object) -> Iterator[str]:
+    """The texts of a content, whichever form it has."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Mapping):
+        yield from _texts(content.get("text"))
+    elif isinstance(content, list):
+        for part in content:
+            yield from _texts(part)
+
+
+def _each(value: object) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, list):
+        yield from (one for one in value if isinstance(one, Mapping))

@@ -1,0 +1,127 @@
+"""Calls taken from the queue and indexed, a few at a time.
+
+Owns: one such step: what is read before the transaction, what is written in it, and how long it may be. Refuses: when
+a step is taken (`recorder.search.filler`).
+
+The newest calls come first: an old store that is filled behind its migration keeps nobody from what is said now. What
+was read is written only while no deletion came between (`projects.deletions`, see `recorder.upkeep.deletion`), and only
+for calls that still wait: so two that fill at once, and one that is killed in the midst, do no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import delete, func, insert, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.search import documents
+from recorder.search.documents import Document, documents_of
+from recorder.search.numbering import behind, first_of
+from recorder.search.words import as_line, as_vector, keys_of
+from recorder.store.database import Store
+from recorder.store.schema import projects, said, unindexed
+
+CALLS: Final = 64  # looked at in a step
+# Of the words that one transaction writes: it holds SQLite's write lock for some milliseconds (as many as a document's
+# characters at most, see there).
+MOST_CHARS: Final = documents.MOST_CHARS
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What a call says, by its words as the database takes them; None where it says nothing."""
+
+    call_id: str
+    trajectory_id: str
+    words: str | None
+
+
+async def fill(store: Store, project_id: str) -> int:
+    """Index the newest calls that wait; returns how many are done. 0: none waits, or another was faster."""
+    deletions, found = await _read(store, project_id)
+    done = 0
+    for portion in _portions(found):
+        try:
+            done += await _write(store, project_id, deletions, portion)
+        except IntegrityError:  # another program, of another project perhaps, took the same numbers: look anew
+            break
+    return done
+
+
+async def _read(store: Store, project_id: str) -> tuple[int, list[_Words]]:
+    """The project's count of deletions, and with it what the newest calls that wait say."""
+    counted = select(projects.c.deletions).where(projects.c.id == project_id)
+    queue = select(unindexed.c.call_id).where(unindexed.c.project_id == project_id)
+    async with store.read() as conn:
+        deletions = int((await conn.execute(counted)).scalar_one())
+        newest = await conn.execute(queue.order_by(unindexed.c.call_id.desc()).limit(CALLS))
+        waiting = list(newest.scalars())
+        there = {one.call_id: one for one in await documents_of(conn, waiting)} if waiting else {}
+    return deletions, [_words(id_, there.get(id_), in_a_line=store.is_sqlite) for id_ in waiting]
+
+
+def _words(call_id: str, document: Document | None, *, in_a_line: bool) -> _Words:
+    if document is None or not document.texts:
+        return _Words(call_id, "", None)
+    texts = [keys_of(text) for text in document.texts]
+    return _Words(call_id, document.trajectory_id, as_line(texts) if in_a_line else as_vector(texts))
+
+
+def _portions(found: Sequence[_Words]) -> Iterator[list[_Words]]:
+    """As much as one transaction writes at a time."""
+    portion: list[_Words] = []
+    room = MOST_CHARS
+    for one in found:
+        length = len(one.words or "")
+        if portion and length > room:
+            yield portion
+            portion, room = [], MOST_CHARS
+        portion.append(one)
+        room -= length
+    if portion:
+        yield portion
+
+
+async def _write(store: Store, project_id: str, deletions: int, portion: Sequence[_Words]) -> int:
+    """Write what still waits and still holds; returns how many calls that is."""
+    ids = [one.call_id for one in portion]
+    mine = (unindexed.c.project_id == project_id, unindexed.c.call_id.in_(ids))
+    seen = select(projects.c.deletions).where(projects.c.id == project_id).with_for_update(read=True)
+    async with store.write() as conn:
+        if (await conn.execute(seen)).scalar_one() != deletions:
+            return 0
+        taken = set((await conn.execute(delete(unindexed).where(*mine).returning(unindexed.c.call_id))).scalars())
+        await conn.execute(delete(said).where(said.c.call_id.in_(taken)))  # what was said of it before
+        says = [one for one in portion if one.call_id in taken and one.words]
+        if says:
+            await conn.execute(insert(said), await _numbered(conn, project_id, says))
+    return len(taken)
+
+
+async def _numbered(conn: AsyncConnection, project_id: str, says: Sequence[_Words]) -> list[dict[str, Any]]:
+    """Rows of `said`, in the order of their numbers: SQLite's index takes them faster so."""
+    runs = {first_of(one.trajectory_id): one.trajectory_id for one in says}
+    last = [
+        select(func.max(said.c.id)).where(said.c.id >= least, said.c.id < behind(run)).scalar_subquery()
+        for least, run in runs.items()
+    ]
+    found = (await conn.execute(select(*last))).one()
+    free = {least: least if taken is None else taken + 1 for least, taken in zip(runs, found, strict=True)}
+    rows = []
+    for one in sorted(says, key=lambda each: each.call_id):
+        least = first_of(one.trajectory_id)
+        rows.append(
+            {
+                "id": free[least],
+                "project_id": project_id,
+                "trajectory_id": one.trajectory_id,
+                "call_id": one.call_id,
+                "words": one.words,
+            }
+        )
+        free[least] += 1
+    return sorted(rows, key=lambda row: int(row["id"]))
