@@ -31,6 +31,7 @@ EXEMPT = {"proxy/settings/hone.py"}
 
 GROUND: dict[str, set[str]] = {
     "recorder": {
+        "agreement",
         "child_env",
         "errors",
         "findings",
@@ -107,7 +108,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "versions": {"engine", "gate", "settings"},
         "attribution": {"admission", "dialects", "versions"},
         "api": {"admission", "http", "versions"},
-        "dashboard": {"admission", "api", "engine"},
+        "dashboard": {"admission", "api", "engine", "http"},
         "serving": {"admission", "attribution", "dialects", "engine", "http", "settings", "versions"},
         "responses": {"admission", "dialects", "engine", "http", "serving", "versions"},
         "shadow": {"dialects", "engine", "serving", "settings", "versions"},

@@ -2,6 +2,7 @@
 
 Owns: the list, what /schema says of it, and what OPTIONS and a 405 tell. Refuses: what the routes do
 (`proxy.api.runs`, `groups`, `versions`, `training`); model traffic.
+(`proxy.api.runs`, `groups`, `versions`, `standing`); model traffic.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
-from proxy.api import groups, lists, runs, training, versions
+from proxy.api import groups, lists, runs, standing, training, versions
 from proxy.api.route_parts import AnyRequest
 
 HANDLERS: list[HTTPRouteHandler] = [
@@ -37,6 +38,11 @@ HANDLERS: list[HTTPRouteHandler] = [
     versions.show_version,
     training.show_steps,
     training.show_training,
+    standing.show_status,
+    standing.show_judge,
+    standing.show_tools,
+    standing.show_settings,
+    standing.show_keys,
 ]
 # Read by clients' generators and by `scripts.pages.api`: the docstring of a handler is what its route does.
 OPENAPI: Final = OpenAPIConfig(

@@ -104,6 +104,11 @@ def many(number: int, one: str, more: str | None = None) -> str:
     return f"{count(number)} {one if number == 1 else more or one + 's'}"
 
 
+def as_line(value: Any) -> str:
+    """A value as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 FILTERS = {
     "visible": visible,
     "exact": exact,
@@ -119,4 +124,5 @@ FILTERS = {
     "as_arguments": as_arguments,
     "many": many,
     "meaning": meaning,
+    "as_line": as_line,
 }

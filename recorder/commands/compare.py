@@ -47,7 +47,7 @@ def compare(context: Context, group: str, left: str | None, right: str | None, f
 async def _load(store: Store, project: str, group: str, left: str | None, right: str | None) -> Comparison:
     from recorder.comparing.loading import load_comparison
     from recorder.groups.lookup import find_group
-    from recorder.reading.short_ids import in_full
+    from recorder.listing.short_ids import in_full
 
     group_id = await find_group(store, project, await in_full(store, project, group))
     return await load_comparison(store, group_id, left=left, right=right)
@@ -92,7 +92,7 @@ def _head(one: Attempt) -> Text:
     from rich.text import Text
 
     from recorder.commands.terminal import coloured, line, number
-    from recorder.reading.short_ids import short
+    from recorder.listing.short_ids import short
 
     gain = "" if one.advantage is None else f"  {one.advantage:+.3g}"
     head = Text.assemble(line(f"{one.number}. ", "dim"), line(number(one.reward), "bold"), line(gain), "  ")

@@ -24,7 +24,7 @@ from proxy.dashboard.shown import ForPages, Shown
 from proxy.engine.pieces import pieces
 from proxy.engine.replica import Replica
 from proxy.errors import EngineError, EngineUnreachable, Missing
-from recorder.reading.short_ids import in_full
+from recorder.listing.short_ids import in_full
 from recorder.reading.transcripts import find_trajectory, load_trajectory, trajectory_of_call
 from recorder.reading.views import CallView, TrajectoryView
 from recorder.reasons import meaning
