@@ -80,8 +80,8 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "retelling": {"content", "reading", "store", "work"},
         "telling": {"holding", "reading", "registry", "store", "upkeep", "work"},
         "commands": {
-            "checking", "comparing", "content", "groups", "listing", "moving", "reading", "registry", "store", "telling",
-            "upkeep", "work",
+            "checking", "comparing", "content", "groups", "listing", "moving", "reading", "registry", "store",
+            "telling", "upkeep", "work",
         },
     },
     "judge": {

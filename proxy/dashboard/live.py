@@ -2,7 +2,7 @@
 
 Owns: who listens (a bounded number), one look at the store for all of them, and ending with the client, the process, or
 after a while, so that a browser asks again and is admitted again. Refuses: what a row looks like (`live_rows.html`),
-and which runs there are (`recorder.reading.listing`).
+and which runs there are (`recorder.listing`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from recorder.reading.listing import TrajectoryLine, list_trajectories
-
 from proxy.admission.pages import HEADERS
 from proxy.admission.replies import say
 from proxy.dashboard.render import environment
@@ -26,6 +24,7 @@ from proxy.http.asgi import Connected, Receive, Scope, Send, begin_stream
 from proxy.http.keep_alive import Pulse
 from proxy.http.stopping import Stop, Stopping
 from recorder.errors import StoreError
+from recorder.listing.trajectories import TrajectoryLine, list_trajectories
 from recorder.seldom import Seldom
 from recorder.store.changes import Topic
 from recorder.store.watch import News
@@ -128,7 +127,7 @@ class Live:
 
 async def newest(shown: Shown) -> list[TrajectoryLine]:
     """The runs of the list. Raises StoreError."""
-    return await list_trajectories(shown.store, shown.project_id, limit=ROWS)
+    return list((await list_trajectories(shown.store, shown.project_id, limit=ROWS)).lines)
 
 
 def event(html: str) -> bytes:
