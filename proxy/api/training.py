@@ -9,8 +9,8 @@ from litestar import Response, get
 from litestar.params import FromQuery
 
 from proxy.api.route_parts import Injected, answers, as_json
-from recorder.telling.steps import StepLine, list_step_lines
-from recorder.telling.training import Training, training
+from recorder.learned.steps import StepLine, list_step_lines
+from recorder.learned.training import Training, training
 
 
 @get("/hone/v1/steps", responses=answers(200, list[StepLine]))

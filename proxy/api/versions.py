@@ -13,10 +13,10 @@ from litestar.params import FromQuery, PathParameter
 
 from proxy.api.route_parts import Injected, answers, as_json
 from proxy.errors import Missing
+from recorder.learned.lines import VersionLine, line_of
+from recorder.learned.whole import VersionWhole, whole_version
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.moves import Move, list_moves
-from recorder.telling.lines import VersionLine, line_of
-from recorder.telling.whole import VersionWhole, whole_version
 
 Version = Annotated[str, PathParameter(description="What a version is called: `helpdesk@3`.")]
 

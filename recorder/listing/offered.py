@@ -57,7 +57,7 @@ async def _distinct(conn: AsyncConnection, column: Column[Any], *which: ColumnEl
     above: Select[tuple[str | None]] = select(func.min(column)).where(*which, column.is_not(None))
     while len(found) < MOST:
         query = above if not found else above.where(column > found[-1])
-        value = (await conn.execute(query)).scalar_one()
+        value: str | None = (await conn.execute(query)).scalar_one()
         if value is None:
             break
         found.append(value)

@@ -20,10 +20,10 @@ from proxy.dashboard.render import render
 from proxy.dashboard.shown import ForPages
 from proxy.errors import BadRequest
 from recorder.errors import Conflict
+from recorder.learned.lines import VersionLine, line_at
 from recorder.registry.aliases import AliasView, get_alias
 from recorder.registry.keys import Scope
 from recorder.registry.versions import by_name, get_version, parse_name
-from recorder.telling.lines import VersionLine, line_at
 
 DEEDS: Final = ("promote", "rollback", "canary")
 MAX_WHY_CHARS: Final = 2000

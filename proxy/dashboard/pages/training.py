@@ -1,6 +1,6 @@
 """Training: what it waits for, its steps, its campaigns, and which runs were left out.
 
-Owns: this page. Refuses: the view (`recorder.telling.training`), and training.
+Owns: this page. Refuses: the view (`recorder.learned.training`), and training.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from proxy.api.route_parts import AnyRequest
 from proxy.dashboard.drawn import of_lessons, of_steps
 from proxy.dashboard.render import render
 from proxy.dashboard.shown import ForPages
+from recorder.learned.steps import list_step_lines
+from recorder.learned.training import STEPS, training
 from recorder.registry.aliases import get_aliases
-from recorder.telling.steps import list_step_lines
-from recorder.telling.training import STEPS, training
 
 _LEARN: Final = "learn."  # the settings of budgets and hours
 
@@ -42,7 +42,7 @@ async def training_page(
         older=steps[-1].id if len(steps) == STEPS else None,
         alias=alias,
         aliases=await get_aliases(shown.store, shown.project_id),
-        limits=[one for one in shown.settings if one.key.startswith(_LEARN) and one.value is not None],
+        limits=[one for one in shown.stands.settings if one.key.startswith(_LEARN) and one.value is not None],
         charts_of=of_steps(stand.steps),
         lessons=of_lessons(stand.lessons),
     )

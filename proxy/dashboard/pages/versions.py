@@ -1,6 +1,6 @@
 """Versions: the line of descent of an alias, and one version whole.
 
-Owns: these two pages. Refuses: moving a version (`moving`), and the views (`recorder.telling.lines`, `whole`).
+Owns: these two pages. Refuses: moving a version (`moving`), and the views (`recorder.learned.lines`, `whole`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from proxy.api.route_parts import AnyRequest
 from proxy.dashboard.drawn import VERSIONS, curve
 from proxy.dashboard.render import render
 from proxy.dashboard.shown import ForPages
+from recorder.learned.lines import VersionLine, line_of
+from recorder.learned.whole import whole_version
 from recorder.registry.aliases import AliasView, get_alias, get_aliases
 from recorder.registry.moves import list_moves
-from recorder.telling.lines import VersionLine, line_of
-from recorder.telling.whole import whole_version
 
 MOVES = 20  # newest decisions that are shown
 

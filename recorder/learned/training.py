@@ -12,14 +12,14 @@ from typing import Final
 from sqlalchemy import func, select
 
 from recorder.holding import leases
+from recorder.learned.lessons import Lessons, lessons
+from recorder.learned.progress import CampaignProgress, campaign_progress
+from recorder.learned.steps import StepLine, list_step_lines
 from recorder.settings import RecorderSettings
 from recorder.states import StepState
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import aliases, steps
-from recorder.telling.lessons import Lessons, lessons
-from recorder.telling.progress import CampaignProgress, campaign_progress
-from recorder.telling.steps import StepLine, list_step_lines
 from recorder.telling.waiting import waiting
 from recorder.work import spending
 from recorder.work.budgets import DAY_S, HOUR_S

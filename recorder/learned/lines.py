@@ -16,6 +16,8 @@ from typing import Any, Final, Literal
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.learned import intervals
+from recorder.learned.intervals import Interval
 from recorder.registry import descent, moves
 from recorder.registry.aliases import AliasView
 from recorder.registry.moves import Move
@@ -24,8 +26,6 @@ from recorder.registry.versions import VersionView, list_versions
 from recorder.states import StepState
 from recorder.store.database import Store
 from recorder.store.schema import campaigns, ledger, score_parts, step_groups, step_trajectories, steps
-from recorder.telling import intervals
-from recorder.telling.intervals import Interval
 from recorder.work.scores import REWARD
 
 Source = Literal["validation", "gate", "own runs"]

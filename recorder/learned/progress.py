@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
+from recorder.learned.lines import Measure, measured_by
 from recorder.registry.retention import VALIDATION
 from recorder.states import CampaignState
 from recorder.store.database import Store
 from recorder.store.schema import aliases, campaigns, ledger
-from recorder.telling.lines import Measure, measured_by
 from recorder.work.campaigns import TRAINS
 
 _STEP: Final = "step"  # the other code of the ledger's rows about a campaign

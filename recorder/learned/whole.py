@@ -13,14 +13,14 @@ from typing import Any, Final
 from sqlalchemy import func, select
 
 from recorder.errors import Conflict
+from recorder.learned.before_after import Task, before_and_after
+from recorder.learned.lines import VersionLine, line_at
+from recorder.learned.steps import StepLine, list_step_lines
 from recorder.registry.aliases import get_alias
 from recorder.registry.moves import Move, list_moves
 from recorder.registry.versions import by_name, get_version
 from recorder.store.database import Store
 from recorder.store.schema import groups, score_parts, step_groups
-from recorder.telling.before_after import Task, before_and_after
-from recorder.telling.lines import VersionLine, line_at
-from recorder.telling.steps import StepLine, list_step_lines
 from recorder.work.scores import REWARD
 
 GROUPS: Final = 200  # that are told of a step
