@@ -25,7 +25,6 @@ from proxy.http.keep_alive import Pulse
 from proxy.http.stopping import Stop, Stopping
 from recorder.errors import StoreError
 from recorder.listing.trajectories import TrajectoryLine, list_trajectories
-from recorder.listing.trajectories import TrajectoryLine, list_trajectories
 from recorder.seldom import Seldom
 from recorder.store.changes import Topic
 from recorder.store.watch import News
