@@ -10,8 +10,10 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := --numprocesses auto --dist loadscope --ignore tests/e2e
 # Three workers on two cores: they wait for small servers now and then, and each one collects all tests. tests/e2e imports torch and peft.
 QUICK := --numprocesses $(shell echo $$(((3 * $$(nproc) + 1) / 2))) --dist loadscope --hypothesis-profile quick --ignore tests/e2e
+# A worker a core, each with a browser and a store of its own.
+BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live test check long lint map docs pages wheel gpu e2e agents agents-table bench soak model clean
+.PHONY: help setup demo live test check long lint map docs pages pictures wheel gpu browser e2e agents agents-table bench soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,21 +21,22 @@ help: ## list the targets
 setup: ## make the environment (.venv); what was done is not done twice
 	@scripts/setup.sh
 
-demo: setup ## a real engine, a real agent, a judge, training and hot swaps on this machine
-	$(BIN)/python -m examples.helpdesk.demo
+demo: setup ## a real engine, a real agent, a judge, training and hot swaps on this machine; KEEP=1 stays up at the end
+	@$(BIN)/python -m examples.helpdesk.demo $(if $(KEEP),--keep)
 
 live: setup ## users ask for MINUTES (10), Hone learns meanwhile; TRAFFIC=repeats|unique|swapped-judge, SEED=7
 	$(BIN)/python -m examples.live.live --minutes $(or $(MINUTES),10) --traffic $(or $(TRAFFIC),repeats) --seed $(or $(SEED),7)
 
 # test_postgresql.py runs on PostgreSQL whatever --store says.
 test: lint ## everything: lint, types, all tests (end to end against a real vLLM included)
-	$(BIN)/pytest $(PARALLEL) -m "not e2e and not agents"
+	$(BIN)/pytest $(PARALLEL) -m "not e2e and not agents" --ignore tests/browser
+	$(BIN)/pytest $(BROWSER)
 	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" --ignore tests/recorder/store/test_postgresql.py tests/recorder
 	$(BIN)/pytest -m e2e
 	$(BIN)/pytest -m agents
 
 check: lint ## lint, types and the quick tests (about two minutes on two cores)
-	$(BIN)/pytest $(QUICK) -m "not e2e and not agents and not slow"
+	$(BIN)/pytest $(QUICK) -m "not e2e and not agents and not slow and not browser"
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
 long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; several proxies on one store; all on PostgreSQL; the demo from a wheel
@@ -49,6 +52,9 @@ wheel: setup ## build the source archive and the wheel into dist/ (docs/release.
 
 gpu: setup ## the tests that need a GPU, with a report of what ran, how long, and on which device
 	@$(BIN)/python -m scripts.gpu
+
+browser: setup ## only the tests in a real browser (Debian's chromium)
+	$(BIN)/pytest $(BROWSER)
 
 e2e: setup ## only the tests against a real vLLM
 	$(BIN)/pytest -m e2e
@@ -73,6 +79,9 @@ docs: setup ## build README, docs/ and the examples' pages as one site into buil
 
 pages: setup ## write the pages anew that are made from the code: settings, commands, API, reasons
 	$(BIN)/python -m scripts.pages --write
+
+pictures: setup ## draw the pages' pictures in docs/ anew from the demo's newest run, or DATA=FOLDER
+	$(BIN)/python -m scripts.pictures $(if $(DATA),--data $(DATA))
 
 bench: setup ## measure what README and docs/ claim about speed and the canary; results go to benchmarks/results/
 	for b in upstream "rollback --save" "recorder --save" "proxy --save" "idle --save" "verdicts --save" "replies --save" "canary --save"; do $(BIN)/python -m benchmarks.$$b || exit 1; done

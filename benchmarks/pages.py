@@ -19,6 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,12 +30,14 @@ from benchmarks.stores import turn
 from proxy.commands.standing import standing
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address
+from recorder.listing.filters import GroupFilter, RunFilter
+from recorder.listing.groups import list_groups
+from recorder.listing.trajectories import list_trajectories
 from recorder.moving.copying import copy_store
 from recorder.moving.target import open_target
-from recorder.reading.listing import list_groups, list_trajectories
 from recorder.registry.aliases import ensure_alias
 from recorder.settings import RecorderSettings
-from recorder.states import GroupState, TrajectoryState
+from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.migrate import DEFAULT_PROJECT, open_store
@@ -49,6 +52,38 @@ GROW: Final = {"nodes", "blobs", "groups", "trajectories", "calls", "choices", "
                "scores", "score_parts", "verdicts", "feedback", "ledger"}  # fmt: skip
 
 # Read in their order until a page is full, or of the few rows that they are for.
+NOBODY: Final = "nobody"
+# What lists are narrowed by: what many meet, and what none does.
+RUNS: Final = (
+    ("those open", RunFilter(states=(TrajectoryState.OPEN,))),
+    ("those that failed or were given up", RunFilter(states=(TrajectoryState.ERRORED, TrajectoryState.ABANDONED))),
+    ("an alias", RunFilter(alias="helpdesk")),
+    ("no alias", RunFilter(alias=NOBODY)),
+    ("a version", RunFilter(version="helpdesk@0")),
+    ("no purpose", RunFilter(purpose=Purpose.EVAL)),
+    ("an attribution", RunFilter(source="lineage")),
+    ("no attribution", RunFilter(source=NOBODY)),
+    ("no session", RunFilter(session=NOBODY)),
+    ("no tag", RunFilter(tags=((NOBODY, None),))),
+    ("a reward", RunFilter(reward_from=0.9)),
+    ("no reward", RunFilter(reward_from=2.0)),
+    ("a time", RunFilter(since=1.0, until=2.0)),
+    ("tool errors", RunFilter(tool_error=True)),
+    ("no tool errors", RunFilter(tool_error=False)),
+    ("a reason", RunFilter(reason="too_few")),
+    ("no reason", RunFilter(reason=NOBODY)),
+    ("no group", RunFilter(group=NOBODY)),
+    ("an alias and no reward", RunFilter(alias="helpdesk", reward_from=2.0)),
+)
+GROUPS: Final = (
+    ("those ready", GroupFilter(states=(GroupState.READY,))),
+    ("no alias", GroupFilter(alias=NOBODY)),
+    ("no version", GroupFilter(version=NOBODY)),
+    ("no campaign", GroupFilter(campaign=NOBODY)),
+    ("no reason", GroupFilter(reason=NOBODY)),
+    ("a spread", GroupFilter(spread_from=0.5)),
+    ("no spread", GroupFilter(spread_from=2.0)),
+)
 PAGED: Final = {"ix_trajectories_newest", "ix_groups_newest", "ix_groups_scored", "ix_calls_open"}
 
 Deed = Callable[[], Awaitable[object]]
@@ -69,17 +104,16 @@ class Bench:
 def deeds(on: Bench) -> Iterator[tuple[str, Deed]]:
     """What is done, by name. Those that change the store come last."""
     store, project, settings = on.store, DEFAULT_PROJECT, on.settings
-    deep = on.runs // 2
     question = first_due(project, settings)
     yield "when something is next due (polled)", lambda: due_in(store, question)
     yield "when a group is next tried (polled)", lambda: next_try_in(store, project)
     yield "hone status", lambda: standing(store, project, on.data, settings)
     yield "runs, first page", lambda: list_trajectories(store, project)
-    yield "runs, first page of those open", lambda: list_trajectories(store, project, states=[TrajectoryState.OPEN])
-    yield f"runs, the page at {deep:,}", lambda: list_trajectories(store, project, offset=deep)
+    for said, runs in RUNS:
+        yield f"runs, first page of {said}", partial(list_trajectories, store, project, runs)
     yield "groups, first page", lambda: list_groups(store, project)
-    yield "groups, first page of those ready", lambda: list_groups(store, project, states=[GroupState.READY])
-    yield f"groups, the page at {deep // 8:,}", lambda: list_groups(store, project, offset=deep // 8)
+    for said, groups in GROUPS:
+        yield f"groups, first page of {said}", partial(list_groups, store, project, groups)
     yield "ledger, newest", lambda: ledger.latest(store, project)
     yield "ledger, counted", lambda: ledger.counts(store, project, "trajectory")
     yield "a turn of a new run", lambda: _record(on, 1)

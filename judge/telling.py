@@ -12,8 +12,8 @@ from typing import Any, Final
 from rich.console import Console
 
 from judge.scoring.again import Outcome, Tally, Tell
-from judge.scoring.agreement import Pairs
 from judge.scoring.counting import CHARS_A_TOKEN, Counted
+from recorder.agreement import Pairs
 from recorder.commands.support import echo_json
 from recorder.commands.terminal import console, line, number, table
 

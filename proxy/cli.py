@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from proxy.commands.context import Context, with_shared_options
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # name → (module:attribute, its line in `hone --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -32,15 +35,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rollback": ("proxy.commands.versions:rollback", "Take the canary away, or go back to the previous live version."),
     "doctor": ("proxy.commands.doctor:doctor", "Check all that Hone needs, and say what to do."),
     "config": ("proxy.commands.status:config", "Show the settings in force and where each came from."),
-    "trajectories": ("recorder.commands.runs:trajectories", "List recorded runs."),
-    "groups": ("recorder.commands.runs:groups", "List groups of runs."),
+    "trajectories": ("recorder.commands.lists:trajectories", "List recorded runs."),
+    "groups": ("recorder.commands.lists:groups", "List groups of runs."),
     "show": ("recorder.commands.runs:show", "Show one run, call or group."),
+    "compare": ("recorder.commands.compare:compare", "Show the attempts of a group side by side."),
     "export": ("recorder.commands.runs:export", "Print recorded calls or fine-tuning data as JSON lines."),
     "ledger": ("recorder.commands.runs:ledger", "Show why things were left out."),
     "close": ("recorder.commands.closing:close", "End a run or a group now, so that it can be judged."),
     "delete": ("recorder.commands.runs:delete", "Delete recorded runs for good."),
     "keys": ("recorder.commands.store:keys", "Create, list and revoke keys."),
     "db": ("recorder.commands.store:db", "Look after the store."),
+    "completion": ("proxy.commands.completion:completion", "Print what makes a shell complete these commands."),
 }
 _ERROR_TREES = frozenset(f"{package}.errors" for package in ("proxy", "recorder", "judge", "trainer"))
 SET_WRONGLY = 2  # exit status of what starting anew does not mend
@@ -64,6 +69,13 @@ class LazyGroup(click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return with_shared_options(command)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that begin so, without importing any of them, and the options."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=told) for name, (_, told) in COMMANDS.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table of commands, without importing any of them."""

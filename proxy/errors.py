@@ -20,6 +20,7 @@ ProxyError
     ├── Conflicting           409: the object is not in a state for that
     ├── TooLarge              413: the body is larger than `proxy.max_body_bytes`
     ├── WrongMediaType        415: a changing request that is not application/json
+    ├── TooMany               429: too many tries, or too fast: again after `retry_after_s`
     ├── Unrecorded            501: a generating route that Hone does not record yet
     ├── BadGateway            502: the engine broke off
     └── Unavailable           503: try again after `retry_after_s`
@@ -154,6 +155,18 @@ class WrongMediaType(CallerError):
 
     status = 415
     code = "unsupported_media_type"
+
+
+class TooMany(CallerError):
+    """Too many tries in a short time."""
+
+    status = 429
+    kind = "rate_limit_error"
+    code = "too_many_requests"
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class Unrecorded(CallerError):

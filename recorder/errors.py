@@ -13,6 +13,7 @@ RecorderError
 ├── Stale                     something was deleted since a write was prepared
 ├── NotOwn                    a run that another key made
 ├── InvalidId                 an id from outside that does not have the allowed form
+├── FilterInvalid             a list was asked to be narrowed by what it does not know
 ├── RubricInvalid             a list of criteria that no reward could be made of
 └── CorruptRecord             stored bytes that contradict their own lengths or hashes
 """
@@ -76,6 +77,14 @@ class NotOwn(RecorderError):
 
 class InvalidId(RecorderError):
     """An id does not match ``[A-Za-z0-9._:~-]{1,128}``, or is ``.`` or ``..``."""
+
+
+class FilterInvalid(RecorderError):
+    """No list is narrowed by this word, or not by this value of it. `word`: which one."""
+
+    def __init__(self, message: str, word: str) -> None:
+        super().__init__(message)
+        self.word = word
 
 
 class RubricInvalid(RecorderError):

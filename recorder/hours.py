@@ -1,4 +1,6 @@
-"""Times of day, and how long until: `22:00-06:00` read, waited for and told. By the clock of this machine.
+"""Times as people write them: hours of a day (`22:00-06:00`), a moment (`24h` ago, a date), a time to wait.
+
+By the clock of this machine.
 
 Owns: these, as pure functions. Refuses: asking what time it is.
 """
@@ -11,6 +13,9 @@ from datetime import datetime
 from typing import Final
 
 _DAY_S: Final = 86400.0
+_AGO: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", re.ASCII)
+_SECONDS: Final = re.compile(r"\d{1,11}(\.\d{1,9})?", re.ASCII)
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FORM: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
 
@@ -36,6 +41,19 @@ def read_hours(text: str) -> Hours:
         raise ValueError(f"{text!r} names no hours: write them as 22:00-06:00; leave them out for the whole day")
     begin_h, begin_m, end_h, end_m = map(int, found.groups())
     return Hours(begin_h * 3600.0 + begin_m * 60.0, end_h * 3600.0 + end_m * 60.0)
+
+
+def moment(text: str, now: float) -> float:
+    """Unix seconds of an ISO date, of unix seconds, or of how long before `now` (`90m`, `24h`, `7d`).
+
+    Raises ValueError with what is expected.
+    """
+    if ago := _AGO.fullmatch(text):
+        return now - float(ago[1]) * _UNITS_S[ago[2]]
+    try:
+        return float(text) if _SECONDS.fullmatch(text) else datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError) as e:  # a year that the machine's clock has no number for
+        raise ValueError(f"{text!r} is no time: use 24h, 7d, 2026-11-20, 2026-11-20T09:00 or unix seconds") from e
 
 
 def duration(seconds: float) -> str:

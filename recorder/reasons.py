@@ -42,6 +42,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "judge_unreadable": "The judge's reply could not be read, nor the second one that it was asked for.",
         "score_not_written": "The store refused the score; it is tried again later, by the reply that is at hand.",
         "feedback_late": "The feedback came when the run's group was in training; its score is without it.",
+        "asked_anew": "Somebody wanted the group scored again; its detail says who, and why.",
         "judge_fault": "A fault of Hone's own kept the group from being scored; the log has it.",
     },
     "Training: runs and groups": {

@@ -31,6 +31,7 @@ EXEMPT = {"proxy/settings/hone.py"}
 
 GROUND: dict[str, set[str]] = {
     "recorder": {
+        "agreement",
         "child_env",
         "errors",
         "findings",
@@ -71,12 +72,17 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "groups": {"content", "lineage", "store"},
         "work": {"groups", "holding", "registry", "store"},
         "capture": {"content", "groups", "lineage", "store"},
+        "listing": {"lineage", "registry", "search", "store", "work"},
         "reading": {"content", "lineage", "store", "work"},
+        "comparing": {"content", "listing", "reading", "store", "work"},
         "upkeep": {"content", "groups", "holding", "reading", "search", "store", "work"},
         "checking": {"content", "holding", "registry", "store"},
+        "retelling": {"content", "reading", "store", "work"},
         "telling": {"holding", "reading", "registry", "store", "upkeep", "work"},
+        "learned": {"holding", "registry", "store", "telling", "work"},
         "commands": {
-            "checking", "content", "groups", "moving", "reading", "registry", "store", "telling", "upkeep", "work",
+            "checking", "comparing", "content", "groups", "listing", "moving", "reading", "registry", "store",
+            "telling", "upkeep", "work",
         },
     },
     "judge": {
@@ -103,7 +109,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "versions": {"engine", "gate", "settings"},
         "attribution": {"admission", "dialects", "versions"},
         "api": {"admission", "http", "versions"},
-        "dashboard": {"admission", "api"},
+        "dashboard": {"admission", "api", "engine", "http"},
         "serving": {"admission", "attribution", "dialects", "engine", "http", "settings", "versions"},
         "responses": {"admission", "dialects", "engine", "http", "serving", "versions"},
         "shadow": {"dialects", "engine", "serving", "settings", "versions"},

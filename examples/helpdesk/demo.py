@@ -1,6 +1,6 @@
 """`hone demo`: an agent with tools is recorded, judged, trained and served again, on this machine, in two minutes.
 
-    python -m examples.helpdesk.demo [--data FOLDER] [--seed N]
+    python -m examples.helpdesk.demo [--data FOLDER] [--seed N] [--keep]
 
 Owns the order of things: what surrounds Hone, `hone train`, and the ending. Refuses to do Hone's work: engine,
 proxy, judge and trainer are the real programs, as anybody would start them.
@@ -34,12 +34,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Hone's demo: a helpdesk agent learns to use its tools.")
     parser.add_argument("--data", type=Path, help=f"where everything is kept (a new folder in {RUNS})")
     parser.add_argument("--seed", type=int, default=DEMO_SEED, help="other orders: another split, parcels and days")
+    parser.add_argument("--keep", action="store_true", help="at the end stay up, with its pages, until Ctrl-C")
     arguments = parser.parse_args()
     data = arguments.data or new_run(RUNS)
     console = Console(highlight=False)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
     try:
-        sys.exit(run(data.resolve(), arguments.seed, console))
+        sys.exit(run(data.resolve(), arguments.seed, console, keep=arguments.keep))
     except KeyboardInterrupt:
         console.print(f"\nStopped. What was recorded so far lies in {data}.")
         sys.exit(130)
@@ -53,20 +54,36 @@ def new_run(runs: Path) -> Path:
     return runs / str(number)
 
 
-def run(data: Path, seed: int, console: Console) -> int:
-    """Start what surrounds Hone, then `hone train`; returns its exit status."""
+def run(data: Path, seed: int, console: Console, *, keep: bool = False) -> int:
+    """Start what surrounds Hone, then `hone train`; returns its exit status. `keep`: then `hone up`, until Ctrl-C."""
     started = time.monotonic()
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     with surroundings(data, seed, console) as (files, environment):
-        trained = subprocess.run(
-            [sys.executable, "-m", "proxy.cli", "train", "--config", str(CONFIG), "--data", str(data)],
-            env=os.environ | environment,
-            cwd=ROOT,
-            check=False,
-        )
-    if trained.returncode == 0:
-        conclude(data, files, time.monotonic() - started, console)
+        trained = subprocess.run(_hone("train", data), env=os.environ | environment, cwd=ROOT, check=False)
+        if trained.returncode == 0:
+            conclude(data, files, time.monotonic() - started, console)
+            if keep:
+                page = f"http://127.0.0.1:{environment['HONE_PROXY__PORT']}/hone/"
+                console.print(f"It stays up until Ctrl-C: [bold]{page}[/bold]")
+                stay(_hone("up", data), environment)
     return trained.returncode
+
+
+def _hone(command: str, data: Path) -> list[str]:
+    return [sys.executable, "-m", "proxy.cli", command, "--config", str(CONFIG), "--data", str(data)]
+
+
+def stay(command: list[str], environment: dict[str, str]) -> None:
+    """Run a program until it ends. Ctrl-C is the program's, which then ends by itself and in order."""
+    process = subprocess.Popen(command, env=os.environ | environment, cwd=ROOT)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # behind the start: what is started inherits it
+    try:
+        process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if process.poll() is None:  # told to end by another signal
+            process.terminate()
+            process.wait()
 
 
 def conclude(data: Path, files: DemoFiles, seconds: float, console: Console) -> None:

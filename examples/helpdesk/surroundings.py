@@ -36,12 +36,14 @@ def surroundings(
 
     Free ports for Hone's own engine and proxy are among the variables. `judge` is one in place of `the_judge`.
     """
-    files = write_demo(data / "helpdesk", seed)
+    console = console or Console(quiet=True)
     with contextlib.ExitStack() as programs:
         tools_port, proxy_port, engine_port = free_ports(3)
+        console.print(f"Pages: http://127.0.0.1:{proxy_port}/hone/ (as soon as the proxy runs)")
+        files = write_demo(data / "helpdesk", seed)
         tools = ["-m", "examples.helpdesk.tools_server", "--database", str(files.database), "--port", str(tools_port)]
         programs.enter_context(program(tools, tools_port, data))
-        judging = programs.enter_context((judge or the_judge)(data, console or Console(quiet=True)))
+        judging = programs.enter_context((judge or the_judge)(data, console))
         yield (
             files,
             {

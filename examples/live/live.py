@@ -36,6 +36,8 @@ from examples.live.telling import Telling
 from examples.live.traffic import arrivals, one_each, repeats, unique
 from examples.live.users import ALIAS, Users, measure, users
 from proxy.settings.loading import load_settings
+from proxy.settings.showing import as_environment
+from recorder.settings import RecorderSettings
 
 HERE: Final = Path(__file__).parent
 RUNS: Final = Path("build") / "live"
@@ -94,9 +96,9 @@ def run(plan: Plan, telling: Telling) -> dict[str, Any]:
     quiet = Console(quiet=True) if telling.as_json else telling.console
     with surroundings(plan.out, plan.seed, quiet, seat.taken if seat else None) as (files, found):
         orders = read_database(files.database)
-        if plan.traffic == "swapped-judge":
-            found["HONE_ALIASES__HELPDESK__GATE__SCENARIOS"] = str(files.heldout)
-        course, held_out = asyncio.run(_live(plan, orders, found, seat, telling))
+        flags = held_out_flags(plan.traffic, files.heldout)
+        recording = load_settings(plan.config, flags).settings.recorder
+        course, held_out = asyncio.run(_live(plan, orders, found | as_environment(flags), recording, seat, telling))
     told = {
         "traffic": plan.traffic,
         "seed": plan.seed,
@@ -111,8 +113,18 @@ def run(plan: Plan, telling: Telling) -> dict[str, Any]:
     return told
 
 
+def held_out_flags(traffic: Traffic, heldout: Path) -> dict[str, object]:
+    """What a file of settings cannot say: where the gate's held-out orders lie, made anew for each run."""
+    return {"aliases.helpdesk.gate.scenarios": str(heldout)} if traffic == "swapped-judge" else {}
+
+
 async def _live(
-    plan: Plan, orders: Orders, found: dict[str, str], seat: Seat | None, telling: Telling
+    plan: Plan,
+    orders: Orders,
+    found: dict[str, str],
+    recording: RecorderSettings,
+    seat: Seat | None,
+    telling: Telling,
 ) -> tuple[Course, dict[str, Share]]:
     url, mcp_url = f"http://127.0.0.1:{found['HONE_PROXY__PORT']}", found["HELPDESK_MCP_URL"]
     telling.say("starting", "engine, proxy, judge and learner")
@@ -121,7 +133,7 @@ async def _live(
         async with users(url, mcp_url, random.Random(plan.seed), telling.run) as population:
             began, ended = await _traffic(plan, orders, population, seat, telling)
         held_out["after"] = await _held_out(plan, orders, url, mcp_url, telling)
-        written = await read_written(plan.out, load_settings(plan.config, {}).settings.recorder)
+        written = await read_written(plan.out, recording)
     return Course(began, ended, population.runs, written, telling.faults, telling.notes), held_out
 
 

@@ -17,11 +17,11 @@ from typing import Literal
 
 from judge.errors import CannotJudge, JudgeFailed, JudgeMisconfigured, RecipeUnknown, Spent
 from judge.rewards.kind import Bench
-from judge.scoring.agreement import Pairs, compare
 from judge.scoring.bench import recipe_in_force
 from judge.scoring.by_hand import make_current
 from judge.scoring.score import GroupScore, foresee, score_group
 from judge.scoring.worker import RENEWALS_A_LEASE
+from recorder.agreement import Pairs, compare
 from recorder.errors import Conflict, NotFound, StoreError
 from recorder.holding.holders import holder_name
 from recorder.reading.transcripts import load_group

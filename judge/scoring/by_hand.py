@@ -13,8 +13,9 @@ from judge.settings import JudgeSettings
 from recorder.errors import Conflict
 from recorder.groups.lookup import find_group
 from recorder.holding.holders import holder_name
-from recorder.reading.listing import list_groups
-from recorder.reading.short_ids import in_full
+from recorder.listing.filters import GroupFilter
+from recorder.listing.groups import list_groups
+from recorder.listing.short_ids import in_full
 from recorder.reading.transcripts import load_group
 from recorder.reading.views import GroupView
 from recorder.states import GroupState, TrajectoryState
@@ -90,7 +91,8 @@ def still_open(group: GroupView) -> str | None:
 
 async def _open_groups(store: Store, project_id: str, group: str | None) -> list[str]:
     if group is None:
-        return [one.id for one in await list_groups(store, project_id, states=[GroupState.OPEN])]
+        page = await list_groups(store, project_id, GroupFilter(states=(GroupState.OPEN,)))
+        return [one.id for one in page.lines]
     named = await load_group(store, await _named(store, project_id, group))
     if named.state is not GroupState.OPEN:
         raise Conflict(f"group {named.id} is not open any more, it is {named.state}: score it without --open")

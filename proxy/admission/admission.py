@@ -7,11 +7,12 @@ as it was asked for in `hone.asked`. Refuses: routes.
 
 from __future__ import annotations
 
+from proxy.admission import pages
 from proxy.admission.address import split_path, stated
 from proxy.admission.auth import Guard
 from proxy.admission.replies import MCP_PATH, error_of, say
 from proxy.errors import BadRequest
-from proxy.http.asgi import App, Receive, Scope, Send
+from proxy.http.asgi import App, Receive, Scope, Send, respond
 from recorder.registry.keys import Scope as KeyScope
 
 
@@ -29,6 +30,8 @@ class Admission:
                 await self._enter(scope)
             except Exception as e:  # noqa: BLE001 - a boundary: whatever it is, the caller is told in its own format
                 path = scope.get("hone.path") or scope["path"]
+                if await _sent_to_sign_in(e, scope, send, path):
+                    return
                 await say(send, path, error_of(e, scope["method"], path))
                 return
         elif scope["type"] == "websocket":
@@ -53,6 +56,19 @@ class Admission:
         if run.address.purpose in ("val", "eval"):
             caller.require(KeyScope.EVAL, f"the purpose {run.address.purpose.value!r}")
         scope["hone.caller"], scope["hone.stated"] = caller, run
+
+
+async def _sent_to_sign_in(error: Exception, scope: Scope, send: Send, path: str) -> bool:
+    """Whether a browser was led to where one signs in."""
+    if not pages.is_page(path):
+        return False
+    query: bytes = scope.get("query_string", b"")
+    asked = path.encode("latin-1") + (b"?" + query if query else b"")
+    to = pages.sign_in_for(error, scope["method"], asked, scope.get("hone.headers") or {})
+    if to is None:
+        return False
+    await respond(send, 303, b"", pages.HTML, [(b"location", to), *pages.HEADERS])
+    return True
 
 
 def _refuse_doubled(scope: Scope) -> None:

@@ -37,8 +37,16 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # by the
 _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/hone/v1/done", Scope.FEEDBACK),
     ("/hone/v1/feedback", Scope.FEEDBACK),
+    ("/hone/v1/calls", Scope.READ),
     ("/hone/v1/aliases", Scope.READ),
     ("/hone/v1/versions", Scope.READ),
+    ("/hone/v1/steps", Scope.READ),
+    ("/hone/v1/training", Scope.READ),
+    ("/hone/v1/status", Scope.READ),
+    ("/hone/v1/judge", Scope.READ),
+    ("/hone/v1/tools", Scope.READ),
+    ("/hone/v1/settings", Scope.READ),
+    ("/hone/v1/keys", Scope.ADMIN),
     ("/v1/", Scope.INFER),
     ("/tokenize", Scope.INFER),
     ("/detokenize", Scope.INFER),
@@ -244,13 +252,21 @@ def _require_own_origin(headers: Mapping[bytes, bytes]) -> None:
     if b"x-forwarded-for" in headers or b"forwarded" in headers:
         raise Forbidden(f"a request that another proxy forwarded was refused. {_ADVICE}")
     origin = headers.get(b"origin")
+    if origin == b"null" and headers.get(b"sec-fetch-site") == b"same-origin":
+        return  # a form of ours: of a page whose policy is no-referrer a browser names no origin
     if origin is not None and origin.lower() != b"http://" + headers.get(b"host", b"").lower():
         raise Forbidden(f"a page of {origin.decode('latin-1')[:200]!r} may not call Hone. {_ADVICE}")
 
 
 def _require_same_origin(headers: Mapping[bytes, bytes]) -> None:
-    """Of a form: a load balancer may have ended TLS, so the scheme is not compared."""
+    """Of a form: a load balancer may have ended TLS, so the scheme is not compared.
+
+    Of a page whose policy is no-referrer a browser names no origin, and over plain HTTP it says nothing else either:
+    that the form is ours says its token (`proxy.dashboard.forms`).
+    """
     origin = headers.get(b"origin")
+    if origin == b"null" and headers.get(b"sec-fetch-site", b"same-origin") == b"same-origin":
+        return
     if origin is not None and origin.lower().partition(b"://")[2] != headers.get(b"host", b"").lower():
         raise Forbidden(f"a page of {origin.decode('latin-1')[:200]!r} may not change anything here.")
 

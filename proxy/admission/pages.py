@@ -13,12 +13,13 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Final
 from urllib.parse import quote
 
-from proxy.errors import CallerError
+from proxy.errors import CallerError, Unauthorized
 from proxy.http.asgi import RawHeaders
 from recorder.registry.keys import Scope
 
 COOKIE: Final = "hone_signed_in"
 SIGN_IN: Final = "/hone/sign-in"
+MAX_ONWARD: Final = 2000  # of a page's address with its filters
 HTML: Final = b"text/html"  # the page itself says its encoding
 _NO_PAGES: Final = ("/hone/v1", "/hone/mcp")
 _FOR_EVERYBODY: Final = (SIGN_IN, "/hone/static/")
@@ -65,6 +66,14 @@ def cookie_in(headers: Mapping[bytes, bytes], name: str) -> str | None:
     return found.value if found is not None else None
 
 
+def sign_in_for(error: Exception, method: str, asked: bytes, headers: Mapping[bytes, bytes]) -> bytes | None:
+    """Where a browser that asked for a page goes to sign in, and from there back; None for everybody else."""
+    browser = b"text/html" in headers.get(b"accept", b"") and b"authorization" not in headers
+    if not (isinstance(error, Unauthorized) and browser and method in ("GET", "HEAD")):
+        return None
+    return f"{SIGN_IN}?onward={quote(asked[:MAX_ONWARD], safe='/')}".encode()
+
+
 def page_of(error: CallerError, path: str) -> bytes:
     """An error as a page: what failed, and where to go on."""
     title = HTTPStatus(error.status).phrase if error.status in HTTPStatus._value2member_map_ else "Error"
@@ -74,7 +83,8 @@ def page_of(error: CallerError, path: str) -> bytes:
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width, initial-scale=1'>"
-        f"<title>{title} · Hone</title><link rel=stylesheet href='/hone/static/hone.css'></head>"
+        f"<title>{title} · Hone</title><link rel=stylesheet href='/hone/static/hone.css'>"
+        "<link rel=icon href='/hone/static/hone.svg' type='image/svg+xml'></head>"
         f"<body class=bare><main><h1>{title}</h1><p role=alert>{escape(str(error))}</p><p>{onward}</p></main>"
         "</body></html>"
     ).encode()

@@ -12,6 +12,9 @@ from litestar.params import FromQuery
 
 from proxy.api.route_parts import AnyRequest, Id, Injected, answers, as_json, caller_of
 from proxy.errors import Forbidden
+from recorder.comparing.comparison import Comparison
+from recorder.comparing.judging import Judging, load_judgings
+from recorder.comparing.loading import load_comparison
 from recorder.groups import closing
 from recorder.groups.lookup import find_group
 from recorder.reading.transcripts import load_group
@@ -33,3 +36,27 @@ async def show_group(
     """A group with all its runs."""
     found = await find_group(hone.store, hone.project_id, group, caller_of(request).whose.groups_of)
     return as_json(await load_group(hone.store, found, with_tokens=tokens))
+
+
+@get("/hone/v1/groups/{group:str}/comparison", responses=answers(200, Comparison))
+async def compare_group(
+    hone: Injected,
+    request: AnyRequest,
+    group: Id,
+    left: FromQuery[str | None] = None,
+    right: FromQuery[str | None] = None,
+) -> Response[bytes]:
+    """A group's attempts side by side, best first: rewards, advantages, and their turns aligned.
+
+    The best eight, or the two runs that `left` and `right` name. What a cell shares with one on its left it does not
+    carry again.
+    """
+    found = await find_group(hone.store, hone.project_id, group, caller_of(request).whose.groups_of)
+    return as_json(await load_comparison(hone.store, found, left=left, right=right))
+
+
+@get("/hone/v1/groups/{group:str}/judging", responses=answers(200, list[Judging]))
+async def show_judging(hone: Injected, request: AnyRequest, group: Id) -> Response[bytes]:
+    """What judges said of a group, newest first: each score with its parts and the reply that it was read from."""
+    found = await find_group(hone.store, hone.project_id, group, caller_of(request).whose.groups_of)
+    return as_json(await load_judgings(hone.store, found))

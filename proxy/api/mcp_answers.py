@@ -17,7 +17,9 @@ from pydantic import BaseModel
 
 from proxy.api.steering import Moved
 from recorder.content.turns import Message
-from recorder.reading.listing import GroupLine, TrajectoryLine
+from recorder.listing.groups import GroupLine
+from recorder.listing.paging import Page
+from recorder.listing.trajectories import TrajectoryLine
 from recorder.reading.views import CallView, FeedbackView, TrajectoryView
 from recorder.registry.versions import VersionView
 from recorder.work.scores import REWARD, StoredScore
@@ -30,17 +32,25 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Runs(BaseModel):
-    """A page of runs. `next` is the offset of the following page; null: there is none."""
+    """A page of runs. `next` is what the following page begins before; null: there is none.
+
+    `looked_at`: the page is not full, because so many runs were looked at for it, and there are more.
+    """
 
     runs: list[TrajectoryLine]
-    next: int | None
+    next: str | None
+    looked_at: int | None
 
 
 class Groups(BaseModel):
-    """A page of groups. `next` is the offset of the following page; null: there is none."""
+    """A page of groups. `next` is what the following page begins before; null: there is none.
+
+    `looked_at`: the page is not full, because so many groups were looked at for it, and there are more.
+    """
 
     groups: list[GroupLine]
-    next: int | None
+    next: str | None
+    looked_at: int | None
 
 
 class Said(BaseModel):
@@ -100,11 +110,11 @@ class Member(BaseModel):
 
 
 class GroupPage(BaseModel):
-    """A group and a page of its members."""
+    """A group and a page of its members. `next` is what the following page begins before; null: there is none."""
 
     id: str
     members: list[Member]
-    next: int | None
+    next: str | None
     judge_model: str | None
 
 
@@ -164,14 +174,12 @@ def transcript(view: TrajectoryView, score: StoredScore | None, first: int, max_
     )
 
 
-def group_page(
-    group_id: str, found: Sequence[TrajectoryLine], score: StoredScore | None, limit: int, offset: int
-) -> GroupPage:
+def group_page(group_id: str, found: Page[TrajectoryLine], score: StoredScore | None) -> GroupPage:
     """A page of a group's members, with what the judge said of each."""
     said = {p.trajectory_id: p.explanation for p in score.parts if p.explanation} if score else {}
-    members = [Member(run=line, explanation=_cut(said.get(line.id))) for line in found[:limit]]
+    members = [Member(run=line, explanation=_cut(said.get(line.id))) for line in found.lines]
     judge = score.judge_model if score else None
-    return GroupPage(id=group_id, members=members, next=next_page(found, limit, offset), judge_model=judge)
+    return GroupPage(id=group_id, members=members, next=found.next, judge_model=judge)
 
 
 def version_line(version: VersionView, live: str | None, canary: str | None) -> Version:

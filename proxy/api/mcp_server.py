@@ -40,12 +40,14 @@ from proxy.api.mcp_answers import (
     transcript,
     version_line,
 )
-from proxy.api.steering import Hone, note, own_run, promote, roll_back
+from proxy.api.steering import Hone, note, own_run, promote, roll_back, who
 from proxy.errors import CallerError
 from proxy.http.asgi import Receive, Scope, Send
 from recorder.errors import RecorderError
 from recorder.groups.lookup import find_group
-from recorder.reading.listing import current_score_of, list_groups, list_trajectories
+from recorder.listing.filters import GroupFilter, RunFilter
+from recorder.listing.groups import current_score_of, list_groups
+from recorder.listing.trajectories import list_trajectories
 from recorder.reading.transcripts import find_trajectory, load_trajectory
 from recorder.registry.aliases import get_aliases
 from recorder.registry.keys import Scope as KeyScope
@@ -59,6 +61,9 @@ MAX_BODY_BYTES: Final = 1024 * 1024
 P = ParamSpec("P")
 T = TypeVar("T")
 Page = Annotated[int, Field(ge=1, le=MAX_PAGE, description="How many, newest first.")]
+Before = Annotated[
+    str | None, Field(max_length=200, description="Those before this one alone: the `next` of the page before.")
+]
 Offset = Annotated[int, Field(ge=0, description="How many to pass over: the `next` of the page before.")]
 Name = Annotated[
     str, Field(min_length=1, max_length=300, description="Hone's own id, or the one that its caller gave.")
@@ -66,6 +71,7 @@ Name = Annotated[
 GroupPart = Annotated[
     str | None, Field(max_length=128, description="The group part of the run's address, where runs share an id.")
 ]
+Why = Annotated[str | None, Field(max_length=2000, description="Why, in words: it is kept with the move.")]
 Alias = Annotated[str | None, Field(max_length=200, description="Of this alias only.")]
 
 _INSTRUCTIONS: Final = (
@@ -130,15 +136,13 @@ class HoneMcp:
         group: GroupPart = None,
         alias: Alias = None,
         limit: Page = 20,
-        offset: Offset = 0,
+        before: Before = None,
     ) -> Runs:
         """List recorded runs (trajectories), newest first, with their rewards. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        found = await list_trajectories(
-            hone.store, hone.project_id, states=states or (), purpose=purpose, alias=alias, group=group,
-            limit=limit + 1, offset=offset,
-        )  # fmt: skip
-        return Runs(runs=found[:limit], next=next_page(found, limit, offset))
+        wanted = RunFilter(states=tuple(states or ()), purpose=purpose, alias=alias, group=group)
+        found = await list_trajectories(hone.store, hone.project_id, wanted, before=before, limit=limit)
+        return Runs(runs=list(found.lines), next=found.next, looked_at=found.looked_at)
 
     async def read_run(
         self,
@@ -160,23 +164,23 @@ class HoneMcp:
         states: list[GroupState] | None = None,
         alias: Alias = None,
         limit: Page = 20,
-        offset: Offset = 0,
+        before: Before = None,
     ) -> Groups:
         """List groups of runs that attempted the same task, newest first. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        found = await list_groups(
-            hone.store, hone.project_id, states=states or (), alias=alias, limit=limit + 1, offset=offset
-        )
-        return Groups(groups=found[:limit], next=next_page(found, limit, offset))
+        wanted = GroupFilter(states=tuple(states or ()), alias=alias)
+        found = await list_groups(hone.store, hone.project_id, wanted, before=before, limit=limit)
+        return Groups(groups=list(found.lines), next=found.next, looked_at=found.looked_at)
 
     async def read_group(
-        self, context: Context[Any, Any], group: Name, limit: Page = 20, offset: Offset = 0
+        self, context: Context[Any, Any], group: Name, limit: Page = 20, before: Before = None
     ) -> GroupPage:
         """Read one group: its runs, their rewards, and what the judge said of each. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
         group_id = await find_group(hone.store, hone.project_id, group)
-        found = await list_trajectories(hone.store, hone.project_id, group=group_id, limit=limit + 1, offset=offset)
-        return group_page(group_id, found, await _score_of(hone, group_id), limit, offset)
+        members = RunFilter(group=group_id)
+        found = await list_trajectories(hone.store, hone.project_id, members, before=before, limit=limit)
+        return group_page(group_id, found, await _score_of(hone, group_id))
 
     async def list_versions(
         self, context: Context[Any, Any], alias: Alias = None, limit: Page = 20, offset: Offset = 0
@@ -216,19 +220,21 @@ class HoneMcp:
         context: Context[Any, Any],
         version: Annotated[str, Field(max_length=200, description="Its number, or its name: helpdesk@3.")],
         alias: Annotated[str | None, Field(max_length=200, description="Where there are several.")] = None,
+        why: Why = None,
     ) -> Move:
         """Make a version live: every agent gets it from now on. Needs the scope `admin`."""
         hone = self._for(context, KeyScope.ADMIN)
-        return move(await promote(hone.store, hone.project_id, version, alias))
+        return move(await promote(hone.store, hone.project_id, version, alias, who=who(_caller(context)), why=why))
 
     async def roll_back(
         self,
         context: Context[Any, Any],
         alias: Annotated[str | None, Field(max_length=200, description="Where there are several.")] = None,
+        why: Why = None,
     ) -> Move:
         """Take the canary away; without one, make the version live that was before. Needs the scope `admin`."""
         hone = self._for(context, KeyScope.ADMIN)
-        return move(await roll_back(hone.store, hone.project_id, alias))
+        return move(await roll_back(hone.store, hone.project_id, alias, who=who(_caller(context)), why=why))
 
     def _for(self, context: Context[Any, Any], scope: KeyScope) -> Hone:
         _caller(context).require(scope, "this tool")

@@ -25,6 +25,7 @@ from proxy.api.steering import Hone
 
 AnyRequest = Request[Any, Any, Any]
 Id = Annotated[str, PathParameter(description="Hone's own id (`traj_…`), or the id that the caller gave.")]
+CallId = Annotated[str, PathParameter(description="What an answer says in `x-hone-call`.")]
 Injected = NamedDependency[Hone]
 
 PROBLEMS: Final = {

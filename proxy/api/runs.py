@@ -14,7 +14,7 @@ from litestar.params import FromQuery, JSONBody
 from proxy.admission.address import Named
 from proxy.admission.auth import Caller
 from proxy.api.bodies import Done, Ended, Gone, NewFeedback, NewRun, Noted, Run
-from proxy.api.route_parts import PROBLEMS, AnyRequest, BodyOptional, Id, Injected, answers, as_json, caller_of
+from proxy.api.route_parts import PROBLEMS, AnyRequest, BodyOptional, CallId, Id, Injected, answers, as_json, caller_of
 from proxy.api.steering import Hone, note, own_run, run_at
 from proxy.errors import BadRequest, Forbidden, Missing
 from recorder.content.turns import Address
@@ -23,6 +23,7 @@ from recorder.ids import check_external, new_id
 from recorder.reading.transcripts import find_trajectory, load_trajectory, made_by_whom, trajectory_of_call
 from recorder.registry import keys
 from recorder.registry.keys import Scope
+from recorder.retelling.run import as_one, retell
 from recorder.states import TrajectoryState
 from recorder.store import sql
 from recorder.store.database import Store
@@ -91,9 +92,21 @@ async def note_addressed_feedback(hone: Injected, request: AnyRequest, data: JSO
 async def show_trajectory(
     hone: Injected, trajectory: Id, group: FromQuery[str | None] = None, tokens: FromQuery[bool] = False
 ) -> Response[bytes]:
-    """One run with its conversation and its calls; `tokens` adds the exact ids and logprobs."""
+    """One run with its calls; `told` is its conversation turn by turn, `standing` what became of it, `timeline` when
+    models and tools worked. `tokens` adds the exact ids and logprobs."""
     found = await find_trajectory(hone.store, hone.project_id, trajectory, group)
-    return as_json(await load_trajectory(hone.store, found, with_tokens=tokens))
+    view = await load_trajectory(hone.store, found, with_tokens=tokens)
+    return as_json(as_one(await retell(hone.store, view)))
+
+
+@get("/hone/v1/calls/{call:str}", responses=answers(200, dict[str, Any]))
+async def show_call(hone: Injected, call: CallId, tokens: FromQuery[bool] = False) -> Response[bytes]:
+    """One call as it was asked and answered; `tokens` adds the exact ids and logprobs."""
+    home = await trajectory_of_call(hone.store, hone.project_id, call)
+    if home is None:
+        raise Missing(f"no call {call[:200]!r}: it is what an answer says in x-hone-call.")
+    view = await load_trajectory(hone.store, home, with_tokens=tokens)
+    return as_json(next(one for one in view.calls if one.id == call))
 
 
 @delete("/hone/v1/trajectories/{trajectory:str}", status_code=200, responses=PROBLEMS)

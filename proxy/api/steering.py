@@ -1,13 +1,13 @@
 """What a person or an agent does to Hone itself, whichever way it comes: HTTP, MCP or the command line.
 
-Owns: whose run a caller may speak for, feedback, promoting and rolling back. Refuses: formats of requests and answers,
-and who is admitted (`proxy.admission.auth`).
+Owns: whose run a caller may speak for, feedback, promoting, canaries and rolling back. Refuses: formats of requests and
+answers, and who is admitted (`proxy.admission.auth`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from proxy.admission.address import Named
 from proxy.admission.auth import Caller
@@ -18,10 +18,12 @@ from recorder.errors import NotFound
 from recorder.ids import check_external
 from recorder.reading.transcripts import find_trajectory
 from recorder.registry import aliases
-from recorder.registry.aliases import AliasView
+from recorder.registry.aliases import BY_HAND, AliasView
 from recorder.registry.versions import VersionView, by_name, get_version
 from recorder.store.database import Store
 from recorder.work import feedback
+
+SOMEBODY: Final = "somebody on this machine"  # who calls a proxy without keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +92,46 @@ async def note(
 # --- versions
 
 
-async def promote(store: Store, project_id: str, version: str, alias: str | None = None) -> Moved:
-    """Make a version live: its number, or its name (helpdesk@3). Raises NotFound, Conflict."""
+def who(caller: Caller) -> str:
+    """Who a caller is, as a move is written down: the key's id."""
+    return caller.key or SOMEBODY
+
+
+async def promote(
+    store: Store, project_id: str, version: str, alias: str | None = None, *, who: str = BY_HAND, why: str | None = None
+) -> Moved:
+    """Make a version live: its number, or its name (helpdesk@3). `why`: the words of `who`, kept with the move.
+
+    Raises NotFound, Conflict.
+    """
     name = version if "@" in version else f"{(await one_alias(store, project_id, alias)).name}@{version}"
     chosen = await by_name(store, project_id, name)
     before = await aliases.get_alias(store, project_id, chosen.alias_name)
-    await aliases.set_live(store, chosen.alias_id, chosen.id, why="promote")
+    await aliases.set_live(store, chosen.alias_id, chosen.id, why="promote", who=who, reason=why)
     return Moved(await _name_of(store, before.live_version_id), await get_version(store, chosen.id))
 
 
-async def roll_back(store: Store, project_id: str, alias: str | None = None) -> Moved:
+async def roll_back(
+    store: Store, project_id: str, alias: str | None = None, *, who: str = BY_HAND, why: str | None = None
+) -> Moved:
     """Take an alias's canary away; without one, go back to the version that was live before. Raises Conflict."""
     one = await one_alias(store, project_id, alias)
     left = one.canary_version_id or one.live_version_id
     if one.canary_version_id is not None:
-        moved = await aliases.set_canary(store, one.id, None, 0.0)
+        moved = await aliases.set_canary(store, one.id, None, 0.0, who=who, reason=why)
     else:
-        moved = await aliases.rollback(store, one.id)
+        moved = await aliases.rollback(store, one.id, who=who, reason=why)
     if moved.live_version_id is None:
         raise NotFound(f"the alias {one.name!r} has no live version: `hone promote` makes one live")
     return Moved(await _name_of(store, left), await get_version(store, moved.live_version_id))
+
+
+async def share(
+    store: Store, project_id: str, version: str, part: float, *, who: str = BY_HAND, why: str | None = None
+) -> AliasView:
+    """Give a version (helpdesk@3) a part (0..1) of new groups: it becomes the canary. Raises NotFound, Conflict."""
+    chosen = await by_name(store, project_id, version)
+    return await aliases.set_canary(store, chosen.alias_id, chosen.id, part, who=who, reason=why)
 
 
 async def one_alias(store: Store, project_id: str, name: str | None) -> AliasView:

@@ -1,18 +1,24 @@
 """Aliases and versions over /hone/v1: read.
 
-Owns: these routes. Refuses: moving an alias, which is done over MCP and on the command line (`proxy.api.steering`).
+Owns: these routes. Refuses: moving an alias, which is done on a page, over MCP and on the command line
+(`proxy.api.steering`).
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from litestar import Response, get
-from litestar.params import FromQuery
+from litestar.params import FromQuery, PathParameter
 
 from proxy.api.route_parts import Injected, answers, as_json
 from proxy.errors import Missing
+from recorder.learned.lines import VersionLine, line_of
+from recorder.learned.whole import VersionWhole, whole_version
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.moves import Move, list_moves
-from recorder.registry.versions import VersionView, list_versions
+
+Version = Annotated[str, PathParameter(description="What a version is called: `helpdesk@3`.")]
 
 
 @get("/hone/v1/aliases", responses=answers(200, list[AliasView]))
@@ -21,16 +27,22 @@ async def show_aliases(hone: Injected) -> Response[bytes]:
     return as_json(await get_aliases(hone.store, hone.project_id))
 
 
-@get("/hone/v1/versions", responses=answers(200, list[VersionView]))
+@get("/hone/v1/versions", responses=answers(200, list[VersionLine]))
 async def show_versions(hone: Injected, alias: FromQuery[str | None] = None) -> Response[bytes]:
-    """The versions of an alias, or of all, by number."""
+    """The versions of an alias, or of all, newest first: where each stands in its line, and what it was measured at."""
     aliases = [a for a in await get_aliases(hone.store, hone.project_id) if alias in (None, a.name)]
     if not aliases:
         raise Missing(f"no alias {alias!r}: GET /hone/v1/aliases lists them.", param="alias")
-    return as_json([v for a in aliases for v in await list_versions(hone.store, a.id)])
+    return as_json([v for a in aliases for v in await line_of(hone.store, a)])
 
 
 @get("/hone/v1/versions/moves", responses=answers(200, list[Move]))
 async def show_moves(hone: Injected, alias: FromQuery[str | None] = None) -> Response[bytes]:
     """What was decided about versions, newest first, at most the last hundred: who did, why, and by which figures."""
     return as_json(await list_moves(hone.store, hone.project_id, alias=alias))
+
+
+@get("/hone/v1/versions/{name:path}", responses=answers(200, VersionWhole))
+async def show_version(hone: Injected, name: Version, beside: FromQuery[str | None] = None) -> Response[bytes]:
+    """A version, whole: its decisions, its step, its groups, its tasks beside those of its parent, or of `beside`."""
+    return as_json(await whole_version(hone.store, hone.project_id, str(name).lstrip("/"), beside))

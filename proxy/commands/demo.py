@@ -21,8 +21,9 @@ MODULE = "examples.helpdesk.demo"
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), help="Where everything is kept [a new folder in .hone/demo].")
 @click.option("--seed", type=int, help="Other orders: another split, other parcels and days.")
+@click.option("--keep", is_flag=True, help="At the end stay up, with its pages, until Ctrl-C.")
 @click.pass_context
-def demo(click_context: click.Context, data: Path | None, seed: int | None) -> None:
+def demo(click_context: click.Context, data: Path | None, seed: int | None, keep: bool) -> None:
     """Let a small agent learn on this machine: a real engine, a judge, training and hot swaps, in minutes.
 
     Needs the extra [cpu] or [cuda], and downloads nothing.
@@ -38,6 +39,7 @@ def demo(click_context: click.Context, data: Path | None, seed: int | None) -> N
         click_context.exit(1)
     root = examples_root()
     arguments = [*(["--data", str(data)] if data else []), *(["--seed", str(seed)] if seed is not None else [])]
+    arguments += ["--keep"] if keep else []
     # In our place, so that Ctrl-C reaches it alone. -P: no module of the working directory.
     os.execve(sys.executable, [sys.executable, "-P", "-m", MODULE, *arguments], _environment(root))  # noqa: S606 - no shell is wanted
 

@@ -62,13 +62,13 @@ def serve(
     from proxy.programs.serve import Worker, run
 
     if worker is not None and meet is not None:
-        uvloop.run(run(loaded.settings, Worker(worker, meet)))
+        uvloop.run(run(loaded.settings, Worker(worker, meet), origin=loaded.origin))
     elif loaded.settings.proxy.workers > 1:
         from proxy.programs.workers import Workers
 
         asyncio.run(Workers(loaded.settings, config=loaded.file, flags=context.overrides).run())
     else:
-        uvloop.run(run(loaded.settings))
+        uvloop.run(run(loaded.settings, origin=loaded.origin))
 
 
 def _server(text: str) -> tuple[str, dict[str, str]]:

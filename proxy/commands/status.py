@@ -6,9 +6,11 @@ proxy runs, because it asks the store.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -21,13 +23,20 @@ from proxy.errors import ConfigError
 from recorder.commands.support import echo_json, run
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from proxy.settings.loading import Loaded
     from recorder.settings import RecorderSettings
     from recorder.store.database import Store
 
 VERSIONS_SHOWN: Final = 8  # of an alias, in its line of rewards
 
+_WATCHED: Final = frozenset(
+    {"alarm", "engine", "proxy", "alias", "traffic", "groups", "waiting", "trained", "last step", "gate"}
+)
+
 Row = tuple[str, tuple[str, ...]]  # what, and its cells
+Reading = Callable[["Store", str], Coroutine[Any, Any, dict[str, Any]]]
 
 
 @click.command()
@@ -70,23 +79,49 @@ def _settings(loaded: Loaded, wanted: str | None) -> dict[str, dict[str, Any]]:
 
 
 @click.command()
+@click.option("--watch", is_flag=True, help="Go on showing it, anew whenever something changed, until Ctrl-C.")
 @click.pass_obj
-def status(context: Context) -> None:
-    """Show what runs on this data folder, which versions are in service, how learning stands, and what is wrong."""
+def status(context: Context, watch: bool) -> None:
+    """Show what runs on this data folder, which versions are in service, how learning stands, and what is wrong.
+
+    With --watch what matters of it, live; with --json too, a line of JSON at each change.
+    """
     settings = context.settings()
-    found = run(context, lambda store, project: _read(store, project, settings.data, settings.recorder))
+
+    async def read(store: Store, project: str) -> dict[str, Any]:
+        return await _read(store, project, settings.data, settings.recorder)
+
+    if watch:
+        _watch(context, read)
+        return
+    found = run(context, read)
     if context.json:
         echo_json(found)
         return
+    print_table(_table((*_running(found), *_learning(found), *_wrong(found))))
+
+
+def _watch(context: Context, read: Reading) -> None:
+    """Show it until Ctrl-C, which is how one ends it: no fault."""
+    from proxy.commands.watching import changing, shown_live
+
+    def live(found: dict[str, Any]) -> Table:
+        return _table([row for row in (*_wrong(found), *_running(found), *_learning(found)) if row[0] in _WATCHED])
+
+    with contextlib.suppress(KeyboardInterrupt), shown_live(None if context.json else live) as show:
+        run(context, lambda store, project: changing(store, partial(read, store, project), show))
+
+
+def _table(rows: Iterable[Row]) -> Table:
     from rich.table import Table
 
     from recorder.commands.terminal import line
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for what, cells in (*_running(found), *_learning(found), *_wrong(found)):
+    for what, cells in rows:
         style = "red" if what == "alarm" else ""
         table.add_row(line(what, style), *(line(cell) for cell in (*cells, "")[:2]))
-    print_table(table)
+    return table
 
 
 async def _read(store: Store, project: str, data: Path, settings: RecorderSettings) -> dict[str, Any]:
@@ -136,6 +171,7 @@ def _learning(found: dict[str, Any]) -> Iterator[Row]:
     from recorder.telling.happenings import clock
 
     yield "traffic", (f"{found['calls_per_s']:.2g} calls/s, {found['runs_open']} runs open",)
+    yield "groups", (_counts(found["groups"], ""),)
     yield "waiting", (found["waiting"],)
     yield "trained", (f"{found['trained']} runs", _counts(found["left_out"], "left out: "))
     spent = found["spent_today"]

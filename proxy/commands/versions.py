@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from proxy.commands import completion
 from proxy.commands.context import Context, print_table
 from recorder.commands.support import run
 
@@ -27,7 +28,7 @@ _METRICS = {"reward": "reward_mean", "kl": "kl_engine", "tokens": "tokens"}  # c
 
 
 @click.command()
-@click.argument("alias", required=False)
+@click.argument("alias", required=False, shell_complete=completion.aliases)
 @click.option("--moves", is_flag=True, help="What was decided about them instead: when, by whom, why, which figures.")
 @click.pass_obj
 def versions(context: Context, alias: str | None, moves: bool) -> None:
@@ -88,27 +89,29 @@ def _tell_moves(context: Context, found: list[Move]) -> None:
 
 
 @click.command()
-@click.argument("version")
-@click.option("--alias", help="The alias, where there are several.")
+@click.argument("version", shell_complete=completion.versions)
+@click.option("--alias", help="The alias, where there are several.", shell_complete=completion.aliases)
+@click.option("--why", help="Why, in your words: it is kept with the move.")
 @click.pass_obj
-def promote(context: Context, version: str, alias: str | None) -> None:
+def promote(context: Context, version: str, alias: str | None, why: str | None) -> None:
     """Make VERSION live: its number, or its name (helpdesk@3)."""
     from proxy.api import steering
 
-    _tell_move(context, run(context, lambda store, project: steering.promote(store, project, version, alias)))
+    _tell_move(context, run(context, lambda store, project: steering.promote(store, project, version, alias, why=why)))
 
 
 @click.command()
-@click.argument("alias", required=False)
+@click.argument("alias", required=False, shell_complete=completion.aliases)
+@click.option("--why", help="Why, in your words: it is kept with the move.")
 @click.pass_obj
-def rollback(context: Context, alias: str | None) -> None:
+def rollback(context: Context, alias: str | None, why: str | None) -> None:
     """Take the canary of ALIAS away; without a canary, go back to the version that was live before.
 
     Running trajectories move at once.
     """
     from proxy.api import steering
 
-    _tell_move(context, run(context, lambda store, project: steering.roll_back(store, project, alias)))
+    _tell_move(context, run(context, lambda store, project: steering.roll_back(store, project, alias, why=why)))
 
 
 def _tell_move(context: Context, moved: Moved) -> None:

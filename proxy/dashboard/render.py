@@ -75,3 +75,10 @@ def render(request: AnyRequest, template: str, *, status: int = 200, **shown: An
 def headers() -> dict[str, str]:
     """The headers of every page."""
     return {name.decode(): value.decode() for name, value in HEADERS}
+
+
+def with_headers(answer: Response[Any]) -> Response[Any]:
+    """An answer of any handler (a way back, a file, a stream) with what of a page's headers it does not say itself."""
+    for name, value in headers().items():
+        answer.headers.setdefault(name, value)
+    return answer

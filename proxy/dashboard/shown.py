@@ -5,25 +5,15 @@ Owns: the parts that every page is given, and how a handler asks for them. Refus
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from litestar.di import NamedDependency
 
+from proxy.api.standing import Stands
 from proxy.api.steering import Hone
+from proxy.dashboard.tries import Tries
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A setting in force, secrets masked; `origin`: where its value came from."""
-
-    key: str
-    value: Any
-    origin: str
-    about: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +23,8 @@ class Shown:
     hone: Hone  # what a change goes through
     store: Store  # connections of the pages' own, whose queries have a time limit: only read
     recorder_settings: RecorderSettings
-    settings: tuple[Setting, ...] = ()
-    mcp: Mapping[str, str] | None = None  # MCP server → where it is
+    stands: Stands  # how everything stands, and what this process knows of itself
+    tries: Tries = field(default_factory=Tries)  # to sign in
 
     @property
     def project_id(self) -> str:

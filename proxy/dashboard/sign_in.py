@@ -28,9 +28,12 @@ async def sign_in(shown: ForPages, request: AnyRequest) -> Response[str] | Respo
     """Take a key, and give a cookie for it."""
     told = await forms.fields(request)
     onward = forms.local(forms.text(told, "onward"))
+    sender = request.client.host if request.client is not None else "an unknown peer"
+    shown.tries.require_few(sender)
     key = await keys.verify(shown.hone.store, forms.text(told, "key"))
     wrong = _wrong(key, shown.project_id)
     if key is None or wrong is not None:
+        shown.tries.failed(sender)
         return render(request, "sign_in.html", status=403, onward=onward, wrong=wrong)
     token = await sign_ins.sign_in(shown.hone.store, key)
     answer = forms.back_to(onward)

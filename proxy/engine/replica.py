@@ -142,6 +142,23 @@ class Replica:
         body = {"model": model, "prompt": list(token_ids), "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
         return read_prompt_logprobs(self.url, await self._json("POST", "/v1/completions", json=body), token_ids)
 
+    async def text_of(self, model: str, token_ids: Sequence[int]) -> str:
+        """The text of some token ids, special ones with it. Raises EngineUnreachable, EngineError."""
+        body = await self._json("POST", "/detokenize", json={"model": model, "tokens": list(token_ids)})
+        text = body.get("prompt")
+        if not isinstance(text, str):
+            raise EngineError(f"the engine {self.url} answered /detokenize without a text: is it vLLM?")
+        return text
+
+    async def spelled(self, model: str, text: str) -> tuple[list[int], list[str]]:
+        """A text's token ids, and how the tokenizer spells each. Raises EngineUnreachable, EngineError."""
+        asked = {"model": model, "prompt": text, "add_special_tokens": False, "return_token_strs": True}
+        body = await self._json("POST", "/tokenize", json=asked)
+        ids, spelled = body.get("tokens"), body.get("token_strs")
+        if not isinstance(ids, list) or not isinstance(spelled, list):
+            raise EngineError(f"the engine {self.url} answered /tokenize without its tokens: is it vLLM?")
+        return [int(one) for one in ids], [str(one) for one in spelled]
+
     async def fingerprint(self) -> str:
         """What can be known of a base served elsewhere: its path, its length, the engine's version.
 

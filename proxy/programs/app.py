@@ -28,9 +28,10 @@ from proxy.admission.pages import HTML
 from proxy.admission.replies import MCP_PATH, advice, error_of, rendered, say
 from proxy.api.mcp_mount import McpMount
 from proxy.api.routes import HANDLERS, OPENAPI, methods_at, tell_options
+from proxy.api.standing import Setting, Stands
 from proxy.api.steering import Hone
 from proxy.dashboard.routes import pages
-from proxy.dashboard.shown import Setting, Shown
+from proxy.dashboard.shown import Shown
 from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect
 from proxy.dialects.responses.dialect import ResponsesDialect
@@ -54,6 +55,7 @@ from proxy.serving.passed import GENERATING, PASSED, ModelRoutes
 from proxy.serving.several_prompts import SeveralPrompts
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings, ShadowSettings
+from proxy.settings.showing import shown
 from proxy.shadow.answering import Answering
 from proxy.shadow.shadower import LOOK_BACK_S, Shadower
 from proxy.store_metrics import StoreMetrics
@@ -169,6 +171,8 @@ def create_app(deps: Deps) -> HoneApp:
 def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gateway: App, steering: App) -> App:
     health = Health(deps.versions, deps.recorder, has_aliases=deps.has_aliases)
     models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop)
+    pages_store = deps.pages_store or deps.store
+    stands = Stands(pages_store, deps.project_id, deps.recorder_settings, deps.shown_settings, _servers(deps.mcp))
     litestar = Litestar(
         [
             *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != routes.PATH),
@@ -181,9 +185,16 @@ def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gatewa
             _mounted("/readyz", health.ready),
             _mounted("/hone/mcp", steering),
             *HANDLERS,
-            *([pages(_shown(deps, hone))] if deps.settings.pages else []),
+            *(
+                [pages(Shown(hone, pages_store, deps.recorder_settings, stands), parts.stop)]
+                if deps.settings.pages
+                else []
+            ),
         ],
-        dependencies={"hone": Provide(lambda: hone, sync_to_thread=False)},
+        dependencies={
+            "hone": Provide(lambda: hone, sync_to_thread=False),
+            "stands": Provide(lambda: stands, sync_to_thread=False),
+        },
         before_request=tell_options,
         exception_handlers={Exception: _told},
         openapi_config=OPENAPI,
@@ -193,10 +204,12 @@ def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gatewa
     return cast(App, litestar)  # its ASGI types give the same messages other names
 
 
-def _shown(deps: Deps, hone: Hone) -> Shown:
-    mcp = {name: server.url or " ".join(server.command or ()) for name, server in deps.mcp.items()}
-    store = deps.pages_store or deps.store
-    return Shown(hone, store, deps.recorder_settings, tuple(deps.shown_settings), mcp)
+def _servers(mcp: Mapping[str, McpServerSettings]) -> dict[str, str]:
+    """Where each MCP server is, secrets masked."""
+    return {
+        name: str(shown("url", one.url)) if one.url else " ".join(shown("command", [one.command, *one.args]))
+        for name, one in mcp.items()
+    }
 
 
 def _continuity(deps: Deps, client: Client) -> Continuity | None:

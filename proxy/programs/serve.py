@@ -6,16 +6,19 @@ Owns: which parts a serving process has and in which order they open and close. 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from proxy.api.standing import Setting
 from proxy.engine.command import engine_key
 from proxy.errors import ConfigError
 from proxy.programs.app import Deps, create_app
 from proxy.programs.server import Beside, listen, serve
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import base_name
+from proxy.settings.showing import described, shown
 from proxy.versions.controller import Controller
 from proxy.versions.in_service import InService
 from proxy.workers.door import Door
@@ -48,7 +51,14 @@ def require_models(settings: HoneSettings) -> None:
         )
 
 
-async def run(settings: HoneSettings, worker: Worker | None = None) -> None:
+def shown_settings(settings: HoneSettings, origin: Mapping[str, str]) -> tuple[Setting, ...]:
+    """The settings as the page of them shows them, by where each came from (`Loaded.origin`)."""
+    return tuple(
+        Setting(key, shown(key, value), origin.get(key, "default"), about) for key, value, about in described(settings)
+    )
+
+
+async def run(settings: HoneSettings, worker: Worker | None = None, *, origin: Mapping[str, str] | None = None) -> None:
     """Serve until told to stop (SIGINT, SIGTERM). Raises ConfigError, PortInUse, StoreError."""
     require_models(settings)
     aliases = settings.declared_aliases()
@@ -103,6 +113,7 @@ async def run(settings: HoneSettings, worker: Worker | None = None) -> None:
                 mcp=settings.mcp,
                 peers=peers,
                 pages_store=pages_store,
+                shown_settings=shown_settings(settings, origin or {}),
             )
         )
         log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), host, port)

@@ -199,6 +199,11 @@ class InService:
             moved=exact is None and wanted.id != pinned and self._is_pin_of(alias, pinned),
         )
 
+    def serving(self, base_fingerprint: str | None) -> tuple[ReplicaView, str | None] | None:
+        """An engine that is up and has this base, with our key for it; None where there is none."""
+        having = [one for one in self._snapshot.up() if base_fingerprint and one.base_fingerprint == base_fingerprint]
+        return (min(having, key=self._load), self._engine_key) if having else None
+
     def _is_pin_of(self, alias: AliasView, pinned: str | None) -> bool:
         """Whether a run's pin says anything about `alias`: a run that asks for two aliases is pinned on one of them."""
         version = self._snapshot.versions.get(pinned or "")

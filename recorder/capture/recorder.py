@@ -65,6 +65,7 @@ class Recorder:
     def __init__(
         self, store: Store, settings: RecorderSettings, lane: Lane | None = None, process: str | None = None
     ) -> None:
+        self.settings = settings
         self.redaction = Redaction(settings.redact)
         self._masked = settings.same_task == "normalised"
         self._memory = Memory(process)

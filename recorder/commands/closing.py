@@ -72,7 +72,7 @@ def _close_all(context: Context) -> None:
 async def _close(store: Store, project: str, name: str, group: str | None) -> _Closed:
     from recorder.groups.by_hand import close_run
     from recorder.groups.closing import close_group, group_of
-    from recorder.reading.short_ids import in_full
+    from recorder.listing.short_ids import in_full
     from recorder.reading.transcripts import find_trajectory
 
     name = await in_full(store, project, name)

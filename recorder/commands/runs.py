@@ -1,4 +1,4 @@
-"""`hone trajectories`, `groups`, `show`, `export`, `ledger` and `delete`: what was recorded, on a terminal.
+"""`hone show`, `export`, `ledger` and `delete`: what was recorded, on a terminal.
 
 Owns: reading arguments and printing. Refuses: queries, and the look of things (`recorder.commands.transcript`,
 `recorder.commands.terminal`).
@@ -15,12 +15,9 @@ import click
 from recorder.commands.support import Context, When, echo_json, run, show_table, to_json
 from recorder.commands.support import show as print_shown
 from recorder.errors import NotFound
-from recorder.hours import duration
 from recorder.reasons import meaning
-from recorder.states import GroupState, Purpose, TrajectoryState
 
 if TYPE_CHECKING:
-    from recorder.reading.listing import TrajectoryLine
     from recorder.reading.views import CallView, GroupView, TrajectoryView
     from recorder.store.database import Store
     from recorder.store.ledger import Entry
@@ -30,84 +27,6 @@ if TYPE_CHECKING:
 
 _TRAINED = ("trained",)  # the ledger's code of every run that taught something: most of it
 _limit = click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest first.")
-_alias = click.option("--alias", help="Of this alias only.")
-
-
-@click.command()
-@click.option("--state", "states", multiple=True, type=click.Choice([s.value for s in TrajectoryState]))
-@click.option("--purpose", type=click.Choice([p.value for p in Purpose]))
-@click.option("--group", help="Of this group only (its id, or the one its caller gave).")
-@_alias
-@_limit
-@click.pass_obj
-def trajectories(
-    context: Context, states: tuple[str, ...], purpose: str | None, group: str | None, alias: str | None, limit: int
-) -> None:
-    """List recorded runs, newest first."""
-    wanted = [TrajectoryState(s) for s in states]
-    of_purpose = Purpose(purpose) if purpose else None
-    found = run(
-        context,
-        lambda store, project: _listed(
-            store, project, group, states=wanted, purpose=of_purpose, alias=alias, limit=limit
-        ),
-    )
-    if context.json:
-        echo_json(found)
-        return
-    from recorder.commands.terminal import number, when
-    from recorder.reading.short_ids import short
-
-    columns = ("trajectory", "id", "task", "group", "version", "state", "why", "purpose", "calls", "reward", "took",
-               "started")  # fmt: skip
-    rows = [
-        (short(t.id), t.external_id, t.task, t.group_external_id or short(t.group_id), t.version or t.alias, t.state,
-         t.selection or t.end_reason, t.purpose, t.call_count, number(t.reward),
-         duration(t.last_call_at - t.started_at), when(t.started_at))
-        for t in found
-    ]  # fmt: skip
-    show_table(columns, rows, right=("calls", "reward", "took"))
-
-
-async def _listed(store: Store, project: str, group: str | None, **wanted: Any) -> list[TrajectoryLine]:
-    from recorder.reading.listing import list_trajectories
-    from recorder.reading.short_ids import in_full
-
-    named = None if group is None else await in_full(store, project, group)
-    return await list_trajectories(store, project, group=named, **wanted)
-
-
-@click.command()
-@click.option("--state", "states", multiple=True, type=click.Choice([s.value for s in GroupState]))
-@click.option("--campaign", help="Of this campaign only (its id).")
-@_alias
-@_limit
-@click.pass_obj
-def groups(context: Context, states: tuple[str, ...], campaign: str | None, alias: str | None, limit: int) -> None:
-    """List groups of runs, newest first."""
-    from recorder.reading.listing import list_groups
-
-    wanted = [GroupState(s) for s in states]
-    found = run(
-        context,
-        lambda store, project: list_groups(
-            store, project, states=wanted, alias=alias, campaign_id=campaign, limit=limit
-        ),
-    )
-    if context.json:
-        echo_json(found)
-        return
-    from recorder.commands.terminal import number, when
-    from recorder.reading.short_ids import short
-
-    columns = ("group", "id", "task", "version", "state", "why", "members", "reward", "from", "to", "opened")
-    rows = [
-        (short(g.id), g.external_id, g.task, g.version or g.alias, g.state, g.reason,
-         f"{g.members}/{g.declared_size}" if g.declared_size else g.members,
-         number(g.reward_mean), number(g.reward_min), number(g.reward_max), when(g.opened_at))
-        for g in found
-    ]  # fmt: skip
-    show_table(columns, rows, right=("members", "reward", "from", "to"))
 
 
 @click.command()
@@ -146,7 +65,7 @@ class _Found:
 
 
 async def _find(store: Store, project: str, object_id: str, group: str | None) -> _Found:
-    from recorder.reading.short_ids import in_full
+    from recorder.listing.short_ids import in_full
     from recorder.reading.transcripts import find_trajectory, load_group, trajectory_of_call
     from recorder.registry.versions import get_versions
 
@@ -167,7 +86,7 @@ async def _find(store: Store, project: str, object_id: str, group: str | None) -
 
 
 async def _run_of(store: Store, trajectory_id: str) -> tuple[TrajectoryView, StoredScore | None]:
-    from recorder.reading.listing import current_score_of
+    from recorder.listing.groups import current_score_of
     from recorder.reading.transcripts import load_trajectory
 
     view = await load_trajectory(store, trajectory_id, with_tokens=True)
@@ -203,8 +122,8 @@ def export(context: Context, form: str, trajectory_id: str | None, since: float 
     """Print one JSON line a call (raw), a tool call (tools), or fine-tuning data of completed runs (openai)."""
 
     async def write(store: Store, project: str) -> None:
+        from recorder.listing.short_ids import in_full
         from recorder.reading.export import openai_lines, raw_lines, tool_lines
-        from recorder.reading.short_ids import in_full
         from recorder.reading.transcripts import find_trajectory
 
         named = await in_full(store, project, trajectory_id) if trajectory_id else None
@@ -241,7 +160,7 @@ def delete(context: Context, names: tuple[str, ...], group: str | None, yes: boo
 
 
 async def _named(store: Store, project: str, names: tuple[str, ...], group: str | None) -> list[str]:
-    from recorder.reading.short_ids import in_full
+    from recorder.listing.short_ids import in_full
     from recorder.upkeep.deletion import run_of
 
     wanted = [await in_full(store, project, name) for name in names]
@@ -289,7 +208,7 @@ def ledger(
         return
 
     async def read(store: Store, project: str) -> list[Any]:
-        from recorder.reading.short_ids import in_full
+        from recorder.listing.short_ids import in_full
         from recorder.store.ledger import latest
 
         named = None if object_id is None else await in_full(store, project, object_id)
@@ -313,7 +232,7 @@ def ledger(
         echo_json(found)
         return
     from recorder.commands.terminal import when
-    from recorder.reading.short_ids import short
+    from recorder.listing.short_ids import short
 
     rows = [
         (when(e.at), e.object_kind, short(e.object_id), e.code, json.dumps(e.detail) if e.detail else "") for e in found

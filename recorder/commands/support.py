@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
+
+from recorder.hours import moment
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from recorder.store.database import Store
 
 T = TypeVar("T")
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Settings(Protocol):
@@ -133,9 +132,7 @@ class When(click.ParamType[float]):
         """Read it, or fail with the forms that are known."""
         if isinstance(value, float):
             return value
-        if ago := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value):
-            return time.time() - float(ago[1]) * _UNITS_S[ago[2]]
         try:
-            return float(value) if re.fullmatch(r"\d+(\.\d+)?", value) else datetime.fromisoformat(value).timestamp()
-        except ValueError:
-            self.fail(f"{value!r} is no time: use 24h, 7d, 2026-11-20, 2026-11-20T09:00 or unix seconds", param, ctx)
+            return moment(value, time.time())
+        except ValueError as e:
+            self.fail(str(e), param, ctx)

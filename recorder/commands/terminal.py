@@ -31,7 +31,18 @@ _STATE_STYLES: Final = {
 def clean(text: object) -> str:
     """`text` with every control, format and surrogate character shown instead of sent to the terminal."""
     plain = str(text).replace("\r\n", "\n")
-    return plain if plain.isascii() and plain.isprintable() else "".join(map(_visible, plain))
+    return plain if plain.isascii() and plain.isprintable() else plain.translate(_SHOWN)
+
+
+class _Shown(dict[int, str]):
+    """Code point → what is shown of it, each looked at once: long texts are made of few."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = _visible(chr(code))
+        return self[code]
+
+
+_SHOWN: Final = _Shown()
 
 
 def _visible(char: str) -> str:

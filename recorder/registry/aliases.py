@@ -281,7 +281,7 @@ async def set_canary(
     reason: str | None = None,
     figures: Mapping[str, Any] | None = None,
 ) -> AliasView:
-    """Give a gated version a share (0..1) of new groups, or take the canary out of service (None, retired).
+    """Give a gated version, or the canary, a share (0..1) of new groups; None takes the canary out (retired).
 
     The ledger says who did it and by which figures. What a canary that is taken away was trained on is left out: it was
     rolled back. Raises Conflict for a version whose
@@ -299,6 +299,7 @@ async def set_canary(
         if version_id is not None and version_id != alias.canary_version_id:
             await fit.require_child(conn, alias, version_id)
             await move(conn, versions, version_id, VersionState.CANARY)
+        if version_id is not None and (version_id, share) != (alias.canary_version_id, alias.canary_share):
             await moves.write(conn, alias.project_id, alias.name, version_id, "canary", {"share": share}, said)
         await _point(conn, alias, canary_version_id=version_id, canary_share=share if version_id else 0.0)
         return await _lock(conn, alias_id)

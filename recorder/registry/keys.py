@@ -171,6 +171,14 @@ async def list_keys(store: Store, project_id: str) -> list[KeyView]:
         return [_view(row) for row in await conn.execute(query)]
 
 
+async def newest_keys(store: Store, project_id: str, limit: int = 200) -> list[KeyView]:
+    """The newest keys that were made for no single run, revoked ones too: of runs there are as many as runs."""
+    own = (keys.c.project_id == project_id, keys.c.trajectory_id.is_(None))
+    query = select(keys).where(*own).order_by(keys.c.id.desc()).limit(limit)  # ids begin with the time
+    async with store.read() as conn:
+        return [_view(row) for row in await conn.execute(query)]
+
+
 async def revoke(store: Store, project_id: str, key: str) -> KeyView:
     """Revoke a key by its id or its name, for good. Raises NotFound, and Conflict where a name is ambiguous."""
     async with store.write() as conn:

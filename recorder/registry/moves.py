@@ -6,7 +6,7 @@ Owns: their rows in the ledger, which the transaction that decides writes (`reco
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,8 @@ class Move:
     """One decision about a version; `at` is unix seconds.
 
     `move`: gated, canary, canary_ended, gate (made live by it), promote, watch_ended (it stays), rollback, rejected,
-    abandoned. `who`: controller, hand …; `why` in words or a code; `figures` as whoever decided saw them.
+    abandoned; a canary's share may be moved again. `who`: controller, hand, a key's id …; `why` in words or a code;
+    `figures` as whoever decided saw them.
     """
 
     at: float
@@ -36,6 +37,7 @@ class Move:
     who: str | None
     why: str | None
     figures: Mapping[str, Any]
+    share: float | None = None  # of new groups, that a canary got
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,15 @@ async def write(
     await rows.write(conn, [LedgerRow(project_id, "version", version_id, code, detail)])
 
 
-async def list_moves(store: Store, project_id: str, *, alias: str | None = None, limit: int = 100) -> list[Move]:
-    """The newest decisions first, about one alias's versions or all."""
+async def list_moves(
+    store: Store,
+    project_id: str,
+    *,
+    alias: str | None = None,
+    version_ids: Collection[str] | None = None,
+    limit: int = 100,
+) -> list[Move]:
+    """The newest decisions first, about one alias's versions, some versions or all."""
     query = (
         select(ledger, aliases.c.name, versions.c.number)
         .join(versions, versions.c.id == ledger.c.object_id)
@@ -79,6 +88,8 @@ async def list_moves(store: Store, project_id: str, *, alias: str | None = None,
     )
     if alias is not None:
         query = query.where(aliases.c.name == alias)
+    if version_ids is not None:
+        query = query.where(ledger.c.object_id.in_(version_ids))
     async with store.read() as conn:
         return [_move(row) for row in await conn.execute(query)]
 
@@ -108,4 +119,5 @@ def _move(row: Any) -> Move:
         who=said.get("who"),
         why=said.get("reason"),
         figures=said.get("figures") or {},
+        share=said.get("share"),
     )

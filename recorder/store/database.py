@@ -244,8 +244,8 @@ class Store:
         if self._limit_s is not None and self._took_too_long(error):
             return TooSlow(f"a {what} of the store was ended, as it took longer than {self._limit_s:g} s")
         if self.is_sqlite:
-            why = error.orig if isinstance(error, exc.OperationalError) else error
-            return StoreUnavailable(f"the store {self._shown()} refused a {what}: {why}")
+            said = error.orig if isinstance(error, exc.OperationalError) else error
+            return StoreUnavailable(f"the store {self._shown()} refused a {what}: {said}")
         from recorder.store import postgres
 
         why = postgres.why_away(error)

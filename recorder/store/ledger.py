@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, exists, func, insert, or_, select
+from sqlalchemy import ColumnElement, Select, and_, exists, func, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.store import sql
@@ -107,6 +107,18 @@ async def counts(store: Store, project_id: str, object_kind: str, since: float |
         query = query.where(ledger.c.at >= since)
     async with store.read() as conn:
         return {code: int(count) for code, count in await conn.execute(query)}
+
+
+def said_of(kind: str, object_id: ColumnElement[str], code: str) -> ColumnElement[bool]:
+    """Whether a code was written about an object of a query, and holds."""
+    said = (ledger.c.object_kind == kind, ledger.c.object_id == object_id, ledger.c.code == code)
+    return exists().where(*said, *([_holds()] if code in _REVOKING else []))
+
+
+def objects_with(project_id: str, kind: str, code: str) -> Select[tuple[str]]:
+    """The objects of a kind about which a code was written, and holds."""
+    said = (ledger.c.project_id == project_id, ledger.c.object_kind == kind, ledger.c.code == code)
+    return select(ledger.c.object_id).where(*said, *([_holds()] if code in _REVOKING else []))
 
 
 def _holds() -> ColumnElement[bool]:

@@ -206,9 +206,11 @@ groups = Table(
     UniqueConstraint("project_id", "external_id", "sequence"),
     Index(None, "project_id", "implicit_key", "state"),
     Index(None, "project_id", "state", "try_after"),
-    Index("ix_groups_newest", "project_id", "opened_at", "id"),  # lists
-    Index("ix_groups_newest_of_state", "project_id", "state", "opened_at", "id"),
     _some("ix_groups_scored", "current_score_id IS NOT NULL", "project_id", "id"),  # rewards of the newest
+    # Lists, walked downwards by the id.
+    Index("ix_groups_newest", "project_id", "id"),
+    Index("ix_groups_newest_of_state", "project_id", "state", "id"),
+    _some("ix_groups_newest_of_reason", "reason IS NOT NULL", "project_id", "reason", "id"),
 )
 
 trajectories = Table(
@@ -243,11 +245,14 @@ trajectories = Table(
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": none, it takes any
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
     Index(None, "group_id"),
-    Index(None, "project_id", "session"),
     Index("ix_trajectories_newest", "project_id", "id"),  # lists
     Index(None, "project_id", "state", "id"),  # what is open; lists of one state
     _some("ix_trajectories_ended", "ended_at IS NOT NULL", "project_id", "ended_at"),  # retention
     _some("ix_trajectories_shadow", "origin = 'shadow'", "project_id", "id"),  # what answering again costs
+    # Lists, walked downwards by the id.
+    Index("ix_trajectories_newest_of_alias", "project_id", "alias_id", "id"),
+    _some("ix_trajectories_newest_of_version", "version_id IS NOT NULL", "version_id", "id"),
+    _some("ix_trajectories_newest_of_session", "session IS NOT NULL", "project_id", "session", "id"),
 )
 
 calls = Table(
@@ -369,6 +374,7 @@ tool_calls = Table(
     Index(None, "trajectory_id"),
     Index(None, "call_id"),
     Index(None, "project_id", "started_at"),
+    _some("ix_tool_calls_failed", "outcome IN ('failed', 'errored')", "project_id", "trajectory_id"),  # lists
 )
 
 scores = Table(

@@ -128,18 +128,18 @@ async def figures(store: Store, project_id: str, settings: RecorderSettings) -> 
             waiting=there,
             trained=max(0, codes.get(_TRAINED, 0) - codes.get(_UNTRAINED, 0)),
             left_out={code: n for code, n in codes.items() if code not in (_TRAINED, _UNTRAINED, gates.NO_LOSS)},
-            groups_left_out=await _left_out(conn, project_id),
-            spent_today=await _spent(conn, project_id, _midnight(there.at)),
+            groups_left_out=await groups_left_out(conn, project_id),
+            spent_today=await spent(conn, project_id, midnight(there.at)),
             rewards=await _rewards(conn, project_id),
             steps=await _steps(conn, project_id),
             versions=found,
             undecided=await _undecided(conn, project_id),
-            troubles=await _troubles(conn, project_id),
-            missing_parts=await _missing(conn, project_id),
+            troubles=await troubles(conn, project_id),
+            missing_parts=await missing_parts(conn, project_id),
         )
 
 
-def _midnight(at: float) -> float:
+def midnight(at: float) -> float:
     """When this machine's day began."""
     return datetime.fromtimestamp(at).astimezone().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
 
@@ -149,13 +149,16 @@ async def _calls(conn: AsyncConnection, project_id: str, at: float) -> int:
     return int((await conn.execute(select(func.count()).where(*recent))).scalar_one())
 
 
-async def _left_out(conn: AsyncConnection, project_id: str) -> dict[str, int]:
-    out = (groups.c.project_id == project_id, groups.c.state == GroupState.LEFT_OUT, groups.c.reason != gates.NO_LOSS)
-    query = select(groups.c.reason, func.count()).where(*out).group_by(groups.c.reason).order_by(groups.c.reason)
-    return {str(reason): int(count) for reason, count in await conn.execute(query)}
+async def groups_left_out(conn: AsyncConnection, project_id: str) -> dict[str, int]:
+    """Groups that were left out, by the ledger's code."""
+    reason = sql.passed_by(groups.c.reason)  # an index of all reasons is there, and the state's is the shorter way
+    out = (groups.c.project_id == project_id, groups.c.state == GroupState.LEFT_OUT, reason != gates.NO_LOSS)
+    query = select(reason, func.count()).where(*out).group_by(reason).order_by(reason)
+    return {str(code): int(count) for code, count in await conn.execute(query)}
 
 
-async def _spent(conn: AsyncConnection, project_id: str, since: float) -> Spent:
+async def spent(conn: AsyncConnection, project_id: str, since: float) -> Spent:
+    """What the judge used since a time (unix seconds)."""
     query = select(func.count(), func.sum(scores.c.tokens_in + scores.c.tokens_out), func.sum(scores.c.cost_usd))
     query = query.where(scores.c.id >= first_id_at("score", since), sql.passed_by(scores.c.project_id) == project_id)
     number, tokens, cost = (await conn.execute(query)).one()
@@ -168,7 +171,8 @@ def _newest_groups(project_id: str) -> Subquery:
     return newest.order_by(groups.c.id.desc()).limit(NEWEST_GROUPS).subquery()
 
 
-async def _missing(conn: AsyncConnection, project_id: str) -> list[MissingPart]:
+async def missing_parts(conn: AsyncConnection, project_id: str) -> list[MissingPart]:
+    """The parts of the reward that some runs of the newest groups have no value of."""
     newest = _newest_groups(project_id)
     there = func.count(score_parts.c.value)
     query = (
@@ -253,10 +257,12 @@ async def _undecided(conn: AsyncConnection, project_id: str) -> list[Undecided]:
     ]
 
 
-async def _troubles(conn: AsyncConnection, project_id: str) -> list[Trouble]:
+async def troubles(conn: AsyncConnection, project_id: str) -> list[Trouble]:
+    """The groups that could not be judged, by why."""
     unscored = (groups.c.project_id == project_id, groups.c.state == GroupState.UNSCORED)
-    query = select(groups.c.reason, func.count(), func.min(groups.c.try_after), func.max(groups.c.id)).where(*unscored)
-    rows = list(await conn.execute(query.group_by(groups.c.reason).order_by(groups.c.reason)))
+    reason = sql.passed_by(groups.c.reason)  # as in `groups_left_out`
+    query = select(reason, func.count(), func.min(groups.c.try_after), func.max(groups.c.id)).where(*unscored)
+    rows = list(await conn.execute(query.group_by(reason).order_by(reason)))
     return [Trouble(str(code), int(n), again, await _said(conn, example)) for code, n, again, example in rows]
 
 

@@ -258,7 +258,7 @@ def _learning(found: Figures) -> dict[str, Any]:
         "calls_per_s": found.calls_per_s,
         "runs_open": there.runs_open,
         "groups": dict(there.groups),
-        "groups_due_in_s": {state: there.in_s(state) for state in there.due},
+        "groups_due_in_s": {str(state): there.in_s(state) for state in there.due},
         "waiting": there.sentence(),
         "trained": found.trained,
         "left_out": dict(found.left_out),

@@ -1,7 +1,7 @@
 """Groups that may be scored again, by somebody who asks: which those are, and by which recipe each was scored.
 
-Owns: the states and reasons that count, narrowing, reading a page at a time. Refuses: scoring, and writing scores
-(`recorder.work.scores`).
+Owns: the states and reasons that count, narrowing, reading a page at a time, putting one group before the judge again.
+Refuses: scoring, and writing scores (`recorder.work.scores`).
 
 By state: `ready` and `unscored` have no score that counts yet; `scored` ones get another. What a step took (`training`,
 `tried`, `trained`) keeps the score that it was trained on, and the new one is history. `judging` is in a judge's hand.
@@ -14,18 +14,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, case, or_, select
+from sqlalchemy import ColumnElement, Select, and_, case, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.errors import Conflict, NotFound
 from recorder.registry import descent
 from recorder.states import GroupState
-from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store import ledger, sql
+from recorder.store.database import Store, now
+from recorder.store.ledger import LedgerRow
 from recorder.store.schema import groups, scores
+from recorder.store.transitions import move
 from recorder.work.campaigns import ALIAS, REWARD_RECIPE
 
 KEEPING: Final = (GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)  # their score was trained on
 OF_SCORES: Final = ("ruler_needs_two", "zero_variance", "reward_missing")  # of a group: another recipe may say more
+ASKED: Final = "asked_anew"  # of a group: somebody wanted it scored again; the ledger says who and why
 PAGE: Final = 200
+_MARKED: Final = (GroupState.SCORED, GroupState.UNSCORED)  # a judge takes these once `try_after` is over
 _STATES: Final = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED, GroupState.JUDGING, *KEEPING)
 
 
@@ -77,6 +83,48 @@ async def scorable(
             rows = list(await conn.execute(_with_recipes().where(groups.c.id.in_(page)).order_by(groups.c.id)))
         found += [sql.view(Scorable, row, state=GroupState(row.state)) for row in rows]
     return found
+
+
+async def ask(store: Store, project_id: str, group_id: str, *, by: str, why: str) -> None:
+    """Have a running judge score a group (internal id) again, and write down who wanted it and why.
+
+    It keeps its score until there is another; a trainer waits for that. One that was left out for its score or its
+    version goes back to those that wait. Raises NotFound, Conflict where a judge or a step has it, or it is open.
+    """
+    async with store.write() as conn:
+        row = (await conn.execute(select(groups).where(_this(project_id, group_id)).with_for_update())).first()
+        if row is None:
+            raise NotFound(f"no group {group_id!r} in project {project_id!r}")
+        await _put_before_judge(conn, row)
+        told = {"by": by, "why": why}
+        await ledger.write(conn, [LedgerRow(project_id, "group", group_id, ASKED, told)])
+
+
+async def _put_before_judge(conn: AsyncConnection, row: Any) -> None:
+    if (why_not := refusal(GroupState(row.state), row.reason)) is not None:
+        raise Conflict(f"group {row.id} cannot be scored anew: {why_not}.")
+    if row.state in _MARKED:
+        await conn.execute(update(groups).where(groups.c.id == row.id).values(try_after=now()))
+        return
+    await move(conn, groups, row.id, GroupState.JUDGING, expect=GroupState.LEFT_OUT)
+    await move(conn, groups, row.id, GroupState.READY, expect=GroupState.JUDGING, reason=None)
+
+
+def refusal(state: GroupState, reason: str | None) -> str | None:
+    """Why a group in this state, left out for this reason, cannot be put before the judge again; None: it can be."""
+    if state in _MARKED or (state is GroupState.LEFT_OUT and reason in reasons(anew=True)):
+        return None
+    told = {
+        GroupState.OPEN: "it is still open: close it, and the judge takes it",
+        GroupState.READY: "it waits for the judge already",
+        GroupState.JUDGING: "a judge has it in hand",
+        GroupState.LEFT_OUT: f"it is left out for good ({reason})",
+    }
+    return told.get(state, f"it is {state}, and keeps the score that it was trained on")
+
+
+def _this(project_id: str, group_id: str) -> ColumnElement[bool]:
+    return and_(groups.c.project_id == project_id, groups.c.id == group_id)
 
 
 def _with_recipes() -> Select[Any]:

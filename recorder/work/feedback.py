@@ -1,14 +1,15 @@
 """Feedback: what people and programs said about a trajectory, or about one call of it.
 
-Owns: its rows, the reserved names, having a group scored again that was scored without it. Refuses: turning feedback
-into a reward (the judge).
+Owns: its rows, the reserved names, preferences between attempts, having a group scored again that was scored without
+it. Refuses: turning feedback into a reward (the judge).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from sqlalchemy import and_, exists, insert, or_, select, update
@@ -22,6 +23,7 @@ from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import calls, feedback, groups, score_parts, trajectories
 
+PREFERENCE: Final = "preference"  # of the better of two attempts; tags: `loser` and `group`, their ids
 RESERVED: Final = frozenset({"comment", "demonstration"})  # their value is text
 MAX_TEXT_CHARS: Final = 100_000
 LATE: Final = "feedback_late"  # of a run: what was said about it came when its group was in training already
@@ -75,23 +77,77 @@ async def add(
     """
     check_external(name, "the feedback name")
     feedback_id = new_id("fb")
-    statement = insert(feedback).values(
-        id=feedback_id,
-        project_id=project_id,
-        trajectory_id=trajectory_id,
-        call_id=call_id,
-        name=name,
-        value=check_value(name, value),
-        comment=comment,
-        tags=dict(tags or {}),
-        created_at=now(),
-    )
+    row = {
+        "id": feedback_id,
+        "project_id": project_id,
+        "trajectory_id": trajectory_id,
+        "call_id": call_id,
+        "name": name,
+        "value": check_value(name, value),
+        "comment": comment,
+        "tags": dict(tags or {}),
+    }
     async with store.write() as conn:
         await _require(conn, project_id, trajectory_id, call_id)
-        await conn.execute(statement)
+        await conn.execute(insert(feedback).values(**row, created_at=now()))
         await _score_again(conn, trajectory_id, name)
-        row = (await conn.execute(select(feedback).where(feedback.c.id == feedback_id))).one()
-        return sql.view(Feedback, row)
+        written = (await conn.execute(select(feedback).where(feedback.c.id == feedback_id))).one()
+        return sql.view(Feedback, written)
+
+
+def pairs_of(places: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The pairs (better, worse) that follow from a ranking: each attempt against those of the next place.
+
+    `places`: trajectory id → its place, 1 is best. Attempts of one place are not held against each other.
+    """
+    ordered = sorted(set(places.values()))
+    at = {place: [id_ for id_, its in places.items() if its == place] for place in ordered}
+    return [(better, worse) for one, other in pairwise(ordered) for better in at[one] for worse in at[other]]
+
+
+async def prefer(
+    store: Store,
+    project_id: str,
+    group_id: str,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    by: str,
+    comment: str | None = None,
+) -> list[str]:
+    """Write that one attempt of a group is better than another, for each pair (better, worse): all of it or nothing.
+
+    Each is feedback `preference` on the better one; its tags hold the worse one's id, the group's, and who says so.
+    Returns their ids. Raises NotFound for an attempt that is not of the group, ValueError for one against itself.
+    """
+    if any(better == worse for better, worse in pairs):
+        raise ValueError("an attempt is not better than itself: choose two")
+    rows = [
+        {
+            "id": new_id("fb"),
+            "project_id": project_id,
+            "trajectory_id": better,
+            "name": PREFERENCE,
+            "value": True,
+            "comment": comment,
+            "tags": {"loser": worse, "group": group_id, "by": by},
+        }
+        for better, worse in pairs
+    ]
+    async with store.write() as conn:
+        await _require_attempts(conn, project_id, group_id, {id_ for pair in pairs for id_ in pair})
+        for row in rows:
+            await conn.execute(insert(feedback).values(**row, created_at=now()))
+        for better in {better for better, _ in pairs}:
+            await _score_again(conn, better, PREFERENCE)
+    return [str(row["id"]) for row in rows]
+
+
+async def _require_attempts(conn: AsyncConnection, project_id: str, group_id: str, ids: Collection[str]) -> None:
+    t = trajectories.c
+    query = select(t.id).where(t.project_id == project_id, t.group_id == group_id, t.id.in_(sorted(ids)))
+    strangers = set(ids) - set((await conn.execute(query)).scalars())
+    if strangers:
+        raise NotFound(f"group {group_id} has no attempt {', '.join(sorted(strangers))}: nothing was written")
 
 
 async def _require(conn: AsyncConnection, project_id: str, trajectory_id: str, call_id: str | None) -> None:

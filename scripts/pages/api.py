@@ -59,8 +59,8 @@ Json = dict[str, Any]
 
 def schema() -> Json:
     """The OpenAPI schema of `/hone/v1`. Nothing is served by it."""
-    hone = Provide(lambda: None, sync_to_thread=False)
-    app = Litestar([*HANDLERS], dependencies={"hone": hone}, openapi_config=OPENAPI)
+    given = {name: Provide(lambda: None, sync_to_thread=False) for name in ("hone", "stands")}
+    app = Litestar([*HANDLERS], dependencies=given, openapi_config=OPENAPI)
     return app.openapi_schema.to_schema()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from examples.helpdesk.surroundings import free_ports
-from recorder.reading.short_ids import short
+from recorder.listing.short_ids import short
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(600)]
 

@@ -47,10 +47,16 @@ _OVERLAPS: Final = """() => {
   return found.slice(0, 5);
 }"""
 
+_TWICE: Final = """() => {
+  const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
+  return [...new Set(ids.filter((id, at) => ids.indexOf(id) !== at))].map((id) => `the id ${id} is there twice`);
+}"""
+
 
 async def sound(page: Page) -> list[str]:
     """What is wrong with how the page that is open stands."""
-    return [*await page.evaluate(_STICKS_OUT), *await page.evaluate(_OVERLAPS), *await _violations(page)]
+    found = [line for look in (_STICKS_OUT, _OVERLAPS, _TWICE) for line in await page.evaluate(look)]
+    return [*found, *await _violations(page)]
 
 
 async def _violations(page: Page) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from litestar.handlers import HTTPRouteHandler
@@ -10,10 +11,42 @@ from litestar.handlers import HTTPRouteHandler
 from proxy.dashboard.routes import HANDLERS
 from tests.browser.rich import Rich
 
-# Path of a handler → where it is opened. What has no parameter is opened as it is.
-OPENED: Final[Mapping[str, Callable[[Rich], str]]] = {}
+
+@dataclass(frozen=True)
+class Where:
+    """A page, what is to be seen there, and its address below /hone."""
+
+    path: str  # of its handler
+    shows: str
+    on: Callable[[Rich], str]
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.shows}".strip()
+
+
+# What is opened on the rich store beside the pages that stand by themselves.
+OPENED: Final[Sequence[Where]] = (
+    Where("/groups/{group:str}", "eight", lambda rich: f"/groups/{rich.group}"),
+    Where("/groups/{group:str}", "thirty turns", lambda rich: f"/groups/{rich.long_group}"),
+    Where("/groups/{group:str}/judging", "replied", lambda rich: f"/groups/{rich.group}/judging"),
+    Where("/runs/{run:str}", "everything", lambda rich: f"/runs/{rich.run}"),
+    Where("/runs/{run:str}", "thirty turns", lambda rich: f"/runs/{rich.long_run}"),
+    Where("/runs/{run:str}", "open", lambda rich: f"/runs/{rich.open_run}"),
+    Where("/runs/{run:str}/calls/{call:str}", "tokens", lambda rich: f"/runs/{rich.run}/calls/{rich.call}"),
+    Where("/runs/{run:str}/delete", "asked", lambda rich: f"/runs/{rich.run}/delete"),
+    Where("/runs", "search", lambda _: "/runs?said=depot&alias=helpdesk"),
+    Where("/runs", "nothing found", lambda _: "/runs?state=abandoned"),
+    Where("/versions/{name:path}", "trained", lambda rich: f"/versions/{rich.canary}"),
+    Where("/versions/{name:path}", "the base", lambda _: "/versions/helpdesk@0"),
+    Where("/versions/{name:path}", "rejected", lambda _: "/versions/helpdesk@3"),
+    Where("/versions/move", "promote", lambda rich: f"/versions/move?do=promote&version={rich.version}"),
+    Where("/versions/move", "rollback", lambda _: "/versions/move?do=rollback&alias=helpdesk"),
+    Where("/versions/move", "canary", lambda rich: f"/versions/move?do=canary&share=20&version={rich.canary}"),
+)
 # What is no page: part of one, or a file.
-PARTS: Final = frozenset({"/static/{name:str}"})
+PARTS: Final = frozenset({"/static/{name:str}", "/charts/{name:str}"})
+# What is a page only of what it is asked about.
+_ASKED: Final = frozenset({"/versions/move"})
 
 
 def paths() -> list[str]:
@@ -28,14 +61,13 @@ def _read(handler: HTTPRouteHandler) -> Iterator[str]:
 
 def whole() -> list[str]:
     """The pages that stand by themselves, also on an empty store."""
-    return [path for path in paths() if "{" not in path and path not in PARTS]
+    return [path for path in paths() if "{" not in path and path not in PARTS | _ASKED]
 
 
-def of_something() -> list[str]:
-    """The pages of one thing: a run, a group, a version."""
-    return [path for path in paths() if "{" in path and path not in PARTS]
+def everywhere() -> list[Where]:
+    """Every page, and where on the rich store it is opened."""
+    return [*(Where(path, "", _itself(path)) for path in whole()), *OPENED]
 
 
-def opened(path: str, rich: Rich) -> str:
-    """Where a page is opened on the rich store."""
-    return "/hone" + (OPENED[path](rich) if "{" in path else path)
+def _itself(path: str) -> Callable[[Rich], str]:
+    return lambda _: path

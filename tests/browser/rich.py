@@ -15,9 +15,10 @@ from typing import Any, Final
 
 from recorder.capture.recorder import Recorder
 from recorder.holding import leases
-from recorder.registry import aliases, keys, versions
+from recorder.registry import aliases, versions
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import report_replica
+from recorder.search.filling import fill
 from recorder.settings import RecorderSettings
 from recorder.states import AttemptState, CampaignState, Purpose, TrajectoryState, VersionState
 from recorder.store.database import Store
@@ -42,16 +43,15 @@ class Rich:
 
     data: Path
     run: str  # with everything that a run may have
+    call: str  # of that run: answered with tokens
     open_run: str
+    long_run: str
     group: str  # scored, eight attempts
     long_group: str  # eight attempts of thirty turns
     preferred: str  # the best attempt of `group`
     version: str  # of those that were retired: it may be made live again
     canary: str
     campaign: str
-    read_key: str
-    feedback_key: str
-    admin_key: str
 
 
 async def make(data: Path) -> Rich:
@@ -82,7 +82,6 @@ class _Maker:
 
     async def all(self) -> Rich:
         """Everything, in the order in which it would have come about."""
-        secrets = [(await keys.mint(self.store, PROJECT, scope, [scope]))[1] for scope in ("read", "feedback", "admin")]
         await self._engines()
         retired = await self._versions()
         campaign = await self._campaign()
@@ -90,9 +89,11 @@ class _Maker:
         await self._other_alias()
         await self._left_out()
         group, best = await self._compared("order-4821", EIGHT)
-        long_group, _ = await self._compared("claim-77", EIGHT, turns=LONG_TURNS)
-        run, open_run = await self._run_with_everything(), await self._open()
-        return Rich(self.data, run, open_run, group, long_group, best, retired, canary, campaign, *secrets)
+        long_group, long_run = await self._compared("claim-77", EIGHT, turns=LONG_TURNS)
+        (run, call), open_run = await self._run_with_everything(), await self._open()
+        while await fill(self.store, PROJECT):  # what `hone serve` does beside the calls
+            pass
+        return Rich(self.data, run, call, open_run, long_run, group, long_group, best, retired, canary, campaign)
 
     async def _engines(self) -> None:
         for url, state, detail in (("http://127.0.0.1:8000", "up", None), ("http://127.0.0.1:8001", "down", "refused")):
@@ -221,8 +222,8 @@ class _Maker:
 
     # --- single runs
 
-    async def _run_with_everything(self) -> str:
-        """Tools, thinking, an errand, a sub-agent, a retry, a call with two choices, feedback."""
+    async def _run_with_everything(self) -> tuple[str, str]:
+        """Tools, thinking, an errand, a sub-agent, a retry, a call with two choices, feedback; with its last call."""
         address = at("return-9", 0, None, channel="mail", customer="C-19")
         agent = Agent(self.recorder, self.line.alias, address, "I want to send order 9 back.\nHow do I do that?")
         await agent.errand()
@@ -231,14 +232,14 @@ class _Maker:
         await agent.use("orders__find", '{"order": "0009", "value": 120}', said="Perhaps with zeros.", order_id="0009")
         await agent.sub_agent()
         await agent.call(agent.messages, [assistant("Send it back."), thinking("Send it to depot 4, free of charge.")])
-        await agent.answer(thinking("Send it to depot 4 within fourteen days; the label is in your mail."))
+        last = await agent.answer(thinking("Send it to depot 4 within fourteen days; the label is in your mail."))
         run = await agent.end()
         for name, value, comment in (("good", True, "polite"), ("score", 0.75, None), ("comment", "a label!", None)):
             await feedback.add(self.store, PROJECT, run, name, value, comment, tags={"by": "anna"})
         broken = Agent(self.recorder, self.line.alias, at("return-9", 1, None), "I want to send order 9 back.")
         await broken.refused()
         await broken.end(TrajectoryState.ERRORED, "engine_down")
-        return run
+        return run, last.call_id
 
     async def _open(self) -> str:
         agent = Agent(self.recorder, self.line.alias, at("now-1", 0, 4), "Is anybody there?")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import socket
+from io import StringIO
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from examples.helpdesk import curve
 from examples.helpdesk.demo import new_run
 from examples.helpdesk.ending import wilson
-from examples.helpdesk.surroundings import free_ports
+from examples.helpdesk.surroundings import free_ports, surroundings
+from tests.proxy.terminal import CTRL_C, on_terminal
 
 
 @given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
@@ -56,3 +60,37 @@ def test_free_ports_are_free_and_different() -> None:
     for port in ports:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
+
+
+def test_the_first_line_says_where_the_pages_are(tmp_path: Path) -> None:
+    said = StringIO()
+    with surroundings(tmp_path, console=Console(file=said, width=200)) as (_, found):
+        port = found["HONE_PROXY__PORT"]
+    assert said.getvalue().splitlines()[0] == f"Pages: http://127.0.0.1:{port}/hone/ (as soon as the proxy runs)"
+
+
+_STAYS = """
+import time
+try:
+    print("it is up", flush=True)
+    time.sleep(600)
+except KeyboardInterrupt:
+    print("down")
+"""
+
+
+@pytest.mark.slow
+def test_what_stays_up_ends_by_ctrl_c_in_its_own_way() -> None:
+    program = f"""
+import sys
+from examples.helpdesk.demo import stay
+stay([sys.executable, "-c", {_STAYS!r}], {{}})
+print("over")
+"""
+    with on_terminal("-c", program) as screen:
+        screen.wait_for("it is up")
+        screen.press(CTRL_C)
+        assert screen.end() == 0
+    assert "down" in screen.text
+    assert "over" in screen.text
+    assert "Traceback" not in screen.text

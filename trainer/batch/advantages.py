@@ -16,27 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from recorder.comparing.advantages import STD_FLOOR, ZERO_VARIANCE
 from recorder.work.baselines import FEWEST, MOST, Baseline, Earlier
-
-ZERO_VARIANCE = 1e-6  # rewards closer together than this teach nothing: their differences are rounding
-
-_STD_FLOOR = 1e-4  # keeps a nearly equal group from being blown up when the deviation is divided out
-
-
-def group_advantages(rewards: Mapping[str, float], *, divide_by_std: bool = False) -> dict[str, float] | None:
-    """Return trajectory id → advantage, or None when the group teaches nothing.
-
-    A group teaches nothing when it has fewer than two rewards or when they lie within `ZERO_VARIANCE`.
-    `rewards` holds the members that count for the mean: errored and unjudged ones are the caller's to leave out.
-    """
-    values = list(rewards.values())
-    if len(values) < 2 or max(values) - min(values) <= ZERO_VARIANCE:
-        return None
-    mean = math.fsum(values) / len(values)
-    scale = 1.0
-    if divide_by_std:
-        scale = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values)) + _STD_FLOOR
-    return {trajectory: (reward - mean) / scale for trajectory, reward in rewards.items()}
 
 
 def running_baseline(history: Sequence[Earlier], own: str, at: float, tools: bytes | None) -> Baseline | None:
@@ -71,7 +52,7 @@ def running_advantages(
         return None
     if not divide_by_std:
         return over
-    return {trajectory: value / (baselines[trajectory].std + _STD_FLOOR) for trajectory, value in over.items()}
+    return {trajectory: value / (baselines[trajectory].std + STD_FLOOR) for trajectory, value in over.items()}
 
 
 def token_weights(trained_tokens: Mapping[str, int], shares: Mapping[str, float]) -> dict[str, float]:

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
+from recorder.comparing.advantages import group_advantages
 from recorder.content.trainable import LeftOut
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.store.ledger import LedgerRow
 from recorder.work.baselines import Baseline, Compared
-from trainer.batch.advantages import group_advantages, running_advantages, token_weights
+from trainer.batch.advantages import running_advantages, token_weights
 from trainer.batch.rows import Basis, Row, Skipped, trajectory_rows
 
 

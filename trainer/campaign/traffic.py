@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from recorder.content.redaction import Redaction
 from recorder.content.turns import Message
-from recorder.reading.listing import TrajectoryLine, list_trajectories
+from recorder.listing.filters import RunFilter
+from recorder.listing.trajectories import TrajectoryLine, list_trajectories
 from recorder.reading.transcripts import load_trajectories
 from recorder.reading.views import CallView, TrajectoryView
 from recorder.states import Origin, Purpose, TrajectoryState
@@ -102,17 +103,17 @@ async def tasks_of(
 async def _runs(
     store: Store, project: str, alias: str, wanted: Sequence[Condition], most: int
 ) -> AsyncIterator[TrajectoryView]:
-    for offset in range(0, most, PAGE):
-        lines = await list_trajectories(
-            store, project, states=[TrajectoryState.COMPLETED], purpose=Purpose.TRAIN, alias=alias,
-            limit=min(PAGE, most - offset), offset=offset,
-        )  # fmt: skip
-        by_id = {line.id: line for line in lines if line.origin in (Origin.LIVE, Origin.IMPORT)}
+    completed = RunFilter(states=(TrajectoryState.COMPLETED,), purpose=Purpose.TRAIN, alias=alias)
+    before: str | None = None
+    while most > 0:
+        page = await list_trajectories(store, project, completed, before=before, limit=min(PAGE, most))
+        by_id = {line.id: line for line in page.lines if line.origin in (Origin.LIVE, Origin.IMPORT)}
         for view in await load_trajectories(store, list(by_id)):
             if view.selection is None and all(one.holds(facts(by_id[view.id], view)) for one in wanted):
                 yield view
-        if len(lines) < PAGE:
+        if page.next is None:
             return
+        before, most = page.next, most - len(page.lines)
 
 
 def facts(line: TrajectoryLine, view: TrajectoryView) -> dict[str, Any]:

@@ -295,6 +295,7 @@ class AliasTrainer:
         measured, attempt.written = self._core.step(rows, origin, self._stopped, seconds)
         attempt.metrics |= measured | report.row_metrics(rows, seconds.by_phase["train"])
         attempt.metrics["optimizer_fresh"] = 0.0 if known else 1.0
+        attempt.metrics |= {f"seconds.{phase}": spent for phase, spent in seconds.by_phase.items()}
 
     def _stopped(self) -> bool:
         return self._torch.stopped() or self._keeper.lost.is_set()

@@ -30,9 +30,10 @@ class StepReport:
     kl_engine (KL(engine ‖ trainer) over tokens sampled by the parent version: what the two compute differently),
     logprob_gap and logprob_gap_max (mean and largest |Δlogprob| of the same tokens), ratio_mean, ratio_max,
     clip_fraction, entropy, kl_base (where `kl_coef` > 0), grad_norm, lr, rows, rows_per_trajectory, tokens (of all
-    rows), trained_tokens, forward_tokens (tokens less shared prefixes), tokens_per_s, probe_separation and
-    optimizer_fresh (1 where the parent had no optimizer state); and over the trained trajectories the mean of each part
-    of their rewards (part.NAME) and of what was given beside it (part.NAME.EXTRA).
+    rows), trained_tokens, forward_tokens (tokens less shared prefixes), tokens_per_s, probe_separation,
+    optimizer_fresh (1 where the parent had no optimizer state) and seconds.PHASE (of each phase before the commit); and
+    over the trained trajectories the mean of each part of their rewards (part.NAME) and of what was given beside it
+    (part.NAME.EXTRA).
     """
 
     step: StepView | None

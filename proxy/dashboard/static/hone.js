@@ -29,7 +29,7 @@
     else if (event.key === "k") choose(-1);
     else if (event.key === "g") going = true;
     else if (event.key === "Enter") document.querySelector(".chosen a")?.click();
-    else if (event.key === "?") document.getElementById("keys").showModal();
+    else if (event.key === "?") document.getElementById("shortcuts").showModal();
     else if (event.key === "/") {
       const search = document.querySelector("input[type=search]");
       if (!search) return;

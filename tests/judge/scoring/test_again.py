@@ -12,11 +12,11 @@ from sqlalchemy import select
 from judge.errors import JudgeMisconfigured
 from judge.rewards.kind import Bench
 from judge.scoring.again import CHANGED, IN_HAND, Tally, choose, count, score_again
-from judge.scoring.agreement import Pairs
 from judge.scoring.bench import open_bench
 from judge.scoring.counting import Counted
 from judge.scoring.score import NEEDS_TWO
 from judge.settings import JudgeSettings
+from recorder.agreement import Pairs
 from recorder.errors import NotFound
 from recorder.registry.descent import VERSION_REJECTED
 from recorder.states import Purpose

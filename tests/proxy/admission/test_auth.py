@@ -60,6 +60,8 @@ async def test_without_keys_this_machine_may_do_everything(guard: Guard) -> None
         assert caller.may(Scope.ADMIN)
     own_page = {**LOCAL, b"origin": b"http://127.0.0.1:8700"}
     assert (await guard.admit(*CHAT, own_page, "::1")).may(Scope.ADMIN)
+    form = {**LOCAL, b"origin": b"null", b"sec-fetch-site": b"same-origin"}  # of a page that sends no referrer
+    assert (await guard.admit(*CHAT, form, "127.0.0.1")).may(Scope.ADMIN)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,7 @@ async def test_without_keys_this_machine_may_do_everything(guard: Guard) -> None
         ({**LOCAL, b"origin": b"https://evil.net"}, "127.0.0.1", "may not call Hone"),
         ({**LOCAL, b"origin": b"http://127.0.0.1:3000"}, "127.0.0.1", "may not call Hone"),
         ({**LOCAL, b"origin": b"null"}, "127.0.0.1", "may not call Hone"),
+        ({**LOCAL, b"origin": b"null", b"sec-fetch-site": b"cross-site"}, "127.0.0.1", "may not call Hone"),
         ({**LOCAL, b"x-forwarded-for": b"10.0.0.7"}, "127.0.0.1", "another proxy forwarded"),
         ({**LOCAL, b"forwarded": b"for=10.0.0.7"}, "127.0.0.1", "another proxy forwarded"),
     ],

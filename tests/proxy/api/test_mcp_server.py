@@ -65,7 +65,9 @@ async def refused(proxy: Proxy, tool: str, key: str | None = None, **arguments: 
 async def test_the_tools_say_what_they_are(proxy: Proxy, mode: Literal["legacy"]) -> None:
     async with client(proxy, mode=mode) as connected:
         tools = {tool.name: tool for tool in (await connected.list_tools()).tools}
-        assert (await connected.call_tool("list_runs", {})).structured_content == {"runs": [], "next": None}
+        assert (await connected.call_tool("list_runs", {})).structured_content == {
+            "runs": [], "next": None, "looked_at": None,
+        }  # fmt: skip
     assert tools.keys() == READING | STEERING
     for name, tool in tools.items():
         assert tool.output_schema is not None
@@ -80,13 +82,15 @@ async def test_runs_and_groups_are_listed_in_pages(proxy: Proxy) -> None:
     for number in range(5):
         await proxy.chat(path=f"/g/orders/t/{number}")
     first = await told(proxy, "list_runs", limit=2)
-    second = await told(proxy, "list_runs", limit=3, offset=first["next"])
+    second = await told(proxy, "list_runs", limit=3, before=first["next"])
     assert [r["external_id"] for r in first["runs"] + second["runs"]] == ["4", "3", "2", "1", "0"]
-    assert (first["next"], second["next"]) == (2, None)
+    assert (first["next"], second["next"]) == (first["runs"][-1]["id"], None)
     [group] = (await told(proxy, "list_groups"))["groups"]
     assert (group["external_id"], group["members"]) == ("orders", 5)
     page = await told(proxy, "read_group", group="orders", limit=4)
-    assert ([m["run"]["external_id"] for m in page["members"]], page["next"]) == (["4", "3", "2", "1"], 4)
+    assert [m["run"]["external_id"] for m in page["members"]] == ["4", "3", "2", "1"]
+    rest = await told(proxy, "read_group", group="orders", before=page["next"])
+    assert ([m["run"]["external_id"] for m in rest["members"]], rest["next"]) == (["0"], None)
     assert "101" not in await refused(proxy, "list_runs", limit=0)
     assert "less than or equal to 100" in await refused(proxy, "list_runs", limit=101)
 

@@ -47,7 +47,8 @@ def test_serve_refuses_mcp_servers_that_cannot_be(arguments: list[str], why: str
 def test_serve_takes_mcp_servers_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[HoneSettings] = []
 
-    async def run(settings: HoneSettings) -> None:
+    async def run(settings: HoneSettings, *, origin: dict[str, str]) -> None:
+        assert origin["proxy.mcp_prefix"] == "flag"
         served.append(settings)
 
     monkeypatch.setattr("proxy.programs.serve.run", run)

@@ -7,9 +7,8 @@ import asyncio
 import pytest
 from sqlalchemy import text
 
-from proxy.dashboard.pages import home
+from proxy.dashboard import live
 from proxy.settings.sections import ProxySettings
-from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import serving
@@ -17,7 +16,7 @@ from tests.proxy.running import serving
 ENDLESS = text("WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT 1 FROM n) SELECT count(*) FROM n")
 
 
-async def never_ends(store: Store, project: str, settings: RecorderSettings) -> None:
+async def never_ends(store: Store, project: str, *, limit: int) -> None:
     async with store.read() as conn:
         await conn.execute(ENDLESS)
 
@@ -28,7 +27,7 @@ async def test_the_page_says_what_took_too_long_and_calls_are_answered_meanwhile
     settings = ProxySettings(port=0, pages_timeout_s=0.3)
     async with FakeEngine() as engine, serving(store, engine, settings=settings) as proxy:
         assert (await proxy.http.get("/hone/")).status_code == 200
-        monkeypatch.setattr(home, "figures", never_ends)
+        monkeypatch.setattr(live, "list_trajectories", never_ends)
         pages = [asyncio.ensure_future(proxy.http.get("/hone/")) for _ in range(6)]
         assert (await proxy.chat("Where is order 4821?")).status_code == 200
         for answer in await asyncio.gather(*pages):

@@ -15,7 +15,7 @@ from proxy.gate.checks import Pair
 from recorder.capture.recorder import Recorder
 from recorder.holding.leases import holders
 from recorder.holding.presence import JUDGE
-from recorder.reading.listing import list_groups
+from recorder.listing.groups import list_groups
 from recorder.reading.transcripts import load_groups
 from recorder.registry.versions import get_version
 from recorder.settings import LearnSettings, RecorderSettings
@@ -57,7 +57,7 @@ async def test_a_batch_is_written_at_once_and_each_pair_twice(world: World) -> N
     if world.store.is_sqlite:  # PostgreSQL's look-ups end one after another, and a turn does not wait for the next
         assert commits <= 3, "the first placed alone while the project's key is read, then the others, then all answers"
     assert commits < 2 * BATCH
-    ids = [line.id for line in await list_groups(world.store, "default", limit=100)]
+    ids = [line.id for line in (await list_groups(world.store, "default", limit=100)).lines]
     groups = await load_groups(world.store, ids)
     assert len(groups) == 2 * BATCH
     words = [[str(run.messages[-1]["content"]) for run in group.members] for group in groups]

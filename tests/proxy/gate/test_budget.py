@@ -15,7 +15,7 @@ from proxy.gate.examine import Verdict, examine
 from proxy.settings.sections import GateSettings
 from recorder.capture.recorder import Recorder
 from recorder.holding.presence import JUDGE, present
-from recorder.reading.listing import list_trajectories
+from recorder.listing.trajectories import list_trajectories
 from recorder.reading.transcripts import load_group
 from recorder.registry.versions import VersionView, get_version
 from recorder.settings import LearnSettings, RecorderSettings
@@ -94,8 +94,8 @@ async def test_where_all_is_spent_before_nothing_is_asked_that_only_a_judge_coul
     await recorded(world)
     version = await world.live()
     await examined(world, version, LearnSettings())
-    before = await list_trajectories(world.store, "default", limit=200)
+    before = (await list_trajectories(world.store, "default", limit=200)).lines
     found = await examined(world, version, LearnSettings(judge_tokens_per_day=1))
     assert found.said.startswith(SPENT)
     assert found.figures["pairs"] == 0
-    assert await list_trajectories(world.store, "default", limit=200) == before
+    assert (await list_trajectories(world.store, "default", limit=200)).lines == before

@@ -17,7 +17,8 @@ from proxy.settings.sections import AliasSettings, GateSettings
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address
 from recorder.holding.presence import JUDGE, present
-from recorder.reading.listing import list_groups, list_trajectories
+from recorder.listing.groups import list_groups
+from recorder.listing.trajectories import list_trajectories
 from recorder.reading.transcripts import load_group
 from recorder.registry.moves import list_moves
 from recorder.registry.versions import allocate
@@ -176,8 +177,8 @@ async def test_a_version_that_is_judged_worse_is_rejected_and_the_pairs_are_neve
     async with judging(world, by_words):
         version = await world.becomes(await world.write(), VersionState.REJECTED)
     assert (version.reason or "").startswith("behaviour: it wins 0% of 16 pairs")
-    pairs = await list_groups(world.store, "default", limit=100)
-    runs = [r for r in await list_trajectories(world.store, "default", limit=200) if r.origin is Origin.SHADOW]
+    pairs = (await list_groups(world.store, "default", limit=100)).lines
+    runs = [r for r in (await list_trajectories(world.store, "default", limit=200)).lines if r.origin is Origin.SHADOW]
     assert len(runs) == 2 * 2 * 16
     assert {(r.purpose, r.state) for r in runs} == {(Purpose.EVAL, TrajectoryState.COMPLETED)}
     assert {g.state for g in pairs if g.declared_size == 2} == {GroupState.SCORED}

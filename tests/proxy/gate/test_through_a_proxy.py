@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recorder.holding import holders
-from recorder.reading.listing import list_groups
+from recorder.listing.groups import list_groups
 from recorder.registry.keys import Scope, mint
 from recorder.registry.replicas import report_replica
 from recorder.registry.versions import allocate, get_version, mark
@@ -82,7 +82,7 @@ async def test_each_side_is_answered_by_its_own_version_and_recorded_so(store: S
         assert (await gates.answer(store, wish)).pairs == [Pair(candidate=0.0, live=1.0)] * 2, told.events
         asked_and_answered = [(call["model"], call["version"]) for call in await proxy.calls()]
         assert sorted(asked_and_answered) == [(name, name) for name in (live.name,) * 2 + (version.name,) * 2]
-    groups = await list_groups(store, PROJECT)
+    groups = (await list_groups(store, PROJECT)).lines
     assert {(group.state, group.reason) for group in groups} == {(GroupState.LEFT_OUT, "measured")}
 
 

@@ -1,4 +1,4 @@
-"""Connections that only read, and not for long: what takes longer is ended, and nobody else's reads or writes suffer."""
+"""Connections that only read, and not for long: what takes longer is ended, and nobody else has to wait for it."""
 
 from __future__ import annotations
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from recorder.errors import Conflict
+from recorder.errors import Conflict, NotFound
 from recorder.registry.descent import OF_VERSIONS
 from recorder.states import GroupState
+from recorder.store import ledger
 from recorder.store.schema import groups
 from recorder.work import again, campaigns, claims, scores
 from recorder.work.again import KEEPING, OF_SCORES, scorable
@@ -90,3 +91,47 @@ async def test_history_moves_nothing_and_is_only_of_the_groups_own_runs(rows: Ro
     assert await scores.record_history(rows.store, group_id, NewScore("newest"), [GroupState.TRIED]) is None
     assert dict(await rows.get(groups, group_id)) == before
     assert len(await scores.of_group(rows.store, group_id)) == 2
+
+
+@pytest.mark.parametrize("state", ["scored", "unscored"])
+async def test_a_group_is_put_before_the_judge_again_and_keeps_its_score(rows: Rows, state: str) -> None:
+    group = await rows.scored_group()
+    before = await rows.get(groups, group)
+    await rows.set(groups, group, state=state)
+    await again.ask(rows.store, PROJECT, group, by="me", why="the rubric was wrong")
+    after = await rows.get(groups, group)
+    assert (after["state"], after["current_score_id"]) == (state, before["current_score_id"])
+    claim = await claims.claim_for_judging(rows.store, PROJECT, "judge", 60)
+    assert claim is not None
+    assert claim.group_id == group
+    [entry] = await ledger.of(rows.store, "group", group)
+    assert (entry.code, entry.detail) == (again.ASKED, {"by": "me", "why": "the rubric was wrong"})
+
+
+async def test_a_group_that_was_left_out_for_its_score_waits_for_the_judge_again(rows: Rows) -> None:
+    group = await rows.scored_group(state="ready")
+    await rows.set(groups, group, state="left_out", reason="zero_variance")
+    await again.ask(rows.store, PROJECT, group, by="me", why="")
+    row = await rows.get(groups, group)
+    assert (row["state"], row["reason"], row["lease_owner"]) == ("ready", None, None)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "why"),
+    [
+        ("open", None, "still open"),
+        ("ready", None, "waits for the judge already"),
+        ("trained", None, "keeps the score that it was trained on"),
+        ("left_out", "deleted", "left out for good"),
+    ],
+)
+async def test_a_group_that_cannot_be_scored_again_says_why(
+    rows: Rows, state: str, reason: str | None, why: str
+) -> None:
+    group = await rows.scored_group()
+    await rows.set(groups, group, state=state, reason=reason)
+    with pytest.raises(Conflict, match=why):
+        await again.ask(rows.store, PROJECT, group, by="me", why="")
+    assert await ledger.of(rows.store, "group", group) == []
+    with pytest.raises(NotFound):
+        await again.ask(rows.store, "elsewhere", group, by="me", why="")

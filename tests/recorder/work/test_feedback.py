@@ -122,3 +122,48 @@ async def test_feedback_that_comes_in_training_is_told_to_be_late(rows: Rows, st
     assert (entry.code, entry.detail) == ("feedback_late", {"name": "liked", "group": group, "state": state})
     assert await rows.state(groups, group) == state
     assert await marked(rows, group) == (state != "trained")  # scored again, should its version come to nothing
+
+
+async def test_a_preference_is_feedback_on_the_better_one_with_the_ids_of_the_other_and_the_group(rows: Rows) -> None:
+    group = await rows.ready_group(members=2)
+    better, worse = await rows.members(group)
+    await feedback.prefer(rows.store, PROJECT, group, [(better, worse)], by="me", comment="kinder")
+    [written] = await feedback.of(rows.store, better)
+    assert (written.name, written.value, written.comment) == ("preference", True, "kinder")
+    assert written.tags == {"loser": worse, "group": group, "by": "me"}
+    assert await feedback.of(rows.store, worse) == []
+
+
+async def test_preferences_are_written_all_or_none(rows: Rows) -> None:
+    group, elsewhere = await rows.ready_group(members=2), await rows.ready_group(members=1)
+    (one, other), [stranger] = await rows.members(group), await rows.members(elsewhere)
+    with pytest.raises(NotFound, match=f"has no attempt {stranger}"):
+        await feedback.prefer(rows.store, PROJECT, group, [(one, other), (other, stranger)], by="me")
+    with pytest.raises(ValueError, match="not better than itself"):
+        await feedback.prefer(rows.store, PROJECT, group, [(one, one)], by="me")
+    assert await feedback.of(rows.store, one) == []
+
+
+async def test_a_preference_has_a_group_scored_again_whose_score_asks_for_preferences(rows: Rows) -> None:
+    group = await rows.ready_group(members=2)
+    one, other = await rows.members(group)
+    claim = await claims.claim_one_for_judging(rows.store, group, "judge", 60)
+    assert claim is not None
+    parts = [NewPart(one, "preference", 0.5), NewPart(one, "reward", 0.5)]
+    await scores.record_score(rows.store, claim, await rows.judgement(claim, parts=parts))
+    await feedback.prefer(rows.store, PROJECT, group, [(one, other)], by="me")
+    assert await marked(rows, group)
+
+
+@pytest.mark.parametrize(
+    ("places", "pairs"),
+    [
+        ({}, []),
+        ({"a": 1}, []),
+        ({"b": 2, "a": 1, "c": 3}, [("a", "b"), ("b", "c")]),
+        ({"a": 1, "b": 2, "c": 2, "d": 9}, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]),
+        ({"a": 1, "b": 1}, []),
+    ],
+)
+def test_a_ranking_makes_the_pairs_of_neighbouring_places(places: dict[str, int], pairs: list[tuple[str, str]]) -> None:
+    assert feedback.pairs_of(places) == pairs

@@ -11,53 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.work.baselines import FEWEST, MOST, Baseline, Earlier
-from trainer.batch.advantages import (
-    ZERO_VARIANCE,
-    group_advantages,
-    running_advantages,
-    running_baseline,
-    token_weights,
-)
-
-REWARDS = st.dictionaries(st.text("abcdefgh", min_size=1, max_size=3), st.floats(-10, 10), min_size=2, max_size=12)
-
-
-@given(REWARDS)
-def test_advantages_are_rewards_less_the_mean(rewards: dict[str, float]) -> None:
-    found = group_advantages(rewards)
-    values = list(rewards.values())
-    if max(values) - min(values) <= ZERO_VARIANCE:
-        assert found is None
-        return
-    assert found is not None
-    mean = sum(values) / len(values)
-    assert found == pytest.approx({name: reward - mean for name, reward in rewards.items()}, abs=1e-9)
-    assert math.fsum(found.values()) == pytest.approx(0, abs=1e-6)
-
-
-@given(REWARDS, st.floats(-5, 5))
-def test_a_constant_added_to_all_rewards_changes_nothing(rewards: dict[str, float], constant: float) -> None:
-    before = group_advantages(rewards)
-    after = group_advantages({name: reward + constant for name, reward in rewards.items()})
-    if before is not None and after is not None:
-        assert after == pytest.approx(before, abs=1e-6)
-
-
-def test_rewards_that_differ_only_by_rounding_teach_nothing() -> None:
-    assert group_advantages({"a": 0.5, "b": 0.5 + 9e-7}) is None
-    assert group_advantages({"a": 0.5, "b": 0.5 + 2e-6}) is not None
-
-
-def test_one_reward_has_no_mean_to_compare_with() -> None:
-    assert group_advantages({"a": 1.0}) is None
-    assert group_advantages({}) is None
-
-
-def test_dividing_by_the_deviation_is_an_option() -> None:
-    rewards = {"a": 0.0, "b": 0.0, "c": 1.0, "d": 1.0}
-    assert group_advantages(rewards) == {"a": -0.5, "b": -0.5, "c": 0.5, "d": 0.5}
-    divided = group_advantages(rewards, divide_by_std=True)
-    assert divided == pytest.approx({"a": -1, "b": -1, "c": 1, "d": 1}, abs=1e-3)
+from trainer.batch.advantages import running_advantages, running_baseline, token_weights
 
 
 @given(st.dictionaries(st.integers().map(str), st.integers(0, 5000), min_size=1, max_size=9))

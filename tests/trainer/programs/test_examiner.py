@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from recorder.holding import holders, leases
-from recorder.reading.listing import list_groups, list_trajectories
+from recorder.listing.filters import GroupFilter, RunFilter
+from recorder.listing.groups import list_groups
+from recorder.listing.trajectories import list_trajectories
 from recorder.registry.keys import Scope, list_keys, mint
 from recorder.registry.versions import VersionView, allocate, get_version
 from recorder.states import CampaignState, GroupState, Purpose, TrajectoryState
@@ -74,9 +76,9 @@ async def test_a_wish_is_answered_by_attempts_as_both_versions(tmp_path: Path) -
         found = await over(ring, wish)
         assert (found.state, found.reason) == (CampaignState.FINISHED, gates.ATTEMPTED)
         assert found.pairs == [Pair(candidate=0.0, live=1.0)] * 12  # three scenarios, four times each
-        runs = await list_trajectories(ring.store, PROJECT, limit=100)
+        runs = (await list_trajectories(ring.store, PROJECT, limit=100)).lines
         assert {(run.purpose, run.state) for run in runs} == {(Purpose.EVAL, TrajectoryState.COMPLETED)}
-        groups = await list_groups(ring.store, PROJECT, limit=100)
+        groups = (await list_groups(ring.store, PROJECT, limit=100)).lines
         assert {(group.state, group.reason) for group in groups} == {(GroupState.LEFT_OUT, "measured")}
         assert (await waiting_for_training(ring.store, version.alias_id)).groups == 0
         assert ring.calls.total() == 24
@@ -164,8 +166,8 @@ async def test_a_wish_whose_gate_has_decided_is_given_up_and_nothing_stays_open(
 
 
 async def _nothing_open(ring: Ring) -> bool:
-    groups = await list_groups(ring.store, PROJECT, states=[GroupState.OPEN], limit=100)
-    runs = await list_trajectories(ring.store, PROJECT, states=[TrajectoryState.OPEN], limit=100)
+    groups = (await list_groups(ring.store, PROJECT, GroupFilter(states=(GroupState.OPEN,)), limit=100)).lines
+    runs = (await list_trajectories(ring.store, PROJECT, RunFilter(states=(TrajectoryState.OPEN,)), limit=100)).lines
     return not groups and not runs
 
 

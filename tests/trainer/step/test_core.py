@@ -15,12 +15,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recorder.comparing.advantages import group_advantages
 from tests.trainer.building import random_ids, trained_row
 from tests.trainer.training_child import core, one_step, rows, start
 from trainer.artifacts import adapters, checkpoint, probe
 from trainer.artifacts.adapters import Origin
 from trainer.artifacts.checkpoint import STATE
-from trainer.batch.advantages import group_advantages
 from trainer.batch.packing import pack
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judge.scoring.agreement import Pairs, compare
+from recorder.agreement import Pairs, compare
 
 # A few values, so that ties are common, and any other.
 REWARDS = st.one_of(st.sampled_from([-1.0, 0.0, 0.5, 1.0]), st.floats(-1e6, 1e6))

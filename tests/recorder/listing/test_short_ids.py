@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from recorder.errors import InvalidId
 from recorder.ids import new_id
-from recorder.reading.short_ids import SHOWN, in_full, short
+from recorder.listing.short_ids import SHOWN, in_full, short
 from recorder.store.schema import groups, trajectories
 from tests.recorder.rows import PROJECT, Rows
 

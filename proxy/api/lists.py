@@ -1,0 +1,148 @@
+"""Lists over /hone/v1: runs and groups, newest first, narrowed by the words that the pages and the terminal take too.
+
+Owns: these routes, what /schema says of their words, and reading a query for whoever lists. Refuses: what the words
+mean (`recorder.listing.words`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from litestar import Response, get
+from litestar.openapi.spec import OpenAPIType, Operation, Parameter, Schema
+
+from proxy.api.route_parts import AnyRequest, Injected, answers, as_json
+from proxy.errors import BadRequest
+from recorder.errors import FilterInvalid
+from recorder.listing.groups import GroupLine, list_groups
+from recorder.listing.trajectories import TrajectoryLine, list_trajectories
+from recorder.listing.words import GROUP_WORDS, RUN_WORDS, Word, group_filter, run_filter
+from recorder.search.snippets import Snippet, snippets
+from recorder.store.database import Store
+
+MOST: Final = 200  # lines of a page
+USUAL: Final = 50
+F = TypeVar("F")
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """A page of runs. `next`: what the following page begins `before`; null: there is none.
+
+    `looked_at`: the page is not full, because so many runs were looked at for it, and there are more. `snippets`: by
+    run, the words around what was searched for.
+    """
+
+    trajectories: Sequence[TrajectoryLine]
+    next: str | None
+    looked_at: int | None
+    snippets: Mapping[str, Snippet]
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """A page of groups. `next`: what the following page begins `before`; null: there is none.
+
+    `looked_at`: the page is not full, because so many groups were looked at for it, and there are more.
+    """
+
+    groups: Sequence[GroupLine]
+    next: str | None
+    looked_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A query of a list: its words with their values, where its page begins, and how long it is."""
+
+    said: Sequence[tuple[str, str]]
+    before: str | None
+    limit: int
+
+    def narrowed(self, filter_of: Callable[[Sequence[tuple[str, str]]], F]) -> F:
+        """The filter that the words say. Raises BadRequest."""
+        try:
+            return filter_of(self.said)
+        except FilterInvalid as e:
+            raise BadRequest(f"{e}.", param=e.word[:80]) from e
+
+
+def asked(request: AnyRequest) -> Asked:
+    """What a request asks of a list. Raises BadRequest."""
+    query = [(name, str(value)) for name, value in request.query_params.multi_items()]
+    said = [(name, value) for name, value in query if name not in _PAGING]
+    paging = {name: value.strip() for name, value in query if name in _PAGING and value.strip()}
+    return Asked(said, paging.get("before"), _limit(paging.get("limit")))
+
+
+def _limit(said: str | None) -> int:
+    if said is None:
+        return USUAL
+    if not (said.isascii() and said.isdigit() and 1 <= int(said[:9]) <= MOST):
+        raise BadRequest(f"limit is {said[:80]!r}: a page has 1 to {MOST} lines.", param="limit")
+    return int(said)
+
+
+_PAGING: Final[Mapping[str, Parameter]] = {
+    one.name: one
+    for one in (
+        Parameter(
+            "before", "query", Schema(type=OpenAPIType.STRING), "Those before this id: `next` of the page before."
+        ),
+        Parameter(
+            "limit", "query", Schema(type=OpenAPIType.INTEGER, minimum=1, maximum=MOST, default=USUAL), "How many."
+        ),
+    )
+}
+
+
+def _parameter(word: Word) -> Parameter:
+    one = Schema(type=OpenAPIType.STRING, enum=word.takes or None)
+    schema = Schema(type=OpenAPIType.ARRAY, items=one) if word.many else one
+    return Parameter(word.name, "query", schema, word.about)
+
+
+def _parameters(words: Mapping[str, Word]) -> list[Parameter]:
+    return [*map(_parameter, words.values()), *_PAGING.values()]
+
+
+@dataclass
+class _OfRuns(Operation):
+    """The words of runs are read from the query all at once, so the framework does not know them."""
+
+    def __post_init__(self) -> None:
+        self.parameters = [*_parameters(RUN_WORDS)]
+
+
+@dataclass
+class _OfGroups(Operation):
+    """As `_OfRuns`, with the words of groups."""
+
+    def __post_init__(self) -> None:
+        self.parameters = [*_parameters(GROUP_WORDS)]
+
+
+async def listed_runs(store: Store, project_id: str, query: Asked) -> Runs:
+    """The page of runs that a query asks for. Raises BadRequest."""
+    wanted = query.narrowed(run_filter)
+    page = await list_trajectories(store, project_id, wanted, before=query.before, limit=query.limit)
+    shown = [line.id for line in page.lines] if wanted.said is not None else []
+    around = await snippets(store, project_id, wanted.said or "", shown)
+    return Runs(page.lines, page.next, page.looked_at, around)
+
+
+@get("/hone/v1/trajectories", responses=answers(200, Runs), operation_class=_OfRuns)
+async def show_runs(hone: Injected, request: AnyRequest) -> Response[bytes]:
+    """List runs, newest first: those that all given words are true of. Of `state` and `tag` several may be given."""
+    return as_json(await listed_runs(hone.store, hone.project_id, asked(request)))
+
+
+@get("/hone/v1/groups", responses=answers(200, Groups), operation_class=_OfGroups)
+async def show_groups(hone: Injected, request: AnyRequest) -> Response[bytes]:
+    """List groups, newest first: those that all given words are true of. Of `state` several may be given."""
+    query = asked(request)
+    wanted = query.narrowed(group_filter)
+    page = await list_groups(hone.store, hone.project_id, wanted, before=query.before, limit=query.limit)
+    return as_json(Groups(page.lines, page.next, page.looked_at))

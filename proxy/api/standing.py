@@ -1,0 +1,134 @@
+"""How everything stands, over /hone/v1: status, the judge, tools, the settings in force, keys.
+
+Owns: these routes, and what a process knows of itself that the store does not (its settings, its MCP servers). Refuses:
+the questions (`recorder.telling`), and changing anything: keys are made and revoked on the pages and the command line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from litestar import Response, get
+from litestar.di import NamedDependency
+
+from proxy.api.route_parts import Injected, answers, as_json
+from recorder.registry import keys
+from recorder.registry.keys import KeyView
+from recorder.settings import RecorderSettings
+from recorder.store.database import Store
+from recorder.telling.judging import Judging, judging
+from recorder.telling.status import Status, status
+from recorder.telling.tooling import Tooling, tooling
+
+PATIENCE_S: Final = (
+    0.1  # on a store of 100,000 runs the whole status takes most of a second: what was found last is shown
+)
+STALE_S: Final = 30.0  # and then it is waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting in force, secrets masked; `origin`: where its value came from."""
+
+    key: str
+    value: Any
+    origin: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The MCP servers that are configured, with where they are (secrets masked), and what became of tool calls."""
+
+    servers: Mapping[str, str]
+    used: Tooling
+
+
+class Stands:
+    """How everything stands, as a process tells it. One a process."""
+
+    def __init__(
+        self,
+        store: Store,
+        project_id: str,
+        recorder_settings: RecorderSettings,
+        settings: Sequence[Setting] = (),
+        servers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.settings = tuple(settings)
+        self._store = store
+        self._project_id = project_id
+        self._recorder_settings = recorder_settings
+        self._servers = dict(servers or {})
+        self._asking: asyncio.Task[Status] | None = None
+        self._last: tuple[float, Status] | None = None  # when it was found (the loop's clock), and what
+
+    async def status(self) -> Status:
+        """The status: asked for once however many want it, and one found shortly before where it takes long.
+
+        Raises StoreError.
+        """
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask(), name="status")
+            self._asking.add_done_callback(_heard)
+        loop, asking = asyncio.get_running_loop(), self._asking
+        if self._last is not None and loop.time() - self._last[0] < STALE_S:
+            done, _ = await asyncio.wait({asking}, timeout=PATIENCE_S)
+            if not done:
+                return self._last[1]
+        return await asyncio.shield(asking)
+
+    async def _ask(self) -> Status:
+        found = await status(self._store, self._project_id, self._recorder_settings)
+        self._last = (asyncio.get_running_loop().time(), found)
+        return found
+
+    async def judging(self) -> Judging:
+        """What the judge does. Raises StoreError."""
+        return await judging(self._store, self._project_id)
+
+    async def tools(self) -> Tools:
+        """Tools, and the servers that have them. Raises StoreError."""
+        return Tools(self._servers, await tooling(self._store, self._project_id))
+
+
+def _heard(asked: asyncio.Task[Status]) -> None:
+    """An error is told to who waits; where nobody does, the next one asks again."""
+    if not asked.cancelled():
+        asked.exception()
+
+
+ForStanding = NamedDependency[Stands]
+
+
+@get("/hone/v1/status", responses=answers(200, Status))
+async def show_status(stands: ForStanding) -> Response[bytes]:
+    """Engines and their health, aliases and what they serve, how learning goes, alarms."""
+    return as_json(await stands.status())
+
+
+@get("/hone/v1/judge", responses=answers(200, Judging))
+async def show_judge(stands: ForStanding) -> Response[bytes]:
+    """Groups by what became of them, the judge's latency, tokens and money by day and model, agreement, what fails."""
+    return as_json(await stands.judging())
+
+
+@get("/hone/v1/tools", responses=answers(200, Tools))
+async def show_tools(stands: ForStanding) -> Response[bytes]:
+    """MCP servers, and the newest tool calls by tool: how they ended, how long they took, the last errors."""
+    return as_json(await stands.tools())
+
+
+@get("/hone/v1/settings", responses=answers(200, list[Setting]))
+async def show_settings(stands: ForStanding) -> Response[bytes]:
+    """The settings in force and where each value came from, secrets masked."""
+    return as_json(stands.settings)
+
+
+@get("/hone/v1/keys", responses=answers(200, list[KeyView]))
+async def show_keys(hone: Injected) -> Response[bytes]:
+    """The newest keys that were made for no single run, revoked ones too, without their secrets."""
+    return as_json(await keys.newest_keys(hone.store, hone.project_id))

@@ -1,0 +1,70 @@
+"""`hone completion`: the shell's completion of Hone's commands, options, aliases and versions.
+
+Owns: the script that a shell reads, and which aliases and versions there are to complete. Refuses: how a shell is asked
+(click's own).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import click
+from click.shell_completion import get_completion_class
+
+from proxy.commands.context import Context
+
+SHELLS: Final = ("bash", "zsh", "fish")
+_VARIABLE: Final = "_HONE_COMPLETE"
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(click_context: click.Context, shell: str) -> None:
+    """Print what makes SHELL complete Hone's commands, options, aliases and versions.
+
+    \b
+    bash:  hone completion bash >> ~/.bashrc
+    zsh:   hone completion zsh >> ~/.zshrc
+    fish:  hone completion fish > ~/.config/fish/completions/hone.fish
+    """
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(click_context.find_root().command, {}, "hone", _VARIABLE).source())
+
+
+def aliases(click_context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The aliases that begin so."""
+    return [name for name in _names(click_context)[0] if name.startswith(incomplete)]
+
+
+def versions(click_context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The versions that begin so, newest first; with no `@` yet the aliases as well."""
+    return [name for names in _names(click_context) for name in names if name.startswith(incomplete)]
+
+
+def _names(click_context: click.Context) -> tuple[list[str], list[str]]:
+    """Aliases and versions; none where there is no store, of which a half-written line is not told."""
+    from proxy.errors import ConfigError
+    from recorder.errors import StoreError
+
+    try:
+        return asyncio.run(_read(click_context.ensure_object(Context)))
+    except (ConfigError, StoreError):
+        return [], []
+
+
+async def _read(context: Context) -> tuple[list[str], list[str]]:
+    from recorder.registry.aliases import get_aliases
+    from recorder.registry.versions import get_versions
+    from recorder.store.migrate import open_to_look
+
+    settings = context.settings()
+    store = await open_to_look(settings.data, settings.recorder)
+    try:
+        named = [one.name for one in await get_aliases(store, settings.project)]
+        made = sorted(await get_versions(store, settings.project), key=lambda one: one.state_at, reverse=True)
+        return named, [one.name for one in made]
+    finally:
+        await store.close()

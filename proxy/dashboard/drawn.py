@@ -1,0 +1,115 @@
+"""Which figures are drawn, and the images of them.
+
+Owns: the charts of versions and of training, made of the same views as their pages, and serving them. Refuses: drawing
+(`proxy.dashboard.charts`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from litestar import Response, get
+from litestar.params import FromPath, FromQuery
+
+from proxy.api.steering import one_alias
+from proxy.dashboard import charts
+from proxy.dashboard.charts import Chart, Series
+from proxy.dashboard.render import headers
+from proxy.dashboard.shown import ForPages
+from proxy.errors import Missing
+from recorder.learned.lessons import Lessons, lessons
+from recorder.learned.lines import Measure, VersionLine, line_of
+from recorder.learned.steps import StepLine, list_step_lines
+from recorder.learned.training import STEPS
+
+VERSIONS: Final = 50  # of an alias that are shown at a time
+REASONS: Final = 5  # of runs left out that are told apart
+TRAINED: Final = "trained"
+
+
+def curve(lines: Sequence[VersionLine]) -> Chart:
+    """What versions were measured at, oldest first."""
+    shown = [(one.number, one.measure) for one in reversed(lines) if one.measure is not None]
+    kinds = [kind for kind in ("success", "reward") if any(measure.kind == kind for _, measure in shown)]
+    series = tuple(_measured(kind, [measure for _, measure in shown]) for kind in kinds)
+    title = " and ".join(kinds).capitalize() + " of each version"
+    return Chart(title, tuple(f"@{number}" for number, _ in shown), series, share=kinds == ["success"])
+
+
+def _measured(kind: str, shown: Sequence[Measure]) -> Series:
+    own = [measure if measure.kind == kind else None for measure in shown]
+    ends = [measure.interval if measure is not None else None for measure in own]
+    return Series(
+        kind,
+        tuple(measure.value if measure is not None else None for measure in own),
+        tuple(end.low if end is not None else None for end in ends),
+        tuple(end.high if end is not None else None for end in ends),
+    )
+
+
+_OF_STEPS: Final[Mapping[str, tuple[str, Callable[[StepLine], float | None]]]] = {
+    "reward": ("Mean reward", lambda step: step.reward_mean),
+    "kl": ("KL, engine to trainer", lambda step: step.kl),
+    "entropy": ("Entropy", lambda step: step.entropy),
+    "clipped": ("Share of clipped tokens", lambda step: step.clip_fraction),
+    "speed": ("Tokens a second", lambda step: step.tokens_per_s),
+}
+
+
+def of_steps(steps: Sequence[StepLine]) -> dict[str, Chart]:
+    """A chart of each figure, and one of the seconds by phase; oldest step first. By their names in addresses."""
+    shown = list(reversed(steps))
+    places = tuple(str(step.number) for step in shown)
+    drawn = {
+        name: Chart(title, places, (Series(title, tuple(value(step) for step in shown)),))
+        for name, (title, value) in _OF_STEPS.items()
+    }
+    phases = list(dict.fromkeys(phase for step in shown for phase in step.seconds))
+    spent = tuple(Series(phase, tuple(step.seconds.get(phase) for step in shown)) for phase in phases)
+    return drawn | {"seconds": Chart("Seconds by phase", places, spent, bars=True)}
+
+
+def of_lessons(told: Sequence[Lessons]) -> Chart:
+    """Runs trained on and left out, by reason, over time."""
+    total: Counter[str] = Counter()
+    for one in told:
+        total.update(one.runs)
+    reasons = [code for code, _ in total.most_common() if code != TRAINED]
+    first, others = reasons[:REASONS], reasons[REASONS:]
+    series = [Series(code, tuple(float(one.runs.get(code, 0)) for one in told)) for code in (TRAINED, *first)]
+    if others:
+        series.append(Series("other reasons", tuple(float(sum(one.runs.get(c, 0) for c in others)) for one in told)))
+    return Chart("Runs trained on and left out", tuple(_when(one) for one in told), tuple(series), bars=True)
+
+
+def _when(one: Lessons) -> str:
+    """When a span began, as precisely as it is long."""
+    return time.strftime("%b %d" if one.span_s >= 86400 else "%b %d %H:%M", time.localtime(one.since))
+
+
+@get("/charts/{name:str}", include_in_schema=False)
+async def chart_image(
+    shown: ForPages,
+    name: FromPath[str],
+    alias: FromQuery[str | None] = None,
+    before: FromQuery[int | None] = None,
+    dark: FromQuery[bool] = False,
+) -> Response[bytes]:
+    """A chart as an image."""
+    chart = await _chart(shown, name.removesuffix(".svg"), alias, before)
+    return Response(await charts.svg(chart, dark=dark), headers=headers(), media_type="image/svg+xml")
+
+
+async def _chart(shown: ForPages, name: str, alias: str | None, before: int | None) -> Chart:
+    if name == "versions":
+        one = await one_alias(shown.store, shown.project_id, alias)
+        return curve(await line_of(shown.store, one, before=before, limit=VERSIONS))
+    if name == "lessons":
+        return of_lessons(await lessons(shown.store, shown.project_id))
+    found = of_steps(await list_step_lines(shown.store, shown.project_id, alias=alias, limit=STEPS))
+    if name not in found:
+        raise Missing(f"no chart {name[:100]!r}: there is versions, lessons, {', '.join(found)}.")
+    return found[name]

@@ -1,0 +1,88 @@
+"""One group: its attempts side by side, and what judges said of it.
+
+Owns: these two pages. Refuses: the comparison (`recorder.comparing`), what a
+person does here (`proxy.dashboard.pages.group_changes`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from litestar import Response, get
+from litestar.params import FromQuery
+
+from proxy.api.route_parts import AnyRequest, Id, caller_of
+from proxy.dashboard.fitting import Fits, fit
+from proxy.dashboard.render import render
+from proxy.dashboard.shown import ForPages, Shown
+from recorder.comparing.comparison import Attempt, Comparison
+from recorder.comparing.judging import load_judgings
+from recorder.comparing.loading import load_comparison
+from recorder.groups.lookup import find_group
+from recorder.reasons import meaning
+from recorder.work import again
+
+OFFERED: Final = 40  # attempts that a form lets choose from
+_REPLIES_BYTES: Final = 60_000  # of judges' replies on a page, all together; and as much of their reasons
+_MOST_RUNS: Final = 100  # of all scores together on the page of what judges said
+_MOST_CHARS: Final = 2_000  # of one reason
+
+
+@get("/groups/{group:str}", include_in_schema=False)
+async def group_page(
+    shown: ForPages,
+    request: AnyRequest,
+    group: Id,
+    left: FromQuery[str | None] = None,
+    right: FromQuery[str | None] = None,
+) -> Response[str]:
+    """Attempts side by side: the best eight, or two that were chosen. A narrow screen shows two in any case."""
+    group_id = await _found(shown, request, group)
+    compared = await load_comparison(shown.store, group_id, left=left or None, right=right or None)
+    two = _best_and_worst(compared)
+    narrow = None
+    if two is not None:
+        narrow = await load_comparison(shown.store, group_id, left=two[0].run.id, right=two[1].run.id)
+    head = compared.group
+    return render(
+        request,
+        "group.html",
+        c=compared,
+        narrow=narrow,
+        fits=fit([compared, *([narrow] if narrow else [])]),
+        offered=[one for one in compared.attempts if one.number <= OFFERED or one.number in compared.columns],
+        chosen=bool(left or right),
+        why=meaning(head.reason) if head.reason else None,
+        not_again=again.refusal(head.state, head.reason),
+    )
+
+
+@get("/groups/{group:str}/judging", include_in_schema=False)
+async def judging_page(shown: ForPages, request: AnyRequest, group: Id) -> Response[str]:
+    """What judges said, each reply whole up to a bound."""
+    group_id = await _found(shown, request, group)
+    judgings = await load_judgings(shown.store, group_id)
+    many = max(1, len(judgings))
+    runs = max(8, _MOST_RUNS // many)
+    told = sum(1 + len(run.parts) for one in judgings for run in one.runs[:runs])
+    return render(
+        request,
+        "judging.html",
+        group_id=group_id,
+        judgings=judgings,
+        runs=runs,
+        reasons=Fits((), (), min(_MOST_CHARS, _REPLIES_BYTES // max(1, told))),
+        replies=Fits((), (), _REPLIES_BYTES // many),
+    )
+
+
+async def _found(shown: Shown, request: AnyRequest, group: str) -> str:
+    return await find_group(shown.store, shown.project_id, group, caller_of(request).whose.groups_of)
+
+
+def _best_and_worst(compared: Comparison) -> tuple[Attempt, Attempt] | None:
+    """The two that a narrow screen shows where more are compared: the best, and the worst of those with a reward."""
+    columns = [compared.attempt(number) for number in compared.columns]
+    if len(columns) <= 2:
+        return None
+    return columns[0], next((one for one in columns[:1:-1] if one.reward is not None), columns[1])

@@ -1,0 +1,254 @@
+"""A run: its conversation, when models and tools worked, its tokens, what became of it; and one call of it, raw.
+
+Owns: these pages. Refuses: what a run is told as (`recorder.retelling`), changing it (`run_changes`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections import Counter
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+from litestar import Response, get
+from litestar.params import FromQuery, PathParameter, QueryParameter
+from litestar.status_codes import HTTP_302_FOUND
+
+from proxy.api.route_parts import AnyRequest
+from proxy.dashboard import folds
+from proxy.dashboard.eyes import as_json
+from proxy.dashboard.render import render
+from proxy.dashboard.shown import ForPages, Shown
+from proxy.engine.pieces import pieces
+from proxy.engine.replica import Replica
+from proxy.errors import EngineError, EngineUnreachable, Missing
+from recorder.listing.short_ids import in_full
+from recorder.reading.transcripts import find_trajectory, load_trajectory, trajectory_of_call
+from recorder.reading.views import CallView, TrajectoryView
+from recorder.reasons import meaning
+from recorder.retelling.run import Run, load_run
+from recorder.retelling.standing import version_names
+from recorder.retelling.timeline import Timeline
+from recorder.retelling.tokens import TokenPage, load_tokens
+from recorder.retelling.turns import Turn, answers
+
+Name = Annotated[str, PathParameter()]
+Start = Annotated[int | None, QueryParameter(name="from")]
+
+_MOST_BARS: Final = 600
+_MOST_LINES: Final = 120  # of the table beside the bars
+_RAW_CHARS: Final = 60_000  # of each part of a call
+_STEPS: Final = tuple(map(math.log, (0.99, 0.95, 0.9, 0.75, 0.5, 0.25, 0.1, 0.05, 0.01)))  # between ten colours
+
+
+@dataclass(frozen=True, slots=True)
+class ShownToken:
+    """A token on a page. `text` None: no engine could say; `step`: 0 the likeliest to 9."""
+
+    at: int
+    id: int
+    text: str | None
+    logprob: float | None
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTokens:
+    """The tokens of one answer, or of its prompt; `why_no_text`: what kept their text away."""
+
+    page: TokenPage
+    tokens: tuple[ShownToken, ...]
+    why_no_text: str | None
+    taught: bool  # whether they are trained on, or may be
+    lesson: str  # the same in words
+
+
+@get("/runs/{run:str}", include_in_schema=False)
+async def run_page(
+    shown: ForPages,
+    request: AnyRequest,
+    run: Name,
+    group: FromQuery[str | None] = None,
+    start: Start = None,
+    tokens: FromQuery[str | None] = None,
+    choice: FromQuery[int] = 0,
+    at: FromQuery[int] = 0,
+    prompt: FromQuery[bool] = False,
+) -> Response[str] | Response[None]:
+    """The page; by a short id, or one that a caller gave, the way to it."""
+    if (onward := await _elsewhere(shown, run, group)) is not None:
+        return Response(None, status_code=HTTP_302_FOUND, headers={"location": onward})
+    found = await load_run(shown.store, run)
+    told = None if tokens is None else await _tokens(shown, found, tokens, choice, at, of_prompt=prompt)
+    first = None if start is None else max(0, start - 1)
+    held = folds.PAGE_BYTES if told is None else folds.PAGE_BYTES // 3
+    window = folds.window(found.told.turns, first, held)
+    if first is None and told is not None and not window.whole:
+        window = folds.window(found.told.turns, _turn_of(found.told.turns, told.page.call_id), held)
+    return render(
+        request,
+        "run.html",
+        run=found.view,
+        standing=found.standing,
+        told=found.told,
+        window=window,
+        timeline=_drawn(found.timeline),
+        totals=_totals(found),
+        tokens=told,
+        purse=folds.Purse(held + held // 4),
+        start=start,
+        why_not=_why_not(found.view),
+    )
+
+
+@get("/runs/{run:str}/calls/{call:str}", include_in_schema=False)
+async def call_page(shown: ForPages, request: AnyRequest, run: Name, call: Name) -> Response[str]:
+    """One call as it was asked and answered."""
+    view = await load_trajectory(shown.store, await find_trajectory(shown.store, shown.project_id, run))
+    one = next((own for own in view.calls if own.id == call), None)
+    if one is None:
+        raise Missing(f"the run {run[:200]!r} has no call {call[:200]!r}.")
+    body, names = _body(one), await version_names(shown.store, {one.version_id} if one.version_id else set())
+    return render(
+        request,
+        "call.html",
+        run=view,
+        call=one,
+        version=names.get(one.version_id or ""),
+        sent=[(name, _raw(body[name])) for name in body],
+        answered=[(choice, _raw(choice.message)) for choice in one.choices],
+        more={"usage": _raw(one.usage), "response_meta": _raw(one.response_meta)},
+        sampling=_raw(one.sampling),
+        curl=_curl(body, str(request.base_url).rstrip("/")),
+    )
+
+
+async def _elsewhere(shown: Shown, run: str, group: str | None) -> str | None:
+    """Where the run is that an id of another kind names; None: the id is the run's own. Raises NotFound."""
+    full = await in_full(shown.store, shown.project_id, run)
+    of_call = await trajectory_of_call(shown.store, shown.project_id, full)
+    if of_call is not None:
+        return f"/hone/runs/{quote(of_call, safe='')}/calls/{quote(full, safe='')}"
+    found = await find_trajectory(shown.store, shown.project_id, full, group)
+    return None if found == run else f"/hone/runs/{quote(found, safe='')}"
+
+
+def _turn_of(turns: tuple[Turn, ...], call_id: str) -> int | None:
+    """The turn that a call's answer is shown at."""
+    return next((turn.at for turn in turns if any(one.call_id == call_id for one in answers(turn))), None)
+
+
+def _totals(run: Run) -> dict[str, Any]:
+    """What a run took, in figures."""
+    choices = [choice for call in run.view.calls for choice in call.choices]
+    told = {(one.call_id, one.choice): one.tokens or 0 for one in run.told.answers()}
+    ended = run.view.ended_at or run.view.last_call_at
+    return {
+        "turns": len(run.view.main_path),
+        "calls": len(run.view.calls),
+        "tools": len(run.view.tool_calls),
+        "failed_tools": sum(one.outcome != "complete" for one in run.view.tool_calls),
+        "tokens": sum(told.values()),
+        "seconds": max(0.0, ended - run.view.started_at),
+        "trainable": sum(choice.trainable for choice in choices),
+        "answers": len(choices),
+    }
+
+
+def _why_not(view: TrajectoryView) -> Counter[str]:
+    """Why answers of a run are not for training, and how many."""
+    answers = [choice for call in view.calls for choice in call.choices if not choice.trainable]
+    return Counter(choice.untrainable_reason or "not_complete" for choice in answers)
+
+
+def _drawn(whole: Timeline) -> dict[str, Any]:
+    """A timeline as the template draws it: all bars it has room for, and the lines of its table."""
+    bars = whole.bars[:_MOST_BARS]
+    lines = bars[:_MOST_LINES]
+    return {"whole": whole, "bars": bars, "lines": lines, "left_out": len(whole.bars) - len(lines)}
+
+
+# --- tokens
+
+
+async def _tokens(shown: Shown, run: Run, call: str, choice: int, at: int, *, of_prompt: bool) -> ShownTokens:
+    page = await load_tokens(shown.store, run.view.id, call, choice, of_prompt=of_prompt, first=at)
+    texts, why = await _texts(shown, page)
+    told = tuple(
+        ShownToken(token.at, token.id, texts[place] if texts is not None else None, token.logprob, _step(token.logprob))
+        for place, token in enumerate(page.tokens)
+    )
+    taught, lesson = (False, "The prompt is never trained on.") if of_prompt else _lesson(run, page)
+    return ShownTokens(page, told, why, taught, lesson)
+
+
+def _lesson(run: Run, page: TokenPage) -> tuple[bool, str]:
+    """Whether an answer's tokens are trained on, and in words."""
+    own = run.told.answer(page.call_id, page.choice)
+    why = own.why if own is not None else None
+    if why is not None or not page.trainable:
+        return False, f"None is trained on: {meaning(why or '') or why or 'it was left out'}"
+    if own is not None and own.trained:
+        return True, "Those underlined were trained on."
+    return True, "Those underlined may be trained on."
+
+
+async def _texts(shown: Shown, page: TokenPage) -> tuple[list[str] | None, str | None]:
+    """The text of each token, else why there is none."""
+    serving = shown.hone.versions.serving(page.base_fingerprint)
+    if serving is None or not page.tokens:
+        return None, "No engine with this base is up: the store keeps ids, and an engine knows their text."
+    engine, key = serving
+    replica = Replica(engine.url, key)
+    try:
+        found = await pieces(replica, engine.base_model or "", [token.id for token in page.tokens])
+    except (EngineError, EngineUnreachable) as e:
+        return None, str(e)
+    finally:
+        await replica.close()
+    return found, None if found is not None else "The engine cuts the same text into other tokens."
+
+
+def _step(logprob: float | None) -> int | None:
+    """Which of ten colours a logprob has: the likeliest is 0."""
+    if logprob is None:
+        return None
+    return next((step for step, least in enumerate(_STEPS) if logprob >= least), len(_STEPS))
+
+
+# --- one call
+
+
+def _body(call: CallView) -> dict[str, Any]:
+    """The request in the chat form, media by name."""
+    asked = {"model": call.model, "messages": folds.without_media(list(call.messages)), "tools": call.tools}
+    asked |= {"response_format": call.response_format, **call.rest}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _raw(value: object) -> folds.Fold | None:
+    """A value as JSON, cut where it is very long."""
+    if value is None:
+        return None
+    text = as_json(_plain(folds.without_media(value)))
+    return folds.Purse(_RAW_CHARS).fold(text, more=_RAW_CHARS)
+
+
+def _plain(value: Any) -> Any:
+    """A view as a mapping."""
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _curl(body: dict[str, Any], base_url: str) -> str | None:
+    """The call as a command; None where it is too long for one."""
+    said = json.dumps(body, ensure_ascii=False, default=str)
+    if len(said) > _RAW_CHARS // 2:
+        return None
+    return (
+        f"curl {shlex.quote(base_url + '/v1/chat/completions')} \\\n"
+        '  -H "Authorization: Bearer $HONE_API_KEY" -H "Content-Type: application/json" \\\n'
+        f"  -d {shlex.quote(said)}"
+    )

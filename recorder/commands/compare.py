@@ -1,0 +1,165 @@
+"""`hone compare`: the attempts of a group side by side on a terminal.
+
+Owns: reading arguments, how the columns look. Refuses: the comparison (`recorder.comparing`), queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from recorder.commands.support import Context, echo_json, run
+from recorder.commands.support import show as print_shown
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from recorder.comparing.comparison import Attempt, Cell, Comparison
+    from recorder.comparing.differences import ComparedCall
+    from recorder.store.database import Store
+
+SHOWN_CHARS: Final = 300  # of one text, unless everything is asked for
+_COLUMN: Final = 24  # characters: what does not fit the screen by that is asked for in pairs
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.option("--left", metavar="RUN", help="Hold this run against another; both by their ids.")
+@click.option("--right", metavar="RUN", help="The other one. Default: the best besides.")
+@click.option("--full", is_flag=True, help="Show long texts whole.")
+@click.pass_obj
+def compare(context: Context, group: str, left: str | None, right: str | None, full: bool) -> None:
+    """Show the attempts of a group side by side: best first, with their rewards and where they part.
+
+    GROUP is Hone's id, the end of it, or the one its caller gave. As many columns as fit are shown, the best first;
+    --left and --right choose two.
+    """
+    found = run(context, lambda store, project: _load(store, project, group, left, right))
+    if context.json:
+        echo_json(found)
+        return
+    print_shown(*_shown(found, None if full else SHOWN_CHARS))
+
+
+async def _load(store: Store, project: str, group: str, left: str | None, right: str | None) -> Comparison:
+    from recorder.comparing.loading import load_comparison
+    from recorder.groups.lookup import find_group
+    from recorder.listing.short_ids import in_full
+
+    group_id = await find_group(store, project, await in_full(store, project, group))
+    return await load_comparison(store, group_id, left=left, right=right)
+
+
+def _shown(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
+    from rich.text import Text
+
+    from recorder.commands.terminal import coloured, console, line
+
+    head = c.group
+    yield line(head.id, "bold").append("  ").append_text(coloured(head.state))
+    about = [head.external_id, head.alias, head.version, head.scenario, f"{head.members} attempts"]
+    yield line(" · ".join(str(one) for one in about if one), "dim")
+    yield line(f"advantage: {c.rule}", "dim")
+    fits = max(2, console().width // _COLUMN)
+    if fits < len(c.columns):
+        yield line(f"{fits} of {len(c.columns)} columns fit: --left and --right choose two, --json has all", "yellow")
+    yield Text()
+    if c.beginning:
+        last = c.beginning[-1]
+        yield line(f"all begin with the same {len(c.beginning)} turns, at last {last.role}: {_cut(last.text, limit)}")
+    yield _table(c, min(fits, len(c.columns)), limit)
+
+
+def _table(c: Comparison, columns: int, limit: int | None) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+
+    from recorder.commands.terminal import console
+
+    wide = console().is_terminal  # a file's lines are not broken
+    made = Table(box=box.SQUARE, border_style="dim", padding=(0, 1), header_style="", show_lines=True, expand=wide)
+    made.add_column("", style="dim")
+    attempts = [c.attempt(number) for number in c.columns[:columns]]
+    for one in attempts:
+        made.add_column(_head(one), ratio=1, overflow="fold")
+    if attempts:
+        made.add_row("judge", *(_judged(one, limit) for one in attempts))
+    for at, row in enumerate(c.rows, len(c.beginning) + 1):
+        made.add_row(str(at), *(_cell(cell, limit) for cell in row[:columns]))
+    return made
+
+
+def _head(one: Attempt) -> Text:
+    from rich.text import Text
+
+    from recorder.commands.terminal import coloured, line, number
+    from recorder.listing.short_ids import short
+
+    gain = "" if one.advantage is None else f"  {one.advantage:+.3g}"
+    head = Text.assemble(line(f"{one.number}. ", "dim"), line(number(one.reward), "bold"), line(gain), "  ")
+    head.append_text(coloured(one.run.state)).append("\n")
+    return head.append_text(line(f"{one.run.external_id or short(one.run.id)}  {one.run.version or ''}", "dim"))
+
+
+def _judged(one: Attempt, limit: int | None) -> Text:
+    from rich.text import Text
+
+    from recorder.commands.terminal import clean, number
+
+    told = [_cut(clean(one.explanation), limit)] if one.explanation else []
+    for part in one.parts:
+        why = f": {_cut(clean(part.explanation), limit)}" if part.explanation else ""
+        told.append(f"{clean(part.name)} {number(part.value)}{why}")
+    return Text("\n".join(told) or "–")
+
+
+def _cell(cell: Cell, limit: int | None) -> Text:
+    from rich.text import Text
+
+    from recorder.commands.terminal import clean
+
+    if cell.state == "missing":
+        return Text("∅ no turn here", style="dim")
+    if cell.state == "same":
+        return Text(f"= as {cell.against}", style="dim")
+    if cell.state == "shared" and cell.role is None:
+        return Text("≡", style="dim")
+    shown = Text(_sign(cell), style="yellow" if cell.state == "differs" else "dim")
+    if cell.text:
+        shown.append("\n" + _cut(clean(cell.text), limit), style="default")
+    for call in cell.calls:
+        shown.append_text(_call(call, limit))
+    return shown
+
+
+def _sign(cell: Cell) -> str:
+    from recorder.commands.terminal import clean
+
+    if cell.state == "shared":
+        return "≡ all the same"
+    words = ", ".join(map(clean, cell.words))
+    return f"≠ from {cell.against}: {words}" if cell.against else f"≠ {words or 'they part'}"
+
+
+def _call(call: ComparedCall, limit: int | None) -> Text:
+    from rich.text import Text
+
+    from recorder.commands.terminal import clean
+
+    shown = Text(f"\n{'+ ' if call.new else ''}{clean(call.name)}", style="cyan")
+    for one in call.arguments:
+        style = "bold" if one.differs else "default"
+        shown.append(f"\n{'≠' if one.differs else ' '} {clean(one.name)}={_cut(clean(one.text), limit)}", style=style)
+    for name in call.gone:
+        shown.append(f"\n− {clean(name)}", style="bold")
+    if call.result is not None:
+        style = "bold" if call.result_differs else "dim"
+        shown.append(f"\n{'≠' if call.result_differs else '→'} {_cut(clean(call.result), limit)}", style=style)
+    return shown
+
+
+def _cut(text: str, limit: int | None) -> str:
+    return text if limit is None or len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more, --full)"

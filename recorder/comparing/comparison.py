@@ -1,0 +1,264 @@
+"""Attempts of a group, best first, and their turns in rows: the shapes, and how they come about.
+
+Owns: the order of attempts, what a cell of a row says, the sentence that tells how advantages come about. Refuses:
+queries (`recorder.comparing.loading`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from recorder.comparing.advantages import group_advantages, not_counted
+from recorder.comparing.alignment import MOST_TURNS, align, shared_beginning
+from recorder.comparing.differences import ComparedCall, compared_calls, differences
+from recorder.comparing.turns import Turn
+from recorder.states import GroupState, Origin, Purpose, TrajectoryState
+from recorder.work.baselines import Compared
+from recorder.work.scores import REWARD, NewPart
+
+ONLY_HERE: Final = "only here"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A run of a group as its row tells. `version`: its name."""
+
+    id: str
+    external_id: str | None
+    state: TrajectoryState
+    end_reason: str | None
+    selection: str | None
+    purpose: Purpose
+    origin: Origin
+    version: str | None
+    mixed: bool
+    tags: Mapping[str, Any]
+    call_count: int
+    started_at: float
+    last_call_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One number that a reward is made of, and why it is what it is. `value` None: it could not be had."""
+
+    name: str
+    value: float | None
+    weight: float | None
+    explanation: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run in its place among the group's: `number` 1 has the highest reward; those without one come last.
+
+    `explanation` is what the judge said of the whole reward. `no_advantage`: why it has none, where it has none.
+    """
+
+    number: int
+    run: Member
+    reward: float | None
+    explanation: str | None
+    parts: tuple[Part, ...]
+    advantage: float | None
+    no_advantage: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """That somebody found one attempt better than another; both by their numbers. `by`: who, as far as is known."""
+
+    winner: int
+    loser: int
+    by: str | None
+    comment: str | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What an attempt did in one row.
+
+    `state`: `shared` (all columns did the same, and the first alone carries it), `same` (as the attempt numbered
+    `against` on its left, which carries it), `differs` (by `words`, from `against`, the most alike on its left; None:
+    it is the leftmost one here), `missing` (it has no turn here). `words` says in words what differs.
+    """
+
+    state: Literal["shared", "same", "differs", "missing"]
+    against: int | None = None
+    words: tuple[str, ...] = ()
+    role: str | None = None
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[ComparedCall, ...] = ()
+    call_id: str | None = None  # of the model call that sampled it
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHead:
+    """The group. `version` is the one that it is pinned to.
+
+    `step` is the number of the newest step that took it, `step_version` what that made.
+    """
+
+    id: str
+    external_id: str | None
+    state: GroupState
+    reason: str | None
+    alias: str | None
+    version: str | None
+    campaign_id: str | None
+    scenario: str | None
+    declared_size: int | None
+    members: int
+    baseline: str | None
+    score_id: str | None
+    judge: str | None
+    judged_at: float | None
+    step_id: str | None
+    step: int | None
+    step_version: str | None
+    try_after: float | None  # when a judge takes it again (unix seconds), where one is to
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Attempts side by side. `attempts` are all, best first; `columns` the numbers of those whose turns are compared.
+
+    `rule` says how the advantages come about. `beginning` is what all columns begin with, `rows` what comes then, a
+    cell a column; `turns_left`: of a longer column, how many turns are not compared.
+    """
+
+    group: GroupHead
+    rule: str
+    attempts: tuple[Attempt, ...]
+    preferences: tuple[Preference, ...]
+    columns: tuple[int, ...]
+    beginning: tuple[Cell, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    turns_left: tuple[int, ...]
+
+    def attempt(self, number: int) -> Attempt:
+        """One attempt by its number."""
+        return self.attempts[number - 1]
+
+
+def ranked(
+    members: Sequence[Member], parts: Sequence[NewPart], compared: Sequence[Compared], baseline: str | None
+) -> tuple[tuple[Attempt, ...], str]:
+    """All attempts, best first, and how their advantages come about.
+
+    `compared`: what the newest step on the group compared with, where that was no group's mean; `baseline`: what its
+    alias compares with.
+    """
+    own: dict[str, list[NewPart]] = {}
+    for part in parts:
+        own.setdefault(part.trajectory_id, []).append(part)
+    rewards = {part.trajectory_id: part.value for part in parts if part.part == REWARD}
+    advantages, why, rule = _advantages(members, rewards, compared, baseline)
+    ordered = sorted(members, key=lambda one: (_last_without(rewards.get(one.id)), one.started_at, one.id))
+    found = (
+        _attempt(number, one, own.get(one.id, ()), advantages.get(one.id), why.get(one.id))
+        for number, one in enumerate(ordered, 1)
+    )
+    return tuple(found), rule
+
+
+def _last_without(reward: float | None) -> tuple[bool, float]:
+    return (True, 0.0) if reward is None or math.isnan(reward) else (False, -reward)
+
+
+def _attempt(
+    number: int, member: Member, parts: Sequence[NewPart], advantage: float | None, why: str | None
+) -> Attempt:
+    whole = next((part for part in parts if part.part == REWARD), None)
+    others = tuple(Part(part.part, part.value, part.weight, part.explanation) for part in parts if part is not whole)
+    reward, explanation = (whole.value, whole.explanation) if whole else (None, None)
+    return Attempt(number, member, reward, explanation, others, advantage, None if advantage is not None else why)
+
+
+def _advantages(
+    members: Sequence[Member],
+    rewards: Mapping[str, float | None],
+    compared: Sequence[Compared],
+    baseline: str | None,
+) -> tuple[Mapping[str, float], Mapping[str, str], str]:
+    """Advantage by run, why there is none by run, and the rule."""
+    if compared:
+        over = {one.trajectory_id: one.reward - one.mean for one in compared}
+        why = {one.id: "the step that trained on the group left it out" for one in members if one.id not in over}
+        return over, why, f"reward − mean of earlier runs, as the step had it: {_means(compared)}"
+    out = {
+        one.id: code
+        for one in members
+        if (code := not_counted(one.state, one.selection, one.purpose, rewards.get(one.id)))
+    }
+    if not rewards:
+        return {}, out, "there are no rewards yet"
+    if baseline == "running":
+        why = {one.id: out.get(one.id, "known once a step takes the group") for one in members}
+        return {}, why, "reward − mean of earlier runs of the alias: it is worked out when a step takes the group"
+    counted = {id_: value for id_, value in rewards.items() if value is not None and id_ not in out}
+    found = group_advantages(counted)
+    if found is None:
+        code = "too_few" if len(counted) < 2 else "zero_variance"
+        return {}, dict.fromkeys(counted, code) | out, "reward − mean of the group: its rewards leave nothing to learn"
+    mean = math.fsum(counted.values()) / len(counted)
+    return found, out, f"reward − mean of the {len(counted)} rewards that count ({mean:.3g})"
+
+
+def _means(compared: Sequence[Compared]) -> str:
+    means = sorted({round(one.mean, 6) for one in compared})
+    return f"{means[0]:.3g}" if len(means) == 1 else f"{means[0]:.3g} to {means[-1]:.3g}"
+
+
+def side_by_side(
+    columns: Sequence[tuple[int, Sequence[Turn]]],
+) -> tuple[tuple[Cell, ...], tuple[tuple[Cell, ...], ...], tuple[int, ...]]:
+    """What numbered attempts begin with alike, the rows after it, and how many turns of each are left out of them."""
+    numbers = [number for number, _ in columns]
+    common = shared_beginning([turns for _, turns in columns])
+    rest = [turns[common : common + MOST_TURNS] for _, turns in columns]
+    beginning = tuple(_cell("shared", turn) for turn in columns[0][1][:common]) if columns else ()
+    rows = tuple(
+        _row([None if place is None else rest[at][place] for at, place in enumerate(places)], numbers)
+        for places in align(rest)
+    )
+    return beginning, rows, tuple(max(0, len(turns) - common - MOST_TURNS) for _, turns in columns)
+
+
+def _row(turns: Sequence[Turn | None], numbers: Sequence[int]) -> tuple[Cell, ...]:
+    there = [turn for turn in turns if turn is not None]
+    if len(turns) > 1 and len(there) == len(turns) and all(turn == there[0] for turn in there):
+        return _cell("shared", there[0]), *(Cell("shared") for _ in there[1:])
+    return tuple(_in_row(at, turns, numbers) for at in range(len(turns)))
+
+
+def _in_row(at: int, turns: Sequence[Turn | None], numbers: Sequence[int]) -> Cell:
+    turn = turns[at]
+    if turn is None:
+        return Cell("missing")
+    left = [(number, other) for number, other in zip(numbers[:at], turns[:at], strict=True) if other is not None]
+    for number, other in left:
+        if other == turn:
+            return Cell("same", number, role=turn.role, call_id=turn.call_id)
+    if left:
+        number, other = max(left, key=lambda one: (one[1].act == turn.act, one[1].tools == turn.tools))
+        return _cell("differs", turn, number, differences(turn, other), other)
+    alone = len(turns) > 1 and all(other is None for place, other in enumerate(turns) if place != at)
+    return _cell("differs", turn, words=(ONLY_HERE,) if alone else ())
+
+
+def _cell(
+    state: Literal["shared", "differs"],
+    turn: Turn,
+    against: int | None = None,
+    words: tuple[str, ...] = (),
+    other: Turn | None = None,
+) -> Cell:
+    calls = compared_calls(turn, other)
+    return Cell(state, against, words, turn.role, turn.text, turn.thinking, calls, turn.call_id)

@@ -1,0 +1,85 @@
+"""What judges said of a group: its scores, newest first, by attempt.
+
+Owns: these views and how many are looked at. Refuses: the prompt, which the store does not keep (its hash alone), and
+scoring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Row, select
+
+from recorder.comparing.comparison import Part
+from recorder.store import sql
+from recorder.store.database import Store
+from recorder.store.schema import groups, score_parts, scores, trajectories
+from recorder.work.scores import REWARD
+
+NEWEST: Final = 10  # scores of a group that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What one score says of one run: its reward, why, and the parts that it is made of."""
+
+    trajectory_id: str
+    external_id: str | None
+    reward: float | None
+    explanation: str | None
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """One score. `current`: it is the group's. `reply`: what the judge model said, None where none was asked.
+
+    `prompt_hash`: of what it was asked, `order_seed`: of the order in which it saw the runs.
+    """
+
+    id: str
+    current: bool
+    recipe_hash: str
+    judge_model: str | None
+    judge_version: str | None
+    prompt_hash: str | None
+    order_seed: int | None
+    reply: str | None
+    tokens_in: int
+    tokens_cached: int
+    tokens_out: int
+    cost_usd: float | None
+    latency_s: float | None
+    created_at: float
+    runs: tuple[Judged, ...]
+
+
+async def load_judgings(store: Store, group_id: str) -> list[Judging]:
+    """The newest `NEWEST` scores of a group (internal id), each with its runs, the best first."""
+    newest = select(scores).where(scores.c.group_id == group_id)
+    newest = newest.order_by(scores.c.created_at.desc(), scores.c.id.desc()).limit(NEWEST)
+    current = select(groups.c.current_score_id).where(groups.c.id == group_id)
+    parts = select(score_parts, trajectories.c.external_id).join(
+        trajectories, trajectories.c.id == score_parts.c.trajectory_id
+    )
+    async with store.read() as conn:
+        rows = list(await conn.execute(newest))
+        its = (await conn.execute(current)).scalar_one_or_none()
+        wanted = parts.where(score_parts.c.score_id.in_([row.id for row in rows]))
+        of_score: dict[str, dict[tuple[str, str | None], list[Row[Any]]]] = {row.id: {} for row in rows}
+        for part in await conn.execute(wanted.order_by(score_parts.c.trajectory_id, score_parts.c.part)):
+            of_score[part.score_id].setdefault((part.trajectory_id, part.external_id), []).append(part)
+    return [sql.view(Judging, row, current=row.id == its, runs=_runs(of_score[row.id])) for row in rows]
+
+
+def _runs(parts: dict[tuple[str, str | None], list[Row[Any]]]) -> tuple[Judged, ...]:
+    found = [_judged(id_, external_id, of_run) for (id_, external_id), of_run in parts.items()]
+    return tuple(sorted(found, key=lambda one: (one.reward is None, -(one.reward or 0.0), one.trajectory_id)))
+
+
+def _judged(trajectory_id: str, external_id: str | None, parts: list[Row[Any]]) -> Judged:
+    whole = next((part for part in parts if part.part == REWARD), None)
+    others = tuple(Part(part.part, part.value, part.weight, part.explanation) for part in parts if part is not whole)
+    reward, explanation = (whole.value, whole.explanation) if whole is not None else (None, None)
+    return Judged(trajectory_id, external_id, reward, explanation, others)

@@ -1,0 +1,122 @@
+"""The same task before and after: groups of one scenario (or of one implicit task) by two versions, with their rewards.
+
+Owns: which groups are set beside each other. Refuses: testing whether one version is better (`proxy.gate`), and
+conversations (`recorder.reading`).
+
+Only so many of the newest groups of each version's time are looked at, so that a page may ask of any store.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.registry.versions import VersionView
+from recorder.store.database import Store
+from recorder.store.schema import groups, scenarios, score_parts
+from recorder.work.scores import REWARD
+
+LOOKED_AT: Final = 4000  # groups, of each version's time
+TASKS: Final = 20
+_EACH: Final = 6  # groups of one task and version that are told
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One group. `reward`: the mean of its runs, if it was judged; `runs`: how many have one."""
+
+    id: str
+    external_id: str | None
+    state: str
+    reward: float | None
+    best: float | None
+    runs: int
+    opened_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task that both versions attempted. `scenario` None: an implicit one, known by `key`. Newest groups first."""
+
+    key: str
+    scenario: str | None
+    before: Sequence[Tried]
+    after: Sequence[Tried]
+    reward_before: float | None
+    reward_after: float | None
+
+    @property
+    def rise(self) -> float | None:
+        """By how much the mean reward rose."""
+        before, after = self.reward_before, self.reward_after
+        return None if before is None or after is None else after - before
+
+
+async def before_and_after(store: Store, before: VersionView, after: VersionView) -> list[Task]:
+    """The tasks of two versions of an alias, those whose reward changed most first."""
+    async with store.read() as conn:
+        old, new = await _groups(conn, before), await _groups(conn, after)
+        shared = [key for key in new if key in old][:TASKS]
+        told = [one for key in shared for one in (*old[key][:_EACH], *new[key][:_EACH])]
+        rewards = await _rewards(conn, [one.current_score_id for one in told])
+    tasks = [_task(key, old[key][:_EACH], new[key][:_EACH], rewards) for key in shared]
+    return sorted(tasks, key=lambda task: -abs(task.rise or 0.0))
+
+
+async def _groups(conn: AsyncConnection, version: VersionView) -> Mapping[str, list[Any]]:
+    """A version's groups by their task, newest first."""
+    g = groups.c
+    columns = (
+        g.id,
+        g.external_id,
+        g.state,
+        g.current_score_id,
+        g.version_id,
+        g.implicit_key,
+        g.scenario_id,
+        g.opened_at,
+    )
+    lived = (g.project_id == version.project_id, g.opened_at >= version.created_at)
+    newest = select(*columns).where(*lived).order_by(g.opened_at.desc(), g.id.desc()).limit(LOOKED_AT).subquery()
+    query = (
+        select(newest, scenarios.c.external_id.label("scenario"))
+        .outerjoin(scenarios, scenarios.c.id == newest.c.scenario_id)
+        .where(newest.c.version_id == version.id)
+        .order_by(newest.c.opened_at.desc(), newest.c.id.desc())
+    )
+    found: defaultdict[str, list[Any]] = defaultdict(list)
+    for row in await conn.execute(query):
+        if (key := row.scenario or row.implicit_key) is not None:
+            found[key].append(row)
+    return found
+
+
+async def _rewards(conn: AsyncConnection, score_ids: Iterable[str | None]) -> Mapping[str, Any]:
+    wanted = [id_ for id_ in score_ids if id_ is not None]
+    value = score_parts.c.value
+    query = select(score_parts.c.score_id, func.avg(value), func.max(value), func.count(value))
+    query = query.where(score_parts.c.score_id.in_(wanted), score_parts.c.part == REWARD)
+    return {row[0]: row[1:] for row in await conn.execute(query.group_by(score_parts.c.score_id))}
+
+
+def _task(key: str, old: Sequence[Any], new: Sequence[Any], rewards: Mapping[str, Any]) -> Task:
+    before, after = ([_tried(row, rewards) for row in side] for side in (old, new))
+    scenario = new[0].scenario
+    return Task(key, scenario, before, after, _mean(before), _mean(after))
+
+
+def _tried(row: Any, rewards: Mapping[str, Any]) -> Tried:
+    mean, best, runs = rewards.get(row.current_score_id, (None, None, 0))
+    return Tried(row.id, row.external_id, row.state, mean, best, runs, row.opened_at)
+
+
+def _mean(tried: Sequence[Tried]) -> float | None:
+    """Of all runs that have a reward."""
+    known = [(one.reward, one.runs) for one in tried if one.reward is not None]
+    runs = sum(number for _, number in known)
+    return sum(mean * number for mean, number in known) / runs if runs else None

@@ -1,0 +1,123 @@
+"""Training steps, newest first, with what a person asks of one.
+
+Owns: this view, and which of the trainer's figures are told by name. Refuses: steps as work (`recorder.work.steps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Select, and_, func, select
+
+from recorder.states import StepState
+from recorder.store.database import Store
+from recorder.store.schema import aliases, campaigns, step_groups, step_trajectories, steps, versions
+
+_SECONDS: Final = "seconds."  # before a phase's name, in a step's metrics
+
+
+@dataclass(frozen=True, slots=True)
+class StepLine:
+    """One step. `version`: what it made, if it did; `parent`: what it began from. Times are unix seconds.
+
+    `kl` is that between engine and trainer, over tokens of the parent; `seconds` by the trainer's phase; `metrics`: all
+    of the trainer's figures, by its names (docs/training.md).
+    """
+
+    id: str
+    alias: str
+    number: int
+    state: StepState
+    reason: str | None
+    campaign: str | None
+    parent: str | None
+    version: str | None
+    began_at: float
+    ended_at: float | None
+    groups: int
+    runs: int
+    reward_mean: float | None
+    reward_std: float | None
+    kl: float | None
+    entropy: float | None
+    clip_fraction: float | None
+    tokens_per_s: float | None
+    seconds: Mapping[str, float]
+    metrics: Mapping[str, Any]
+
+
+async def list_step_lines(
+    store: Store,
+    project_id: str,
+    *,
+    alias: str | None = None,
+    version_id: str | None = None,
+    after: str | None = None,
+    limit: int = 50,
+) -> list[StepLine]:
+    """Steps of an alias or of all, of one version, newest first; those before the step `after` (an id: they sort by
+    time)."""
+    query = _query().where(steps.c.project_id == project_id).order_by(steps.c.id.desc()).limit(limit)
+    asked: list[ColumnElement[bool]] = []
+    if alias is not None:
+        asked.append(aliases.c.name == alias)
+    if version_id is not None:
+        asked.append(and_(steps.c.version_id == version_id, steps.c.state == StepState.DONE))
+    if after is not None:
+        asked.append(steps.c.id < after)
+    async with store.read() as conn:
+        return [_line(row) for row in await conn.execute(query.where(*asked))]
+
+
+def _query() -> Select[Any]:
+    parent = versions.alias("parent")
+    of_groups = select(func.count()).where(step_groups.c.step_id == steps.c.id).scalar_subquery()
+    of_runs = select(func.count()).where(step_trajectories.c.step_id == steps.c.id).scalar_subquery()
+    made = and_(versions.c.id == steps.c.version_id, steps.c.state == StepState.DONE)
+    return (
+        select(
+            steps,
+            aliases.c.name.label("alias"),
+            campaigns.c.name.label("campaign"),
+            versions.c.number.label("made"),
+            parent.c.number.label("began_from"),
+            of_groups.label("groups"),
+            of_runs.label("runs"),
+        )
+        .join(aliases, aliases.c.id == steps.c.alias_id)
+        .outerjoin(campaigns, campaigns.c.id == steps.c.campaign_id)
+        .outerjoin(versions, made)
+        .outerjoin(parent, parent.c.id == steps.c.parent_version_id)
+    )
+
+
+def _line(row: Any) -> StepLine:
+    told = row.metrics
+    return StepLine(
+        id=row.id,
+        alias=row.alias,
+        number=row.number,
+        state=StepState(row.state),
+        reason=row.reason,
+        campaign=row.campaign,
+        parent=_name(row.alias, row.began_from),
+        version=_name(row.alias, row.made),
+        began_at=row.started_at,
+        ended_at=row.ended_at,
+        groups=row.groups,
+        runs=row.runs,
+        reward_mean=told.get("reward_mean"),
+        reward_std=told.get("reward_std"),
+        kl=told.get("kl_engine"),
+        entropy=told.get("entropy"),
+        clip_fraction=told.get("clip_fraction"),
+        tokens_per_s=told.get("tokens_per_s"),
+        seconds={name.removeprefix(_SECONDS): told[name] for name in told if name.startswith(_SECONDS)},
+        metrics=told,
+    )
+
+
+def _name(alias: str, number: int | None) -> str | None:
+    return None if number is None else f"{alias}@{number}"

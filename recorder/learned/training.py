@@ -1,0 +1,78 @@
+"""How training stands: what it waits for, what it may still spend, its steps, its campaigns, what became of runs.
+
+Owns: bringing these together, in bounded reads. Refuses: each of them (its neighbours have them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import func, select
+
+from recorder.holding import leases
+from recorder.learned.lessons import Lessons, lessons
+from recorder.learned.progress import CampaignProgress, campaign_progress
+from recorder.learned.steps import StepLine, list_step_lines
+from recorder.settings import RecorderSettings
+from recorder.states import StepState
+from recorder.store import sql
+from recorder.store.database import Store
+from recorder.store.schema import aliases, steps
+from recorder.telling.waiting import waiting
+from recorder.work import spending
+from recorder.work.budgets import DAY_S, HOUR_S
+
+STEPS: Final = 50
+TRAINER: Final = "trainer:"  # before an alias's name: the lease of who trains it
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """What was spent of what `[learn]` bounds: judging in 24 hours, and steps within one hour, by alias."""
+
+    judge_tokens: int
+    judge_usd: float
+    steps_last_hour: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """`waits_for` in words; `trainers`: the aliases that some process trains now. `lessons`: oldest first."""
+
+    at: float
+    waits_for: str
+    groups: Mapping[str, int]
+    trainers: Sequence[str]
+    budgets: Budgets
+    steps: Sequence[StepLine]
+    campaigns: Sequence[CampaignProgress]
+    lessons: Sequence[Lessons]
+
+
+async def training(store: Store, project_id: str, settings: RecorderSettings, alias: str | None = None) -> Training:
+    """All of it; steps and campaigns of one alias, where one is named."""
+    there = await waiting(store, project_id, settings)
+    held = await leases.holders(store, project_id, TRAINER)
+    return Training(
+        at=there.at,
+        waits_for=there.sentence(),
+        groups=there.groups,
+        trainers=sorted(one.name.removeprefix(TRAINER) for one in held),
+        budgets=await _budgets(store, project_id),
+        steps=await list_step_lines(store, project_id, alias=alias, limit=STEPS),
+        campaigns=await campaign_progress(store, project_id, alias),
+        lessons=await lessons(store, project_id),
+    )
+
+
+async def _budgets(store: Store, project_id: str) -> Budgets:
+    async with store.read() as conn:
+        at = await sql.clock(conn)
+        began = (steps.c.project_id == project_id, steps.c.started_at > at - HOUR_S, steps.c.campaign_id.is_(None))
+        query = select(aliases.c.name, func.count()).join(aliases, aliases.c.id == steps.c.alias_id)
+        counted = query.where(*began, steps.c.state != StepState.ABANDONED).group_by(aliases.c.name)
+        recent = {str(name): int(number) for name, number in await conn.execute(counted)}
+    spent = await spending.judged_since(store, project_id, at - DAY_S)
+    return Budgets(sum(one.tokens for one in spent), sum(one.usd for one in spent), recent)

@@ -1,0 +1,85 @@
+"""One version, whole: where it stands in its line, every decision about it, its step, what it was trained on, and its
+tasks beside those of another version.
+
+Owns: bringing these together. Refuses: each of them (its neighbours have them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import func, select
+
+from recorder.errors import Conflict
+from recorder.learned.before_after import Task, before_and_after
+from recorder.learned.lines import VersionLine, line_at
+from recorder.learned.steps import StepLine, list_step_lines
+from recorder.registry.aliases import get_alias
+from recorder.registry.moves import Move, list_moves
+from recorder.registry.versions import by_name, get_version
+from recorder.store.database import Store
+from recorder.store.schema import groups, score_parts, step_groups
+from recorder.work.scores import REWARD
+
+GROUPS: Final = 200  # that are told of a step
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedGroup:
+    """A group that the version was trained on, with the mean reward that the step used."""
+
+    id: str
+    external_id: str | None
+    state: str
+    runs: int
+    reward: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionWhole:
+    """`beside`: the name of the version whose tasks are set beside this one's: its parent, if no other is named."""
+
+    version: VersionLine
+    moves: Sequence[Move]
+    step: StepLine | None
+    groups: Sequence[TrainedGroup]
+    beside: str | None
+    tasks: Sequence[Task]
+
+
+async def whole_version(store: Store, project_id: str, name: str, beside: str | None = None) -> VersionWhole:
+    """The version called `name` (helpdesk@3). Raises NotFound, Conflict."""
+    version = await by_name(store, project_id, name)
+    line = await line_at(store, await get_alias(store, project_id, version.alias_name), version)
+    other = await by_name(store, project_id, beside) if beside else None
+    if other is not None and other.alias_id != version.alias_id:
+        raise Conflict(f"{other.name} is of another alias than {version.name}: name a version of {version.alias_name}")
+    if other is None and version.parent_id is not None:
+        other = await get_version(store, version.parent_id)
+    trained = line.trained
+    return VersionWhole(
+        version=line,
+        moves=await list_moves(store, project_id, version_ids=[version.id]),
+        step=next(iter(await list_step_lines(store, project_id, version_id=version.id, limit=1)), None),
+        groups=await _groups(store, trained.step_id) if trained is not None else (),
+        beside=other.name if other is not None else None,
+        tasks=await before_and_after(store, other, version) if other is not None else (),
+    )
+
+
+async def _groups(store: Store, step_id: str) -> list[TrainedGroup]:
+    value: Any = score_parts.c.value
+    query = (
+        select(groups.c.id, groups.c.external_id, groups.c.state, func.count(value), func.avg(value))
+        .select_from(step_groups)
+        .join(groups, groups.c.id == step_groups.c.group_id)
+        .outerjoin(score_parts, (score_parts.c.score_id == step_groups.c.score_id) & (score_parts.c.part == REWARD))
+        .where(step_groups.c.step_id == step_id)
+        .group_by(groups.c.id, groups.c.external_id, groups.c.state)
+        .order_by(groups.c.id)
+        .limit(GROUPS)
+    )
+    async with store.read() as conn:
+        return [TrainedGroup(*row) for row in await conn.execute(query)]

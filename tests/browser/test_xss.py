@@ -1,0 +1,105 @@
+"""Every page on a store full of hostile text, in a real browser: none of it runs, is asked for, or becomes markup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from playwright.async_api import Browser, Request
+from sqlalchemy import select
+
+from recorder.store.database import Store
+from recorder.store.schema import trajectories
+from tests.browser import pages
+from tests.browser.planted import ATTEMPTS, plant
+from tests.browser.rich import Rich
+from tests.browser.served import copied, served
+from tests.browser.visiting import Visitor, visiting
+from tests.proxy.dashboard.markup import foreign
+from tests.proxy.dashboard.xss import CORPUS
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+# What somebody does with a page: everything is unfolded, passed over, focused; nothing is sent or left.
+_USED: Final = """async () => {
+  document.querySelectorAll("details").forEach((e) => { e.open = true; });
+  for (const e of document.querySelectorAll("main *")) {
+    for (const name of ["mouseover", "mouseenter", "mousemove", "pointerover", "focus", "blur"])
+      e.dispatchEvent(new Event(name, { bubbles: false }));
+    if (e.matches("a, input, button, select, textarea, summary, [tabindex]")) e.focus({ preventScroll: true });
+  }
+  await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+}"""
+# What ran, and what stands in the page that is none of ours.
+_FOUND: Final = """() => {
+  const found = [];
+  if ("__xss" in window) found.push("a script set window.__xss");
+  if (document.title === "xss") found.push("a script set the title");
+  if (document.cookie) found.push(`a cookie that scripts read: ${document.cookie}`);
+  const ours = (e) => e.matches("script[src^='/hone/static/']");
+  const never = "script, iframe, object, embed, base, style, [style], [srcdoc], meta[http-equiv]";
+  for (const e of document.querySelectorAll(never))
+    if (!ours(e)) found.push(e.outerHTML.slice(0, 200));
+  for (const e of document.querySelectorAll("*")) for (const { name, value } of e.attributes) {
+    if (name.startsWith("on")) found.push(`${e.tagName} ${name}`);
+    if (["href", "src", "action", "formaction"].includes(name)
+      && new URL(value, location.href).origin !== location.origin) found.push(`${e.tagName} ${name}=${value}`);
+  }
+  return found;
+}"""
+
+
+async def found_on(visitor: Visitor, path: str) -> list[str]:
+    """What of the hostile text had any effect on a page."""
+    asked: list[str] = []
+
+    def note(request: Request) -> None:
+        if "xss" in request.url:
+            asked.append(f"asked for {request.url}")
+
+    visitor.page.on("request", note)
+    await visitor.goto(path)
+    await visitor.page.evaluate(_USED)
+    told: list[str] = await visitor.page.evaluate(_FOUND)
+    cookies: list[Any] = await visitor.page.context.cookies()
+    visitor.page.remove_listener("request", note)
+    return [*told, *asked, *(f"a cookie: {one['name']}" for one in cookies if one["name"] == "xss")]
+
+
+async def members(store: Store, groups: list[str]) -> list[str]:
+    async with store.read() as conn:
+        query = select(trajectories.c.id).where(trajectories.c.group_id.in_(groups))
+        return list((await conn.execute(query)).scalars())
+
+
+def with_pages_of(rich: Rich, groups: list[str], runs: list[str]) -> list[str]:
+    """Every page, and those of each group and run that was made for this."""
+    found = [pages.opened(path, rich) for path in (*pages.whole(), *pages.of_something())]
+    for opened in list(found):
+        found += [opened.replace(rich.group, group) for group in groups if rich.group in opened]
+        found += [opened.replace(rich.run, run) for run in runs if rich.run in opened]
+    return list(dict.fromkeys(found))
+
+
+async def test_nothing_that_was_recorded_runs_on_any_page(browser: Browser, rich: Rich, tmp_path: Path) -> None:
+    data = copied(rich.data, tmp_path / "data")
+    groups = await plant(data)
+    async with served(data) as proxy, visiting(browser, proxy.url) as visitor:
+        runs = await members(proxy.store, groups)
+        assert len(runs) == len(groups) * ATTEMPTS
+        for path in with_pages_of(rich, groups, runs):
+            assert await found_on(visitor, path) == [], path
+            assert not foreign((await proxy.http.get(path)).text), path
+
+
+async def test_a_page_that_did_run_it_would_be_seen(browser: Browser) -> None:
+    """On a page that escapes nothing, so that the test above can fail."""
+    page = await browser.new_page()
+    ran = 0
+    for text in CORPUS[:8]:
+        await page.goto("about:blank")
+        await page.set_content(f"<!doctype html><main>{text}</main>")
+        ran += bool(await page.evaluate("() => '__xss' in window || document.title === 'xss'"))
+    await page.close()
+    assert ran

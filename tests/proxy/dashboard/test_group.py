@@ -1,0 +1,207 @@
+"""The page of a group: attempts side by side, what judges said, preferring one, scoring anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from recorder.registry import keys
+from recorder.registry.keys import Scope
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.store.schema import groups
+from recorder.work import feedback
+from tests.proxy.dashboard.sending import Page, opened, sent
+from tests.proxy.fake_engine import FakeEngine
+from tests.proxy.running import PROJECT, Proxy, serving
+from tests.recorder.attempts import Step, group_of, scored
+from tests.recorder.rows import Rows
+
+HOSTILE = "<script>alert(1)</script>\u202e"
+FIND = ("find_order", {"order": "4821", "near": "Leipzig"}, "on its way")
+
+
+async def three(store: Store) -> tuple[str, list[str]]:
+    other = ("find_order", {"order": "17"}, "on its way")
+    group, ids = await group_of(store, [[FIND, "Monday"], [other, "Monday"], [FIND, HOSTILE]])
+    await scored(store, group, dict(zip(ids, (0.9, 0.2, None), strict=True)), reply="the first was best")
+    return group, ids
+
+
+async def test_attempts_are_columns_in_order_of_reward_with_what_was_said_of_them(proxy: Proxy) -> None:
+    group, ids = await three(proxy.store)
+    page = await opened(proxy.http, f"/hone/groups/{group}")
+    assert "Shared beginning, 2 turns: Where is order 4821" in page.text
+    assert "reward 0.9 advantage +0.35" in page.text
+    assert "reward 0.2 advantage -0.35" in page.text
+    assert "no advantage: reward_missing" in page.text
+    assert "because of 0.9" in page.text
+    assert page.text.index("reward 0.9") < page.text.index("reward 0.2") < page.text.index("reward –")
+    for id_ in ids:
+        assert f"/hone/runs/{id_}" in page.links
+    assert f"/hone/groups/{group}/judging" in page.links
+    tokens = next(link for link in page.links if f"{ids[1]}?tokens=" in link)
+    assert "Tokens sampled" in (await opened(proxy.http, tokens)).text
+
+
+async def test_where_attempts_part_is_said_in_words_argument_by_argument(proxy: Proxy) -> None:
+    group, _ = await three(proxy.store)
+    text = (await opened(proxy.http, f"/hone/groups/{group}")).text
+    assert "≠ from 1: arguments of find_order" in text
+    assert "≠ order 17 − near not given here" in text
+    assert "= as 1" in text
+
+
+async def test_what_models_wrote_is_text(proxy: Proxy) -> None:
+    group, _ = await three(proxy.store)
+    page = await opened(proxy.http, f"/hone/groups/{group}")
+    assert "<script>alert(1)</script>\\u202e" in page.text
+    assert page.tags.count("script") == 1  # ours
+
+
+async def test_two_that_were_chosen_stand_alone(proxy: Proxy) -> None:
+    group, ids = await three(proxy.store)
+    page = await opened(proxy.http, f"/hone/groups/{group}?left={ids[0]}&right={ids[1]}")
+    assert "≡ assistant all the same Monday" in page.text
+    assert HOSTILE[:8] not in page.text
+    assert f"/hone/runs/{ids[2]}" not in page.links
+    assert "no attempt 'nobody'" in (await opened(proxy.http, f"/hone/groups/{group}?left=nobody", 404)).text
+
+
+async def test_the_comparison_is_json_too(proxy: Proxy) -> None:
+    group, ids = await three(proxy.store)
+    found = (await proxy.http.get("/hone/v1/groups/orders/comparison")).json()
+    assert [one["run"]["id"] for one in found["attempts"]] == ids
+    assert found["columns"] == [1, 2, 3]
+    judged = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
+    assert [one["reply"] for one in judged] == ["the first was best"]
+
+
+async def test_the_judges_reply_is_one_click_away(proxy: Proxy) -> None:
+    group, _ = await three(proxy.store)
+    text = (await opened(proxy.http, f"/hone/groups/{group}/judging")).text
+    for said in ("the first was best", "counts now", "because of 0.9", "hash (hash)", "not the prompt"):
+        assert said in text
+
+
+async def test_a_group_nobody_judged_says_what_to_do(proxy: Proxy) -> None:
+    group, _ = await group_of(proxy.store, [["a"], ["b"]], ended=False)
+    assert "there are no rewards yet" in (await opened(proxy.http, f"/hone/groups/{group}")).text
+    assert "hone judge" in (await opened(proxy.http, f"/hone/groups/{group}/judging")).text
+    empty = await Rows(proxy.store).group(external_id="later")
+    assert f"{proxy.url}/g/later/t/RUN/v1" in (await opened(proxy.http, f"/hone/groups/{empty}")).text
+
+
+async def test_the_better_of_two_is_picked(proxy: Proxy) -> None:
+    group, ids = await three(proxy.store)
+    path = f"/hone/groups/{group}/preference"
+    page = await opened(proxy.http, f"/hone/groups/{group}")
+    assert page.form(path).fields.keys() >= {"csrf", "better", "worse", "comment"}
+    answer = await sent(proxy.http, page, path, better=ids[1], worse=ids[0], comment="kinder")
+    assert answer.headers["location"] == f"/hone/groups/{group}#preferences"
+    [written] = await feedback.of(proxy.store, ids[1])
+    assert (written.name, written.comment) == ("preference", "kinder")
+    assert written.tags == {"loser": ids[0], "group": group, "by": "somebody on this machine"}
+    assert (
+        "attempt 2 attempt 1 somebody on this machine kinder"
+        in (await opened(proxy.http, f"/hone/groups/{group}")).text
+    )
+
+
+async def test_a_ranking_makes_the_pairs_of_its_neighbours(proxy: Proxy) -> None:
+    group, ids = await three(proxy.store)
+    path = f"/hone/groups/{group}/preference"
+    page = await opened(proxy.http, f"/hone/groups/{group}")
+    places = {f"place:{id_}": str(place) for place, id_ in enumerate(ids, 1)}
+    await proxy.http.post(path, data={"csrf": page.form(path).fields["csrf"], **places})
+    losers = [[one.tags["loser"] for one in await feedback.of(proxy.store, id_)] for id_ in ids]
+    assert losers == [[ids[1]], [ids[2]], []]
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"better": "0", "worse": "0"}, "not better than itself"),
+        ({"better": "0", "worse": "nobody"}, "has no attempt nobody"),
+        ({"better": "", "worse": ""}, "nothing is preferred"),
+        ({"better": "", "place:0": "first"}, "is no number"),
+    ],
+)
+async def test_what_is_no_preference_is_refused_and_nothing_written(
+    proxy: Proxy, fields: dict[str, str], told: str
+) -> None:
+    group, ids = await three(proxy.store)
+    page = await opened(proxy.http, f"/hone/groups/{group}")
+    filled = {name: ids[0] if value == "0" else value for name, value in fields.items()}
+    path = f"/hone/groups/{group}/preference"
+    answer = await proxy.http.post(path, data={"csrf": page.form(path).fields["csrf"], **filled})
+    assert answer.status_code in (400, 404)
+    assert told in Page(answer.text).text
+    assert await feedback.of(proxy.store, ids[0]) == []
+
+
+async def test_a_group_is_scored_anew_and_the_ledger_says_who_and_why(proxy: Proxy) -> None:
+    group, _ = await three(proxy.store)
+    page = await opened(proxy.http, f"/hone/groups/{group}")
+    await sent(proxy.http, page, f"/hone/groups/{group}/again", why="the rubric was wrong")
+    [entry] = await ledger.of(proxy.store, "group", group)
+    assert entry.detail == {"by": "somebody on this machine", "why": "the rubric was wrong"}
+    assert (await Rows(proxy.store).get(groups, group))["try_after"] is not None
+    assert "A judge takes it again" in (await opened(proxy.http, f"/hone/groups/{group}")).text
+
+
+async def test_what_a_step_trained_on_is_not_scored_anew(proxy: Proxy) -> None:
+    group, _ = await three(proxy.store)
+    page = await opened(proxy.http, f"/hone/groups/{group}")
+    await Rows(proxy.store).set(groups, group, state="trained")
+    answer = await sent(proxy.http, page, f"/hone/groups/{group}/again", 409, why="")
+    assert "keeps the score that it was trained on" in Page(answer.text).text
+    assert "keeps the score that it was trained on" in (await opened(proxy.http, f"/hone/groups/{group}")).text
+
+
+async def test_a_group_that_is_not_there_is_a_page_that_says_so(proxy: Proxy) -> None:
+    assert "no group 'nothing'" in (await opened(proxy.http, "/hone/groups/nothing", 404)).text
+
+
+@pytest.mark.parametrize(
+    ("scope", "preferring", "anew"), [("read", 403, 403), ("feedback", 303, 403), ("admin", 303, 303)]
+)
+async def test_a_key_sees_and_sends_the_forms_that_its_scopes_allow(
+    store: Store, scope: str, preferring: int, anew: int
+) -> None:
+    group, ids = await three(store)
+    _, secret = await keys.mint(store, PROJECT, "me", {Scope.READ, Scope(scope)})
+    async with FakeEngine() as engine, serving(store, engine) as proxy:
+        proxy.http.headers["authorization"] = f"Bearer {secret}"
+        answer = await proxy.http.get(f"/hone/groups/{group}")
+        there = {form.action.rpartition("/")[2] for form in Page(answer.text).forms if form.method == "post"}
+        assert there & {"preference", "again"} == {
+            name for name, status in (("preference", preferring), ("again", anew)) if status == 303
+        }
+        token = next((form.fields["csrf"] for form in Page(answer.text).forms if "csrf" in form.fields), "")
+        told = {"csrf": token, "better": ids[0], "worse": ids[1], "why": "because"}
+        for name, status in (("preference", preferring), ("again", anew)):
+            assert (await proxy.http.post(f"/hone/groups/{group}/{name}", data=told)).status_code == status
+
+
+def plain(attempt: int, turn: int) -> Step:
+    return f"tool_{turn % 5}", {"query": f"order {turn}", "page": attempt}, f"found {turn} of {attempt} " * 20
+
+
+def crowded(attempt: int, turn: int) -> Step:
+    arguments = {f"argument {at}": f"{attempt}{turn}" + "<&'>" * 100 for at in range(12)}
+    return f"tool_{(turn * attempt) % 7}", arguments, f"{attempt}\u202e<b>\U0001f600" * 500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [plain, crowded])
+async def test_eight_attempts_of_thirty_turns_stay_below_300_kb(proxy: Proxy, step: Callable[[int, int], Step]) -> None:
+    group, ids = await group_of(proxy.store, [[step(one, at) for at in range(30)] for one in range(8)])
+    await scored(proxy.store, group, {id_: at / 8 for at, id_ in enumerate(ids)})
+    answer: httpx.Response = await proxy.http.get(f"/hone/groups/{group}")
+    page = Page(answer.text)
+    assert len(answer.content) <= 300_000
+    assert ("more rows" in page.text) == (step is crowded)
+    assert (page.text.count("of 7") >= 30) == (step is plain)

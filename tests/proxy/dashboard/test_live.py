@@ -1,0 +1,116 @@
+"""The live list: rows come as they are written, a bounded number of pages listens, and each ends with whoever ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dashboard import live
+from proxy.http.sse import Parser
+from recorder.store.database import Store
+from tests.proxy.fake_engine import FakeEngine
+from tests.proxy.running import Proxy, serving
+from tests.proxy.until import until
+
+
+@pytest.fixture
+async def proxy(store: Store) -> AsyncIterator[Proxy]:
+    async with FakeEngine() as engine, serving(store, engine) as running:
+        yield running
+
+
+@asynccontextmanager
+async def listening(proxy: Proxy) -> AsyncIterator[AsyncIterator[str]]:
+    """The fragments that one page is sent."""
+    async with proxy.http.stream("GET", "/hone/live") as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield fragments(answer)
+
+
+async def fragments(answer: httpx.Response) -> AsyncIterator[str]:
+    parser = Parser()
+    async for chunk in answer.aiter_bytes():
+        for data in parser.feed(chunk):
+            yield data.decode()
+
+
+async def until_said(fragments: AsyncIterator[str], words: str) -> str:
+    async for fragment in fragments:
+        if words in fragment:
+            return fragment
+    raise AssertionError(f"the stream ended without {words!r}")
+
+
+async def test_a_run_that_begins_and_goes_on_is_pushed_to_all_who_listen(proxy: Proxy) -> None:
+    await proxy.chat("Where is order 1?", path="/t/one")
+    async with listening(proxy) as first, listening(proxy) as second:
+        assert "order 2" not in await until_said(first, "Where is order 1?")
+        await proxy.chat("Where is <b>order</b> 2?", path="/t/two")
+        for page in (first, second):
+            fragment = await until_said(page, "&lt;b&gt;order&lt;/b&gt; 2?")
+            assert fragment.startswith("<tr data-line>")
+
+
+async def test_one_more_than_may_listen_is_told_to_reload(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "MOST_LISTENERS", 1)
+    await proxy.chat("Where is order 1?")
+    async with listening(proxy) as page:
+        await until_said(page, "order 1")
+        refused = await proxy.http.get("/hone/live")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "30")
+        assert "reload" in refused.text
+
+    async def free() -> bool:
+        async with proxy.http.stream("GET", "/hone/live") as answer:
+            return answer.status_code == 200
+
+    await until(free)  # its place is free once the page is gone
+
+
+async def test_it_is_read_and_nothing_else(proxy: Proxy) -> None:
+    assert (await proxy.http.post("/hone/live")).status_code == 405
+
+
+async def test_a_stream_that_lasted_ends_so_that_the_browser_asks_again(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "LASTS_S", 0.2)
+    async with listening(proxy) as page:
+        assert [fragment async for fragment in page] in ([], [""])
+
+
+async def test_a_page_that_listens_does_not_keep_the_proxy_from_stopping(store: Store) -> None:
+    ended: asyncio.Event = asyncio.Event()
+    http = httpx.AsyncClient(timeout=20)
+
+    async def listen(url: str, began: asyncio.Event) -> None:
+        async with http.stream("GET", f"{url}/hone/live") as answer:
+            began.set()
+            async for _ in answer.aiter_bytes():
+                pass
+        ended.set()
+
+    async with http:
+        async with FakeEngine() as engine, serving(store, engine, stop_timeout_s=60) as proxy:
+            began = asyncio.Event()
+            task = asyncio.create_task(listen(proxy.url, began))
+            await began.wait()
+        await ended.wait()
+        await task
+
+
+@given(st.text())
+def test_no_text_of_anybodys_is_a_field_of_the_stream(text: str) -> None:
+    [data] = Parser().feed(live.event(f"<td>{text}</td>"))
+    whole = data.decode()
+    assert whole.startswith("<td>")
+    assert whole.endswith("</td>")
+    ends = str.maketrans({"\r": "\n"})
+    assert whole == f"<td>{text}</td>".replace("\r\n", "\n").translate(ends)

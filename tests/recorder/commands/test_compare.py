@@ -1,0 +1,41 @@
+"""`hone compare`: attempts in columns, the same comparison as JSON, and nothing that a terminal obeys."""
+
+from __future__ import annotations
+
+from recorder.store.database import Store
+from tests.recorder.attempts import Step, group_of, scored
+from tests.recorder.commands.hone import Hone
+
+
+async def two(store: Store) -> tuple[str, list[str]]:
+    steps: list[list[Step]] = [
+        [("find", {"q": "4821"}, "Leipzig"), "Monday"],
+        [("find", {"q": "9\x1b[2J"}, "none"), "Monday"],
+    ]
+    group, ids = await group_of(store, steps)
+    await scored(store, group, {ids[0]: 0.9, ids[1]: 0.2})
+    return group, ids
+
+
+def test_attempts_stand_in_columns_with_their_rewards_and_where_they_part(hone: Hone) -> None:
+    group, _ = hone.do(two)
+    shown = hone("compare", group).stdout
+    assert "all begin with the same 2 turns, at last user" in shown
+    assert "+0.35" in shown
+    assert "≠ from 1: arguments of find, result of find" in shown
+    assert "≠ q=9␛[2J" in shown
+    assert "because of 0.9" in shown
+    assert "\x1b" not in shown
+
+
+def test_the_same_is_told_as_json_and_of_two_that_are_chosen(hone: Hone) -> None:
+    _, ids = hone.do(two)
+    found = hone.json("compare", "orders", "--left", "run-1", "--right", ids[0])
+    assert [one["run"]["id"] for one in found["attempts"]] == ids
+    assert found["rows"][0][1]["words"] == ["arguments of find", "result of find"]
+
+
+def test_a_group_that_is_not_there_is_told_in_a_line(hone: Hone) -> None:
+    hone.do(two)
+    assert "no group 'nothing'" in hone("compare", "nothing", fails=True).stderr
+    assert "no attempt 'nobody'" in hone("compare", "orders", "--left", "nobody", fails=True).stderr

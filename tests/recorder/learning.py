@@ -1,0 +1,107 @@
+"""An alias that has learnt: versions, steps and decisions as trainer and controller would have left them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from recorder.holding import leases
+from recorder.registry import aliases, versions
+from recorder.registry.retention import VALIDATION
+from recorder.registry.versions import VersionView
+from recorder.states import VersionState
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.store.ledger import LedgerRow
+from recorder.work import campaigns, claims, steps
+from recorder.work.campaigns import NewScenario
+from tests.recorder.rows import PROJECT, Rows
+
+METRICS = {
+    "reward_mean": 0.4, "reward_std": 0.2, "kl_engine": 0.001, "entropy": 1.5, "clip_fraction": 0.02,
+    "tokens_per_s": 1234.0, "seconds.train": 3.5, "seconds.load": 0.25, "part.solved": 0.5,
+}  # fmt: skip
+FIGURES = {"success": 0.75, "success_live": 0.5, "pairs": 16, "win_rate": 0.62}
+
+
+@dataclass
+class Learned:
+    """Steps of an alias, one after the other."""
+
+    store: Store
+    alias_id: str
+    alias: str = "helpdesk"
+
+    @property
+    def rows(self) -> Rows:
+        """Writes rows."""
+        return Rows(self.store)
+
+    async def live(self) -> str:
+        """The live version's id."""
+        live = (await aliases.get_alias(self.store, PROJECT, self.alias)).live_version_id
+        assert live is not None
+        return live
+
+    async def group(self, number: int, **values: Any) -> str:
+        """A scored group of the live version, with ids of its own."""
+        group_id, live = f"grp_{number:04d}", await self.live()
+        more = {"alias_id": self.alias_id, "version_id": live, "external_id": f"order-{number}", **values}
+        await self.rows.group(id=group_id, state="ready", **more)
+        for side in range(2):
+            run = f"traj_{number:04d}_{side}"
+            await self.rows.trajectory(group_id, id=run, state="completed", alias_id=self.alias_id, answered=False)
+        await self.rows.score(group_id)
+        return group_id
+
+    async def step(self, number: int, metrics: dict[str, Any] | None = None, **of_group: Any) -> VersionView:
+        """One step on one group: a version that is written."""
+        await self.group(number, **of_group)
+        lease = await leases.acquire(self.store, PROJECT, leases.trainer(self.alias), "test", 60)
+        assert lease is not None
+        parent = await self.live()
+        held = await claims.claim_for_training(self.store, self.alias_id, "test", 60, limit=1)
+        assert held, "groups of campaigns are left to these"
+        step = await steps.begin_step(self.store, self.alias_id, parent, groups=held, lease=lease)
+        version = await versions.allocate(self.store, self.alias_id, parent, step_id=step.id)
+        await steps.finish_step(
+            self.store, step.id, version_id=version.id, path="/nowhere", engine_name=version.engine_name,
+            manifest_sha256="0", metrics=METRICS | (metrics or {}), checkpoint_path=None, groups=held,
+            trained=[f"traj_{number:04d}_1"], lease=lease,
+        )  # fmt: skip
+        await leases.release(self.store, lease)
+        return version
+
+    async def gated(self, number: int, figures: dict[str, Any] | None = None, **of_group: Any) -> VersionView:
+        """A step whose version passed its gate."""
+        version = await self.step(number, **of_group)
+        await versions.mark(self.store, version.id, VersionState.LOADED, verified="logprobs")
+        return await versions.pass_gate(self.store, version.id, "sane", who="controller", figures=figures or FIGURES)
+
+    async def accepted(self, number: int, figures: dict[str, Any] | None = None, **of_group: Any) -> VersionView:
+        """A step whose version is live."""
+        version = await self.gated(number, figures, **of_group)
+        await aliases.set_live(self.store, self.alias_id, version.id, why="gate", who="controller")
+        return version
+
+    async def campaign(self, **settings: Any) -> str:
+        """A campaign that runs, with one scenario; its id."""
+        made = await campaigns.create(self.store, PROJECT, self.alias_id, "orders", {"steps": 20, **settings})
+        await campaigns.add_scenarios(self.store, made.id, "train", [NewScenario("order-1", "Where is it?")])
+        return made.id
+
+    async def scenario(self, campaign_id: str) -> str:
+        """The id of its scenario."""
+        return (await campaigns.list_scenarios(self.store, campaign_id, "train"))[0].id
+
+    async def validated(self, campaign_id: str, step: int, version: str, success: float, attempts: int) -> None:
+        """A validation, as a campaign writes it down."""
+        said: dict[str, Any] = {
+            "step": step,
+            "version": version,
+            "success": success,
+            "reward": None,
+            "attempts": attempts,
+        }
+        async with self.store.write() as conn:
+            await ledger.write(conn, [LedgerRow(PROJECT, "campaign", campaign_id, VALIDATION, said)])
