@@ -11,6 +11,7 @@ from typing import Any
 
 from recorder import reasons
 from recorder.commands.terminal import clean
+from recorder.search.snippets import Snippet
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _NONE = "–"
@@ -78,6 +79,15 @@ def short(text: str | None, chars: int = 80) -> str:
     return line if len(line) <= chars else line[: chars - 1] + "…"
 
 
+def marked(snippet: Snippet) -> list[tuple[str, bool]]:
+    """A snippet's text in pieces, and of each whether it was asked for."""
+    pieces, at = [], 0
+    for begin, end in snippet.marks:
+        pieces += [(snippet.text[at:begin], False), (snippet.text[begin:end], True)]
+        at = end
+    return [piece for piece in [*pieces, (snippet.text[at:], False)] if piece[0]]
+
+
 def meaning(code: str) -> str:
     """A reason's sentence; "" where the code has none."""
     return reasons.meaning(code) or ""
@@ -126,6 +136,7 @@ FILTERS = {
     "as_json": as_json,
     "as_arguments": as_arguments,
     "many": many,
+    "marked": marked,
     "meaning": meaning,
     "as_line": as_line,
 }
