@@ -75,7 +75,7 @@ async def members(store: Store, groups: list[str]) -> list[str]:
 
 def with_pages_of(rich: Rich, groups: list[str], runs: list[str]) -> list[str]:
     """Every page, and those of each group and run that was made for this."""
-    found = [pages.opened(path, rich) for path in (*pages.whole(), *pages.of_something())]
+    found = [f"/hone{where.on(rich)}" for where in pages.everywhere()]
     for opened in list(found):
         found += [opened.replace(rich.group, group) for group in groups if rich.group in opened]
         found += [opened.replace(rich.run, run) for run in runs if rich.run in opened]
