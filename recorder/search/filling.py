@@ -10,7 +10,8 @@ for calls that still wait: so two that fill at once, and one that is killed in t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from recorder.search.words import as_line, as_vector, keys_of
 from recorder.store.database import Store
 from recorder.store.schema import projects, said, unindexed
 
-CALLS: Final = 64  # looked at in a step
+CALLS: Final = 32  # looked at in a step
 # Of the words that one transaction writes: it holds SQLite's write lock for some milliseconds (as many as a document's
 # characters at most, see there).
 MOST_CHARS: Final = documents.MOST_CHARS
@@ -61,7 +62,12 @@ async def _read(store: Store, project_id: str) -> tuple[int, list[_Words]]:
         newest = await conn.execute(queue.order_by(unindexed.c.call_id.desc()).limit(CALLS))
         waiting = list(newest.scalars())
         there = {one.call_id: one for one in await documents_of(conn, waiting)} if waiting else {}
-    return deletions, [_words(id_, there.get(id_), in_a_line=store.is_sqlite) for id_ in waiting]
+    # in a thread: the proxy's event loop has turns to answer, and a long document takes 10 ms
+    return deletions, await asyncio.to_thread(_all_words, waiting, there, in_a_line=store.is_sqlite)
+
+
+def _all_words(waiting: Sequence[str], there: Mapping[str, Document], *, in_a_line: bool) -> list[_Words]:
+    return [_words(id_, there.get(id_), in_a_line=in_a_line) for id_ in waiting]
 
 
 def _words(call_id: str, document: Document | None, *, in_a_line: bool) -> _Words:

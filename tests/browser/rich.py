@@ -18,6 +18,7 @@ from recorder.holding import leases
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import report_replica
+from recorder.search.filling import fill
 from recorder.settings import RecorderSettings
 from recorder.states import AttemptState, CampaignState, Purpose, TrajectoryState, VersionState
 from recorder.store.database import Store
@@ -90,6 +91,8 @@ class _Maker:
         group, best = await self._compared("order-4821", EIGHT)
         long_group, long_run = await self._compared("claim-77", EIGHT, turns=LONG_TURNS)
         (run, call), open_run = await self._run_with_everything(), await self._open()
+        while await fill(self.store, PROJECT):  # what `hone serve` does beside the calls
+            pass
         return Rich(self.data, run, call, open_run, long_run, group, long_group, best, retired, canary, campaign)
 
     async def _engines(self) -> None:

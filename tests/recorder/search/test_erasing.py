@@ -45,7 +45,7 @@ async def test_a_deleted_run_is_found_no_more(store: Store, talk: Talk, index: I
 
 
 @pytest.mark.sqlite_only("its files' bytes")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(12))
 async def test_its_words_are_in_no_file(store: Store, talk: Talk, index: Index, seed: int) -> None:
     """Wherever among the index's segments they are: they are made and merged as it is filled and emptied."""
     draw = random.Random(seed)
@@ -55,7 +55,7 @@ async def test_its_words_are_in_no_file(store: Store, talk: Talk, index: Index, 
         if draw.random() < 0.4:
             await index.fill()
     await index.fill()
-    assert "hone.db-wal" in holding(store, "zanzibar7x")
+    assert holding(store, "zanzibar7x")
     gone = draw.sample(range(60), 20)
     for n in gone[:10]:
         await delete_run(store, talk, turns[n])

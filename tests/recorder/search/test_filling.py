@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -135,8 +133,9 @@ async def test_one_that_is_killed_in_the_midst_leaves_the_rest_to_the_next(
     await asyncio.to_thread(child.stdout.readline)
     while not await indexed(store):
         await asyncio.sleep(0)
-    os.kill(child.pid, signal.SIGKILL)
-    child.wait()
+    child.kill()
+    with child:  # and its pipe closed
+        child.wait()
     await index.fill()
     calls = await indexed(store)
     assert len(calls) == len(set(calls)) == 300
