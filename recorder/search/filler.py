@@ -97,7 +97,7 @@ class Filler:
             return LOOK_S
         if not await self._holds():
             return LOOK_S
-        done = await fill(self._store, self._lane, self._project_id)
+        done = await fill(self._store, self._project_id, self._lane)
         took_s = time.monotonic() - began
         if merge:
             await self._merge_some()

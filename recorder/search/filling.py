@@ -24,7 +24,7 @@ from recorder.search.documents import Document, documents_of
 from recorder.search.numbering import behind, first_of
 from recorder.search.words import as_line, as_vector, keys_of
 from recorder.store.database import Store
-from recorder.store.lanes import Executor, Lane, Row
+from recorder.store.lanes import Executor, Lane, Row, StoreLane
 from recorder.store.schema import projects, said, unindexed
 from recorder.store.statement import Statement, insert_into
 
@@ -59,11 +59,12 @@ class _Words:
     words: str | None
 
 
-async def fill(store: Store, lane: Lane, project_id: str) -> int:
+async def fill(store: Store, project_id: str, lane: Lane | None = None) -> int:
     """Index the newest calls that wait; returns how many are done. 0: none waits, or another was faster.
 
-    What is written goes by `lane`, in as few steps as the recorder's own turns: each keeps the write lock longer.
+    A program that records beside it writes by a fast `lane`: the write lock is held half as long.
     """
+    lane = lane if lane is not None else StoreLane(store)
     deletions, found = await _read(store, project_id)
     done = 0
     for portion in _portions(found):

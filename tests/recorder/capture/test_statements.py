@@ -1,4 +1,4 @@
-"""The statements of the hot path, lineage's and the index's among them: rows in order, PostgreSQL too, and none walks a table."""
+"""The statements of the hot path, of lineage and the index: rows in order, PostgreSQL too, and none walks a table."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from proxy.cli import cli
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Sampling
 from recorder.groups.closing import close_group
+from recorder.search.filling import fill
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose
 from recorder.store import ledger
@@ -296,6 +297,33 @@ def test_help_imports_neither_database_nor_rich() -> None:
         "slow = {'sqlalchemy', 'rich', 'alembic', 'pydantic', 'orjson'} & set(sys.modules)\nassert not slow, slow"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+@pytest.mark.sqlite_only("its files' bytes")
+def test_the_words_of_a_deleted_run_are_in_no_file(hone: Hone) -> None:
+    async def record(store: Store) -> str:
+        recorder = Recorder(store, SETTINGS)
+        await recorder.start()
+        talk = Talk(recorder)
+        await talk.call([user("an order that is kept")], "yes")
+        made = await talk.call([user("where is the order from zanzibar")], "near kilimanjaro")
+        while await fill(store, PROJECT):
+            pass
+        await talk.call([user("a later order")], "yes")
+        while await fill(store, PROJECT):
+            pass
+        await recorder.close(PROJECT, made.attribution.trajectory.id)
+        await recorder.stop()
+        return made.attribution.trajectory.id
+
+    def holding(word: bytes) -> list[str]:
+        return [file.name for file in hone.data.iterdir() if word in file.read_bytes()]
+
+    run = hone.do(record)
+    assert holding(b"zanzibar") != [] != holding(b"kilimanjaro")
+    hone("delete", run, "--yes")
+    assert holding(b"zanzibar") == holding(b"kilimanjaro") == []
+    assert holding(b"kept") != []
 
 
 def test_a_run_is_deleted_by_the_id_its_caller_gave(hone: Hone) -> None:

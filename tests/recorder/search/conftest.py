@@ -22,7 +22,7 @@ class Index:
 
     async def step(self) -> int:
         """One step of filling."""
-        return await fill(self._store, self._lane, PROJECT)
+        return await fill(self._store, PROJECT, self._lane)
 
     async def fill(self) -> int:
         """Until nothing waits; how many calls that were."""

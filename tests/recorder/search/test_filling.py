@@ -17,7 +17,7 @@ from recorder.search import documents, filling
 from recorder.search.filling import fill
 from recorder.search.queue import put_all, waiting
 from recorder.store.database import Store
-from recorder.store.lanes import Executor, Row, StoreLane
+from recorder.store.lanes import Executor, Row
 from recorder.store.schema import said
 from recorder.upkeep.deletion import delete_trajectory
 from tests.recorder.search.conftest import Index
@@ -121,7 +121,7 @@ async def main():
     print("filling", flush=True)
     lane = lane_for(store, "process")
     await lane.start()
-    while await fill(store, lane, "default"):
+    while await fill(store, "default", lane):
         pass
 asyncio.run(main())
 """
@@ -165,6 +165,6 @@ async def test_numbers_that_another_took_meanwhile_are_chosen_anew(
 
     with monkeypatch.context() as patched:
         patched.setattr(filling, "_numbered", taken)
-        assert await fill(store, StoreLane(store), PROJECT) == 0
+        assert await fill(store, PROJECT) == 0
     assert await waiting(store, PROJECT) == 1
-    assert await fill(store, StoreLane(store), PROJECT) == 1
+    assert await fill(store, PROJECT) == 1

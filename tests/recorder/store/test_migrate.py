@@ -234,6 +234,30 @@ def _versions_of_old(conn: Connection) -> None:
         conn.execute(text(f"insert into ledger {entry} {said}"), {"t": ids["t"], "d": detail})
 
 
+def test_what_is_recorded_already_waits_to_be_indexed(tmp_path: Path) -> None:
+    config = alembics()
+    engine = create_engine(f"sqlite:///{tmp_path / 'old.db'}")
+    with engine.begin() as conn:
+        config.attributes["connection"] = conn
+        command.upgrade(config, "0015")
+        conn.execute(text("insert into projects values ('default', x'00', 0, 0)"))
+        conn.execute(
+            text("insert into trajectories (id, project_id, state, purpose, origin, tags, started_at, last_call_at) "
+                 "values ('t', 'default', 'open', 'train', 'live', '{}', 0, 0)")
+        )  # fmt: skip
+        for id_, state in (("c1", "complete"), ("c2", "errored"), ("c3", "open")):
+            conn.execute(
+                text("insert into calls (id, project_id, trajectory_id, model, dialect, endpoint, stream, state, "
+                     "turn_kind, attribution_source, attribution_confidence, sampling, started_at) values "
+                     "(:id, 'default', 't', 'm', 'chat', '/v1', 0, :state, 'main', 'path', 'stated', '{}', 0)"),
+                {"id": id_, "state": state},
+            )  # fmt: skip
+        command.upgrade(config, "head")
+        waiting = conn.execute(text("select project_id, call_id from unindexed order by call_id"))
+        assert list(map(tuple, waiting)) == [("default", "c1"), ("default", "c2")]  # what is open waits when it ended
+    engine.dispose()
+
+
 async def test_the_known_revisions_are_those_of_the_files() -> None:
     script = ScriptDirectory(str(Path(migrate.__file__).parent / "migrations"))
     assert tuple(r.revision for r in script.walk_revisions())[::-1] == migrate.REVISIONS
