@@ -206,11 +206,10 @@ groups = Table(
     UniqueConstraint("project_id", "external_id", "sequence"),
     Index(None, "project_id", "implicit_key", "state"),
     Index(None, "project_id", "state", "try_after"),
+    Index("ix_groups_newest", "project_id", "opened_at", "id"),  # lists
+    Index("ix_groups_newest_of_state", "project_id", "state", "opened_at", "id"),
     _some("ix_groups_scored", "current_score_id IS NOT NULL", "project_id", "id"),  # rewards of the newest
-    # Lists, walked downwards by the id.
-    Index("ix_groups_newest", "project_id", "id"),
-    Index("ix_groups_newest_of_state", "project_id", "state", "id"),
-    _some("ix_groups_newest_of_reason", "reason IS NOT NULL", "project_id", "reason", "id"),
+    _some("ix_groups_newest_of_reason", "reason IS NOT NULL", "project_id", "reason", "opened_at", "id"),  # lists
 )
 
 trajectories = Table(
