@@ -294,13 +294,13 @@ calls = Table(
     Column("finished_at", Double),
     Column("process", Text),  # which process runs it, while it is open: its lease says whether it is there
     Index(None, "parent_call_id"),
-    Index(None, "trajectory_id"),
     # Whether anything still needs a node or a blob.
     Index(None, "prompt_node_id"),
     _where_set("tools_blob_id"),
     _where_set("format_blob_id"),
     _where_set("request_blob_id"),
     _some("ix_calls_open", "state = 'open'", "project_id"),  # a few of millions, asked for all the time
+    Index(None, "trajectory_id", "attribution_source"),  # lists ask how a run's calls were attributed
 )
 
 choices = Table(
