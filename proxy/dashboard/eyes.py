@@ -94,13 +94,16 @@ def meaning(code: str) -> str:
 
 
 def as_json(value: Any) -> str:
-    """A value as indented JSON; a string that holds JSON is read first."""
+    """A value as indented JSON; a string that holds JSON is read first. What is nested too deeply stays as it is."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return visible(value)
-    return visible(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    try:
+        return visible(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    except RecursionError:
+        return "nested too deeply to be shown"
 
 
 def as_arguments(text: str) -> str:
