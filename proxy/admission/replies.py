@@ -28,7 +28,7 @@ from proxy.errors import (
     WrongMethod,
 )
 from proxy.http.asgi import JSON, RawHeaders, Send, respond
-from recorder.errors import Conflict, InvalidId, NotFound, StoreError, TooSlow
+from recorder.errors import Conflict, FilterInvalid, InvalidId, NotFound, StoreError, TooSlow
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +89,8 @@ def error_of(error: Exception, method: str, path: str) -> CallerError:
     """What a caller is told about an exception: of the web framework, of the recorder, or a fault of ours."""
     if isinstance(error, CallerError):
         return error
+    if isinstance(error, FilterInvalid):
+        return BadRequest(f"{error}.", param=error.word[:80])
     if isinstance(error, TooSlow):
         return Unavailable(f"{method} {path[:200]}: {error}. {_LESS}")
     for kind, told in _TOLD.items():

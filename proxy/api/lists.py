@@ -6,16 +6,15 @@ mean (`recorder.listing.words`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from litestar import Response, get
 from litestar.openapi.spec import OpenAPIType, Operation, Parameter, Schema
 
 from proxy.api.route_parts import AnyRequest, Injected, answers, as_json
 from proxy.errors import BadRequest
-from recorder.errors import FilterInvalid
 from recorder.listing.groups import GroupLine, list_groups
 from recorder.listing.trajectories import TrajectoryLine, list_trajectories
 from recorder.listing.words import GROUP_WORDS, RUN_WORDS, Word, group_filter, run_filter
@@ -24,7 +23,6 @@ from recorder.store.database import Store
 
 MOST: Final = 200  # lines of a page
 USUAL: Final = 50
-F = TypeVar("F")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +59,6 @@ class Asked:
     before: str | None
     limit: int
 
-    def narrowed(self, filter_of: Callable[[Sequence[tuple[str, str]]], F]) -> F:
-        """The filter that the words say. Raises BadRequest."""
-        try:
-            return filter_of(self.said)
-        except FilterInvalid as e:
-            raise BadRequest(f"{e}.", param=e.word[:80]) from e
-
 
 def asked(request: AnyRequest) -> Asked:
     """What a request asks of a list. Raises BadRequest."""
@@ -89,7 +80,10 @@ _PAGING: Final[Mapping[str, Parameter]] = {
     one.name: one
     for one in (
         Parameter(
-            "before", "query", Schema(type=OpenAPIType.STRING), "Those before this id: `next` of the page before."
+            "before",
+            "query",
+            Schema(type=OpenAPIType.STRING),
+            "Those before this place: the `next` of the page before.",
         ),
         Parameter(
             "limit", "query", Schema(type=OpenAPIType.INTEGER, minimum=1, maximum=MOST, default=USUAL), "How many."
@@ -113,7 +107,7 @@ class _OfRuns(Operation):
     """The words of runs are read from the query all at once, so the framework does not know them."""
 
     def __post_init__(self) -> None:
-        self.parameters = [*_parameters(RUN_WORDS)]
+        self.parameters = list(_parameters(RUN_WORDS))
 
 
 @dataclass
@@ -121,12 +115,12 @@ class _OfGroups(Operation):
     """As `_OfRuns`, with the words of groups."""
 
     def __post_init__(self) -> None:
-        self.parameters = [*_parameters(GROUP_WORDS)]
+        self.parameters = list(_parameters(GROUP_WORDS))
 
 
 async def listed_runs(store: Store, project_id: str, query: Asked) -> Runs:
-    """The page of runs that a query asks for. Raises BadRequest."""
-    wanted = query.narrowed(run_filter)
+    """The page of runs that a query asks for. Raises FilterInvalid."""
+    wanted = run_filter(query.said)
     page = await list_trajectories(store, project_id, wanted, before=query.before, limit=query.limit)
     shown = [line.id for line in page.lines] if wanted.said is not None else []
     around = await snippets(store, project_id, wanted.said or "", shown)
@@ -143,6 +137,6 @@ async def show_runs(hone: Injected, request: AnyRequest) -> Response[bytes]:
 async def show_groups(hone: Injected, request: AnyRequest) -> Response[bytes]:
     """List groups, newest first: those that all given words are true of. Of `state` several may be given."""
     query = asked(request)
-    wanted = query.narrowed(group_filter)
+    wanted = group_filter(query.said)
     page = await list_groups(hone.store, hone.project_id, wanted, before=query.before, limit=query.limit)
     return as_json(Groups(page.lines, page.next, page.looked_at))

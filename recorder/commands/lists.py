@@ -49,7 +49,7 @@ def _narrowed(words: Mapping[str, Word]) -> Callable[[F], F]:
     def add(command: F) -> F:
         shown = (
             click.option("--watch", is_flag=True, help="Stay, and show what comes and changes, until Ctrl-C."),
-            click.option("--before", help="Those before this id alone: for the next page."),
+            click.option("--before", help="Those before this place alone: for the next page."),
             click.option(
                 "--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest first."
             ),

@@ -18,7 +18,6 @@ from sqlalchemy import (
     ScalarSelect,
     Select,
     String,
-    Table,
     and_,
     cast,
     exists,
@@ -33,7 +32,7 @@ from sqlalchemy import (
 from recorder.ids import first_id_at
 from recorder.listing import reasons
 from recorder.listing.filters import GroupFilter, RunFilter
-from recorder.listing.paging import Candidates, Indexed, Stretch, Whole
+from recorder.listing.paging import Candidates, Indexed, Order, Place, Stretch, Whole
 from recorder.registry.versions import parse_name
 from recorder.search.asking import runs_saying
 from recorder.store import sql
@@ -50,6 +49,8 @@ _MOST_GROUPS: Final = 2000  # of which more is asked: the rewards of eight runs 
 _FEW: Final = 2000
 t = trajectories.c
 g = groups.c
+RUNS: Final = Order(t.id)
+GROUPS: Final = Order(g.id, g.opened_at)  # the id of a group that was found by its task is made of the task
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,35 +76,35 @@ class _Saying:
 
     project_id: str
     said: str
-    first: str | None = None
-    end: str | None = None
+    first: Place | None = None
+    end: Place | None = None
 
     async def below(self, store: Store, before: str | None, *, enough: int | None) -> Stretch:
         """The next of those runs."""
-        top = min((one for one in (before, self.end) if one is not None), default=None)
+        tops = [one for one in (before, *(self.end or ())) if one is not None]
         most = enough or _MOST_SAYING
-        ids = await runs_saying(store, self.project_id, self.said, before=top, limit=most)
-        wanted = [one for one in ids if self.first is None or one >= self.first]
+        ids = await runs_saying(store, self.project_id, self.said, before=min(tops, default=None), limit=most)
+        wanted = [one for one in ids if self.first is None or (one,) >= self.first]
         there_are_more = len(ids) == most and len(wanted) == most
         return Stretch([t.id.in_(wanted)], *((ids[-1], most) if there_are_more else ()))
 
 
 async def of_runs(store: Store, project_id: str, wanted: RunFilter) -> Walk:
     """How runs are walked: by the rarest of what an index knows."""
-    return await _walk(store, trajectories, Indexed(trajectories, [t.project_id == project_id], *_ids("traj", wanted)),
-                       _of_runs(project_id, wanted))  # fmt: skip
+    all_of_them = Indexed(RUNS, [t.project_id == project_id], *_ids(wanted))
+    return await _walk(store, all_of_them, _of_runs(project_id, wanted))
 
 
 async def of_groups(store: Store, project_id: str, wanted: GroupFilter) -> Walk:
     """How groups are walked."""
-    return await _walk(store, groups, Indexed(groups, [g.project_id == project_id], *_ids("grp", wanted), _MOST_GROUPS),
-                       _of_groups(project_id, wanted))  # fmt: skip
+    all_of_them = Indexed(GROUPS, [g.project_id == project_id], *_opened(wanted), _MOST_GROUPS)
+    return await _walk(store, all_of_them, _of_groups(project_id, wanted))
 
 
-async def _walk(store: Store, table: Table, all_of_it: Indexed, asked: Sequence[_Narrowing]) -> Walk:
+async def _walk(store: Store, all_of_it: Indexed, asked: Sequence[_Narrowing]) -> Walk:
     by: tuple[_Narrowing | None, Candidates] = (None, all_of_it)
     for one in asked:
-        found = one.by if one.rare is None else await _few(store, table, one.rare)
+        found = one.by if one.rare is None else await _few(store, all_of_it.order, one.rare)
         if found is not None:
             by = (one, found)
             break
@@ -111,21 +112,26 @@ async def _walk(store: Store, table: Table, all_of_it: Indexed, asked: Sequence[
     return Walk(candidates, [one.check for one in asked if one is not narrowing])
 
 
-async def _few(store: Store, table: Table, rare: Select[tuple[str]] | CompoundSelect[tuple[str]]) -> Whole | None:
+async def _few(store: Store, order: Order, rare: Select[tuple[str]] | CompoundSelect[tuple[str]]) -> Whole | None:
     async with store.read() as conn:
         found = list((await conn.execute(rare.limit(_FEW))).scalars())
-    return Whole(table.c.id, [table.c.id.in_(set(found))]) if len(found) < _FEW else None
+    return Whole(order, [order.id.in_(set(found))]) if len(found) < _FEW else None
 
 
-def _ids(kind: str, wanted: RunFilter | GroupFilter) -> tuple[str | None, str | None]:
-    """Between which ids what began within the filter's times lies."""
-    first = None if wanted.since is None else first_id_at(kind, wanted.since - _SLACK_S)
-    return first, None if wanted.until is None else first_id_at(kind, wanted.until + _SLACK_S)
+def _ids(wanted: RunFilter) -> tuple[Place | None, Place | None]:
+    """Between which places the runs lie that began within the filter's times."""
+    first = None if wanted.since is None else (first_id_at("traj", wanted.since - _SLACK_S),)
+    return first, None if wanted.until is None else (first_id_at("traj", wanted.until + _SLACK_S),)
+
+
+def _opened(wanted: GroupFilter) -> tuple[Place | None, Place | None]:
+    """Between which places the groups lie that were opened within the filter's times: exactly those."""
+    return None if wanted.since is None else (wanted.since, ""), None if wanted.until is None else (wanted.until, "")
 
 
 def _of_runs(project_id: str, wanted: RunFilter) -> list[_Narrowing]:
     """All that is asked of a run; what is likely the rarest first."""
-    ours, ids = t.project_id == project_id, _ids("traj", wanted)
+    ours, ids = t.project_id == project_id, _ids(wanted)
     mine = sql.passed_by(t.project_id) == project_id
     found: list[_Narrowing] = []
     if wanted.said is not None:
@@ -135,9 +141,9 @@ def _of_runs(project_id: str, wanted: RunFilter) -> list[_Narrowing]:
         found.append(_Narrowing(and_(mine, reasons.said_of_runs(wanted.reason)), rare=rare))
     if wanted.group is not None:
         of_group = _groups_named(project_id, wanted.group)
-        found.append(_Narrowing(sql.passed_by(t.group_id).in_(of_group), Whole(t.id, [mine, t.group_id.in_(of_group)])))
+        found.append(_Narrowing(sql.passed_by(t.group_id).in_(of_group), Whole(RUNS, [mine, t.group_id.in_(of_group)])))
     if wanted.session is not None:
-        by_session = Indexed(trajectories, [ours, t.session == wanted.session], *ids)
+        by_session = Indexed(RUNS, [ours, t.session == wanted.session], *ids)
         found.append(_Narrowing(sql.passed_by(t.session) == wanted.session, by_session))
     if wanted.tool_error is not None:
         failed = _failed_tool_calls(project_id)
@@ -145,15 +151,15 @@ def _of_runs(project_id: str, wanted: RunFilter) -> list[_Narrowing]:
         found.append(_Narrowing(has, rare=failed.distinct()) if wanted.tool_error else _Narrowing(~has))
     if wanted.version is not None:
         version = _version(project_id, wanted.version)
-        by_version = Indexed(trajectories, [mine, t.version_id == version], *ids)
+        by_version = Indexed(RUNS, [mine, t.version_id == version], *ids)
         found.append(_Narrowing(sql.passed_by(t.version_id) == version, by_version))
     if wanted.alias is not None:
         alias = _alias(project_id, wanted.alias)
-        by_alias = Indexed(trajectories, [ours, t.alias_id == alias], *ids)
+        by_alias = Indexed(RUNS, [ours, t.alias_id == alias], *ids)
         found.append(_Narrowing(sql.passed_by(t.alias_id) == alias, by_alias))
     if len(wanted.states) == 1:
         [state] = wanted.states
-        found.append(_Narrowing(sql.passed_by(t.state) == state, Indexed(trajectories, [ours, t.state == state], *ids)))
+        found.append(_Narrowing(sql.passed_by(t.state) == state, Indexed(RUNS, [ours, t.state == state], *ids)))
     return [*found, *map(_Narrowing, _checks_of_runs(wanted))]
 
 
@@ -173,20 +179,20 @@ def _checks_of_runs(wanted: RunFilter) -> list[ColumnElement[bool]]:
         found.append(tag.is_not(None) if value is None else cast(tag, String) == value)
     if wanted.reward_from is not None or wanted.reward_to is not None:
         found.append(_between(_reward(), wanted.reward_from, wanted.reward_to))
-    return [*found, *_begun(t.started_at, wanted)]
+    return [*found, *_begun(wanted)]
 
 
 def _of_groups(project_id: str, wanted: GroupFilter) -> list[_Narrowing]:
     """All that is asked of a group; what is likely the rarest first."""
-    ours, ids = g.project_id == project_id, _ids("grp", wanted)
+    ours, times = g.project_id == project_id, _opened(wanted)
     found: list[_Narrowing] = []
     if wanted.reason is not None:
-        by_reason = Indexed(groups, [ours, g.reason == wanted.reason], *ids, _MOST_GROUPS)
+        by_reason = Indexed(GROUPS, [ours, g.reason == wanted.reason], *times, _MOST_GROUPS)
         found.append(_Narrowing(sql.passed_by(g.reason) == wanted.reason, by_reason))
     if len(wanted.states) == 1:
         [state] = wanted.states
         found.append(
-            _Narrowing(sql.passed_by(g.state) == state, Indexed(groups, [ours, g.state == state], *ids, _MOST_GROUPS))
+            _Narrowing(sql.passed_by(g.state) == state, Indexed(GROUPS, [ours, g.state == state], *times, _MOST_GROUPS))
         )
     return [*found, *map(_Narrowing, _checks_of_groups(project_id, wanted))]
 
@@ -208,12 +214,12 @@ def _checks_of_groups(project_id: str, wanted: GroupFilter) -> list[ColumnElemen
         found.append(g.campaign_id.in_(named))
     if wanted.spread_from is not None or wanted.spread_to is not None:
         found.append(_between(_spread(), wanted.spread_from, wanted.spread_to))
-    return [*found, *_begun(g.opened_at, wanted)]
+    return found
 
 
-def _begun(at: ColumnElement[float], wanted: RunFilter | GroupFilter) -> list[ColumnElement[bool]]:
-    since = [] if wanted.since is None else [at >= wanted.since]
-    return since + ([] if wanted.until is None else [at < wanted.until])
+def _begun(wanted: RunFilter) -> list[ColumnElement[bool]]:
+    since = [] if wanted.since is None else [t.started_at >= wanted.since]
+    return since + ([] if wanted.until is None else [t.started_at < wanted.until])
 
 
 def _between(value: ColumnElement[float], low: float | None, high: float | None) -> ColumnElement[bool]:

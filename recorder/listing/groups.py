@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.listing import candidates
 from recorder.listing.columns import version_name
 from recorder.listing.filters import ALL_GROUPS, GroupFilter
-from recorder.listing.paging import Page, page_of, told
+from recorder.listing.paging import Page, filled, page_of
 from recorder.listing.tasks import first_words
 from recorder.states import GroupState
 from recorder.store import sql
@@ -50,10 +50,10 @@ class GroupLine:
 async def list_groups(
     store: Store, project_id: str, wanted: GroupFilter = ALL_GROUPS, *, before: str | None = None, limit: int = 50
 ) -> Page[GroupLine]:
-    """The newest groups that are wanted, of those below the id `before`."""
+    """The newest groups that are wanted, of those below the place `before`. Raises FilterInvalid."""
     walk = await candidates.of_groups(store, project_id, wanted)
-    page = await page_of(store, groups, walk.candidates, walk.checks, before=before, limit=limit)
-    return told(page, await _lines(store, page.lines))
+    page = await page_of(store, candidates.GROUPS, walk.candidates, walk.checks, before=before, limit=limit)
+    return filled(page, await _lines(store, page.lines))
 
 
 async def _lines(store: Store, ids: Sequence[str]) -> list[GroupLine]:
@@ -62,7 +62,7 @@ async def _lines(store: Store, ids: Sequence[str]) -> list[GroupLine]:
         .outerjoin(aliases, aliases.c.id == groups.c.alias_id)
         .outerjoin(versions, versions.c.id == groups.c.version_id)
         .where(groups.c.id.in_(ids))
-        .order_by(groups.c.id.desc())
+        .order_by(*(column.desc() for column in candidates.GROUPS.columns))
     )
     async with store.read() as conn:
         rows = list(await conn.execute(query))

@@ -1,31 +1,36 @@
-"""A page of a list by the id that it begins below: what is looked at for it, and when that is given up.
+"""A page of a list by the place that it begins below: what is looked at for it, and when that is given up.
 
 Owns: walking candidates downwards until a page is full or enough were looked at. Refuses: what a candidate is
 (`recorder.listing.candidates`), and what of it is shown.
 
-Ids begin with the time, so a list by ids is newest first, and a page costs the same however deep it lies. A filter that
-an index knows is walked by it. Any other is asked of one candidate after the other: of so many that a page stays quick
+A place is a line's in the order of its list (`Order`), so a page costs the same however deep it lies. A filter that an
+index knows is walked by it. Any other is asked of one candidate after the other: of so many that a page stays quick
 where nearly none is wanted, and the page then says how many it looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from sqlalchemy import ColumnElement, Table, select
+from sqlalchemy import ColumnElement, Row, Select, select, tuple_
 
+from recorder.errors import FilterInvalid
 from recorder.store import sql
 from recorder.store.database import Store
 
 MOST_LOOKED_AT: Final = 6000  # of runs of six turns: what is asked of each takes up to 10 µs
+_SECONDS: Final = re.compile(r"\d{1,11}(\.\d{1,17})?(e[+-]?\d{1,3})?", re.ASCII)  # as Python writes a float
+Place = tuple[Any, ...]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Lines of a list. `next`: the id that the following page begins below; None: these were the last.
+    """Lines of a list. `next`: the place that the following page begins below; None: these were the last.
 
     `looked_at`: the page is not full, because so many candidates were looked at for it and there are more.
     """
@@ -36,8 +41,48 @@ class Page(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """The order of a list, newest first: by the id, which begins with the time, or by `at` where it does not.
+
+    A place is told as the id, or as `at~id`.
+    """
+
+    id: ColumnElement[str]
+    at: ColumnElement[float] | None = None
+
+    @property
+    def columns(self) -> list[ColumnElement[Any]]:
+        """By what it goes."""
+        return [self.id] if self.at is None else [self.at, self.id]
+
+    def place(self, told: str) -> Place:
+        """A place as values of the columns. Raises FilterInvalid."""
+        if self.at is None:
+            return (told,)
+        at, mark, id_ = told.partition("~")
+        if not mark or not _SECONDS.fullmatch(at):
+            raise FilterInvalid(f"before: {told[:80]!r} is no place of this list: take the `next` of a page", "before")
+        return float(at), id_
+
+    def compared(self, how: Callable[[Any, Any], Any], place: Place, *, indexed: bool = True) -> ColumnElement[bool]:
+        """A condition of how a line's place lies to another; where it is not `indexed`, no index leads to it."""
+        columns = self.columns if indexed else [sql.passed_by(column) for column in self.columns]
+        compared: ColumnElement[bool] = how(columns[0], place[0]) if len(place) == 1 else how(tuple_(*columns), place)
+        return compared
+
+    def newest(self, which: Sequence[ColumnElement[bool]]) -> Select[Any]:
+        """What meets conditions, in this order."""
+        return select(*self.columns).where(*which).order_by(*(column.desc() for column in self.columns))
+
+
+def told(place: Row[Any]) -> str:
+    """A row of `Order.newest` as a place is told."""
+    return "~".join(one if isinstance(one, str) else repr(one) for one in place)
+
+
+@dataclass(frozen=True, slots=True)
 class Stretch:
-    """The candidates of a page, as a condition. `end`: there are more of them, below this id; None: these are all.
+    """The candidates of a page, as a condition. `end`: there are more of them, below this place; None: these are all.
 
     `size`: how many they are, where `end` says that there are more.
     """
@@ -51,48 +96,51 @@ class Candidates(Protocol):
     """What a list is walked by."""
 
     async def below(self, store: Store, before: str | None, *, enough: int | None) -> Stretch:
-        """The candidates below an id. `enough`: so many are, since each is wanted; None: they are checked."""
+        """The candidates below a place. `enough`: so many are, since each is wanted; None: they are checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """Rows of a table in the order of an index that begins with the columns of `which` and goes on with the id."""
+    """Rows in the order of an index that begins with the columns of `which` and goes on with those of the order."""
 
-    table: Table
+    order: Order
     which: Sequence[ColumnElement[bool]]
-    first: str | None = None  # no id below this one is wanted
-    end: str | None = None  # nor this one and those above it
+    first: Place | None = None  # nothing below it is wanted
+    end: Place | None = None  # nor itself, nor what lies above it
     most: int = MOST_LOOKED_AT
 
     async def below(self, store: Store, before: str | None, *, enough: int | None) -> Stretch:
         """Those rows; where they are checked, at most `most` of them."""
-        id_ = self.table.c.id
-        top = min((one for one in (before, self.end) if one is not None), default=None)
-        which = [*self.which, *([] if top is None else [id_ < top])]
-        within = [*which, *([] if self.first is None else [id_ >= self.first])]
+        asked = None if before is None else self.order.place(before)
+        top = min((one for one in (asked, self.end) if one is not None), default=None)
+        which = [*self.which, *([] if top is None else [self.order.compared(operator.lt, top)])]
+        within = [*which, *([] if self.first is None else [self.order.compared(operator.ge, self.first)])]
         if enough is not None:
             return Stretch(within)
-        newest = select(id_).where(*within).order_by(id_.desc()).limit(1).offset(self.most - 1)
         async with store.read() as conn:
-            floor = (await conn.execute(newest)).scalar_one_or_none()
-        return Stretch(within) if floor is None else Stretch([*which, id_ >= floor], floor, self.most)
+            floor = (await conn.execute(self.order.newest(within).limit(1).offset(self.most - 1))).one_or_none()
+        if floor is None:
+            return Stretch(within)
+        return Stretch([*which, self.order.compared(operator.ge, tuple(floor))], told(floor), self.most)
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
     """Rows that are few: all of them are looked at, and brought into order."""
 
-    id: ColumnElement[str]
+    order: Order
     which: Sequence[ColumnElement[bool]]
 
     async def below(self, store: Store, before: str | None, *, enough: int | None) -> Stretch:
         """Those rows."""
-        return Stretch([*self.which, *([] if before is None else [sql.passed_by(self.id) < before])])
+        if before is None:
+            return Stretch(self.which)
+        return Stretch([*self.which, self.order.compared(operator.lt, self.order.place(before), indexed=False)])
 
 
 async def page_of(
     store: Store,
-    table: Table,
+    order: Order,
     candidates: Candidates,
     checks: Sequence[ColumnElement[bool]],
     *,
@@ -101,14 +149,14 @@ async def page_of(
 ) -> Page[str]:
     """The ids of a page: candidates below `before` that pass the checks."""
     stretch = await candidates.below(store, before, enough=None if checks else limit + 1)
-    query = select(table.c.id).where(*stretch.which, *checks).order_by(table.c.id.desc()).limit(limit + 1)
     async with store.read() as conn:
-        found = list((await conn.execute(query)).scalars())
+        found = list(await conn.execute(order.newest([*stretch.which, *checks]).limit(limit + 1)))
+    ids = [row[-1] for row in found[:limit]]
     if len(found) > limit:
-        return Page(found[:limit], found[limit - 1])
-    return Page(found, stretch.end, stretch.size if stretch.end is not None else None)
+        return Page(ids, told(found[limit - 1]))
+    return Page(ids, stretch.end, stretch.size if stretch.end is not None else None)
 
 
-def told(page: Page[str], lines: Sequence[T]) -> Page[T]:
+def filled(page: Page[str], lines: Sequence[T]) -> Page[T]:
     """The same page with what is shown of each."""
     return Page(lines, page.next, page.looked_at)

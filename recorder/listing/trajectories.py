@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.listing import candidates
 from recorder.listing.columns import is_reward, version_name
 from recorder.listing.filters import ALL_RUNS, RunFilter
-from recorder.listing.paging import Page, page_of, told
+from recorder.listing.paging import Page, filled, page_of
 from recorder.listing.reasons import left_out, newest_words
 from recorder.listing.tasks import first_words
 from recorder.states import Origin, Purpose, TrajectoryState
@@ -61,10 +61,10 @@ class TrajectoryLine:
 async def list_trajectories(
     store: Store, project_id: str, wanted: RunFilter = ALL_RUNS, *, before: str | None = None, limit: int = 50
 ) -> Page[TrajectoryLine]:
-    """The newest runs that are wanted, of those below the id `before`."""
+    """The newest runs that are wanted, of those below the place `before`. Raises FilterInvalid."""
     walk = await candidates.of_runs(store, project_id, wanted)
-    page = await page_of(store, trajectories, walk.candidates, walk.checks, before=before, limit=limit)
-    return told(page, await trajectory_lines(store, page.lines))
+    page = await page_of(store, candidates.RUNS, walk.candidates, walk.checks, before=before, limit=limit)
+    return filled(page, await trajectory_lines(store, page.lines))
 
 
 async def trajectory_lines(store: Store, ids: Sequence[str]) -> list[TrajectoryLine]:

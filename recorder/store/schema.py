@@ -206,11 +206,10 @@ groups = Table(
     UniqueConstraint("project_id", "external_id", "sequence"),
     Index(None, "project_id", "implicit_key", "state"),
     Index(None, "project_id", "state", "try_after"),
+    Index("ix_groups_newest", "project_id", "opened_at", "id"),  # lists
+    Index("ix_groups_newest_of_state", "project_id", "state", "opened_at", "id"),
     _some("ix_groups_scored", "current_score_id IS NOT NULL", "project_id", "id"),  # rewards of the newest
-    # Lists, walked downwards by the id.
-    Index("ix_groups_newest", "project_id", "id"),
-    Index("ix_groups_newest_of_state", "project_id", "state", "id"),
-    _some("ix_groups_newest_of_reason", "reason IS NOT NULL", "project_id", "reason", "id"),
+    _some("ix_groups_newest_of_reason", "reason IS NOT NULL", "project_id", "reason", "opened_at", "id"),  # lists
 )
 
 trajectories = Table(
@@ -295,13 +294,13 @@ calls = Table(
     Column("finished_at", Double),
     Column("process", Text),  # which process runs it, while it is open: its lease says whether it is there
     Index(None, "parent_call_id"),
-    Index(None, "trajectory_id"),
     # Whether anything still needs a node or a blob.
     Index(None, "prompt_node_id"),
     _where_set("tools_blob_id"),
     _where_set("format_blob_id"),
     _where_set("request_blob_id"),
     _some("ix_calls_open", "state = 'open'", "project_id"),  # a few of millions, asked for all the time
+    Index(None, "trajectory_id", "attribution_source"),  # lists ask how a run's calls were attributed
 )
 
 choices = Table(

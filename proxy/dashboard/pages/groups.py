@@ -27,7 +27,7 @@ async def groups_page(shown: ForPages, request: AnyRequest) -> Response[str] | R
     if tidy is not None:
         return forms.back_to(tidy)
     query = asked(request)
-    wanted = query.narrowed(group_filter)
+    wanted = group_filter(query.said)
     page = await list_groups(shown.store, shown.project_id, wanted, before=query.before, limit=query.limit)
     there = await offered_of_groups(shown.store, shown.project_id)
     offered = {"alias": there.aliases, "version": there.versions, "reason": there.reasons, "campaign": there.campaigns}

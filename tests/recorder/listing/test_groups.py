@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from recorder.ids import new_id
+import pytest
+
+from recorder.errors import FilterInvalid
 from recorder.listing.groups import list_groups
 from recorder.listing.words import group_filter
 from recorder.store.database import Store, now
-from recorder.store.schema import campaigns, groups
+from recorder.store.schema import campaigns
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -44,12 +46,28 @@ async def test_groups_are_narrowed_by_how_far_their_rewards_lie_apart(store: Sto
     assert await ids(store, spread_from="0", spread_to="1") == [alone, apart]
 
 
-async def test_groups_are_narrowed_by_when_they_were_opened_and_paged_by_their_ids(store: Store, rows: Rows) -> None:
-    made = sorted([await rows.group(id=new_id("grp")) for _ in range(3)])
-    at = float((await rows.get(groups, made[0]))["opened_at"])
-    assert await ids(store, since=f"{at - 5:.3f}") == made[::-1]
-    assert await ids(store, until=f"{at - 5:.3f}") == await ids(store, since=f"{at + 60:.3f}") == []
-    first = await list_groups(store, PROJECT, limit=2)
-    rest = await list_groups(store, PROJECT, before=first.next, limit=2)
-    assert [one.id for one in (*first.lines, *rest.lines)] == made[::-1]
-    assert rest.next is None
+async def test_groups_come_newest_first_whatever_their_ids_are_and_in_pages(store: Store, rows: Rows) -> None:
+    times = {"group_f0": 1000.5, "group_a1": 2000.25, "group_c2": 2000.25, "group_00": 3000.125}
+    for id_, at in times.items():
+        await rows.group(id=id_, opened_at=at)
+    newest = ["group_00", "group_c2", "group_a1", "group_f0"]
+    for said in ({}, {"state": "open"}, {"since": "1000"}):
+        found: list[str] = []
+        before: str | None = None
+        while len(found) < 4:
+            page = await list_groups(store, PROJECT, group_filter(said.items()), before=before, limit=1)
+            found += [one.id for one in page.lines]
+            before = page.next
+        assert (found, before) == (newest, None), said
+    assert await ids(store, since="2000.25") == newest[:3]
+    assert await ids(store, until="2000.25", state="open") == newest[3:]
+    assert await ids(store, since="2000", until="2001") == newest[1:3]
+    above = await list_groups(store, PROJECT, group_filter([("until", "2001")]), before="9000~")
+    assert [one.id for one in above.lines] == newest[1:]
+
+
+@pytest.mark.parametrize("before", ["group_00", "~", "nan~group_00", "1e999x~a", "--1~a"])
+async def test_what_is_no_place_of_the_list_is_refused(store: Store, before: str) -> None:
+    with pytest.raises(FilterInvalid, match="no place of this list") as e:
+        await list_groups(store, PROJECT, before=before)
+    assert e.value.word == "before"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recorder.ids import new_id
+from recorder.listing.candidates import RUNS
 from recorder.listing.filters import RunFilter
 from recorder.listing.paging import Indexed, page_of
 from recorder.listing.trajectories import TrajectoryLine, list_trajectories
@@ -53,13 +54,13 @@ async def test_pages_together_are_the_whole_list_newest_first(store: Store, rows
 
 async def test_a_page_gives_up_after_so_many_and_the_next_goes_on_behind_them(store: Store, rows: Rows) -> None:
     made = [await rows.trajectory(answered=False, purpose="val" if n in (0, 6) else "train") for n in range(9)]
-    walk = Indexed(trajectories, [trajectories.c.project_id == PROJECT], most=4)
+    walk = Indexed(RUNS, [trajectories.c.project_id == PROJECT], most=4)
     checks = [trajectories.c.purpose == "val"]
-    first = await page_of(store, trajectories, walk, checks, before=None, limit=5)
+    first = await page_of(store, RUNS, walk, checks, before=None, limit=5)
     assert (first.lines, first.next, first.looked_at) == ([made[6]], made[5], 4)
-    second = await page_of(store, trajectories, walk, checks, before=first.next, limit=5)
+    second = await page_of(store, RUNS, walk, checks, before=first.next, limit=5)
     assert (second.lines, second.next, second.looked_at) == ([], made[1], 4)
-    third = await page_of(store, trajectories, walk, checks, before=second.next, limit=5)
+    third = await page_of(store, RUNS, walk, checks, before=second.next, limit=5)
     assert (third.lines, third.next, third.looked_at) == ([made[0]], None, None)
 
 

@@ -1,4 +1,4 @@
-"""Lists by the id, whatever they are narrowed by: a page costs the same however deep it lies."""
+"""Lists, newest first, whatever they are narrowed by: a page costs the same however deep it lies."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.drop_index("ix_groups_newest", "groups")
-    op.drop_index("ix_groups_newest_of_state", "groups")
-    op.create_index("ix_groups_newest", "groups", ["project_id", "id"])
-    op.create_index("ix_groups_newest_of_state", "groups", ["project_id", "state", "id"])
-    _some("ix_groups_newest_of_reason", "groups", ["project_id", "reason", "id"], "reason IS NOT NULL")
+    _some("ix_groups_newest_of_reason", "groups", ["project_id", "reason", "opened_at", "id"], "reason IS NOT NULL")
     op.create_index("ix_trajectories_newest_of_alias", "trajectories", ["project_id", "alias_id", "id"])
     _some("ix_trajectories_newest_of_version", "trajectories", ["version_id", "id"], "version_id IS NOT NULL")
+    op.drop_index("ix_calls_trajectory_id", "calls")
+    op.create_index("ix_calls_trajectory_id_attribution_source", "calls", ["trajectory_id", "attribution_source"])
     op.drop_index("ix_trajectories_project_id_session", "trajectories")
     _some("ix_trajectories_newest_of_session", "trajectories", ["project_id", "session", "id"], "session IS NOT NULL")
     _some("ix_tool_calls_failed", "tool_calls", ["project_id", "trajectory_id"], "outcome IN ('failed', 'errored')")
