@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from markupsafe import escape
 
 from recorder.commands.terminal import clean
 from recorder.retelling.turns import Turn
 
+T = TypeVar("T")
 SEEN_LINES: Final = 40
 SEEN_CHARS: Final = 4_000
 UNFOLDED_CHARS: Final = 12_000  # behind those seen; the rest is on the call's own page
 PAGE_BYTES: Final = 150_000  # of texts: with what stands around them a page stays below 300 kB
 _AROUND_BYTES: Final = 900  # what stands around a turn
+_AROUND_TEXT_BYTES: Final = 150
 _LEAST_BYTES: Final = 60  # of a text that found no room
 
 
@@ -45,6 +47,12 @@ class Purse:
         made = Fold(clean(seen), clean(folded), folded.count("\n") + bool(folded), len(rest) - len(folded))
         self._held -= size(made.seen) + size(made.folded)
         return made
+
+    def some(self, things: Sequence[T], most: int) -> Sequence[T]:
+        """Those of some turns or branches, at most so many, whose mark-up there is room for."""
+        count = min(len(things), most, max(0, self._held // _AROUND_BYTES))
+        self._held -= count * _AROUND_BYTES
+        return things[:count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,8 @@ def _cost(turn: Turn) -> int:
     inner = [one.result for one in turn.asked if one.result is not None]
     inner += [*turn.others, *(told for branch in turn.branches for told in branch.turns)]
     own = sum(min(len(text), SEEN_CHARS + UNFOLDED_CHARS) for text in texts)
-    return _AROUND_BYTES + own * 11 // 10 + sum(map(_cost, inner))
+    around = _AROUND_BYTES + _AROUND_TEXT_BYTES * (len(texts) + len(turn.media) + len(turn.work))
+    return around + own * 11 // 10 + sum(map(_cost, inner))
 
 
 def _seen(text: str, chars: int) -> tuple[str, str]:

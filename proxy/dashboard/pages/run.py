@@ -39,6 +39,7 @@ Name = Annotated[str, PathParameter()]
 Start = Annotated[int | None, QueryParameter(name="from")]
 
 _MOST_BARS: Final = 600
+_LEAST_PAUSE: Final = 0.004  # of the axis: a narrower one cannot be seen
 _MOST_LINES: Final = 120  # of the table beside the bars
 _RAW_CHARS: Final = 60_000  # of each part of a call
 _STEPS: Final = tuple(map(math.log, (0.99, 0.95, 0.9, 0.75, 0.5, 0.25, 0.1, 0.05, 0.01)))  # between ten colours
@@ -168,7 +169,8 @@ def _drawn(whole: Timeline) -> dict[str, Any]:
     """A timeline as the template draws it: all bars it has room for, and the lines of its table."""
     bars = whole.bars[:_MOST_BARS]
     lines = bars[:_MOST_LINES]
-    return {"whole": whole, "bars": bars, "lines": lines, "left_out": len(whole.bars) - len(lines)}
+    pauses = [pause for pause in whole.pauses if pause.width >= _LEAST_PAUSE]
+    return {"whole": whole, "bars": bars, "pauses": pauses, "lines": lines, "left_out": len(whole.bars) - len(lines)}
 
 
 # --- tokens

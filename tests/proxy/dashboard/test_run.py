@@ -10,8 +10,10 @@ import pytest
 from sqlalchemy import select
 
 from proxy.dashboard.folds import PAGE_BYTES
+from recorder.content.turns import Address
 from recorder.registry import keys
 from recorder.registry.keys import Scope
+from recorder.states import TurnKind
 from recorder.store.database import Store
 from recorder.store.schema import ledger, trajectories
 from recorder.work import claims, feedback, scores
@@ -20,7 +22,7 @@ from tests.proxy.dashboard.reading import Page, read
 from tests.proxy.fake_engine import FakeEngine, Script, ids_of, tool_call, words
 from tests.proxy.running import ALIAS, PROJECT, Proxy, serving
 from tests.recorder.rows import Rows
-from tests.recorder.talk import Talk, user
+from tests.recorder.talk import Talk, tool_result, tool_turn, user
 
 HOSTILE = "<script>alert(1)</script> \u202e and \x1b[2J"
 
@@ -158,6 +160,23 @@ async def test_a_long_run_shows_its_ends_and_the_middle_a_part_at_a_time(proxy: 
             break
         path = str(onward[0])
     assert seen == {f"turn-{number}" for number in range(1, 123)}
+
+
+@pytest.mark.slow
+async def test_a_turn_with_a_crowd_of_branches_and_tools_stays_a_page(proxy: Proxy) -> None:
+    talk, address = Talk(proxy.recorder), Address(trajectory="crowd")
+    called = [f"call-{n}" for n in range(60)]
+    first = await talk.call([user("hi")], tool_turn(*called), address)
+    for n in range(60):
+        task = [{"role": "system", "content": f"{HOSTILE} {n}"}, *(user(HOSTILE) for _ in range(30))]
+        await talk.call(task, HOSTILE * 20, Address(trajectory="crowd", turn_kind=TurnKind.SUB))
+    said = [user("hi"), tool_turn(*called), *(tool_result(id_, "<&>" * 200) for id_ in called)]
+    await talk.call(said, "done", address)
+    answer = await proxy.http.get(f"/hone/runs/{first.attribution.trajectory.id}?from=2")
+    assert len(answer.content) < 300_000
+    text = read(answer).text
+    assert "more branches" in text
+    assert "20 more tool calls" in text
 
 
 async def test_one_very_long_text_is_cut_and_the_rest_is_named(proxy: Proxy, engine: FakeEngine) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from benchmarks.pages import listening, walks
@@ -82,8 +84,10 @@ async def test_an_answer_that_the_trainer_passed_over_says_so_in_a_run_that_was_
 
 
 async def test_its_session_and_its_address_lead_to_the_runs_around_it(store: Store, rows: Rows) -> None:
-    here = {"session": "s", "external_id": "one"}
-    ids = [await rows.trajectory(**here, sequence=n, continues=f"traj_{n:04d}" if n else None) for n in range(3)]
+    ids: list[str] = []
+    for n in range(3):
+        went_on: dict[str, Any] = {"sequence": n, "continues": ids[-1] if ids else None}
+        ids.append(await rows.trajectory(session="s", external_id="one", **went_on))
     await rows.trajectory(session="other")
     found = await stands(store, ids[1])
     assert (found.before, found.after) == (Neighbour(ids[0], "one"), Neighbour(ids[2], "one"))
