@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from litestar import Response, get
-from litestar.params import FromQuery
+from litestar.params import FromPath, FromQuery
 
 from proxy.api.steering import one_alias
 from proxy.dashboard import charts
@@ -93,7 +93,7 @@ def _when(one: Lessons) -> str:
 @get("/charts/{name:str}", include_in_schema=False)
 async def chart_image(
     shown: ForPages,
-    name: str,
+    name: FromPath[str],
     alias: FromQuery[str | None] = None,
     before: FromQuery[int | None] = None,
     dark: FromQuery[bool] = False,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from litestar import Response, get
-from litestar.params import FromQuery
+from litestar.params import FromPath, FromQuery
 
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard.drawn import VERSIONS, curve
@@ -52,7 +52,7 @@ async def _lines(shown: ForPages, alias: AliasView | None, before: int | None) -
 
 @get("/versions/{name:path}", include_in_schema=False)
 async def version_page(
-    shown: ForPages, request: AnyRequest, name: Path, beside: FromQuery[str | None] = None
+    shown: ForPages, request: AnyRequest, name: FromPath[Path], beside: FromQuery[str | None] = None
 ) -> Response[str]:
     """One version; `beside`: which other one its tasks are shown with."""
     whole = await whole_version(shown.store, shown.project_id, str(name).lstrip("/"), beside or None)

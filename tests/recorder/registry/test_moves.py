@@ -57,3 +57,19 @@ async def test_a_canary_that_is_taken_away_and_a_version_that_is_rejected_are_to
     ]
     assert moves[1].figures == {"worse_by": ["reward"]}
     assert await list_moves(store, PROJECT, alias="nobody") == []
+
+
+async def test_a_canary_s_share_that_is_changed_is_told_each_time(rows: Rows) -> None:
+    store, alias = rows.store, await rows.alias()
+    version = await loaded(store, alias)
+    await versions.pass_gate(store, version.id, "sane", who="controller")
+    await aliases.set_canary(store, alias.id, version.id, 0.1, who="controller")
+    await aliases.set_canary(store, alias.id, version.id, 0.1, who="controller")  # as it is already
+    await aliases.set_canary(store, alias.id, version.id, 0.5, who="key_1", reason="it looks well")
+    moves = await list_moves(store, PROJECT, version_ids=[version.id], limit=3)
+    assert [(m.move, m.share, m.who, m.why) for m in moves] == [
+        ("canary", 0.5, "key_1", "it looks well"),
+        ("canary", 0.1, "controller", None),
+        ("gated", None, "controller", "sane"),
+    ]
+    assert await list_moves(store, PROJECT, version_ids=["ver_other"]) == []

@@ -1,4 +1,4 @@
-"""A proxy's alias that has learnt: versions, steps and decisions as trainer and controller would have left them."""
+"""An alias that has learnt: versions, steps and decisions as trainer and controller would have left them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from recorder.states import VersionState
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import groups
 from recorder.work import campaigns, claims, steps
 from recorder.work.campaigns import NewScenario
-from tests.proxy.running import PROJECT
-from tests.recorder.rows import Rows
+from tests.recorder.rows import PROJECT, Rows
 
 METRICS = {
     "reward_mean": 0.4, "reward_std": 0.2, "kl_engine": 0.001, "entropy": 1.5, "clip_fraction": 0.02,
@@ -92,12 +90,18 @@ class Learned:
         await campaigns.add_scenarios(self.store, made.id, "train", [NewScenario("order-1", "Where is it?")])
         return made.id
 
+    async def scenario(self, campaign_id: str) -> str:
+        """The id of its scenario."""
+        return (await campaigns.list_scenarios(self.store, campaign_id, "train"))[0].id
+
     async def validated(self, campaign_id: str, step: int, version: str, success: float, attempts: int) -> None:
         """A validation, as a campaign writes it down."""
-        said = {"step": step, "version": version, "success": success, "reward": None, "attempts": attempts}
+        said: dict[str, Any] = {
+            "step": step,
+            "version": version,
+            "success": success,
+            "reward": None,
+            "attempts": attempts,
+        }
         async with self.store.write() as conn:
             await ledger.write(conn, [LedgerRow(PROJECT, "campaign", campaign_id, VALIDATION, said)])
-
-    async def set_group(self, group_id: str, **values: Any) -> None:
-        """Change a group's row."""
-        await self.rows.set(groups, group_id, **values)

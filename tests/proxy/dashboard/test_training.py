@@ -1,0 +1,102 @@
+"""The page of training and its pictures: what is waited for, steps, campaigns, runs left out, each also as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from xml.etree import ElementTree
+
+import pytest
+
+from recorder.holding import leases
+from recorder.store.database import Store
+from tests.proxy.dashboard.looking import look
+from tests.proxy.fake_engine import FakeEngine
+from tests.proxy.running import PROJECT, Proxy, serving
+from tests.recorder.learning import Learned
+
+
+@pytest.fixture
+async def proxy(store: Store) -> AsyncIterator[Proxy]:
+    async with FakeEngine() as engine, serving(store, engine) as running:
+        yield running
+
+
+@pytest.fixture
+def learned(proxy: Proxy) -> Learned:
+    return Learned(proxy.store, proxy.alias.id)
+
+
+async def test_before_the_first_step_the_page_says_what_leads_to_one(proxy: Proxy) -> None:
+    page = await look(proxy.http, "/hone/training")
+    assert "No step yet" in page.text
+    assert f"{proxy.url}/v1" in page.text
+    assert "no group yet" in page.text
+    assert page.images == {}
+
+
+async def test_steps_are_shown_with_their_figures_and_each_picture_with_its_table(
+    proxy: Proxy, learned: Learned
+) -> None:
+    await learned.accepted(1)
+    await learned.gated(2)
+    page = await look(proxy.http, "/hone/training")
+    [row] = [row for row in page.rows if row[:3] == ["2", "done", "helpdesk@2"]]
+    assert row[3:11] == ["0.4 ± 0.2", "0.001", "1.5", "0.02", "1 234", "1", "1", "train 3.5 s, load 250 ms"]
+    assert [alt.partition(":")[0] for alt in page.images.values()] == [
+        "Mean reward", "KL, engine to trainer", "Entropy", "Share of clipped tokens", "Tokens a second",
+        "Seconds by phase", "Runs trained on and left out",
+    ]  # fmt: skip
+    tables = [row[1:] for row in page.rows if row[0] in ("1", "2") and row[1] != "done"]
+    assert tables == [[v] for v in ("0.4", "0.4", "0.001", "0.001", "1.5", "1.5", "0.02", "0.02")] + [
+        ["1.23e+03"], ["1.23e+03"], ["3.5", "0.25"], ["3.5", "0.25"],
+    ]  # fmt: skip
+
+
+@pytest.mark.slow  # draws
+async def test_every_picture_of_the_page_is_there_light_and_dark(proxy: Proxy, learned: Learned) -> None:
+    await learned.accepted(1)
+    for path in ("/hone/training", "/hone/versions"):
+        for address in (await look(proxy.http, path)).images:
+            for dark in ("", "&dark=1"):
+                answer = await proxy.http.get(address + dark)
+                assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml"), address
+                assert "unsafe" not in answer.headers["content-security-policy"]
+                assert ElementTree.fromstring(answer.text).tag == "{http://www.w3.org/2000/svg}svg"
+    assert (await proxy.http.get("/hone/charts/nothing.svg")).status_code == 404
+    assert (await proxy.http.get("/hone/charts/versions.svg?alias=nobody")).status_code == 404
+
+
+async def test_a_running_learners_page_goes_on_by_itself(proxy: Proxy, learned: Learned) -> None:
+    assert "data-live" not in (await proxy.http.get("/hone/training")).text
+    await leases.acquire(proxy.store, PROJECT, leases.trainer("helpdesk"), "learner", 60)
+    assert 'data-live="10"' in (await proxy.http.get("/hone/training")).text
+
+
+async def test_a_campaign_is_shown_with_how_far_it_is_and_when_it_ends(proxy: Proxy, learned: Learned) -> None:
+    campaign = await learned.campaign(target=0.95, plateau_steps=3)
+    await learned.validated(campaign, 0, "helpdesk@0", 0.25, 8)
+    page = await look(proxy.http, "/hone/training?alias=helpdesk")
+    text = " ".join(page.text.split())
+    assert "0 of at most 20" in text
+    assert "after step 0: 25% 7% to 59%" in text
+    assert "at 0.95 nothing measured yet" in text
+
+
+async def test_older_steps_are_a_page_further(proxy: Proxy, learned: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recorder.learned.training.STEPS", 1)
+    monkeypatch.setattr("proxy.dashboard.pages.training.STEPS", 1)
+    await learned.accepted(1)
+    await learned.accepted(2)
+    page = await look(proxy.http, "/hone/training")
+    older = await look(proxy.http, next(link for link in page.links if "after=" in link))
+    assert [row[2] for row in older.rows if row[1:2] == ["done"]] == ["helpdesk@1"]
+
+
+async def test_the_same_is_given_as_json(proxy: Proxy, learned: Learned) -> None:
+    await learned.accepted(1)
+    stand = (await proxy.http.get("/hone/v1/training")).json()
+    assert (stand["budgets"]["steps_last_hour"], stand["trainers"]) == ({"helpdesk": 1}, [])
+    assert stand["lessons"][0]["runs"] == {"trained": 1}
+    [step] = (await proxy.http.get("/hone/v1/steps?alias=helpdesk")).json()
+    assert (step["version"], step["seconds"]) == ("helpdesk@1", {"train": 3.5, "load": 0.25})
+    assert (await proxy.http.get(f"/hone/v1/steps?after={step['id']}")).json() == []

@@ -1,0 +1,54 @@
+"""Tasks that two versions attempted are set beside each other, by scenario or by implicit task."""
+
+from __future__ import annotations
+
+from recorder.learned.before_after import before_and_after
+from recorder.registry.versions import by_name
+from recorder.store.schema import score_parts
+from tests.recorder.learning import Learned
+from tests.recorder.rows import PROJECT, Rows
+
+
+async def test_a_scenario_is_the_same_in_two_campaigns_and_rewards_are_over_all_its_runs(rows: Rows) -> None:
+    learned = Learned(rows.store, (await rows.alias()).id)
+    first, second = await learned.campaign(), await learned.campaign()
+    await learned.group(10, scenario_id=await learned.scenario(first), campaign_id=first)
+    await learned.group(11, scenario_id=await learned.scenario(first), campaign_id=first)
+    version = await learned.accepted(1)
+    await learned.group(12, scenario_id=await learned.scenario(second), campaign_id=second)
+    before = await by_name(rows.store, PROJECT, "helpdesk@0")
+    [task] = await before_and_after(rows.store, before, version)
+    assert (task.scenario, task.reward_before, task.reward_after, task.rise) == ("order-1", 0.5, 0.5, 0.0)
+    assert [(one.external_id, one.runs, one.best) for one in task.before] == [
+        ("order-11", 2, 1.0),
+        ("order-10", 2, 1.0),
+    ]
+    assert [one.id for one in task.after] == ["grp_0012"]
+
+
+async def test_what_changed_most_comes_first_and_what_was_not_judged_has_no_reward(rows: Rows) -> None:
+    learned = Learned(rows.store, (await rows.alias()).id)
+    for number, key in enumerate(("same", "better", "open"), 10):
+        await learned.group(number, implicit_key=key)
+    version = await learned.accepted(1)
+    for number, key in enumerate(("same", "better"), 20):
+        await learned.group(number, implicit_key=key)
+    await rows.group(id="grp_open", alias_id=learned.alias_id, version_id=version.id, implicit_key="open")
+    async with rows.store.write() as conn:
+        better = score_parts.c.trajectory_id.in_(["traj_0021_0", "traj_0021_1"])
+        await conn.execute(score_parts.update().where(better).values(value=0.9))
+    before = await by_name(rows.store, PROJECT, "helpdesk@0")
+    tasks = await before_and_after(rows.store, before, version)
+    assert tasks[0].key == "better"
+    assert {task.key: task.reward_after for task in tasks} == {"better": 0.9, "same": 0.5, "open": None}
+    assert {task.key: task.rise for task in tasks if task.rise is None} == {"open": None}
+
+
+async def test_nothing_is_told_of_tasks_that_only_one_of_them_met(rows: Rows) -> None:
+    learned = Learned(rows.store, (await rows.alias()).id)
+    await learned.group(10, implicit_key="before")
+    version = await learned.accepted(1)
+    await learned.group(11, implicit_key="after")
+    await learned.group(12)  # of no task that is known again
+    before = await by_name(rows.store, PROJECT, "helpdesk@0")
+    assert await before_and_after(rows.store, before, version) == []

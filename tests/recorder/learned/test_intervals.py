@@ -1,0 +1,37 @@
+"""Intervals hold what they are of, and narrow with more attempts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recorder.learned import intervals
+
+
+@given(st.integers(1, 10_000), st.data())
+def test_the_interval_of_a_share_holds_it_within_zero_and_one(number: int, data: st.DataObject) -> None:
+    share = data.draw(st.integers(0, number)) / number
+    found = intervals.of_share(share, number)
+    assert found is not None
+    assert 0 <= found.low <= share <= found.high <= 1
+    twice = intervals.of_share(share, 2 * number)
+    assert twice is not None
+    assert twice.high - twice.low < found.high - found.low
+
+
+def test_a_share_of_few_is_as_wilson_has_it() -> None:
+    found = intervals.of_share(0.5, 10)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((0.2366, 0.7634), abs=1e-4)
+
+
+def test_where_too_few_were_seen_there_is_no_interval() -> None:
+    assert intervals.of_share(0.0, 0) is None
+    assert intervals.of_mean(0.5, 0.0, 1) is None
+
+
+def test_the_interval_of_a_mean_is_two_standard_errors_to_each_side() -> None:
+    found = intervals.of_mean(0.5, 0.2, 100)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((0.4608, 0.5392))
