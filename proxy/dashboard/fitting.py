@@ -16,7 +16,7 @@ from recorder.comparing.comparison import Cell, Comparison
 from recorder.comparing.differences import ComparedCall
 
 ROOM_BYTES: Final = 245_000  # for all that is compared; the rest of the page takes up to 50,000
-FOLDED: Final = 400  # a text of more bytes may be folded: its summary takes some too
+FOLDED: Final = 180  # a text of more bytes may be folded: its summary takes some too
 ARGUMENTS: Final = 6  # of a tool call
 CALLS: Final = 8  # of a turn
 _MARKUP: Final = (150_000, 45_000)  # of the first comparison, and of a second

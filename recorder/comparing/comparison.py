@@ -168,6 +168,11 @@ def ranked(
     return tuple(found), rule
 
 
+def best_and_worst(attempts: Sequence[Attempt]) -> tuple[Attempt, Attempt]:
+    """Of several attempts, best first, the best and the worst that has a reward: they say most of a group."""
+    return attempts[0], next((one for one in attempts[:0:-1] if one.reward is not None), attempts[1])
+
+
 def _last_without(reward: float | None) -> tuple[bool, float]:
     return (True, 0.0) if reward is None or math.isnan(reward) else (False, -reward)
 

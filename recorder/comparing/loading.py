@@ -13,7 +13,16 @@ from typing import Any, Final
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.comparing.comparison import Attempt, Comparison, GroupHead, Member, Preference, ranked, side_by_side
+from recorder.comparing.comparison import (
+    Attempt,
+    Comparison,
+    GroupHead,
+    Member,
+    Preference,
+    best_and_worst,
+    ranked,
+    side_by_side,
+)
 from recorder.comparing.turns import Turn, turns_of
 from recorder.errors import NotFound
 from recorder.listing.columns import version_name
@@ -49,6 +58,13 @@ async def load_comparison(
 ) -> Comparison:
     """The attempts of a group (internal id) side by side: the best `MOST_COLUMNS`, or `left` and `right` (a run's id,
     or what its caller calls it). Raises NotFound."""
+    return (await load_with_two(store, group_id, left=left, right=right))[0]
+
+
+async def load_with_two(
+    store: Store, group_id: str, *, left: str | None = None, right: str | None = None
+) -> tuple[Comparison, Comparison | None]:
+    """`load_comparison`, and where that has more than two columns its best and its worst alone, for narrow screens."""
     async with store.read() as conn:
         head = await _head(conn, group_id)
         members = await _members(conn, group_id)
@@ -59,12 +75,17 @@ async def load_comparison(
     chosen = _chosen(attempts, left, right)
     views = {view.id: view for view in await load_trajectories(store, [one.run.id for one in chosen])}
     there = [one for one in chosen if one.run.id in views]  # one may be deleted meanwhile
-    # off the event loop: many long attempts take a while, and calls go on beside it
-    beginning, rows, left_out = await asyncio.to_thread(
-        lambda: side_by_side([(one.number, turns_of_run(views[one.run.id])) for one in there])
-    )
-    columns = tuple(one.number for one in there)
-    return Comparison(head, rule, attempts, preferences, columns, beginning, rows, left_out)
+
+    def compare(these: Sequence[Attempt]) -> Comparison:
+        turns = [(one.number, turns_of_run(views[one.run.id])) for one in these]
+        beginning, rows, left_out = side_by_side(turns)
+        columns = tuple(one.number for one in these)
+        return Comparison(head, rule, attempts, preferences, columns, beginning, rows, left_out)
+
+    def both() -> tuple[Comparison, Comparison | None]:
+        return compare(there), compare(best_and_worst(there)) if len(there) > 2 else None
+
+    return await asyncio.to_thread(both)  # off the event loop: many long attempts take a while, and calls go on
 
 
 def turns_of_run(view: TrajectoryView) -> list[Turn]:

@@ -15,9 +15,8 @@ from proxy.api.route_parts import AnyRequest, Id, caller_of
 from proxy.dashboard.fitting import Fits, fit
 from proxy.dashboard.render import render
 from proxy.dashboard.shown import ForPages, Shown
-from recorder.comparing.comparison import Attempt, Comparison
 from recorder.comparing.judging import load_judgings
-from recorder.comparing.loading import load_comparison
+from recorder.comparing.loading import load_with_two
 from recorder.groups.lookup import find_group
 from recorder.reasons import meaning
 from recorder.work import again
@@ -38,11 +37,7 @@ async def group_page(
 ) -> Response[str]:
     """Attempts side by side: the best eight, or two that were chosen. A narrow screen shows two in any case."""
     group_id = await _found(shown, request, group)
-    compared = await load_comparison(shown.store, group_id, left=left or None, right=right or None)
-    two = _best_and_worst(compared)
-    narrow = None
-    if two is not None:
-        narrow = await load_comparison(shown.store, group_id, left=two[0].run.id, right=two[1].run.id)
+    compared, narrow = await load_with_two(shown.store, group_id, left=left or None, right=right or None)
     head = compared.group
     return render(
         request,
@@ -78,11 +73,3 @@ async def judging_page(shown: ForPages, request: AnyRequest, group: Id) -> Respo
 
 async def _found(shown: Shown, request: AnyRequest, group: str) -> str:
     return await find_group(shown.store, shown.project_id, group, caller_of(request).whose.groups_of)
-
-
-def _best_and_worst(compared: Comparison) -> tuple[Attempt, Attempt] | None:
-    """The two that a narrow screen shows where more are compared: the best, and the worst of those with a reward."""
-    columns = [compared.attempt(number) for number in compared.columns]
-    if len(columns) <= 2:
-        return None
-    return columns[0], next((one for one in columns[:1:-1] if one.reward is not None), columns[1])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.comparing.alignment import MOST_TURNS
-from recorder.comparing.comparison import ONLY_HERE, Member, ranked, side_by_side
+from recorder.comparing.comparison import ONLY_HERE, Member, best_and_worst, ranked, side_by_side
 from recorder.comparing.turns import Argument, Asked, Turn
 from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.work.baselines import Compared
@@ -35,6 +35,14 @@ def test_attempts_come_best_first_and_those_without_a_reward_last() -> None:
     assert [(one.number, one.run.id, one.reward) for one in found] == [
         (1, "c", 0.9), (2, "a", 0.1), (3, "b", None), (4, "d", None),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "two"), [({"a": 0.1, "b": None, "c": 0.9, "d": 0.5}, "ca"), ({"a": None, "b": None}, "ab")]
+)
+def test_the_best_and_the_worst_are_those_with_rewards(values: dict[str, float | None], two: str) -> None:
+    found, _ = ranked([member(id_) for id_ in values], rewards(**values), (), "group")
+    assert "".join(one.run.id for one in best_and_worst(found)) == two
 
 
 def test_a_reward_has_its_parts_and_the_judges_words() -> None:

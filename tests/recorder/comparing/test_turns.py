@@ -74,7 +74,11 @@ def test_thinking_is_told_apart_from_words() -> None:
     assert (turn.text, turn.thinking) == ("Yes", "hm")
 
 
-JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2), max_leaves=6)  # fmt: skip # noqa: E501
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=6,
+)
 MESSAGES = st.lists(
     st.dictionaries(st.sampled_from(["role", "content", "tool_calls", "tool_call_id", "reasoning"]), JSON, max_size=5)
 )
