@@ -16,9 +16,10 @@ from typing import Any, Final
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.listing.tasks import first_words
 from recorder.registry.versions import VersionView
 from recorder.store.database import Store
-from recorder.store.schema import groups, scenarios, score_parts
+from recorder.store.schema import groups, scenarios, score_parts, trajectories
 from recorder.work.scores import REWARD
 
 LOOKED_AT: Final = 4000  # groups, of each version's time
@@ -45,6 +46,7 @@ class Task:
 
     key: str
     scenario: str | None
+    words: str | None  # how its user's first message begins, of an implicit one
     before: Sequence[Tried]
     after: Sequence[Tried]
     reward_before: float | None
@@ -64,7 +66,8 @@ async def before_and_after(store: Store, before: VersionView, after: VersionView
         shared = [key for key in new if key in old][:TASKS]
         told = [one for key in shared for one in (*old[key][:_EACH], *new[key][:_EACH])]
         rewards = await _rewards(conn, [one.current_score_id for one in told])
-    tasks = [_task(key, old[key][:_EACH], new[key][:_EACH], rewards) for key in shared]
+        words = await _words(conn, [new[key][0].id for key in shared if new[key][0].scenario is None])
+    tasks = [_task(key, old[key][:_EACH], new[key][:_EACH], rewards, words) for key in shared]
     return sorted(tasks, key=lambda task: -abs(task.rise or 0.0))
 
 
@@ -104,10 +107,18 @@ async def _rewards(conn: AsyncConnection, score_ids: Iterable[str | None]) -> Ma
     return {row[0]: row[1:] for row in await conn.execute(query.group_by(score_parts.c.score_id))}
 
 
-def _task(key: str, old: Sequence[Any], new: Sequence[Any], rewards: Mapping[str, Any]) -> Task:
+async def _words(conn: AsyncConnection, group_ids: Sequence[str]) -> Mapping[str, str]:
+    """How the tasks of groups begin."""
+    query = select(trajectories.c.group_id, func.min(trajectories.c.id)).where(trajectories.c.group_id.in_(group_ids))
+    runs = {str(run): str(group) for group, run in await conn.execute(query.group_by(trajectories.c.group_id))}
+    return {runs[run]: words for run, words in (await first_words(conn, list(runs))).items()}
+
+
+def _task(
+    key: str, old: Sequence[Any], new: Sequence[Any], rewards: Mapping[str, Any], words: Mapping[str, str]
+) -> Task:
     before, after = ([_tried(row, rewards) for row in side] for side in (old, new))
-    scenario = new[0].scenario
-    return Task(key, scenario, before, after, _mean(before), _mean(after))
+    return Task(key, new[0].scenario, words.get(new[0].id), before, after, _mean(before), _mean(after))
 
 
 def _tried(row: Any, rewards: Mapping[str, Any]) -> Tried:
