@@ -21,6 +21,7 @@ from recorder.holding import leases, presence
 from recorder.registry.moves import count_moves
 from recorder.registry.replicas import ReplicaState, list_replicas
 from recorder.registry.versions import get_versions, parse_name
+from recorder.search.queue import MOST_COUNTED, waiting
 from recorder.seldom import Seldom
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, VersionState
@@ -47,6 +48,7 @@ class StoreMetrics(Collector):
         self._moves: dict[tuple[str, str], int] = {}
         self._workers: dict[str, int] = {}
         self._engines: Counter[str] = Counter()  # by state
+        self._unindexed = 0
         self._asked_at = float("-inf")
         self._failing = Seldom(log)
         self._registry = CollectorRegistry()
@@ -73,6 +75,7 @@ class StoreMetrics(Collector):
         live = await get_versions(self._store, self._project_id, [VersionState.LIVE])
         self._live = {version.alias_name: version.number for version in live}
         self._engines = Counter(one.state for one in await list_replicas(self._store, self._project_id))
+        self._unindexed = await waiting(self._store, self._project_id)
         self._moves = {(alias, move): 0 for alias in self._live for move in _MOVES}
         self._moves |= await count_moves(self._store, self._project_id)
         self._figures = found
@@ -97,6 +100,8 @@ class StoreMetrics(Collector):
             engines.add_metric([state], self._engines[state])
         yield engines
         yield _moved(self._moves)
+        behind = f"Calls that full-text search does not find yet, counted up to {MOST_COUNTED}."
+        yield GaugeMetricFamily("hone_unindexed_calls", behind, self._unindexed)
 
 
 def _moved(counts: Mapping[tuple[str, str], int]) -> Metric:

@@ -40,7 +40,8 @@ _TELLING: Final = """
     JOIN score_parts best ON best.score_id = g.current_score_id AND best.part = 'reward'
     WHERE g.state = 'trained' ORDER BY (
         SELECT max(value) - min(value) FROM score_parts p WHERE p.score_id = g.current_score_id AND p.part = 'reward'
-    ) DESC, (SELECT count(*) FROM calls c WHERE c.trajectory_id = best.trajectory_id) DESC, best.value DESC, g.id LIMIT 1
+    ) DESC, (SELECT count(*) FROM calls c WHERE c.trajectory_id = best.trajectory_id) DESC, best.value DESC, g.id
+    LIMIT 1
 """
 
 

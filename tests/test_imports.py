@@ -74,7 +74,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "capture": {"content", "groups", "lineage", "store"},
         "listing": {"lineage", "registry", "search", "store", "work"},
         "reading": {"content", "lineage", "store", "work"},
-        "comparing": {"content", "reading", "store", "work"},
+        "comparing": {"content", "listing", "reading", "store", "work"},
         "upkeep": {"content", "groups", "holding", "reading", "search", "store", "work"},
         "checking": {"content", "holding", "registry", "store"},
         "retelling": {"content", "reading", "store", "work"},

@@ -83,7 +83,8 @@ def page_of(error: CallerError, path: str) -> bytes:
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width, initial-scale=1'>"
-        f"<title>{title} · Hone</title><link rel=stylesheet href='/hone/static/hone.css'></head>"
+        f"<title>{title} · Hone</title><link rel=stylesheet href='/hone/static/hone.css'>"
+        "<link rel=icon href='/hone/static/hone.svg' type='image/svg+xml'></head>"
         f"<body class=bare><main><h1>{title}</h1><p role=alert>{escape(str(error))}</p><p>{onward}</p></main>"
         "</body></html>"
     ).encode()

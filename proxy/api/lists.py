@@ -19,6 +19,8 @@ from recorder.errors import FilterInvalid
 from recorder.listing.groups import GroupLine, list_groups
 from recorder.listing.trajectories import TrajectoryLine, list_trajectories
 from recorder.listing.words import GROUP_WORDS, RUN_WORDS, Word, group_filter, run_filter
+from recorder.search.snippets import Snippet, snippets
+from recorder.store.database import Store
 
 MOST: Final = 200  # lines of a page
 USUAL: Final = 50
@@ -29,12 +31,14 @@ F = TypeVar("F")
 class Runs:
     """A page of runs. `next`: what the following page begins `before`; null: there is none.
 
-    `looked_at`: the page is not full, because so many runs were looked at for it, and there are more.
+    `looked_at`: the page is not full, because so many runs were looked at for it, and there are more. `snippets`: by
+    run, the words around what was searched for.
     """
 
     trajectories: Sequence[TrajectoryLine]
     next: str | None
     looked_at: int | None
+    snippets: Mapping[str, Snippet]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +124,19 @@ class _OfGroups(Operation):
         self.parameters = [*_parameters(GROUP_WORDS)]
 
 
+async def listed_runs(store: Store, project_id: str, query: Asked) -> Runs:
+    """The page of runs that a query asks for. Raises BadRequest."""
+    wanted = query.narrowed(run_filter)
+    page = await list_trajectories(store, project_id, wanted, before=query.before, limit=query.limit)
+    shown = [line.id for line in page.lines] if wanted.said is not None else []
+    around = await snippets(store, project_id, wanted.said or "", shown)
+    return Runs(page.lines, page.next, page.looked_at, around)
+
+
 @get("/hone/v1/trajectories", responses=answers(200, Runs), operation_class=_OfRuns)
 async def show_runs(hone: Injected, request: AnyRequest) -> Response[bytes]:
     """List runs, newest first: those that all given words are true of. Of `state` and `tag` several may be given."""
-    query = asked(request)
-    wanted = query.narrowed(run_filter)
-    page = await list_trajectories(hone.store, hone.project_id, wanted, before=query.before, limit=query.limit)
-    return as_json(Runs(page.lines, page.next, page.looked_at))
+    return as_json(await listed_runs(hone.store, hone.project_id, asked(request)))
 
 
 @get("/hone/v1/groups", responses=answers(200, Groups), operation_class=_OfGroups)

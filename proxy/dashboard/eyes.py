@@ -11,6 +11,7 @@ from typing import Any
 
 from recorder import reasons
 from recorder.commands.terminal import clean
+from recorder.search.snippets import Snippet
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _NONE = "–"
@@ -78,19 +79,31 @@ def short(text: str | None, chars: int = 80) -> str:
     return line if len(line) <= chars else line[: chars - 1] + "…"
 
 
+def marked(snippet: Snippet) -> list[tuple[str, bool]]:
+    """A snippet's text in pieces, and of each whether it was asked for."""
+    pieces, at = [], 0
+    for begin, end in snippet.marks:
+        pieces += [(snippet.text[at:begin], False), (snippet.text[begin:end], True)]
+        at = end
+    return [piece for piece in [*pieces, (snippet.text[at:], False)] if piece[0]]
+
+
 def meaning(code: str) -> str:
     """A reason's sentence; "" where the code has none."""
     return reasons.meaning(code) or ""
 
 
 def as_json(value: Any) -> str:
-    """A value as indented JSON; a string that holds JSON is read first."""
+    """A value as indented JSON; a string that holds JSON is read first. What is nested too deeply stays as it is."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return visible(value)
-    return visible(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    try:
+        return visible(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    except RecursionError:
+        return "nested too deeply to be shown"
 
 
 def as_arguments(text: str) -> str:
@@ -123,6 +136,7 @@ FILTERS = {
     "as_json": as_json,
     "as_arguments": as_arguments,
     "many": many,
+    "marked": marked,
     "meaning": meaning,
     "as_line": as_line,
 }

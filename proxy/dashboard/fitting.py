@@ -21,7 +21,7 @@ ARGUMENTS: Final = 6  # of a tool call
 CALLS: Final = 8  # of a turn
 _MARKUP: Final = (150_000, 45_000)  # of the first comparison, and of a second
 _SUMMARY: Final = 260
-_TEXT, _CELL, _CALL, _ARGUMENT, _DIFFERS, _MISSING, _HEAD = 28, 160, 65, 22, 42, 42, 1400
+_TEXT, _CELL, _CALL, _ARGUMENT, _DIFFERS, _MISSING, _HEAD = 28, 175, 65, 22, 42, 42, 1400
 _MOST: Final = 4_000
 
 

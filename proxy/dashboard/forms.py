@@ -63,11 +63,11 @@ async def fields(request: AnyRequest) -> FormMultiDict:
 
 
 def text(told: FormMultiDict, name: str) -> str:
-    """A field's text, stripped; "" where it is not there. Raises BadRequest."""
+    """A field's text, stripped, its lines ended as elsewhere; "" where it is not there. Raises BadRequest."""
     value = told.get(name, "")
     if not isinstance(value, str) or len(value) > MAX_CHARS:
         raise BadRequest(f"the field {name!r} is no text of at most {MAX_CHARS} characters.", param=name)
-    return value.strip()
+    return value.replace("\r\n", "\n").strip()
 
 
 def back_to(path: str) -> Response[None]:

@@ -74,9 +74,13 @@ def _shown(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
 
 
 def _table(c: Comparison, columns: int, limit: int | None) -> RenderableType:
+    from rich import box
     from rich.table import Table
 
-    made = Table(padding=(0, 1), header_style="", show_lines=True)
+    from recorder.commands.terminal import console
+
+    wide = console().is_terminal  # a file's lines are not broken
+    made = Table(box=box.SQUARE, border_style="dim", padding=(0, 1), header_style="", show_lines=True, expand=wide)
     made.add_column("", style="dim")
     attempts = [c.attempt(number) for number in c.columns[:columns]]
     for one in attempts:

@@ -100,7 +100,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class GroupHead:
-    """The group. `version` is the one that it is pinned to."""
+    """The group. `version` is the one that it is pinned to.
+
+    `step` is the number of the newest step that took it, `step_version` what that made.
+    """
 
     id: str
     external_id: str | None
@@ -116,6 +119,9 @@ class GroupHead:
     score_id: str | None
     judge: str | None
     judged_at: float | None
+    step_id: str | None
+    step: int | None
+    step_version: str | None
     try_after: float | None  # when a judge takes it again (unix seconds), where one is to
 
 

@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Select, String, cast, func, select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.comparing.comparison import Attempt, Comparison, GroupHead, Member, Preference, ranked, side_by_side
 from recorder.comparing.turns import Turn, turns_of
 from recorder.errors import NotFound
+from recorder.listing.columns import version_name
 from recorder.reading.transcripts import load_trajectories
 from recorder.reading.views import TrajectoryView
 from recorder.states import GroupState, Origin, Purpose, StepState, TrajectoryState
@@ -52,7 +53,7 @@ async def load_comparison(
         head = await _head(conn, group_id)
         members = await _members(conn, group_id)
         parts = await _parts(conn, head.score_id, [one.id for one in members])
-        compared = await _compared(conn, group_id)
+        compared = await _compared(conn, head.step_id, [one.id for one in members])
         attempts, rule = ranked(members, parts, compared, head.baseline)
         preferences = await _preferences(conn, group_id, attempts)
     chosen = _chosen(attempts, left, right)
@@ -94,33 +95,38 @@ def _named(attempts: Sequence[Attempt], name: str) -> Attempt:
 # --- queries
 
 
-def _version_name() -> Select[Any]:
-    owner = aliases.alias("version_alias")
-    name = owner.c.name + "@" + cast(versions.c.number, String)
-    return select(versions.c.id, name.label("name")).join(owner, owner.c.id == versions.c.alias_id)
-
-
 async def _head(conn: AsyncConnection, group_id: str) -> GroupHead:
-    named = _version_name().subquery()
     count = select(func.count()).where(trajectories.c.group_id == groups.c.id).scalar_subquery()
     columns = (
         groups,
         aliases.c.name.label("alias"),
         aliases.c.baseline,
-        named.c.name.label("version"),
+        version_name().label("version"),
         scenarios.c.external_id.label("scenario"),
         func.coalesce(scores.c.judge_version, scores.c.judge_model).label("judge"),
         scores.c.created_at.label("judged_at"),
         count.label("members"),
     )
     tables = groups.outerjoin(aliases, aliases.c.id == groups.c.alias_id)
-    tables = tables.outerjoin(named, named.c.id == groups.c.version_id)
+    tables = tables.outerjoin(versions, versions.c.id == groups.c.version_id)
     tables = tables.outerjoin(scenarios, scenarios.c.id == groups.c.scenario_id)
     tables = tables.outerjoin(scores, scores.c.id == groups.c.current_score_id)
     row = (await conn.execute(select(*columns).select_from(tables).where(groups.c.id == group_id))).first()
     if row is None:
         raise NotFound(f"no group {group_id!r}")
-    return sql.view(GroupHead, row, state=GroupState(row.state), score_id=row.current_score_id)
+    step = await _step(conn, group_id)
+    return sql.view(GroupHead, row, state=GroupState(row.state), score_id=row.current_score_id, **step)
+
+
+async def _step(conn: AsyncConnection, group_id: str) -> dict[str, Any]:
+    """The newest finished step that took the group, as the head tells it."""
+    query = select(steps).join(step_groups, step_groups.c.step_id == steps.c.id)
+    query = query.where(step_groups.c.group_id == group_id, steps.c.state == StepState.DONE)
+    row = (await conn.execute(query.order_by(steps.c.number.desc(), steps.c.id.desc()).limit(1))).first()
+    if row is None:
+        return {"step_id": None, "step": None, "step_version": None}
+    made = await _version_names(conn, [row.version_id] if row.version_id else [])
+    return {"step_id": row.id, "step": row.number, "step_version": made.get(row.version_id)}
 
 
 async def _members(conn: AsyncConnection, group_id: str) -> list[Member]:
@@ -142,7 +148,8 @@ async def _members(conn: AsyncConnection, group_id: str) -> list[Member]:
 
 
 async def _version_names(conn: AsyncConnection, ids: Collection[str]) -> Mapping[str, str]:
-    rows = await conn.execute(_version_name().where(versions.c.id.in_(sorted(ids))))
+    query = select(versions.c.id, version_name().label("name")).where(versions.c.id.in_(sorted(ids)))
+    rows = await conn.execute(query)
     return {row.id: row.name for row in rows}
 
 
@@ -151,15 +158,12 @@ async def _parts(conn: AsyncConnection, score_id: str | None, ids: Sequence[str]
     return sql.views(NewPart, await conn.execute(query.order_by(score_parts.c.part))) if score_id else []
 
 
-async def _compared(conn: AsyncConnection, group_id: str) -> list[Compared]:
-    """What the newest step on the group compared with; nothing where that was the group, or no step took it."""
-    newest = select(steps.c.id).join(step_groups, step_groups.c.step_id == steps.c.id)
-    newest = newest.where(step_groups.c.group_id == group_id, steps.c.state == StepState.DONE)
-    newest = newest.order_by(steps.c.started_at.desc(), steps.c.id.desc()).limit(1)
-    mine = select(trajectories.c.id).where(trajectories.c.group_id == group_id)
-    of_step = step_baselines.c.step_id == newest.scalar_subquery()
-    query = select(step_baselines).where(of_step, step_baselines.c.trajectory_id.in_(mine))
-    return sql.views(Compared, await conn.execute(query))
+async def _compared(conn: AsyncConnection, step_id: str | None, ids: Sequence[str]) -> list[Compared]:
+    """What a step compared runs with; nothing where that was their group."""
+    if step_id is None:
+        return []
+    of_step = (step_baselines.c.step_id == step_id, step_baselines.c.trajectory_id.in_(ids))
+    return sql.views(Compared, await conn.execute(select(step_baselines).where(*of_step)))
 
 
 async def _preferences(conn: AsyncConnection, group_id: str, attempts: Sequence[Attempt]) -> tuple[Preference, ...]:

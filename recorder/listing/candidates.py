@@ -44,7 +44,8 @@ from recorder.work.scores import REWARD
 FAILED_TOOL_CALLS: Final = text("tool_calls.outcome IN ('failed', 'errored')")  # as their index says it
 # An id is made when the proxy first hears of a run, and a run begins with its first call: they are not the same moment.
 _SLACK_S: Final = 3600.0
-_AT_ONCE: Final = 500  # runs in which something was said
+_MOST_SAYING: Final = 1000  # runs in which something was said, of which more is asked
+_MOST_GROUPS: Final = 2000  # of which more is asked: the rewards of eight runs in each
 # Fewer are looked up at once. Of more, one candidate after the other is asked, and many answer yes.
 _FEW: Final = 2000
 t = trajectories.c
@@ -77,13 +78,14 @@ class _Saying:
     first: str | None = None
     end: str | None = None
 
-    async def below(self, store: Store, before: str | None, *, checked: bool) -> Stretch:
+    async def below(self, store: Store, before: str | None, *, enough: int | None) -> Stretch:
         """The next of those runs."""
         top = min((one for one in (before, self.end) if one is not None), default=None)
-        ids = await runs_saying(store, self.project_id, self.said, before=top, limit=_AT_ONCE)
+        most = enough or _MOST_SAYING
+        ids = await runs_saying(store, self.project_id, self.said, before=top, limit=most)
         wanted = [one for one in ids if self.first is None or one >= self.first]
-        ended = len(ids) < _AT_ONCE or len(wanted) < len(ids)
-        return Stretch([t.id.in_(wanted)], None if ended else ids[-1], len(ids))
+        there_are_more = len(ids) == most and len(wanted) == most
+        return Stretch([t.id.in_(wanted)], *((ids[-1], most) if there_are_more else ()))
 
 
 async def of_runs(store: Store, project_id: str, wanted: RunFilter) -> Walk:
@@ -94,7 +96,7 @@ async def of_runs(store: Store, project_id: str, wanted: RunFilter) -> Walk:
 
 async def of_groups(store: Store, project_id: str, wanted: GroupFilter) -> Walk:
     """How groups are walked."""
-    return await _walk(store, groups, Indexed(groups, [g.project_id == project_id], *_ids("grp", wanted)),
+    return await _walk(store, groups, Indexed(groups, [g.project_id == project_id], *_ids("grp", wanted), _MOST_GROUPS),
                        _of_groups(project_id, wanted))  # fmt: skip
 
 
@@ -135,8 +137,8 @@ def _of_runs(project_id: str, wanted: RunFilter) -> list[_Narrowing]:
         of_group = _groups_named(project_id, wanted.group)
         found.append(_Narrowing(sql.passed_by(t.group_id).in_(of_group), Whole(t.id, [mine, t.group_id.in_(of_group)])))
     if wanted.session is not None:
-        by = Whole(t.id, [ours, t.session == wanted.session])
-        found.append(_Narrowing(sql.passed_by(t.session) == wanted.session, by))
+        by_session = Indexed(trajectories, [ours, t.session == wanted.session], *ids)
+        found.append(_Narrowing(sql.passed_by(t.session) == wanted.session, by_session))
     if wanted.tool_error is not None:
         failed = _failed_tool_calls(project_id)
         has = failed.where(tool_calls.c.trajectory_id == t.id).exists()
@@ -179,11 +181,13 @@ def _of_groups(project_id: str, wanted: GroupFilter) -> list[_Narrowing]:
     ours, ids = g.project_id == project_id, _ids("grp", wanted)
     found: list[_Narrowing] = []
     if wanted.reason is not None:
-        by_reason = Indexed(groups, [ours, g.reason == wanted.reason], *ids)
+        by_reason = Indexed(groups, [ours, g.reason == wanted.reason], *ids, _MOST_GROUPS)
         found.append(_Narrowing(sql.passed_by(g.reason) == wanted.reason, by_reason))
     if len(wanted.states) == 1:
         [state] = wanted.states
-        found.append(_Narrowing(sql.passed_by(g.state) == state, Indexed(groups, [ours, g.state == state], *ids)))
+        found.append(
+            _Narrowing(sql.passed_by(g.state) == state, Indexed(groups, [ours, g.state == state], *ids, _MOST_GROUPS))
+        )
     return [*found, *map(_Narrowing, _checks_of_groups(project_id, wanted))]
 
 

@@ -54,7 +54,7 @@ async def offered_of_groups(store: Store, project_id: str) -> Offered:
 async def _distinct(conn: AsyncConnection, column: Column[Any], *which: ColumnElement[bool]) -> list[str]:
     """The values of an index's last column, from one to the next: few values, however many rows."""
     found: list[str] = []
-    above: Select[tuple[str | None]] = select(func.min(column)).where(*which, column.is_not(None))
+    above: Select[Any] = select(func.min(column)).where(*which, column.is_not(None))
     while len(found) < MOST:
         query = above if not found else above.where(column > found[-1])
         value: str | None = (await conn.execute(query)).scalar_one()

@@ -39,6 +39,7 @@ class Material:
     scenarios: dict[str, ScenarioView] = field(default_factory=dict)  # by group
     with_tokens: bool = False
     _prompts: dict[str, array[int] | None] = field(default_factory=dict)
+    _json: dict[bytes, Any] = field(default_factory=dict)
 
     def conversation(self, node: bytes | None) -> list[Message]:
         """The messages up to and including a node."""
@@ -49,8 +50,12 @@ class Material:
         return found[::-1]
 
     def json_blob(self, blob: bytes | None) -> Any:
-        """A blob that is JSON, or None."""
-        return json.loads(self.blobs[blob]) if blob is not None else None
+        """A blob that is JSON, or None. A run's calls share their tools: each blob is read once."""
+        if blob is None:
+            return None
+        if blob not in self._json:
+            self._json[blob] = json.loads(self.blobs[blob])
+        return self._json[blob]
 
     def prompt_ids(self, call_id: str) -> array[int] | None:
         """The exact prompt of a call. Raises CorruptRecord where its parent's ids are not those it was stored by."""

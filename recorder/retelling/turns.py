@@ -105,11 +105,14 @@ class Told:
     apart: tuple[Branch, ...] = ()
     loose: tuple[ToolCallView, ...] = ()  # tool calls that answer no known request
 
+    def answers(self) -> Iterator[Sampled]:
+        """Where each answer came from, wherever it is told."""
+        for turn in (*self.turns, *(turn for branch in self.apart for turn in branch.turns)):
+            yield from answers(turn)
+
     def answer(self, call_id: str, choice: int) -> Sampled | None:
-        """Where an answer came from, wherever it is told."""
-        every = (*self.turns, *(turn for branch in self.apart for turn in branch.turns))
-        found = (one for turn in every for one in answers(turn))
-        return next((one for one in found if (one.call_id, one.choice) == (call_id, choice)), None)
+        """Where one answer came from."""
+        return next((one for one in self.answers() if (one.call_id, one.choice) == (call_id, choice)), None)
 
 
 def answers(turn: Turn) -> Iterator[Sampled]:
@@ -185,13 +188,14 @@ class _Teller:
     def _branch(self, chain: Sequence[tuple[CallView, int]], told: set[str]) -> tuple[int, Branch]:
         new = [(call, choice) for call, choice in chain if call.id not in told]
         leaf, choice = chain[-1]
-        answer = next((c.message for c in leaf.choices if c.index == choice), None)
+        own = next((c for c in leaf.choices if c.index == choice), None)
+        answer = own.message if own is not None else None
         messages = [*leaf.messages, *([answer] if answer is not None else [])]
         shared = _common(messages, self.view.messages)
         known = max((len(call.messages) + 1 for call, _ in chain if call.id in told), default=0)
         turns = self._turns(messages, new)[:]
         if answer is None:
-            turns.append(_unanswered(len(messages), self._sampled(leaf, None)))
+            turns.append(_unanswered(len(messages), self._sampled(leaf, own)))
         first = max(min(shared, len(leaf.messages)), known)
         shown = tuple(turn for turn in turns if turn.at >= first)
         return self._place(chain[0][0], shared), Branch(_kind(leaf), new[0][0].started_at, len(new), shown)

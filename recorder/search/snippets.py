@@ -6,10 +6,13 @@ Owns: where a match stands in a text, and how much is shown around it. Refuses: 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice, takewhile
+from typing import Any, Final
 
+from sqlalchemy import BigInteger, Select, bindparam
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.search import query as queries
@@ -42,49 +45,58 @@ async def snippets(store: Store, project_id: str, said: str, trajectory_ids: Seq
     if not asked.wanted:
         return {}
     async with store.read() as conn:
-        first = {id_: await _first_call(conn, project_id, asked, id_) for id_ in trajectory_ids}
-        found = await documents_of(conn, [call_id for call_id in first.values() if call_id is not None])
+        first = _first_call(conn, project_id, asked)
+        calls = {id_: (await conn.execute(first, _place(id_))).scalar_one_or_none() for id_ in trajectory_ids}
+        found = await documents_of(conn, [call_id for call_id in calls.values() if call_id is not None])
     by_call = {one.call_id: one for one in found}
-    of_runs = {id_: by_call[call_id] for id_, call_id in first.items() if call_id in by_call}
+    of_runs = {id_: by_call[call_id] for id_, call_id in calls.items() if call_id in by_call}
     made = {id_: snippet_of(document, asked) for id_, document in of_runs.items()}
     return {id_: snippet for id_, snippet in made.items() if snippet is not None}
 
 
-async def _first_call(conn: AsyncConnection, project_id: str, asked: Query, trajectory_id: str) -> str | None:
+def _first_call(conn: AsyncConnection, project_id: str, asked: Query) -> Select[Any]:
+    """The first call of a run that matches; which run, says `_place`. Made once: making it costs more than asking."""
     number = number_of(conn)
-    of_run = (rows.c.project_id == project_id, rows.c.trajectory_id == trajectory_id)
-    bounds = (number >= first_of(trajectory_id), number < behind(trajectory_id))
-    query = matching(conn, asked).with_only_columns(rows.c.call_id).where(*of_run, *bounds)
-    found: str | None = (await conn.execute(query.order_by(number).limit(1))).scalar_one_or_none()
-    return found
+    least, end = bindparam("least", type_=BigInteger), bindparam("end", type_=BigInteger)
+    of_run = (rows.c.project_id == project_id, rows.c.trajectory_id == bindparam("run"), number >= least, number < end)
+    return matching(conn, asked).with_only_columns(rows.c.call_id).where(*of_run).order_by(number).limit(1)
+
+
+def _place(trajectory_id: str) -> dict[str, Any]:
+    return {"run": trajectory_id, "least": first_of(trajectory_id), "end": behind(trajectory_id)}
 
 
 def snippet_of(document: Document, asked: Query) -> Snippet | None:
     """The first text of a document in which something is said that was asked for, around that."""
     for text in map(composed, document.texts):
-        marks = list(marks_in(text, asked))
-        if marks:
-            return _cut(document.call_id, text, marks)
+        marks = marks_in(text, asked)
+        first = next(marks, None)
+        if first is not None:
+            near = takewhile(lambda mark: mark[0] < first[0] + SHOWN, marks)  # noqa: B023 - it is used up here
+            return _cut(document.call_id, text, [first, *near])
     return None
 
 
 def marks_in(text: str, asked: Query) -> Iterator[tuple[int, int]]:
     """From where to where a composed text says something that was asked for, in order."""
-    words = list(words_in(text))
-    at = 0
-    while at < len(words):
-        length = max((len(term.words) for term in asked.wanted if _says(words, at, term)), default=0)
+    words = words_in(text)
+    ahead = deque(islice(words, max(len(term.words) for term in asked.wanted)))
+    while ahead:
+        length = max((len(term.words) for term in asked.wanted if _says(ahead, term)), default=0)
         if length:
-            yield words[at].start, words[at + length - 1].end
-        at += max(length, 1)
+            yield ahead[0].start, ahead[length - 1].end
+        for _ in range(max(length, 1)):
+            ahead.popleft()
+            ahead.extend(islice(words, 1))
 
 
-def _says(words: Sequence[Word], at: int, term: Term) -> bool:
-    here = words[at : at + len(term.words)]
-    if len(here) < len(term.words) or any(w.key != key for w, key in zip(here[:-1], term.words, strict=False)):
+def _says(ahead: Sequence[Word], term: Term) -> bool:
+    """Whether the next words of a text are a term's."""
+    *inner, last = term.words
+    if len(ahead) <= len(inner) or any(word.key != key for word, key in zip(ahead, inner, strict=False)):
         return False
-    last = here[-1].key
-    return last.startswith(term.words[-1]) if term.begins else last == term.words[-1]
+    here = ahead[len(inner)].key
+    return here.startswith(last) if term.begins else here == last
 
 
 def _cut(call_id: str, text: str, marks: Sequence[tuple[int, int]]) -> Snippet:

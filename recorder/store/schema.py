@@ -245,7 +245,6 @@ trajectories = Table(
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": none, it takes any
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
     Index(None, "group_id"),
-    Index(None, "project_id", "session"),
     Index("ix_trajectories_newest", "project_id", "id"),  # lists
     Index(None, "project_id", "state", "id"),  # what is open; lists of one state
     _some("ix_trajectories_ended", "ended_at IS NOT NULL", "project_id", "ended_at"),  # retention
@@ -253,6 +252,7 @@ trajectories = Table(
     # Lists, walked downwards by the id.
     Index("ix_trajectories_newest_of_alias", "project_id", "alias_id", "id"),
     _some("ix_trajectories_newest_of_version", "version_id IS NOT NULL", "version_id", "id"),
+    _some("ix_trajectories_newest_of_session", "session IS NOT NULL", "project_id", "session", "id"),
 )
 
 calls = Table(

@@ -72,7 +72,8 @@ class Agent:
     ) -> Turn:
         """A call of the run, wherever it goes on from."""
         sampling = Sampling(temperature=0.8, n=len(answers), max_tokens=512)
-        asked = request(messages, tools=TOOLS, sampling=sampling, rest={"temperature": 0.8}, body_hash=new_id("b").encode()[-16:])  # fmt: skip
+        rest, body = {"temperature": 0.8}, new_id("b").encode()[-16:]
+        asked = request(messages, tools=TOOLS, sampling=sampling, rest=rest, body_hash=body)
         live = self.alias.live_version_id
         ref = await self.recorder.trajectory_at(PROJECT, self.alias.id, self.address, asked, live)
         prompt = prompt_ids([dict(message) for message in messages])

@@ -24,7 +24,7 @@ class Where:
         return f"{self.path} {self.shows}".strip()
 
 
-# Path of a handler with parameters, what is to be seen there, where it is opened.
+# What is opened on the rich store beside the pages that stand by themselves.
 OPENED: Final[Sequence[Where]] = (
     Where("/groups/{group:str}", "eight", lambda rich: f"/groups/{rich.group}"),
     Where("/groups/{group:str}", "thirty turns", lambda rich: f"/groups/{rich.long_group}"),
@@ -34,11 +34,19 @@ OPENED: Final[Sequence[Where]] = (
     Where("/runs/{run:str}", "open", lambda rich: f"/runs/{rich.open_run}"),
     Where("/runs/{run:str}/calls/{call:str}", "tokens", lambda rich: f"/runs/{rich.run}/calls/{rich.call}"),
     Where("/runs/{run:str}/delete", "asked", lambda rich: f"/runs/{rich.run}/delete"),
+    Where("/runs", "search", lambda _: "/runs?said=depot&alias=helpdesk"),
+    Where("/runs", "nothing found", lambda _: "/runs?state=abandoned"),
+    Where("/versions/{name:path}", "trained", lambda rich: f"/versions/{rich.canary}"),
+    Where("/versions/{name:path}", "the base", lambda _: "/versions/helpdesk@0"),
+    Where("/versions/{name:path}", "rejected", lambda _: "/versions/helpdesk@3"),
+    Where("/versions/move", "promote", lambda rich: f"/versions/move?do=promote&version={rich.version}"),
+    Where("/versions/move", "rollback", lambda _: "/versions/move?do=rollback&alias=helpdesk"),
+    Where("/versions/move", "canary", lambda rich: f"/versions/move?do=canary&share=20&version={rich.canary}"),
 )
-# What is there only where there are keys: tests/browser/test_signing_in.py opens these.
-WITH_KEYS: Final = frozenset({"/settings/keys/{key:str}/revoke"})
 # What is no page: part of one, or a file.
-PARTS: Final = frozenset({"/static/{name:str}"})
+PARTS: Final = frozenset({"/static/{name:str}", "/charts/{name:str}"})
+# What is a page only of what it is asked about.
+_ASKED: Final = frozenset({"/versions/move"})
 
 
 def paths() -> list[str]:
@@ -53,7 +61,7 @@ def _read(handler: HTTPRouteHandler) -> Iterator[str]:
 
 def whole() -> list[str]:
     """The pages that stand by themselves, also on an empty store."""
-    return [path for path in paths() if "{" not in path and path not in PARTS]
+    return [path for path in paths() if "{" not in path and path not in PARTS | _ASKED]
 
 
 def everywhere() -> list[Where]:

@@ -18,6 +18,7 @@ from recorder.holding import leases
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import report_replica
+from recorder.search.filling import fill
 from recorder.settings import RecorderSettings
 from recorder.states import AttemptState, CampaignState, Purpose, TrajectoryState, VersionState
 from recorder.store.database import Store
@@ -90,14 +91,18 @@ class _Maker:
         group, best = await self._compared("order-4821", EIGHT)
         long_group, long_run = await self._compared("claim-77", EIGHT, turns=LONG_TURNS)
         (run, call), open_run = await self._run_with_everything(), await self._open()
+        while await fill(self.store, PROJECT):  # what `hone serve` does beside the calls
+            pass
         return Rich(self.data, run, call, open_run, long_run, group, long_group, best, retired, canary, campaign)
 
     async def _engines(self) -> None:
-        for url, state, detail in (("http://127.0.0.1:8000", "up", None), ("http://127.0.0.1:8001", "down", "refused")):
-            await report_replica(
-                self.store, PROJECT, url, base_model="base-model", base_fingerprint="fingerprint",
-                state=state, detail=detail, loaded=["base-model"],
-            )  # fmt: skip
+        known: dict[str, Any] = {
+            "base_model": "base-model",
+            "base_fingerprint": "fingerprint",
+            "loaded": ["base-model"],
+        }
+        await report_replica(self.store, PROJECT, "http://127.0.0.1:8000", state="up", detail=None, **known)
+        await report_replica(self.store, PROJECT, "http://127.0.0.1:8001", state="down", detail="refused", **known)
 
     # --- versions
 

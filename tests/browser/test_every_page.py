@@ -25,7 +25,7 @@ EVERYWHERE = pytest.mark.parametrize("where", [pytest.param(where, id=str(where)
 
 
 async def test_no_page_is_left_out() -> None:
-    opened = {where.path for where in pages.everywhere()} | pages.WITH_KEYS | pages.PARTS
+    opened = {where.path for where in pages.everywhere()} | pages.PARTS
     there = set(pages.paths())
     assert there <= opened, f"tests/browser/pages.py does not say where these are opened: {sorted(there - opened)}"
     assert opened <= there, f"tests/browser/pages.py knows pages that are no more: {sorted(opened - there)}"

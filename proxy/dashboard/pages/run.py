@@ -9,7 +9,7 @@ import json
 import math
 import shlex
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from litestar.status_codes import HTTP_302_FOUND
 
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import folds
+from proxy.dashboard.eyes import as_json
 from proxy.dashboard.render import render
 from proxy.dashboard.shown import ForPages, Shown
 from proxy.engine.pieces import pieces
@@ -142,18 +143,18 @@ def _turn_of(turns: tuple[Turn, ...], call_id: str) -> int | None:
 
 def _totals(run: Run) -> dict[str, Any]:
     """What a run took, in figures."""
-    answers = [choice for call in run.view.calls for choice in call.choices]
-    usage = [call.usage or {} for call in run.view.calls]
+    choices = [choice for call in run.view.calls for choice in call.choices]
+    told = {(one.call_id, one.choice): one.tokens or 0 for one in run.told.answers()}
     ended = run.view.ended_at or run.view.last_call_at
     return {
         "turns": len(run.view.main_path),
         "calls": len(run.view.calls),
         "tools": len(run.view.tool_calls),
         "failed_tools": sum(one.outcome != "complete" for one in run.view.tool_calls),
-        "tokens": sum(int(one.get("completion_tokens") or 0) for one in usage),
+        "tokens": sum(told.values()),
         "seconds": max(0.0, ended - run.view.started_at),
-        "trainable": sum(choice.trainable for choice in answers),
-        "answers": len(answers),
+        "trainable": sum(choice.trainable for choice in choices),
+        "answers": len(choices),
     }
 
 
@@ -232,18 +233,18 @@ def _raw(value: object) -> folds.Fold | None:
     """A value as JSON, cut where it is very long."""
     if value is None:
         return None
-    text = json.dumps(folds.without_media(value), indent=2, ensure_ascii=False, default=_plain)
+    text = as_json(_plain(folds.without_media(value)))
     return folds.Purse(_RAW_CHARS).fold(text, more=_RAW_CHARS)
 
 
 def _plain(value: Any) -> Any:
-    slots = getattr(value, "__slots__", None)
-    return {name: getattr(value, name) for name in slots} if slots else str(value)
+    """A view as a mapping."""
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _curl(body: dict[str, Any], base_url: str) -> str | None:
     """The call as a command; None where it is too long for one."""
-    said = json.dumps(body, ensure_ascii=False, default=_plain)
+    said = json.dumps(body, ensure_ascii=False, default=str)
     if len(said) > _RAW_CHARS // 2:
         return None
     return (

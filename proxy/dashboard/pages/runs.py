@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from litestar import Response, get
 
-from proxy.api.lists import asked
+from proxy.api.lists import asked, listed_runs
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import forms
 from proxy.dashboard.filtering import filters, tidied
 from proxy.dashboard.render import render
 from proxy.dashboard.shown import ForPages
 from recorder.listing.offered import offered_of_runs
-from recorder.listing.trajectories import list_trajectories
-from recorder.listing.words import RUN_WORDS, run_filter
+from recorder.listing.words import RUN_WORDS
 
 PATH = "/hone/runs"
 
@@ -27,8 +26,7 @@ async def runs_page(shown: ForPages, request: AnyRequest) -> Response[str] | Res
     if tidy is not None:
         return forms.back_to(tidy)
     query = asked(request)
-    wanted = query.narrowed(run_filter)
-    page = await list_trajectories(shown.store, shown.project_id, wanted, before=query.before, limit=query.limit)
+    page = await listed_runs(shown.store, shown.project_id, query)
     there = await offered_of_runs(shown.store, shown.project_id)
     offered = {"alias": there.aliases, "version": there.versions, "reason": there.reasons, "source": there.sources}
     return render(request, "runs.html", page=page, filters=filters(PATH, query, RUN_WORDS, offered))

@@ -11,11 +11,10 @@
   const find = (href) => href && [...rows.children].find((line) => link(line) === href);
 
   const show = (html) => {
-    const made = document.createElement("template");
-    made.innerHTML = html;
+    const made = new DOMParser().parseFromString(`<table><tbody>${html}</tbody></table>`, "text/html");
     const chosen = link(rows.querySelector(".chosen"));
     const focused = rows.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-    rows.replaceChildren(made.content);
+    rows.replaceChildren(...made.querySelectorAll("tbody > tr"));
     find(chosen)?.classList.add("chosen");
     if (focused) rows.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
     document.getElementById("live-table").hidden = !rows.children.length;

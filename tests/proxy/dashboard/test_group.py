@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import httpx
 import pytest
 
+from recorder.registry import keys
+from recorder.registry.keys import Scope
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.schema import groups
 from recorder.work import feedback
 from tests.proxy.dashboard.sending import Page, opened, sent
 from tests.proxy.fake_engine import FakeEngine
-from tests.proxy.running import Proxy, serving
+from tests.proxy.running import PROJECT, Proxy, serving
 from tests.recorder.attempts import Step, group_of, scored
 from tests.recorder.rows import Rows
 
 HOSTILE = "<script>alert(1)</script>\u202e"
 FIND = ("find_order", {"order": "4821", "near": "Leipzig"}, "on its way")
-
-
-@pytest.fixture
-async def proxy(store: Store) -> AsyncIterator[Proxy]:
-    async with FakeEngine() as engine, serving(store, engine) as running:
-        yield running
 
 
 async def three(store: Store) -> tuple[str, list[str]]:
@@ -46,6 +42,8 @@ async def test_attempts_are_columns_in_order_of_reward_with_what_was_said_of_the
     for id_ in ids:
         assert f"/hone/runs/{id_}" in page.links
     assert f"/hone/groups/{group}/judging" in page.links
+    tokens = next(link for link in page.links if f"{ids[1]}?tokens=" in link)
+    assert "Tokens sampled" in (await opened(proxy.http, tokens)).text
 
 
 async def test_where_attempts_part_is_said_in_words_argument_by_argument(proxy: Proxy) -> None:
@@ -165,6 +163,27 @@ async def test_what_a_step_trained_on_is_not_scored_anew(proxy: Proxy) -> None:
 
 async def test_a_group_that_is_not_there_is_a_page_that_says_so(proxy: Proxy) -> None:
     assert "no group 'nothing'" in (await opened(proxy.http, "/hone/groups/nothing", 404)).text
+
+
+@pytest.mark.parametrize(
+    ("scope", "preferring", "anew"), [("read", 403, 403), ("feedback", 303, 403), ("admin", 303, 303)]
+)
+async def test_a_key_sees_and_sends_the_forms_that_its_scopes_allow(
+    store: Store, scope: str, preferring: int, anew: int
+) -> None:
+    group, ids = await three(store)
+    _, secret = await keys.mint(store, PROJECT, "me", {Scope.READ, Scope(scope)})
+    async with FakeEngine() as engine, serving(store, engine) as proxy:
+        proxy.http.headers["authorization"] = f"Bearer {secret}"
+        answer = await proxy.http.get(f"/hone/groups/{group}")
+        there = {form.action.rpartition("/")[2] for form in Page(answer.text).forms if form.method == "post"}
+        assert there & {"preference", "again"} == {
+            name for name, status in (("preference", preferring), ("again", anew)) if status == 303
+        }
+        token = next((form.fields["csrf"] for form in Page(answer.text).forms if "csrf" in form.fields), "")
+        told = {"csrf": token, "better": ids[0], "worse": ids[1], "why": "because"}
+        for name, status in (("preference", preferring), ("again", anew)):
+            assert (await proxy.http.post(f"/hone/groups/{group}/{name}", data=told)).status_code == status
 
 
 def plain(attempt: int, turn: int) -> Step:

@@ -20,6 +20,7 @@ from tests.proxy.dashboard.reading import Page, read
 from tests.proxy.fake_engine import FakeEngine, Script, ids_of, tool_call, words
 from tests.proxy.running import ALIAS, PROJECT, Proxy, serving
 from tests.recorder.rows import Rows
+from tests.recorder.talk import Talk, user
 
 HOSTILE = "<script>alert(1)</script> \u202e and \x1b[2J"
 
@@ -83,6 +84,18 @@ async def test_hostile_text_is_shown_and_never_markup(proxy: Proxy, engine: Fake
     page = await opened(proxy, f"/hone/runs/{run}")
     assert page.text.count("<script>alert(1)</script> \\u202e and ␛[2J") == 2
     assert [told for tag, told in page.elements if tag == "script"] == [{"src": "/hone/static/hone.js", "defer": None}]
+
+
+@pytest.mark.parametrize("arguments", ["[" * 100_000, "[" * 200 + "]" * 200, '"\\ud800"', "\x00"])
+async def test_odd_arguments_are_shown_all_the_same(proxy: Proxy, arguments: str) -> None:
+    called = {"id": "a", "type": "function", "function": {"name": "find", "arguments": arguments}}
+    talk = Talk(proxy.recorder)
+    turn = await talk.call([user("hi")], {"role": "assistant", "content": None, "tool_calls": [called]})
+    run = turn.attribution.trajectory.id
+    for path in (f"/hone/runs/{run}", f"/hone/runs/{run}/calls/{turn.call_id}"):
+        answer = await proxy.http.get(path)
+        assert "find" in read(answer).text
+        assert len(answer.content) < 300_000
 
 
 async def test_an_attempt_that_failed_and_was_made_again_is_a_branch(proxy: Proxy, engine: FakeEngine) -> None:

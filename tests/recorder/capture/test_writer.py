@@ -166,6 +166,7 @@ async def test_one_statement_a_table_writes_a_batch(store: Store, monkeypatch: p
         "INSERT INTO nodes",
         "INSERT INTO calls",
         "INSERT INTO choices",
+        "INSERT INTO unindexed",
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import insert
 
+from benchmarks.pages import listening, walks
 from recorder.comparing.judging import NEWEST, load_judgings
 from recorder.comparing.loading import MOST_COLUMNS, load_comparison
 from recorder.errors import NotFound
@@ -78,6 +79,19 @@ async def test_a_trained_group_says_what_its_step_compared_with(rows: Rows) -> N
         await conn.execute(insert(step_baselines).values(trajectory_id=other, **compared))
     found = await load_comparison(rows.store, group)
     assert [a.advantage for a in found.attempts] == [pytest.approx(0.4), None]
+    assert (found.group.step, found.group.step_version) == (1, None)
+
+
+@pytest.mark.sqlite_only("its plans")
+async def test_no_query_walks_a_table_that_grows(rows: Rows) -> None:
+    group, (one, other) = await group_of(rows.store, [["a"], ["b"]])
+    await scored(rows.store, group, {one: 0.2, other: 0.9})
+    await feedback.prefer(rows.store, PROJECT, group, [(one, other)], by="me")
+    with listening(rows.store) as heard:
+        await load_comparison(rows.store, group)
+        await load_judgings(rows.store, group)
+    assert len(heard) > 10
+    assert await walks(rows.store, heard) == []
 
 
 async def test_judgings_come_newest_first_with_reply_and_reasons(rows: Rows) -> None:

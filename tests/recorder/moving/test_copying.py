@@ -22,10 +22,10 @@ from recorder.moving.target import open_target
 from recorder.store import ledger, migrate
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import nodes, projects, trajectories
+from recorder.store.schema import calls, nodes, projects, trajectories, unindexed
 from tests.postgres import Postgres
 from tests.recorder.checking.sound import Sound
-from tests.recorder.rows import PROJECT
+from tests.recorder.rows import PROJECT, Rows
 
 pytestmark = pytest.mark.slow
 
@@ -78,6 +78,8 @@ async def test_a_copy_holds_every_row_and_is_sound(sound: Sound, target: Store) 
     }
     assert not done.resumed
     await migrate.check(target)
+    ended = {row["id"] for row in await Rows(sound.store).all(calls) if row["state"] != "open"}
+    assert {row["call_id"] for row in await Rows(target).all(unindexed)} == ended != set()  # its index is made anew
     assert all(not one.violations for one in await check_store(target, sound.data))
 
 

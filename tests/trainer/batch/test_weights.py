@@ -7,11 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from recorder.comparing.comparison import ranked
 from recorder.content.trainable import LeftOut
 from recorder.reading.views import TrajectoryView
 from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.work.baselines import Baseline, Compared
+from recorder.work.scores import REWARD, NewPart
+from tests.recorder.comparing.test_comparison import member as sibling
 from tests.trainer.building import call, choice, group, trajectory
 from trainer.batch.rows import IN_OWN_GROUP, Basis
 from trainer.batch.weights import GroupRows, NotTrained, group_rows, weigh
@@ -61,6 +66,32 @@ def test_who_is_not_a_usable_member_does_not_count_for_the_mean(
     assert [(one.trajectory_id, one.code) for one in found.left] == [("c", expected)]
     rows = [(row.object_kind, row.object_id, row.code) for row in found.ledger_rows()]
     assert rows == ([] if told else [("trajectory", "c", expected)])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(TrajectoryState),
+            st.sampled_from([None, "not_selected"]),
+            st.sampled_from([Purpose.TRAIN, Purpose.VAL]),
+            st.none() | st.floats(0, 1),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_the_page_of_a_group_tells_the_advantages_that_a_step_takes(
+    runs: list[tuple[TrajectoryState, str | None, Purpose, float | None]],
+) -> None:
+    members = [
+        member(str(at), state=state, selection=selection, purpose=purpose)
+        for at, (state, selection, purpose, _) in enumerate(runs)
+    ]
+    rewards = {str(at): reward for at, (_, _, _, reward) in enumerate(runs)}
+    lines = [sibling(m.id, state=m.state, selection=m.selection, purpose=m.purpose) for m in members]
+    shown, _ = ranked(lines, [NewPart(id_, REWARD, value) for id_, value in rewards.items()], (), "group")
+    told = {one.run.id: one.advantage for one in shown if one.advantage is not None}
+    assert told == group_rows(group(*members), rewards, BASIS).advantages
 
 
 @pytest.mark.parametrize("reward", [None, math.nan, math.inf, "absent"])

@@ -19,6 +19,8 @@ def upgrade() -> None:
     _some("ix_groups_newest_of_reason", "groups", ["project_id", "reason", "id"], "reason IS NOT NULL")
     op.create_index("ix_trajectories_newest_of_alias", "trajectories", ["project_id", "alias_id", "id"])
     _some("ix_trajectories_newest_of_version", "trajectories", ["version_id", "id"], "version_id IS NOT NULL")
+    op.drop_index("ix_trajectories_project_id_session", "trajectories")
+    _some("ix_trajectories_newest_of_session", "trajectories", ["project_id", "session", "id"], "session IS NOT NULL")
     _some("ix_tool_calls_failed", "tool_calls", ["project_id", "trajectory_id"], "outcome IN ('failed', 'errored')")
 
 

@@ -1,0 +1,112 @@
+"""What a person does on the pages: runs found and opened, attempts compared, feedback given, versions moved."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import expect
+
+from recorder.registry.aliases import get_alias
+from recorder.registry.moves import list_moves
+from recorder.registry.versions import get_version
+from recorder.work import feedback
+from tests.browser.rich import Rich
+from tests.browser.visiting import Visitor
+from tests.proxy.running import ALIAS, PROJECT, Proxy
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="session")]
+
+
+async def live(proxy: Proxy) -> str:
+    """The version that the alias serves, as the store says."""
+    alias = await get_alias(proxy.store, PROJECT, ALIAS)
+    assert alias.live_version_id is not None
+    return (await get_version(proxy.store, alias.live_version_id)).name
+
+
+async def test_runs_are_narrowed_by_a_filter_that_the_address_keeps(reader: Visitor) -> None:
+    page = reader.page
+    await reader.goto("/hone/runs")
+    everything = await page.locator("tr[data-line]").count()
+    await page.get_by_text("Filters", exact=True).click()
+    await page.get_by_label("errored").check()
+    await page.get_by_role("button", name="Narrow").click()
+    await page.wait_for_url("**state=errored**")
+    left = page.locator("tr[data-line]")
+    assert 0 < await left.count() < everything
+    assert await left.filter(has_text="errored").count() == await left.count()
+    await page.get_by_role("link", name="all of them").click()
+    await expect(left).to_have_count(everything)
+
+
+async def test_a_run_is_found_by_what_was_said_in_it_and_opened(reader: Visitor, rich: Rich) -> None:
+    page = reader.page
+    await reader.goto("/hone/runs")
+    await page.get_by_label("Search what was said").fill('"label is in your mail"')
+    await page.get_by_role("button", name="Search").click()
+    await page.locator("tr[data-line] a").first.click()
+    await page.wait_for_url(f"**/hone/runs/{rich.run}**")
+    await expect(page.get_by_text("the label is in your mail").first).to_be_visible()
+
+
+async def test_from_a_run_its_group_is_reached_and_two_attempts_compared(reader: Visitor, rich: Rich) -> None:
+    page = reader.page
+    await reader.goto(f"/hone/runs/{rich.preferred}")
+    await page.get_by_role("link", name="Compare the 8 attempts").click()
+    await page.wait_for_url(f"**/hone/groups/{rich.group}")
+    await page.get_by_label("left").select_option(index=1)
+    await page.get_by_label("right").select_option(index=6)
+    await page.get_by_role("button", name="Compare two").click()
+    grid = page.get_by_role("region", name="Attempts side by side")
+    await expect(grid).to_be_visible()
+    await expect(page.get_by_role("link", name="the best 8 side by side")).to_be_visible()
+
+
+async def test_a_person_says_how_a_run_went(editor: Visitor, own: Proxy, rich: Rich) -> None:
+    page = editor.page
+    await editor.goto(f"/hone/runs/{rich.long_run}")
+    await page.get_by_text("Say how it went").click()
+    await page.get_by_label("bad", exact=True).check()
+    await page.get_by_label("Comment").fill("nobody asked\nfor that")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("nobody asked").first).to_be_visible()
+    given = (await feedback.of(own.store, rich.long_run))[-1]
+    assert (given.name, given.comment) == ("solved", "nobody asked\nfor that")
+
+
+async def test_a_person_prefers_one_attempt(editor: Visitor, own: Proxy, rich: Rich) -> None:
+    page = editor.page
+    await editor.goto(f"/hone/groups/{rich.group}")
+    form = page.locator("form").filter(has=page.get_by_role("heading", name="Pick the better of two"))
+    better = await form.get_by_label("better").input_value()
+    await form.get_by_label("why").fill("shorter")
+    await form.get_by_role("button", name="Write it down").click()
+    await expect(page.get_by_role("region", name="Preferences")).to_contain_text("shorter")
+    assert "preference" in [given.name for given in await feedback.of(own.store, better)]
+
+
+async def test_a_version_is_promoted_and_rolled_back_each_asked_for_twice(editor: Visitor, own: Proxy) -> None:
+    page, before = editor.page, await live(own)
+    await editor.goto("/hone/versions/move?do=promote&version=helpdesk@5")
+    await page.get_by_label("Why").fill("it is better")
+    assert await live(own) == before
+    await page.get_by_role("button", name="Make helpdesk@5 live").click()
+    await page.wait_for_url("**/hone/versions?alias=helpdesk")
+    assert await live(own) == "helpdesk@5"
+    await page.get_by_role("button", name="Roll back").or_(page.get_by_role("link", name="Roll back")).first.click()
+    await page.get_by_role("link", name="Leave everything as it is").click()
+    assert await live(own) == "helpdesk@5"
+    await page.get_by_role("button", name="Roll back").or_(page.get_by_role("link", name="Roll back")).first.click()
+    await page.get_by_label("Why").fill("it was not")
+    await page.get_by_role("button", name=f"Go back to {before}").click()
+    await page.wait_for_url("**/hone/versions?alias=helpdesk")
+    assert await live(own) == before
+    whys = [move.why for move in await list_moves(own.store, PROJECT, alias=ALIAS, limit=2)]
+    assert whys == ["it was not", "it is better"]
+
+
+async def test_a_run_is_deleted_after_it_was_asked_for_twice(editor: Visitor, own: Proxy, rich: Rich) -> None:
+    page = editor.page
+    await editor.goto(f"/hone/runs/{rich.run}/delete")
+    await page.locator("main form[method=post]").get_by_role("button").first.click()
+    await page.wait_for_load_state()
+    await editor.goto(f"/hone/runs/{rich.run}", status=404)

@@ -1,0 +1,121 @@
+"""The pages Runs and Groups: their lines, their filters in the address, and the links from page to page."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from recorder.search.filling import fill
+from recorder.store import ledger
+from recorder.store.database import Store
+from recorder.store.ledger import LedgerRow
+from tests.proxy.dashboard.listed import Listed
+from tests.proxy.fake_engine import FakeEngine
+from tests.proxy.running import PROJECT, Proxy, serving
+from tests.recorder.rows import Rows
+
+
+@pytest.fixture
+async def proxy(store: Store) -> AsyncIterator[Proxy]:
+    async with FakeEngine() as engine, serving(store, engine) as running:
+        yield running
+
+
+async def page(proxy: Proxy, path: str) -> Listed:
+    answer = await proxy.http.get(path)
+    assert answer.status_code == 200, answer.text
+    return Listed(answer.text)
+
+
+async def test_runs_are_listed_with_what_a_person_looks_for(proxy: Proxy) -> None:
+    answer = await proxy.chat("Where is <b>order</b> 4821?", path="/g/orders/t/run-1")
+    run = answer.headers["x-hone-trajectory"]
+    async with proxy.store.write() as conn:
+        await ledger.write(conn, [LedgerRow(PROJECT, "trajectory", run, "too_few")])
+    found = await page(proxy, "/hone/runs")
+    assert found.opens == [f"/hone/runs/{run}"]
+    [line] = found.lines
+    for part in ("open", "Where is <b>order</b> 4821?", "run-1", "helpdesk@0", "orders", "not trained: too_few"):
+        assert part in line
+    assert found.folded
+
+
+async def test_every_filter_is_in_the_address_and_comes_back_in_the_form(proxy: Proxy) -> None:
+    for number in range(3):
+        await proxy.chat(path=f"/g/orders/t/{number}", headers={"x-hone-tags": f"n={number}"})
+    query = "alias=helpdesk&version=helpdesk%400&state=open&source=path&tag=n%3D1&reason=&since=1h&tool_error=no"
+    query += "&group=orders"
+    answer = await proxy.http.get(f"/hone/runs?{query}")
+    assert answer.status_code == 303
+    tidy = answer.headers["location"]
+    assert "reason" not in tidy
+    found = await page(proxy, tidy)
+    assert len(found.lines) == 1
+    assert not found.folded
+    assert sorted(found.query.split("&")) == sorted(tidy.partition("?")[2].split("&"))
+    assert found.options["alias"] == ["", "helpdesk"]
+    assert found.options["version"] == ["", "helpdesk@0"]
+    assert found.links["all of them"] == "/hone/runs"
+
+
+async def test_a_search_finds_runs_by_what_was_said_and_shows_the_words_around_it(proxy: Proxy) -> None:
+    await proxy.chat("Where is the <i>blue</i> kettle?", path="/t/kettle")
+    await proxy.chat("Where is the lamp?", path="/t/lamp")
+    while await fill(proxy.store, PROJECT):
+        pass
+    found = await page(proxy, "/hone/runs?said=blue+kettle&state=open")
+    assert len(found.lines) == 1
+    assert found.marked == ["blue", "kettle"]
+    assert "the <i>blue</i> kettle?" in found.lines[0]
+    told = (await proxy.http.get("/hone/v1/trajectories?said=kettle")).json()
+    [run] = told["trajectories"]
+    assert told["snippets"][run["id"]]["text"].startswith("Where is the")
+    assert "No run is like this" in (await page(proxy, "/hone/runs?said=blue+lamp")).text
+
+
+async def test_older_and_newest_lead_through_the_list_with_its_filters(proxy: Proxy) -> None:
+    for number in range(5):
+        await proxy.chat(path=f"/t/{number}")
+    first = await page(proxy, "/hone/runs?state=open&limit=2")
+    assert "newest" not in first.links
+    second = await page(proxy, first.links["older"] + "&limit=2")
+    third = await page(proxy, second.links["older"] + "&limit=2")
+    opened = [*first.opens, *second.opens, *third.opens]
+    assert (len(opened), len(set(opened)), "older" in third.links) == (5, 5, False)
+    assert (await page(proxy, third.links["newest"] + "&limit=2")).opens == first.opens
+
+
+async def test_what_is_said_of_a_value_that_is_gone_is_still_shown(proxy: Proxy) -> None:
+    found = await page(proxy, "/hone/runs?alias=gone&reason=%3Cscript%3E")
+    assert "No run is like this" in found.text
+    assert found.sent.count(("alias", "gone")) == 1
+    assert ("reason", "<script>") in found.sent
+
+
+async def test_an_empty_store_says_what_to_do(proxy: Proxy) -> None:
+    runs, groups = await page(proxy, "/hone/runs"), await page(proxy, "/hone/groups")
+    assert f"export OPENAI_BASE_URL={proxy.url}/v1" in runs.text
+    assert f"{proxy.url}/g/my-task/t/attempt-1/v1" in groups.text
+    assert runs.lines == groups.lines == []
+
+
+async def test_a_bad_filter_is_a_page_that_says_so(proxy: Proxy) -> None:
+    for path, says in (("runs?state=lost", "none of open"), ("groups?colour=red", "no list is narrowed by")):
+        answer = await proxy.http.get(f"/hone/{path}")
+        assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (400, "text/html")
+        assert says in answer.text
+
+
+async def test_groups_are_listed_with_the_spread_of_their_rewards(proxy: Proxy) -> None:
+    rows = Rows(proxy.store)
+    scored = await rows.scored_group(2, external_id="orders", declared_size=2, alias_id=proxy.alias.id)
+    left = await rows.group(state="left_out", reason="too_few")
+    found = await page(proxy, "/hone/groups")
+    assert found.opens == [f"/hone/groups/{left}", f"/hone/groups/{scored}"]
+    for part in ("left_out", "too_few"):
+        assert part in found.lines[0]
+    for part in ("scored", "orders", "2 of 2", "0.5", "helpdesk"):
+        assert part in found.lines[1]
+    assert (await page(proxy, "/hone/groups?spread_from=0.5")).opens == [f"/hone/groups/{scored}"]
+    assert found.options["reason"] == ["", "too_few"]
