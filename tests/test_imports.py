@@ -79,7 +79,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "checking": {"content", "holding", "registry", "store"},
         "retelling": {"content", "reading", "store", "work"},
         "telling": {"holding", "reading", "registry", "store", "upkeep", "work"},
-        "learned": {"holding", "registry", "store", "telling", "work"},
+        "learned": {"holding", "listing", "reading", "registry", "store", "telling", "work"},
         "commands": {
             "checking", "comparing", "content", "groups", "listing", "moving", "reading", "registry", "store",
             "telling", "upkeep", "work",

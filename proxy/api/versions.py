@@ -43,6 +43,11 @@ async def show_moves(hone: Injected, alias: FromQuery[str | None] = None) -> Res
 
 
 @get("/hone/v1/versions/{name:path}", responses=answers(200, VersionWhole))
-async def show_version(hone: Injected, name: Version, beside: FromQuery[str | None] = None) -> Response[bytes]:
-    """A version, whole: its decisions, its step, its groups, its tasks beside those of its parent, or of `beside`."""
-    return as_json(await whole_version(hone.store, hone.project_id, str(name).lstrip("/"), beside))
+async def show_version(
+    hone: Injected, name: Version, beside: FromQuery[str | None] = None, task: FromQuery[str | None] = None
+) -> Response[bytes]:
+    """A version, whole: its decisions, its step, its groups, its tasks beside those of its parent, or of `beside`.
+
+    `task`: the key of one of these tasks; how both versions answered it is then told too.
+    """
+    return as_json(await whole_version(hone.store, hone.project_id, str(name).lstrip("/"), beside, task))

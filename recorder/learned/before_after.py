@@ -13,16 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, and_, func, literal, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.ids import first_id_at
+from recorder.listing.tasks import first_words
 from recorder.registry.versions import VersionView
+from recorder.states import VersionState
 from recorder.store.database import Store
-from recorder.store.schema import groups, scenarios, score_parts
+from recorder.store.schema import groups, scenarios, score_parts, trajectories
 from recorder.work.scores import REWARD
 
-LOOKED_AT: Final = 4000  # groups, of each version's time
+LOOKED_AT: Final = 3000  # groups, of each version's time
 TASKS: Final = 20
+_AFTER_S: Final = 3600.0  # that a retired version is still met: by open runs, and by its own evaluation
 _EACH: Final = 6  # groups of one task and version that are told
 
 
@@ -45,6 +49,7 @@ class Task:
 
     key: str
     scenario: str | None
+    words: str | None  # how its user's first message begins, of an implicit one
     before: Sequence[Tried]
     after: Sequence[Tried]
     reward_before: float | None
@@ -60,40 +65,46 @@ class Task:
 async def before_and_after(store: Store, before: VersionView, after: VersionView) -> list[Task]:
     """The tasks of two versions of an alias, those whose reward changed most first."""
     async with store.read() as conn:
-        old, new = await _groups(conn, before), await _groups(conn, after)
-        shared = [key for key in new if key in old][:TASKS]
-        told = [one for key in shared for one in (*old[key][:_EACH], *new[key][:_EACH])]
-        rewards = await _rewards(conn, [one.current_score_id for one in told])
-    tasks = [_task(key, old[key][:_EACH], new[key][:_EACH], rewards) for key in shared]
+        old, new = await _shared(conn, before, after)
+        rewards = await _rewards(
+            conn, [one.current_score_id for side in (old, new) for rows in side.values() for one in rows]
+        )
+        words = await _words(conn, [rows[0].id for rows in new.values() if rows[0].scenario is None])
+    tasks = [_task(key, old[key], new[key], rewards, words) for key in new]
     return sorted(tasks, key=lambda task: -abs(task.rise or 0.0))
 
 
-async def _groups(conn: AsyncConnection, version: VersionView) -> Mapping[str, list[Any]]:
-    """A version's groups by their task, newest first."""
+async def _shared(
+    conn: AsyncConnection, before: VersionView, after: VersionView
+) -> tuple[Mapping[str, list[Any]], Mapping[str, list[Any]]]:
+    """The newest groups of each version, newest first, by the tasks that both attempted last."""
+    old, new = _numbered(before).cte("old"), _numbered(after).cte("new")
+    shared = select(new.c.key).join(old, and_(old.c.key == new.c.key, old.c.place == 1)).where(new.c.place == 1)
+    keys = shared.order_by(new.c.id.desc()).limit(TASKS).subquery()
+    sides = [
+        select(side, literal(name).label("side")).where(side.c.key.in_(select(keys.c.key)), side.c.place <= _EACH)
+        for name, side in (("old", old), ("new", new))
+    ]
+    both = union_all(*sides).subquery()
+    found: dict[str, defaultdict[str, list[Any]]] = {"old": defaultdict(list), "new": defaultdict(list)}
+    for row in await conn.execute(select(both).order_by(both.c.id.desc())):
+        found[row.side][row.key].append(row)
+    return found["old"], found["new"]
+
+
+def _numbered(version: VersionView) -> Select[Any]:
+    """A version's groups that are of a known task, `place` counting each task's from the newest."""
     g = groups.c
-    columns = (
-        g.id,
-        g.external_id,
-        g.state,
-        g.current_score_id,
-        g.version_id,
-        g.implicit_key,
-        g.scenario_id,
-        g.opened_at,
-    )
-    lived = (g.project_id == version.project_id, g.opened_at >= version.created_at)
-    newest = select(*columns).where(*lived).order_by(g.opened_at.desc(), g.id.desc()).limit(LOOKED_AT).subquery()
-    query = (
-        select(newest, scenarios.c.external_id.label("scenario"))
-        .outerjoin(scenarios, scenarios.c.id == newest.c.scenario_id)
-        .where(newest.c.version_id == version.id)
-        .order_by(newest.c.opened_at.desc(), newest.c.id.desc())
-    )
-    found: defaultdict[str, list[Any]] = defaultdict(list)
-    for row in await conn.execute(query):
-        if (key := row.scenario or row.implicit_key) is not None:
-            found[key].append(row)
-    return found
+    retired = version.state is VersionState.RETIRED
+    until = first_id_at("grp", version.state_at + _AFTER_S) if retired else "grp_~"  # ids begin with the time
+    lived = (g.project_id == version.project_id, g.id < until)
+    newest = select(groups).where(*lived).order_by(g.id.desc()).limit(LOOKED_AT).subquery().c
+    key = func.coalesce(scenarios.c.external_id, newest.implicit_key)
+    place = func.row_number().over(partition_by=key, order_by=newest.id.desc())
+    columns = (newest.id, newest.external_id, newest.state, newest.current_score_id, newest.opened_at)
+    named = (scenarios.c.external_id.label("scenario"), key.label("key"), place.label("place"))
+    query = select(*columns, *named).outerjoin(scenarios, scenarios.c.id == newest.scenario_id)
+    return query.where(newest.version_id == version.id, key.is_not(None))
 
 
 async def _rewards(conn: AsyncConnection, score_ids: Iterable[str | None]) -> Mapping[str, Any]:
@@ -104,10 +115,18 @@ async def _rewards(conn: AsyncConnection, score_ids: Iterable[str | None]) -> Ma
     return {row[0]: row[1:] for row in await conn.execute(query.group_by(score_parts.c.score_id))}
 
 
-def _task(key: str, old: Sequence[Any], new: Sequence[Any], rewards: Mapping[str, Any]) -> Task:
+async def _words(conn: AsyncConnection, group_ids: Sequence[str]) -> Mapping[str, str]:
+    """How the tasks of groups begin."""
+    query = select(trajectories.c.group_id, func.min(trajectories.c.id)).where(trajectories.c.group_id.in_(group_ids))
+    runs = {str(run): str(group) for group, run in await conn.execute(query.group_by(trajectories.c.group_id))}
+    return {runs[run]: words for run, words in (await first_words(conn, list(runs))).items()}
+
+
+def _task(
+    key: str, old: Sequence[Any], new: Sequence[Any], rewards: Mapping[str, Any], words: Mapping[str, str]
+) -> Task:
     before, after = ([_tried(row, rewards) for row in side] for side in (old, new))
-    scenario = new[0].scenario
-    return Task(key, scenario, before, after, _mean(before), _mean(after))
+    return Task(key, new[0].scenario, words.get(new[0].id), before, after, _mean(before), _mean(after))
 
 
 def _tried(row: Any, rewards: Mapping[str, Any]) -> Tried:

@@ -17,7 +17,7 @@ from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import ledger
 
-ROWS: Final = 20_000  # newest rows of the ledger that are read
+ROWS: Final = 10_000  # newest rows of the ledger that are read
 _SPANS_S: Final = (60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0, 28 * 86400.0)
 _MOST: Final = 24  # spans that are told
 

@@ -14,6 +14,7 @@ from sqlalchemy import select
 from recorder.learned.lines import Measure, measured_by
 from recorder.registry.retention import VALIDATION
 from recorder.states import CampaignState
+from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import aliases, campaigns, ledger
 from recorder.work.campaigns import TRAINS
@@ -78,7 +79,12 @@ async def campaign_progress(store: Store, project_id: str, alias: str | None = N
 def _said(campaign_id: str) -> Any:
     about = (ledger.c.object_kind == "campaign", ledger.c.object_id == campaign_id)
     codes = ledger.c.code.in_((VALIDATION, _STEP))
-    return select(ledger.c.code, ledger.c.detail).where(*about, codes).order_by(ledger.c.id.desc()).limit(_ROWS)
+    return (
+        select(ledger.c.code, ledger.c.detail)
+        .where(*about, codes)
+        .order_by(sql.passed_by(ledger.c.id).desc())
+        .limit(_ROWS)
+    )
 
 
 def _progress(row: Any, said: Sequence[tuple[str, Mapping[str, Any]]]) -> CampaignProgress:

@@ -12,6 +12,7 @@ from typing import Final
 from sqlalchemy import func, select
 
 from recorder.holding import leases
+from recorder.ids import first_id_at
 from recorder.learned.lessons import Lessons, lessons
 from recorder.learned.progress import CampaignProgress, campaign_progress
 from recorder.learned.steps import StepLine, list_step_lines
@@ -19,9 +20,8 @@ from recorder.settings import RecorderSettings
 from recorder.states import StepState
 from recorder.store import sql
 from recorder.store.database import Store
-from recorder.store.schema import aliases, steps
+from recorder.store.schema import aliases, scores, steps
 from recorder.telling.waiting import waiting
-from recorder.work import spending
 from recorder.work.budgets import DAY_S, HOUR_S
 
 STEPS: Final = 50
@@ -30,7 +30,9 @@ TRAINER: Final = "trainer:"  # before an alias's name: the lease of who trains i
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """What was spent of what `[learn]` bounds: judging in 24 hours, and steps within one hour, by alias."""
+    """What was spent lately: on judging in 24 hours (campaigns too, which `[learn]` does not bound), and the steps of
+    live learning within one hour, by alias.
+    """
 
     judge_tokens: int
     judge_usd: float
@@ -74,5 +76,8 @@ async def _budgets(store: Store, project_id: str) -> Budgets:
         query = select(aliases.c.name, func.count()).join(aliases, aliases.c.id == steps.c.alias_id)
         counted = query.where(*began, steps.c.state != StepState.ABANDONED).group_by(aliases.c.name)
         recent = {str(name): int(number) for name, number in await conn.execute(counted)}
-    spent = await spending.judged_since(store, project_id, at - DAY_S)
-    return Budgets(sum(one.tokens for one in spent), sum(one.usd for one in spent), recent)
+        used = select(func.sum(scores.c.tokens_in + scores.c.tokens_out), func.sum(scores.c.cost_usd)).where(
+            scores.c.id >= first_id_at("score", at - DAY_S), sql.passed_by(scores.c.project_id) == project_id
+        )
+        tokens, usd = (await conn.execute(used)).one()
+    return Budgets(int(tokens or 0), float(usd or 0.0), recent)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from sqlalchemy import func, select
 
 from recorder.errors import Conflict
+from recorder.learned.answers import Answers, answers
 from recorder.learned.before_after import Task, before_and_after
 from recorder.learned.lines import VersionLine, line_at
 from recorder.learned.steps import StepLine, list_step_lines
@@ -47,10 +48,15 @@ class VersionWhole:
     groups: Sequence[TrainedGroup]
     beside: str | None
     tasks: Sequence[Task]
+    answers: Answers | None  # to the task that was asked about
 
 
-async def whole_version(store: Store, project_id: str, name: str, beside: str | None = None) -> VersionWhole:
-    """The version called `name` (helpdesk@3). Raises NotFound, Conflict."""
+async def whole_version(
+    store: Store, project_id: str, name: str, beside: str | None = None, task: str | None = None
+) -> VersionWhole:
+    """The version called `name` (helpdesk@3); `task`: the key of one whose answers are wanted. Raises NotFound,
+    Conflict.
+    """
     version = await by_name(store, project_id, name)
     line = await line_at(store, await get_alias(store, project_id, version.alias_name), version)
     other = await by_name(store, project_id, beside) if beside else None
@@ -59,13 +65,15 @@ async def whole_version(store: Store, project_id: str, name: str, beside: str | 
     if other is None and version.parent_id is not None:
         other = await get_version(store, version.parent_id)
     trained = line.trained
+    tasks: Sequence[Task] = await before_and_after(store, other, version) if other is not None else ()
     return VersionWhole(
         version=line,
         moves=await list_moves(store, project_id, version_ids=[version.id]),
         step=next(iter(await list_step_lines(store, project_id, version_id=version.id, limit=1)), None),
         groups=await _groups(store, trained.step_id) if trained is not None else (),
         beside=other.name if other is not None else None,
-        tasks=await before_and_after(store, other, version) if other is not None else (),
+        tasks=tasks,
+        answers=await answers(store, tasks, task) if task is not None else None,
     )
 
 

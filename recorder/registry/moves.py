@@ -88,8 +88,9 @@ async def list_moves(
     )
     if alias is not None:
         query = query.where(aliases.c.name == alias)
-    if version_ids is not None:
+    if version_ids is not None:  # by their ids, not by walking the newest rows of all that was ever written
         query = query.where(ledger.c.object_id.in_(version_ids))
+        query = query.order_by(None).order_by(sql.passed_by(ledger.c.id).desc())
     async with store.read() as conn:
         return [_move(row) for row in await conn.execute(query)]
 

@@ -52,10 +52,14 @@ async def _lines(shown: ForPages, alias: AliasView | None, before: int | None) -
 
 @get("/versions/{name:path}", include_in_schema=False)
 async def version_page(
-    shown: ForPages, request: AnyRequest, name: FromPath[Path], beside: FromQuery[str | None] = None
+    shown: ForPages,
+    request: AnyRequest,
+    name: FromPath[Path],
+    beside: FromQuery[str | None] = None,
+    task: FromQuery[str | None] = None,
 ) -> Response[str]:
-    """One version; `beside`: which other one its tasks are shown with."""
-    whole = await whole_version(shown.store, shown.project_id, str(name).lstrip("/"), beside or None)
+    """One version; `beside`: which other one its tasks are shown with; `task`: the one whose answers are shown."""
+    whole = await whole_version(shown.store, shown.project_id, str(name).lstrip("/"), beside or None, task)
     alias = await get_alias(shown.store, shown.project_id, whole.version.alias_name)
     others = [one.name for one in await line_of(shown.store, alias, limit=VERSIONS) if one.id != whole.version.id]
     return render(request, "version.html", whole=whole, version=whole.version, alias=alias, others=others)

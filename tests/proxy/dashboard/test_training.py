@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from xml.etree import ElementTree
 
 import pytest
 
 from recorder.holding import leases
-from recorder.store.database import Store
 from tests.proxy.dashboard.looking import look
-from tests.proxy.fake_engine import FakeEngine
-from tests.proxy.running import PROJECT, Proxy, serving
+from tests.proxy.running import PROJECT, Proxy
 from tests.recorder.learning import Learned
-
-
-@pytest.fixture
-async def proxy(store: Store) -> AsyncIterator[Proxy]:
-    async with FakeEngine() as engine, serving(store, engine) as running:
-        yield running
 
 
 @pytest.fixture

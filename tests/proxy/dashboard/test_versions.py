@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import get_alias
 from recorder.registry.keys import Scope, mint
 from recorder.registry.moves import Move, list_moves
-from recorder.store.database import Store
+from recorder.store.schema import groups
 from tests.proxy.dashboard.looking import Page, look, submit
-from tests.proxy.fake_engine import FakeEngine
-from tests.proxy.running import PROJECT, Proxy, serving
+from tests.proxy.fake_engine import FakeEngine, Script, words
+from tests.proxy.running import PROJECT, Proxy
 from tests.proxy.until import until
 from tests.recorder.learning import Learned
 
 HOSTILE = "</td><script>alert(1)</script>\u202e"
-
-
-@pytest.fixture
-async def proxy(store: Store) -> AsyncIterator[Proxy]:
-    async with FakeEngine() as engine, serving(store, engine) as running:
-        yield running
 
 
 @pytest.fixture
@@ -91,6 +83,26 @@ async def test_a_version_tells_of_its_step_its_groups_and_its_tasks_beside_its_p
     other = await look(proxy.http, "/hone/versions/helpdesk@2?beside=helpdesk@0")
     assert "by helpdesk@0" in [cell for row in other.rows for cell in row]
     assert "No version" not in (await look(proxy.http, "/hone/versions/helpdesk@9", status=404)).text
+
+
+async def test_the_answers_of_both_versions_to_one_task_are_set_side_by_side(
+    proxy: Proxy, learned: Learned, engine: FakeEngine
+) -> None:
+    for name in ("old", "new"):  # no engine of this test holds an adapter: rows say afterwards whose they are
+        engine.default = Script([words(f"It is {name} <b>{HOSTILE}</b>")])
+        await proxy.chat(path=f"/g/{name}/t/{name}")
+    base, version = await learned.live(), await learned.accepted(1)
+    for name, by in (("old", base), ("new", version.id)):
+        group = (await proxy.http.get(f"/hone/v1/groups/{name}")).json()["id"]
+        await learned.rows.set(groups, group, implicit_key="task", version_id=by)
+    page = await look(proxy.http, "/hone/versions/helpdesk@1")
+    assert "Open a task to see how each answered it." in page.text
+    [link] = [link for link in page.links if "task=" in link]
+    told = " ".join((await look(proxy.http, link)).text.split())
+    assert "Where is order 4821?" in told
+    first, second = told.index("It is old <b></td><script>alert(1)"), told.index("It is new <b></td><script>alert(1)")
+    assert first < second
+    await look(proxy.http, "/hone/versions/helpdesk@1?task=another", status=404)
 
 
 async def test_promoting_is_asked_twice_and_written_down_with_why(proxy: Proxy, learned: Learned) -> None:

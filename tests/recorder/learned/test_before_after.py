@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from recorder.errors import NotFound
+from recorder.learned.answers import answers
 from recorder.learned.before_after import before_and_after
 from recorder.registry.versions import by_name
 from recorder.store.schema import score_parts
@@ -52,3 +56,18 @@ async def test_nothing_is_told_of_tasks_that_only_one_of_them_met(rows: Rows) ->
     await learned.group(12)  # of no task that is known again
     before = await by_name(rows.store, PROJECT, "helpdesk@0")
     assert await before_and_after(rows.store, before, version) == []
+
+
+async def test_the_attempts_at_a_task_are_told_best_first(rows: Rows) -> None:
+    learned = Learned(rows.store, (await rows.alias()).id)
+    await learned.group(10, implicit_key="task")
+    version = await learned.accepted(1)
+    await learned.group(11, implicit_key="task")
+    tasks = await before_and_after(rows.store, await by_name(rows.store, PROJECT, "helpdesk@0"), version)
+    told = await answers(rows.store, tasks, "task")
+    assert [(one.id, one.reward) for one in told.before] == [("traj_0010_1", 1.0), ("traj_0010_0", 0.0)]
+    assert [(one.id, one.answer, one.cut) for one in told.after] == [
+        ("traj_0011_1", None, False), ("traj_0011_0", None, False),
+    ]  # fmt: skip
+    with pytest.raises(NotFound, match="'another'"):
+        await answers(rows.store, tasks, "another")
