@@ -6,14 +6,14 @@ the questions (`recorder.telling`), and changing anything: keys are made and rev
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from litestar import Response, get
 from litestar.di import NamedDependency
 
+from proxy.api.kept import Kept
 from proxy.api.route_parts import Injected, answers, as_json
 from recorder.registry import keys
 from recorder.registry.keys import KeyView
@@ -22,11 +22,6 @@ from recorder.store.database import Store
 from recorder.telling.judging import Judging, judging
 from recorder.telling.status import Status, status
 from recorder.telling.tooling import Tooling, tooling
-
-PATIENCE_S: Final = (
-    0.1  # on a store of 100,000 runs the whole status takes most of a second: what was found last is shown
-)
-STALE_S: Final = 30.0  # and then it is waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,46 +54,22 @@ class Stands:
         servers: Mapping[str, str] | None = None,
     ) -> None:
         self.settings = tuple(settings)
-        self._store = store
-        self._project_id = project_id
-        self._recorder_settings = recorder_settings
         self._servers = dict(servers or {})
-        self._asking: asyncio.Task[Status] | None = None
-        self._last: tuple[float, Status] | None = None  # when it was found (the loop's clock), and what
+        self._status = Kept(lambda: status(store, project_id, recorder_settings))
+        self._judging = Kept(lambda: judging(store, project_id))
+        self._tooling = Kept(lambda: tooling(store, project_id))
 
     async def status(self) -> Status:
-        """The status: asked for once however many want it, and one found shortly before where it takes long.
-
-        Raises StoreError.
-        """
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._ask(), name="status")
-            self._asking.add_done_callback(_heard)
-        loop, asking = asyncio.get_running_loop(), self._asking
-        if self._last is not None and loop.time() - self._last[0] < STALE_S:
-            done, _ = await asyncio.wait({asking}, timeout=PATIENCE_S)
-            if not done:
-                return self._last[1]
-        return await asyncio.shield(asking)
-
-    async def _ask(self) -> Status:
-        found = await status(self._store, self._project_id, self._recorder_settings)
-        self._last = (asyncio.get_running_loop().time(), found)
-        return found
+        """Who is there, what is in service, how learning goes. Raises StoreError."""
+        return await self._status.now()
 
     async def judging(self) -> Judging:
         """What the judge does. Raises StoreError."""
-        return await judging(self._store, self._project_id)
+        return await self._judging.now()
 
     async def tools(self) -> Tools:
         """Tools, and the servers that have them. Raises StoreError."""
-        return Tools(self._servers, await tooling(self._store, self._project_id))
-
-
-def _heard(asked: asyncio.Task[Status]) -> None:
-    """An error is told to who waits; where nobody does, the next one asks again."""
-    if not asked.cancelled():
-        asked.exception()
+        return Tools(self._servers, await self._tooling.now())
 
 
 ForStanding = NamedDependency[Stands]

@@ -113,7 +113,7 @@ async def judging(store: Store, project_id: str) -> Judging:
             unscored=await troubles(conn, project_id),
             left_out=await groups_left_out(conn, project_id),
             missing_parts=await missing_parts(conn, project_id),
-            spent_today=await spent(conn, project_id, midnight(at)),
+            spent_today=await _today(conn, project_id, midnight(at), rows),
             scores=len(rows),
             whole=len(rows) < MOST_SCORES,
             latency=_latency(rows),
@@ -130,6 +130,15 @@ async def _newest(conn: AsyncConnection, project_id: str, at: float) -> list[Any
     recent = s.id >= first_id_at("score", midnight(at) - (DAYS - 1) * 86400.0)
     query = select(*columns, s.created_at).where(recent, sql.passed_by(s.project_id) == project_id)
     return list(await conn.execute(query.order_by(s.id.desc()).limit(MOST_SCORES)))
+
+
+async def _today(conn: AsyncConnection, project_id: str, since: float, rows: Sequence[Any]) -> Spent:
+    """What was used since a time: told by the scores that were read, where these reach so far back."""
+    first = first_id_at("score", since)
+    if len(rows) == MOST_SCORES and rows[-1].id >= first:
+        return await spent(conn, project_id, since)
+    of = [row for row in rows if row.id >= first]
+    return Spent(len(of), sum(row.tokens_in + row.tokens_out for row in of), _cost(of))
 
 
 async def _by_state(conn: AsyncConnection, project_id: str) -> dict[str, int]:
@@ -151,7 +160,6 @@ def _days(rows: Iterable[Any]) -> list[DayOfModel]:
 
 
 def _day(day: str, model: str, of: Sequence[Any]) -> DayOfModel:
-    costs = [row.cost_usd for row in of if row.cost_usd is not None]
     return DayOfModel(
         day=day,
         model=model,
@@ -159,9 +167,14 @@ def _day(day: str, model: str, of: Sequence[Any]) -> DayOfModel:
         tokens_in=sum(row.tokens_in for row in of),
         tokens_cached=sum(row.tokens_cached for row in of),
         tokens_out=sum(row.tokens_out for row in of),
-        cost_usd=sum(costs) if costs else None,
+        cost_usd=_cost(of),
         latency=_latency(of),
     )
+
+
+def _cost(of: Iterable[Any]) -> float | None:
+    costs = [row.cost_usd for row in of if row.cost_usd is not None]
+    return sum(costs) if costs else None
 
 
 async def _agreement(conn: AsyncConnection, rows: Sequence[Any]) -> Agreement | None:

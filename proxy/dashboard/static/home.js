@@ -38,7 +38,6 @@
     const running = source !== null;
     if (running) stop("paused");
     else listen();
-    pause.setAttribute("aria-pressed", String(running));
     pause.textContent = running ? "Go on" : "Pause";
   });
   addEventListener("pagehide", () => source?.close());

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
-import pytest
-
-from proxy.api import standing
 from recorder.registry.replicas import report_replica
 from recorder.store.database import Store
-from recorder.telling.status import Status, status
 from tests.proxy.dashboard.sending import opened
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, serving
@@ -37,23 +31,3 @@ async def test_it_shows_what_is_in_service_what_is_wrong_and_the_newest_runs(sto
         assert any(link.startswith("/hone/runs/") for link in page.links)
         assert page.tags.count("script") == 2  # of our own files
         assert "b" not in page.tags
-
-
-async def test_a_status_that_takes_long_is_shown_as_it_was_and_asked_for_once(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with FakeEngine() as engine, serving(store, engine) as proxy:
-        assert (await proxy.http.get("/hone/")).status_code == 200
-        asked, let_go = [], asyncio.Event()
-
-        async def slow(*of: object) -> Status:
-            asked.append(of)
-            await let_go.wait()
-            return await status(*of)  # type: ignore[arg-type]  # what the real one was given
-
-        monkeypatch.setattr(standing, "status", slow)
-        answers = await asyncio.gather(*(proxy.http.get("/hone/") for _ in range(3)))
-        assert [answer.status_code for answer in answers] == [200, 200, 200]
-        assert len(asked) == 1
-        let_go.set()
-        assert (await proxy.http.get("/hone/v1/status")).status_code == 200

@@ -20,6 +20,7 @@ from proxy.programs.server import listen
 from proxy.settings.hone import HoneSettings
 from recorder.holding import leases
 from recorder.holding.presence import PROXY
+from recorder.registry.replicas import proxies_seen
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store, now
 from recorder.store.migrate import open_store
@@ -50,7 +51,7 @@ async def served(folder: Path, engine: ScriptedEngine, **recording: Any) -> Asyn
             "recorder": recording,
         }
     )
-    task = asyncio.create_task(serve.run(settings))
+    task = asyncio.create_task(serve.run(settings, origin={"proxy.port": "flag"}))
     try:
         yield
     finally:
@@ -84,6 +85,22 @@ async def test_a_proxy_shows_that_it_runs(tmp_path: Path, opened: Store, engine:
     async with served(tmp_path, engine):
         await until(shown)
     assert not await shown()
+
+
+async def test_it_tells_its_settings_and_where_they_came_from(
+    tmp_path: Path, opened: Store, engine: ScriptedEngine
+) -> None:
+    async def reported() -> str | None:
+        there = await proxies_seen(opened, PROJECT, 60)
+        return there[0].url if there else None
+
+    async with served(tmp_path, engine), httpx.AsyncClient(timeout=20) as http:
+        url = await until(reported)
+        told = {one["key"]: one for one in (await http.get(f"{url}/hone/v1/settings")).json()}
+        assert (told["proxy.port"]["value"], told["proxy.port"]["origin"]) == (0, "flag")
+        assert told["engine.urls"]["value"] == [engine.url]
+        assert told["proxy.host"]["origin"] == "default"
+        assert "proxy.host" in (await http.get(f"{url}/hone/settings")).text
 
 
 @asynccontextmanager
