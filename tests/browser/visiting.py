@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, ViewportSize
 
-WIDE: Final = {"width": 1280, "height": 800}  # a laptop's
-NARROW: Final = {"width": 390, "height": 844}  # a telephone's
+WIDE: Final[ViewportSize] = {"width": 1280, "height": 800}  # a laptop's
+NARROW: Final[ViewportSize] = {"width": 390, "height": 844}  # a telephone's
 Scheme = Literal["light", "dark"]
+LOOKS: Final[Sequence[tuple[ViewportSize, Scheme]]] = ((WIDE, "light"), (NARROW, "dark"))
 
 
 @dataclass

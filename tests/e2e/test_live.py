@@ -15,11 +15,14 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.async_api import async_playwright, expect
 
 from examples.helpdesk import agent
 from examples.helpdesk.orders import read_database
 from examples.helpdesk.surroundings import surroundings
 from examples.live.users import Task
+from scripts import chromium
+from tests.browser.visiting import visiting
 from tests.e2e.conftest import ROOT, Stack, wait_for
 from tests.stores import Stores, stored_in
 
@@ -106,6 +109,26 @@ def test_traffic_is_recorded_judged_and_trained_on_and_the_next_runs_meet_the_ne
     second = [c for c in calls if c["version"] != "helpdesk@0"]
     assert {c["version"] for c in second} >= {learned}
     assert len({c["trajectory_id"] for c in second}) == ORDERS * ATTEMPTS
+
+
+@pytest.mark.browser
+def test_the_list_at_home_moves_while_agents_work(live: Live) -> None:
+    asyncio.run(seen_at_home(live))
+
+
+async def seen_at_home(live: Live) -> None:
+    """A page that was opened before the agents began shows a run of theirs, and nothing loads it again."""
+    async with async_playwright() as playwright:
+        browser = await chromium.start(playwright)
+        async with visiting(browser, live.stack.proxy_url) as visitor:
+            await visitor.goto("/hone/")
+            rows = visitor.page.locator("#live-rows")
+            await expect(rows).not_to_contain_text("watched-")
+            await visitor.page.evaluate("() => { window.opened = true; }")
+            seen = expect(rows).to_contain_text("watched-", timeout=120_000)
+            await asyncio.gather(live.traffic.wave("watched"), seen)
+            assert await visitor.page.evaluate("() => window.opened") is True
+        await browser.close()
 
 
 def test_a_killed_worker_comes_back_and_learning_goes_on(live: Live) -> None:
