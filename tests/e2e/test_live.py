@@ -111,6 +111,23 @@ def test_traffic_is_recorded_judged_and_trained_on_and_the_next_runs_meet_the_ne
     assert len({c["trajectory_id"] for c in second}) == ORDERS * ATTEMPTS
 
 
+def test_a_killed_worker_comes_back_and_learning_goes_on(live: Live) -> None:
+    stack, traffic = live.stack, live.traffic
+    before = live_version(stack)
+    for name in ("learn", "judge"):
+        kill_program(stack, name)
+    asyncio.run(traffic.wave("third"))
+    wait_for("a version after the workers were killed", lambda: live_version(stack) != before)
+
+
+def kill_program(stack: Stack, name: str) -> None:
+    """End a program of `hone up` at once; the process that run.json names only watches over it."""
+    watcher = stack.pid(name)
+    children = Path(f"/proc/{watcher}/task/{watcher}/children").read_text().split()
+    for child in children:
+        os.kill(int(child), signal.SIGKILL)
+
+
 @pytest.mark.browser
 def test_the_list_at_home_moves_while_agents_work(live: Live) -> None:
     asyncio.run(seen_at_home(live))
@@ -129,23 +146,6 @@ async def seen_at_home(live: Live) -> None:
             await asyncio.gather(live.traffic.wave("watched"), seen)
             assert await visitor.page.evaluate("() => window.opened") is True
         await browser.close()
-
-
-def test_a_killed_worker_comes_back_and_learning_goes_on(live: Live) -> None:
-    stack, traffic = live.stack, live.traffic
-    before = live_version(stack)
-    for name in ("learn", "judge"):
-        kill_program(stack, name)
-    asyncio.run(traffic.wave("third"))
-    wait_for("a version after the workers were killed", lambda: live_version(stack) != before)
-
-
-def kill_program(stack: Stack, name: str) -> None:
-    """End a program of `hone up` at once; the process that run.json names only watches over it."""
-    watcher = stack.pid(name)
-    children = Path(f"/proc/{watcher}/task/{watcher}/children").read_text().split()
-    for child in children:
-        os.kill(int(child), signal.SIGKILL)
 
 
 def test_nothing_of_the_traffic_failed(live: Live) -> None:
