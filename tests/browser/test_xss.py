@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,8 +10,9 @@ import pytest
 from playwright.async_api import Browser, Request
 from sqlalchemy import select
 
+from recorder.commands.terminal import clean
 from recorder.store.database import Store
-from recorder.store.schema import trajectories
+from recorder.store.schema import calls, trajectories
 from tests.browser import pages
 from tests.browser.planted import ATTEMPTS, plant
 from tests.browser.rich import Rich
@@ -59,7 +61,9 @@ async def found_on(visitor: Visitor, path: str) -> list[str]:
             asked.append(f"asked for {request.url}")
 
     visitor.page.on("request", note)
-    await visitor.goto(path)
+    answer = await visitor.page.goto(path)
+    assert answer is not None
+    assert answer.status < 500, path
     await visitor.page.evaluate(_USED)
     told: list[str] = await visitor.page.evaluate(_FOUND)
     cookies: list[Any] = await visitor.page.context.cookies()
@@ -67,18 +71,32 @@ async def found_on(visitor: Visitor, path: str) -> list[str]:
     return [*told, *asked, *(f"a cookie: {one['name']}" for one in cookies if one["name"] == "xss")]
 
 
-async def members(store: Store, groups: list[str]) -> list[str]:
+async def readable(visitor: Visitor) -> set[str]:
+    """Which of the corpus stands on the page, to be read."""
+    text = _bare(await visitor.page.evaluate("() => document.body.textContent"))
+    return {each for each in CORPUS if _bare(clean(each)) in text}
+
+
+def _bare(text: str) -> str:
+    """Without blanks, which a page lays out."""
+    return "".join(text.split())
+
+
+async def answered(store: Store, groups: list[str]) -> dict[str, str]:
+    """The runs of these groups, each with a call of it that was answered."""
     async with store.read() as conn:
-        query = select(trajectories.c.id).where(trajectories.c.group_id.in_(groups))
-        return list((await conn.execute(query)).scalars())
+        query = select(calls.c.trajectory_id, calls.c.id).join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+        made = await conn.execute(query.where(trajectories.c.group_id.in_(groups)).order_by(calls.c.id))
+        return {str(run): str(call) for run, call in made}
 
 
-def with_pages_of(rich: Rich, groups: list[str], runs: list[str]) -> list[str]:
+def with_pages_of(rich: Rich, groups: list[str], runs: Mapping[str, str]) -> list[str]:
     """Every page, and those of each group and run that was made for this."""
-    found = [f"/hone{where.on(rich)}" for where in pages.everywhere()]
+    found = ["/hone" + where.on(rich) for where in pages.everywhere()]
     for opened in list(found):
         found += [opened.replace(rich.group, group) for group in groups if rich.group in opened]
-        found += [opened.replace(rich.run, run) for run in runs if rich.run in opened]
+        here = runs.items() if rich.run in opened else ()
+        found += [opened.replace(rich.run, run).replace(rich.call, call) for run, call in here]
     return list(dict.fromkeys(found))
 
 
@@ -86,11 +104,15 @@ async def test_nothing_that_was_recorded_runs_on_any_page(browser: Browser, rich
     data = copied(rich.data, tmp_path / "data")
     groups = await plant(data)
     async with served(data) as proxy, visiting(browser, proxy.url) as visitor:
-        runs = await members(proxy.store, groups)
+        runs = await answered(proxy.store, groups)
         assert len(runs) == len(groups) * ATTEMPTS
+        visitor.watch.refusals |= {400, 404}  # of a page that asks what is to be done, and was told nothing
+        shown: set[str] = set()
         for path in with_pages_of(rich, groups, runs):
             assert await found_on(visitor, path) == [], path
             assert not foreign((await proxy.http.get(path)).text), path
+            shown |= await readable(visitor)
+        assert len(shown) > len(CORPUS) * 0.9  # or nothing was tried
 
 
 async def test_a_page_that_did_run_it_would_be_seen(browser: Browser) -> None:
