@@ -69,7 +69,7 @@ class Visitor:
 async def visiting(browser: Browser, url: str, scheme: Scheme = "light", **more: Any) -> AsyncIterator[Visitor]:
     """A visitor without any cookie; when it leaves, nothing went wrong on any page."""
     context = await browser.new_context(base_url=url, color_scheme=scheme, **{"viewport": WIDE} | more)
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(60_000)  # a bound for what hangs: the first chart of a process imports matplotlib
     watch = Watch(urlsplit(url).netloc)
     watch.over(context)
     try:
