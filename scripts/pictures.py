@@ -34,13 +34,13 @@ DEMO: Final = ROOT / "examples" / "helpdesk" / "hone.toml"
 WIDTH, HEIGHT, COLOURS = 1280, 960, 128
 MOST_BYTES: Final = 300_000
 STARTS_S: Final = 60.0
-# The group whose attempts came out most unlike each other and took the most turns, of those that were trained on.
+# The trained group whose attempts earned the most different rewards, and of these attempts the one with the most calls.
 _TELLING: Final = """
-    SELECT g.id, best.trajectory_id FROM groups g
-    JOIN score_parts best ON best.score_id = g.current_score_id AND best.part = 'reward'
+    SELECT g.id, run.trajectory_id FROM groups g
+    JOIN score_parts run ON run.score_id = g.current_score_id AND run.part = 'reward'
     WHERE g.state = 'trained' ORDER BY (
-        SELECT max(value) - min(value) FROM score_parts p WHERE p.score_id = g.current_score_id AND p.part = 'reward'
-    ) DESC, (SELECT count(*) FROM calls c WHERE c.trajectory_id = best.trajectory_id) DESC, best.value DESC, g.id
+        SELECT count(DISTINCT value) FROM score_parts p WHERE p.score_id = g.current_score_id AND p.part = 'reward'
+    ) DESC, g.id, (SELECT count(*) FROM calls c WHERE c.trajectory_id = run.trajectory_id) DESC, run.value DESC
     LIMIT 1
 """
 

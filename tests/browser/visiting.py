@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, ViewportSize
 
-WIDE: Final = {"width": 1280, "height": 800}  # a laptop's
-NARROW: Final = {"width": 390, "height": 844}  # a telephone's
+WIDE: Final[ViewportSize] = {"width": 1280, "height": 800}  # a laptop's
+NARROW: Final[ViewportSize] = {"width": 390, "height": 844}  # a telephone's
 Scheme = Literal["light", "dark"]
+LOOKS: Final[Sequence[tuple[ViewportSize, Scheme]]] = ((WIDE, "light"), (NARROW, "dark"))
 
 
 @dataclass
@@ -68,7 +69,7 @@ class Visitor:
 async def visiting(browser: Browser, url: str, scheme: Scheme = "light", **more: Any) -> AsyncIterator[Visitor]:
     """A visitor without any cookie; when it leaves, nothing went wrong on any page."""
     context = await browser.new_context(base_url=url, color_scheme=scheme, **{"viewport": WIDE} | more)
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(60_000)  # a bound for what hangs: the first chart of a process imports matplotlib
     watch = Watch(urlsplit(url).netloc)
     watch.over(context)
     try:

@@ -15,11 +15,14 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.async_api import async_playwright, expect
 
 from examples.helpdesk import agent
 from examples.helpdesk.orders import read_database
 from examples.helpdesk.surroundings import surroundings
 from examples.live.users import Task
+from scripts import chromium
+from tests.browser.visiting import visiting
 from tests.e2e.conftest import ROOT, Stack, wait_for
 from tests.stores import Stores, stored_in
 
@@ -123,6 +126,26 @@ def kill_program(stack: Stack, name: str) -> None:
     children = Path(f"/proc/{watcher}/task/{watcher}/children").read_text().split()
     for child in children:
         os.kill(int(child), signal.SIGKILL)
+
+
+@pytest.mark.browser
+def test_the_list_at_home_moves_while_agents_work(live: Live) -> None:
+    asyncio.run(seen_at_home(live))
+
+
+async def seen_at_home(live: Live) -> None:
+    """A page that was opened before the agents began shows a run of theirs, and nothing loads it again."""
+    async with async_playwright() as playwright:
+        browser = await chromium.start(playwright)
+        async with visiting(browser, live.stack.proxy_url) as visitor:
+            await visitor.goto("/hone/")
+            rows = visitor.page.locator("#live-rows")
+            await expect(rows).not_to_contain_text("watched-")
+            await visitor.page.evaluate("() => { window.opened = true; }")
+            seen = expect(rows).to_contain_text("watched-", timeout=120_000)
+            await asyncio.gather(live.traffic.wave("watched"), seen)
+            assert await visitor.page.evaluate("() => window.opened") is True
+        await browser.close()
 
 
 def test_nothing_of_the_traffic_failed(live: Live) -> None:

@@ -15,12 +15,17 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.async_api import async_playwright
 from sqlalchemy import exists, func, select
 
 from examples.helpdesk.surroundings import surroundings
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
 from recorder.store.schema import ledger, step_groups, trajectories
+from scripts import chromium, pictures
+from tests.browser.looking import sound
+from tests.browser.pages import whole
+from tests.browser.visiting import LOOKS, visiting
 from tests.e2e.conftest import MODEL, ROOT, wait_for
 from tests.stores import Stores, stored_in
 
@@ -153,6 +158,29 @@ def test_nothing_but_train_attempts_was_trained_on(ring: Ring) -> None:
     trained, unexplained = asyncio.run(trained_and_unexplained(ring))
     assert trained == ["train"]
     assert unexplained == 0  # each was trained on, or the ledger says why not
+
+
+@pytest.mark.browser
+@pytest.mark.sqlite_only("the pages are served over a copy of its file")
+def test_every_page_stands_on_what_the_ring_left(ring: Ring) -> None:
+    with pictures.served(ring.data) as (url, store):
+        shown = {f"/hone{path}" for path in whole()} | set(pictures.pages(store).values())
+        assert asyncio.run(wrong_on(url, sorted(shown))) == {}
+
+
+async def wrong_on(url: str, paths: list[str]) -> dict[str, list[str]]:
+    """What a browser finds wrong on pages, at both widths, by their paths."""
+    found: dict[str, list[str]] = {}
+    async with async_playwright() as playwright:
+        browser = await chromium.start(playwright)
+        for size, scheme in LOOKS:
+            async with visiting(browser, url, scheme, viewport=size) as visitor:
+                for path in paths:
+                    await visitor.goto(path)
+                    if wrong := await sound(visitor.page):
+                        found[f"{path} at {size['width']}"] = wrong
+        await browser.close()
+    return found
 
 
 async def trained_and_unexplained(ring: Ring) -> tuple[list[str], int]:
