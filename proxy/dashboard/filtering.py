@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlencode
 
 from proxy.api.lists import Asked
 from recorder.listing.words import Word
+
+# Where the word alone would not say it to somebody who sees it for the first time.
+_LABELS: Final = {"source": "attributed by", "reason": "left out by reason", "tool_error": "tool errors"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +66,15 @@ class Filters:
 def filters(path: str, asked: Asked, words: Mapping[str, Word], offered: Mapping[str, Sequence[str]]) -> Filters:
     """The form of a list; `offered`: the values that there are, by word."""
     fields = [_field(word, asked, offered.get(word.name, ())) for word in words.values() if word.name != "said"]
-    return Filters(path, asked, fields)
+    return Filters(path, asked, sorted(fields, key=lambda field: not (field.several and field.options)))
 
 
 def _field(word: Word, asked: Asked, offered: Sequence[str]) -> Field:
     values = [value for name, value in asked.said if name == word.name]
     options = word.takes or offered
     missing = [value for value in values if options and value not in options]  # asked for, and there is none now
-    return Field(word.name, word.name.replace("_", " "), word.about, values, [*options, *missing], word.many)
+    label = _LABELS.get(word.name) or word.name.replace("_", " ")
+    return Field(word.name, label, word.about, values, [*options, *missing], word.many)
 
 
 def tidied(path: str, query: Sequence[tuple[str, str]]) -> str | None:

@@ -25,6 +25,7 @@ CHECKS: Final[Sequence[Check]] = (
     prompts.prompts_resolve_and_their_hashes_agree,
     content.messages_that_are_referred_to_exist,
     content.blobs_that_are_referred_to_exist,
+    content.what_is_searched_was_said_in_a_call,
     content.every_message_is_needed,
     content.every_blob_is_needed,
     groups.what_is_in_hand_has_a_holder,

@@ -45,7 +45,7 @@ FAILED_TOOL_CALLS: Final = text("tool_calls.outcome IN ('failed', 'errored')")  
 # An id is made when the proxy first hears of a run, and a run begins with its first call: they are not the same moment.
 _SLACK_S: Final = 3600.0
 _MOST_SAYING: Final = 1000  # runs in which something was said, of which more is asked
-_MOST_GROUPS: Final = 3000  # of which more is asked: the rewards of eight runs in each
+_MOST_GROUPS: Final = 2000  # of which more is asked: the rewards of eight runs in each
 # Fewer are looked up at once. Of more, one candidate after the other is asked, and many answer yes.
 _FEW: Final = 2000
 t = trajectories.c

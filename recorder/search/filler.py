@@ -5,8 +5,8 @@ sweep's deletions. Refuses: what a step does (`recorder.search.filling`, `record
 
 A call counts up no topic when it is written (`recorder.store.changes`), so the queue is asked once a second: a look at
 one index, and what was said is found within 2 s. Whoever fills keeps its lease, so that nobody is woken by taking it.
-A step holds SQLite's one write lock for some 10 ms and then rests as long as it took: turns that are being recorded
-come in between, however much waits.
+A step writes in transactions of some milliseconds, and where more waits the next comes after a rest as long as it took:
+turns that are being recorded come in between.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from recorder.errors import LeaseLost, StoreError
 from recorder.holding import holders, leases
 from recorder.holding.leases import Lease
 from recorder.search.erasing import Merge
-from recorder.search.filling import fill
+from recorder.search.filling import CALLS, fill
 from recorder.search.queue import waiting
 from recorder.seldom import Seldom
 from recorder.store.checkpoint import empty_log
 from recorder.store.database import Store
+from recorder.store.lanes import lane_for
 
 LEASE: Final = "index"
 LEASE_S: Final = 30.0  # two that fill at once do no harm: what one took from the queue the other does not find
@@ -46,7 +47,9 @@ class Filler:
         self._store = store
         self._project_id = project_id
         self._owner = owner
+        self._lane = lane_for(store, "process")  # a power cut takes both, what was indexed and that it was
         self._lease: Lease | None = None
+        self._renew_at = 0.0
         self._stop = asyncio.Event()
         self._failing = Seldom(log)
         self._merge: Merge | None = None
@@ -56,12 +59,14 @@ class Filler:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Fill until the block ends."""
+        await self._lane.start()
         task = asyncio.create_task(self._run(), name="index what was said")
         try:
             yield
         finally:
             self._stop.set()
             await task  # not cancelled: a statement that is cut off leaves its connection's thread behind
+            await self._lane.stop()
 
     async def _run(self) -> None:
         rest_s = 0.0
@@ -92,19 +97,21 @@ class Filler:
             return LOOK_S
         if not await self._holds():
             return LOOK_S
-        done = await fill(self._store, self._project_id)
+        done = await fill(self._store, self._lane, self._project_id)
         took_s = time.monotonic() - began
         if merge:
             await self._merge_some()
-        return took_s if done or self._merge is not None else LOOK_S
+        return took_s if done >= CALLS or self._merge is not None else LOOK_S
 
     async def _holds(self) -> bool:
         """Whether the lease is ours; taken where nobody has it."""
         if self._lease is None:
             await holders.release_dead(self._store, self._project_id, LEASE)
             self._lease = await leases.acquire(self._store, self._project_id, LEASE, self._owner, LEASE_S)
-        else:
+            self._renew_at = time.monotonic() + LEASE_S / 3
+        elif time.monotonic() >= self._renew_at:
             self._lease = await leases.renew(self._store, self._lease, LEASE_S)
+            self._renew_at = time.monotonic() + LEASE_S / 3
         return self._lease is not None
 
     async def _merge_some(self) -> None:

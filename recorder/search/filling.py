@@ -13,23 +13,41 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from operator import itemgetter
+from typing import Final
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import BigInteger, bindparam, delete, func, select
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.search import documents
 from recorder.search.documents import Document, documents_of
 from recorder.search.numbering import behind, first_of
 from recorder.search.words import as_line, as_vector, keys_of
 from recorder.store.database import Store
+from recorder.store.lanes import Executor, Lane, Row
 from recorder.store.schema import projects, said, unindexed
+from recorder.store.statement import Statement, insert_into
 
 CALLS: Final = 32  # looked at in a step
-# Of the words that one transaction writes: it holds SQLite's write lock for some milliseconds (as many as a document's
-# characters at most, see there).
-MOST_CHARS: Final = documents.MOST_CHARS
+# Of the words that one transaction writes, or one long document: it holds SQLite's write lock for some milliseconds.
+MOST_CHARS: Final = 16_384
+
+
+_DELETIONS: Final = Statement(
+    select(projects.c.deletions).where(projects.c.id == bindparam("project")).with_for_update(read=True)
+)
+_TAKE: Final = Statement(
+    delete(unindexed)
+    .where(unindexed.c.project_id == bindparam("project"), unindexed.c.call_id.in_(bindparam("calls", expanding=True)))
+    .returning(unindexed.c.call_id)
+)
+_UNSAY: Final = Statement(delete(said).where(said.c.call_id == bindparam("call")))
+_LAST: Final = Statement(
+    select(func.max(said.c.id)).where(
+        said.c.id >= bindparam("least", type_=BigInteger), said.c.id < bindparam("end", type_=BigInteger)
+    )
+)
+_SAY: Final = insert_into(said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +59,17 @@ class _Words:
     words: str | None
 
 
-async def fill(store: Store, project_id: str) -> int:
-    """Index the newest calls that wait; returns how many are done. 0: none waits, or another was faster."""
+async def fill(store: Store, lane: Lane, project_id: str) -> int:
+    """Index the newest calls that wait; returns how many are done. 0: none waits, or another was faster.
+
+    What is written goes by `lane`, in as few steps as the recorder's own turns: each keeps the write lock longer.
+    """
     deletions, found = await _read(store, project_id)
     done = 0
     for portion in _portions(found):
         try:
-            done += await _write(store, project_id, deletions, portion)
-        except IntegrityError:  # another program, of another project perhaps, took the same numbers: look anew
+            done += await lane.write(partial(_write, project_id, deletions, portion))
+        except IntegrityError:  # PostgreSQL: a program of another project took the same numbers. Look anew
             break
     return done
 
@@ -92,42 +113,25 @@ def _portions(found: Sequence[_Words]) -> Iterator[list[_Words]]:
         yield portion
 
 
-async def _write(store: Store, project_id: str, deletions: int, portion: Sequence[_Words]) -> int:
+def _write(project_id: str, deletions: int, portion: Sequence[_Words], ex: Executor) -> int:
     """Write what still waits and still holds; returns how many calls that is."""
-    ids = [one.call_id for one in portion]
-    mine = (unindexed.c.project_id == project_id, unindexed.c.call_id.in_(ids))
-    seen = select(projects.c.deletions).where(projects.c.id == project_id).with_for_update(read=True)
-    async with store.write() as conn:
-        if (await conn.execute(seen)).scalar_one() != deletions:
-            return 0
-        taken = set((await conn.execute(delete(unindexed).where(*mine).returning(unindexed.c.call_id))).scalars())
-        await conn.execute(delete(said).where(said.c.call_id.in_(taken)))  # what was said of it before
-        says = [one for one in portion if one.call_id in taken and one.words]
-        if says:
-            await conn.execute(insert(said), await _numbered(conn, project_id, says))
+    if ex.all(_DELETIONS, project=project_id)[0][0] != deletions:
+        return 0
+    taken = {row[0] for row in ex.all(_TAKE, project=project_id, calls=[one.call_id for one in portion])}
+    ex.many(_UNSAY, [(call_id,) for call_id in taken])  # what was said of it before
+    ex.many(_SAY, _numbered(ex, project_id, [one for one in portion if one.call_id in taken and one.words]))
     return len(taken)
 
 
-async def _numbered(conn: AsyncConnection, project_id: str, says: Sequence[_Words]) -> list[dict[str, Any]]:
+def _numbered(ex: Executor, project_id: str, says: Sequence[_Words]) -> Sequence[Row]:
     """Rows of `said`, in the order of their numbers: SQLite's index takes them faster so."""
-    runs = {first_of(one.trajectory_id): one.trajectory_id for one in says}
-    last = [
-        select(func.max(said.c.id)).where(said.c.id >= least, said.c.id < behind(run)).scalar_subquery()
-        for least, run in runs.items()
-    ]
-    found = (await conn.execute(select(*last))).one()
-    free = {least: least if taken is None else taken + 1 for least, taken in zip(runs, found, strict=True)}
-    rows = []
+    free: dict[int, int] = {}
+    rows: list[tuple[int, str, str, str, str | None]] = []
     for one in sorted(says, key=lambda each: each.call_id):
         least = first_of(one.trajectory_id)
-        rows.append(
-            {
-                "id": free[least],
-                "project_id": project_id,
-                "trajectory_id": one.trajectory_id,
-                "call_id": one.call_id,
-                "words": one.words,
-            }
-        )
+        if least not in free:
+            last = ex.all(_LAST, least=least, end=behind(one.trajectory_id))[0][0]
+            free[least] = least if last is None else last + 1
+        rows.append((free[least], project_id, one.trajectory_id, one.call_id, one.words))
         free[least] += 1
-    return sorted(rows, key=lambda row: int(row["id"]))
+    return sorted(rows, key=itemgetter(0))

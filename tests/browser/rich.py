@@ -96,11 +96,13 @@ class _Maker:
         return Rich(self.data, run, call, open_run, long_run, group, long_group, best, retired, canary, campaign)
 
     async def _engines(self) -> None:
-        for url, state, detail in (("http://127.0.0.1:8000", "up", None), ("http://127.0.0.1:8001", "down", "refused")):
-            await report_replica(
-                self.store, PROJECT, url, base_model="base-model", base_fingerprint="fingerprint",
-                state=state, detail=detail, loaded=["base-model"],
-            )  # fmt: skip
+        known: dict[str, Any] = {
+            "base_model": "base-model",
+            "base_fingerprint": "fingerprint",
+            "loaded": ["base-model"],
+        }
+        await report_replica(self.store, PROJECT, "http://127.0.0.1:8000", state="up", detail=None, **known)
+        await report_replica(self.store, PROJECT, "http://127.0.0.1:8001", state="down", detail="refused", **known)
 
     # --- versions
 

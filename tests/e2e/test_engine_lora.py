@@ -66,8 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("engine")
 
 
-# pytest_asyncio's decorator is not seen by mypy (see pyproject.toml)
-@pytest_asyncio.fixture(scope="module", loop_scope="module")  # type: ignore[untyped-decorator]
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(folder: Path) -> AsyncIterator[Running]:
     settings = EngineSettings(
         base=str(MODEL), name="base", port=free_port(), device="cpu", max_lora_rank=8, max_loras=2, max_model_len=512

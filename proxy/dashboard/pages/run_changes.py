@@ -93,7 +93,7 @@ def _path(trajectory_id: str) -> str:
 
 
 def _who(request: AnyRequest) -> str:
-    return caller_of(request).key or "somebody on this machine"
+    return caller_of(request).key or steering.SOMEBODY
 
 
 def _value(verdict: str, score: str) -> bool | float | None:

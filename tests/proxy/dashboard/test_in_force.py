@@ -16,7 +16,7 @@ from proxy.settings.hone import HoneSettings
 from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.store.database import Store
-from tests.proxy.dashboard.seen import Page, read, seen
+from tests.proxy.dashboard.sending import Page, opened
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import NO_TLS, PROJECT, Proxy, serving
 from tests.proxy.until import until
@@ -26,15 +26,20 @@ PATH = "/hone/settings"
 
 async def post(proxy: Proxy, page: Page, path: str, **fields: object) -> httpx.Response:
     """A form of a page, sent."""
-    return await proxy.http.post(path, data={"csrf": page.hidden["csrf"], **fields})
+    return await proxy.http.post(path, data={"csrf": csrf(page), **fields})
+
+
+def csrf(page: Page) -> str:
+    """The token that a page's forms carry."""
+    return next(form.fields["csrf"] for form in page.forms if "csrf" in form.fields)
 
 
 @asynccontextmanager
 async def signed_in(proxy: Proxy, secret: str) -> AsyncIterator[httpx.AsyncClient]:
     """Another browser, which signs in."""
     async with httpx.AsyncClient(base_url=proxy.url, timeout=20, verify=NO_TLS) as http:
-        form = await seen(http, "/hone/sign-in")
-        answer = await http.post("/hone/sign-in", data={"csrf": form.hidden["csrf"], "key": secret, "onward": PATH})
+        form = await opened(http, "/hone/sign-in")
+        answer = await http.post("/hone/sign-in", data={"csrf": csrf(form), "key": secret, "onward": PATH})
         assert answer.status_code == 303, answer.text
         yield http
 
@@ -44,10 +49,10 @@ async def test_the_first_key_is_shown_once_and_the_next_page_asks_for_it(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     async with FakeEngine() as engine, serving(store, engine) as proxy:
-        page = await seen(proxy.http, PATH)
+        page = await opened(proxy.http, PATH)
         assert "No key is in force" in page.text
         made = await post(proxy, page, f"{PATH}/keys", name="me <i>", scope=["admin", "infer"], days="30")
-        told = read(made)
+        told = Page(made.text)
         assert "asks everybody for one" in told.text
         [secret] = {word.removeprefix("OPENAI_API_KEY=") for word in told.text.split() if keys.PREFIX in word}
         assert secret not in str(made.url)
@@ -67,7 +72,7 @@ async def test_the_first_key_is_shown_once_and_the_next_page_asks_for_it(
         async with signed_in(proxy, secret) as me:
             listed = await me.get(PATH)
             assert secret not in listed.text
-            assert "me <i>" in read(listed).text
+            assert "me <i>" in Page(listed.text).text
 
 
 @pytest.mark.parametrize(
@@ -84,9 +89,9 @@ async def test_the_first_key_is_shown_once_and_the_next_page_asks_for_it(
 )
 async def test_a_form_that_cannot_be_is_told_on_the_page(store: Store, fields: dict[str, object], why: str) -> None:
     async with FakeEngine() as engine, serving(store, engine) as proxy:
-        answer = await post(proxy, await seen(proxy.http, PATH), f"{PATH}/keys", **fields)
+        answer = await post(proxy, await opened(proxy.http, PATH), f"{PATH}/keys", **fields)
         assert answer.status_code == 400
-        assert why in read(answer).text
+        assert why in Page(answer.text).text
         assert await keys.list_keys(store, PROJECT) == []
 
 
@@ -94,18 +99,18 @@ async def test_a_key_is_revoked_when_it_was_asked_for_twice(store: Store) -> Non
     mine, secret = await keys.mint(store, PROJECT, "mine", ["admin"])
     other, _ = await keys.mint(store, PROJECT, "other", ["infer"])
     async with FakeEngine() as engine, serving(store, engine) as proxy, signed_in(proxy, secret) as me:
-        page = await seen(me, PATH)
+        page = await opened(me, PATH)
         assert f"{PATH}?revoke={other.id}" in page.links
-        asked = await seen(me, f"{PATH}?revoke={other.id}")
+        asked = await opened(me, f"{PATH}?revoke={other.id}")
         assert "Revoke this key?" in asked.text
         assert "last key" not in asked.text
         assert (await keys.verify(store, secret)) is not None
-        answer = await me.post(f"{PATH}/keys/{other.id}/revoke", data={"csrf": asked.hidden["csrf"]})
+        answer = await me.post(f"{PATH}/keys/{other.id}/revoke", data={"csrf": csrf(asked)})
         assert (answer.status_code, answer.headers["location"]) == (303, f"{PATH}#keys")
         by_id = {one.id: one.revoked_at for one in await keys.list_keys(store, PROJECT)}
         assert by_id[other.id] is not None
         assert by_id[mine.id] is None
-        last = await seen(me, f"{PATH}?revoke={mine.id}")
+        last = await opened(me, f"{PATH}?revoke={mine.id}")
         assert "last key in force" in last.text
         assert "signed in with it" in last.text
         assert (await me.get(f"{PATH}?revoke={other.id}")).status_code == 404
@@ -115,11 +120,11 @@ async def test_who_only_reads_sees_settings_and_no_key(store: Store) -> None:
     other, _ = await keys.mint(store, PROJECT, "other one", ["admin"])
     _, secret = await keys.mint(store, PROJECT, "reader", ["read"])
     async with FakeEngine() as engine, serving(store, engine) as proxy, signed_in(proxy, secret) as me:
-        page = await seen(me, PATH)
+        page = await opened(me, PATH)
         assert "other one" not in page.text
-        assert set(page.actions) == {"/hone/sign-out", ""}  # and the list of keys closed
+        assert {form.action for form in page.forms} == {"/hone/sign-out", ""}  # and the list of keys closed
         assert (await me.get(f"{PATH}?revoke={other.id}")).status_code == 403
-        form = {"csrf": page.hidden["csrf"], "name": "x", "scope": "admin"}
+        form = {"csrf": csrf(page), "name": "x", "scope": "admin"}
         assert (await me.post(f"{PATH}/keys", data=form)).status_code == 403
         assert (await me.post(f"{PATH}/keys/{other.id}/revoke", data=form)).status_code == 403
         assert len(await keys.list_keys(store, PROJECT)) == 2
@@ -127,7 +132,7 @@ async def test_who_only_reads_sees_settings_and_no_key(store: Store) -> None:
 
 async def test_a_change_without_the_forms_token_is_refused(store: Store) -> None:
     async with FakeEngine() as engine, serving(store, engine) as proxy:
-        await seen(proxy.http, PATH)
+        await opened(proxy.http, PATH)
         answer = await proxy.http.post(f"{PATH}/keys", data={"csrf": "guessed", "name": "x", "scope": "admin"})
         assert answer.status_code == 403
         assert await keys.list_keys(store, PROJECT) == []

@@ -9,7 +9,7 @@ from recorder.ids import new_id
 from recorder.store.database import Store
 from recorder.store.schema import tool_calls
 from recorder.work import claims, scores
-from tests.proxy.dashboard.seen import seen
+from tests.proxy.dashboard.sending import opened
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, serving
 from tests.recorder.rows import Rows
@@ -17,8 +17,8 @@ from tests.recorder.rows import Rows
 
 async def test_without_anything_they_say_what_to_do(store: Store) -> None:
     async with FakeEngine() as engine, serving(store, engine) as proxy:
-        assert "hone judge" in (await seen(proxy.http, "/hone/judge")).text
-        tools = await seen(proxy.http, "/hone/tools")
+        assert "hone judge" in (await opened(proxy.http, "/hone/judge")).text
+        tools = await opened(proxy.http, "/hone/tools")
         assert f"{proxy.url}/mcp" in tools.text
         assert "[mcp.orders]" in tools.text
 
@@ -35,8 +35,8 @@ async def test_the_judges_figures_and_what_it_fails_at(store: Store) -> None:
     assert claim is not None
     await scores.mark_unscored(store, claim, "parts_missing", {"message": "f: KeyError: '<x>'"}, 60)
     async with FakeEngine() as engine, serving(store, engine) as proxy:
-        page = await seen(proxy.http, "/hone/judge")
-        assert "1 group could not be judged (parts_missing), tried again" in page.text
+        page = await opened(proxy.http, "/hone/judge")
+        assert "1 group could not be judged ( parts_missing ), tried again" in page.text
         assert "f: KeyError: '<x>'" in page.text
         assert "m<1>" in page.text
         assert f"/hone/groups/{group}" in page.links
@@ -57,7 +57,7 @@ async def test_tools_by_how_they_ended_with_their_servers_and_no_secret(store: S
         )
     mcp = {"orders": McpServerSettings(url="http://127.0.0.1:9/mcp?token=very-secret")}
     async with FakeEngine() as engine, serving(store, engine, mcp=mcp) as proxy:
-        page = await seen(proxy.http, "/hone/tools")
+        page = await opened(proxy.http, "/hone/tools")
         assert "1 (33%)" in page.text
         assert "no <order>" in page.text
         assert f"/hone/runs/{run}" in page.links

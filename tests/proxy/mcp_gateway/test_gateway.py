@@ -61,7 +61,7 @@ class World:
         return answer.headers["x-hone-call"]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")  # type: ignore[untyped-decorator]  # it has no types
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> AsyncIterator[World]:
     data = tmp_path_factory.mktemp("gateway")
     shutil.copy(migrated_file, data / "hone.db")

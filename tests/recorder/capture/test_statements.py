@@ -1,4 +1,4 @@
-"""The statements of the hot path, lineage's among them: rows in order, PostgreSQL too, and none walks a table."""
+"""The statements of the hot path, lineage's and the index's among them: rows in order, PostgreSQL too, and none walks a table."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sqlalchemy.dialects import registry
 from recorder.capture import statements as writes
 from recorder.capture.statements import INSERT_CALLS, INSERT_CHOICES, INSERT_GROUPS, INSERT_NODES, INSERT_TRAJECTORIES
 from recorder.lineage import statements as lookups
+from recorder.search import filling as indexing
 from recorder.store.schema import trajectories
 from recorder.store.statement import Statement
 
@@ -28,7 +29,7 @@ every_statement = pytest.mark.parametrize(
     "statement",
     [
         pytest.param(value, id=name)
-        for module in (writes, lookups)
+        for module in (writes, lookups, indexing)
         for name, value in vars(module).items()
         if isinstance(value, Statement)
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recorder.checking import content as checks
-from recorder.store.schema import blobs, calls, choices, node_blobs, nodes
+from recorder.store.schema import blobs, calls, choices, node_blobs, nodes, said
 from tests.recorder.checking.sound import Sound
 from tests.recorder.rows import PROJECT
 
@@ -48,3 +48,9 @@ async def test_a_message_that_no_conversation_has(sound: Sound) -> None:
 async def test_a_blob_that_nothing_refers_to(sound: Sound) -> None:
     await sound.rows.insert(blobs, {"id": b"alone", "project_id": PROJECT, "kind": "media", "content": b"x"})
     await sound.finds(checks.every_blob_is_needed, f"blob {b'alone'.hex()}")
+
+
+async def test_what_is_searched_without_a_call(sound: Sound) -> None:
+    words = {"project_id": PROJECT, "trajectory_id": sound.runs[0], "words": "zanzibar"}
+    await sound.rows.insert(said, {"id": 1, "call_id": "call_gone", **words})
+    await sound.finds(checks.what_is_searched_was_said_in_a_call, "call call_gone")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from benchmarks.pages import listening, walks
 from recorder.reading.transcripts import load_trajectory
 from recorder.reasons import meaning
 from recorder.retelling.run import load_run
@@ -85,3 +88,16 @@ async def test_its_session_and_its_address_lead_to_the_runs_around_it(store: Sto
     found = await stands(store, ids[1])
     assert (found.before, found.after) == (Neighbour(ids[0], "one"), Neighbour(ids[2], "one"))
     assert found.continued_by == Neighbour(ids[2], "one")
+
+
+@pytest.mark.sqlite_only("its plans")
+async def test_reading_a_run_walks_no_table(store: Store, rows: Rows) -> None:
+    group = await rows.scored_group(2)
+    run, _ = await rows.members(group)
+    await step(rows, group, run)
+    other = await rows.trajectory(session="s", external_id="one", continues=run)
+    with listening(store) as heard:
+        for id_ in (run, other):
+            await load_run(store, id_)
+    assert heard
+    assert await walks(store, heard) == []

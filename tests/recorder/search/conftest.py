@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
 
 from recorder.search.asking import runs_saying
 from recorder.search.filling import fill
 from recorder.store.database import Store
+from recorder.store.lanes import Lane, lane_for
 from tests.recorder.talk import PROJECT
 
 
 class Index:
     """The index over one store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, lane: Lane) -> None:
         self._store = store
+        self._lane = lane
+
+    async def step(self) -> int:
+        """One step of filling."""
+        return await fill(self._store, self._lane, PROJECT)
 
     async def fill(self) -> int:
         """Until nothing waits; how many calls that were."""
         total = 0
-        while done := await fill(self._store, PROJECT):
+        while done := await self.step():
             total += done
         return total
 
@@ -29,5 +37,8 @@ class Index:
 
 
 @pytest.fixture
-def index(store: Store) -> Index:
-    return Index(store)
+async def index(store: Store) -> AsyncIterator[Index]:
+    lane = lane_for(store, "process")
+    await lane.start()
+    yield Index(store, lane)
+    await lane.stop()

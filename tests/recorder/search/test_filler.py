@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from recorder.errors import StoreUnavailable
 from recorder.holding import holders, leases
 from recorder.search import filler
 from recorder.search.filler import LEASE, Filler
+from recorder.search.filling import fill
 from recorder.search.queue import waiting
 from recorder.store.database import Store
 from recorder.store.schema import unmerged
@@ -70,13 +72,13 @@ async def test_a_dead_process_is_no_obstacle(store: Store, talk: Talk, index: In
 async def test_it_goes_on_when_the_store_was_away(
     store: Store, talk: Talk, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill, tries = filler.fill, []
+    tries: list[object] = []
 
-    async def away(*args: object) -> int:
+    async def away(*args: Any) -> int:
         tries.append(args)
         if len(tries) < 3:
             raise (StoreUnavailable("away"), ValueError("a bug"))[len(tries) - 1]
-        return await fill(store, PROJECT)
+        return await fill(*args)
 
     monkeypatch.setattr(filler, "fill", away)
     await talk.call([user("an order")], "yes")

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import func, insert, select
+from sqlalchemy import select
 
 from recorder.content.turns import Address
 from recorder.search import documents, filling
 from recorder.search.filling import fill
 from recorder.search.queue import put_all, waiting
 from recorder.store.database import Store
-from recorder.store.schema import said, unindexed
+from recorder.store.lanes import Executor, Row, StoreLane
+from recorder.store.schema import said
 from recorder.upkeep.deletion import delete_trajectory
 from tests.recorder.search.conftest import Index
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, user
@@ -38,7 +41,7 @@ async def test_every_call_waits_from_its_commit_on_until_it_is_indexed(store: St
 async def test_two_that_fill_at_once_index_each_call_once(store: Store, talk: Talk, index: Index) -> None:
     for n in range(20):
         await talk.call([user(f"order {n}")], "yes")
-    assert sum(await asyncio.gather(fill(store, PROJECT), fill(store, PROJECT))) == 20
+    assert sum(await asyncio.gather(index.step(), index.step())) == 20
     assert len(await indexed(store)) == 20
 
 
@@ -47,7 +50,7 @@ async def test_the_newest_come_first(store: Store, talk: Talk, index: Index, mon
     await talk.call([user("the old order")], "yes")
     await asyncio.sleep(0.002)  # ids sort by the millisecond
     await talk.call([user("the new order")], "yes")
-    await fill(store, PROJECT)
+    await index.step()
     assert len(await index.saying("new order")) == 1
     assert await index.saying("old order") == []
 
@@ -82,15 +85,15 @@ async def test_what_was_deleted_while_it_was_read_is_not_written(
     made = await talk.call([user("a secret")], "yes")
     run = made.attribution.trajectory.id
     await talk.recorder.close(PROJECT, run)
-    write = filling._write
+    read = filling._read
 
-    async def too_late(*args: object) -> int:
+    async def and_then(*args: Any) -> Any:
+        found = await read(*args)
         await delete_trajectory(store, PROJECT, run)
-        monkeypatch.setattr(filling, "_write", write)
-        return await write(*args)  # type: ignore[arg-type]  # as they came
+        return found
 
-    monkeypatch.setattr(filling, "_write", too_late)
-    assert await fill(store, PROJECT) == 0
+    monkeypatch.setattr(filling, "_read", and_then)
+    assert await index.step() == 0
     assert await indexed(store) == []
     assert await waiting(store, PROJECT) == 0
 
@@ -111,11 +114,14 @@ import asyncio, sys
 from pathlib import Path
 from recorder.search.filling import fill
 from recorder.settings import RecorderSettings
+from recorder.store.lanes import lane_for
 from recorder.store.migrate import open_store
 async def main():
     store = await open_store(Path(sys.argv[1]), RecorderSettings(), migrate=False)
     print("filling", flush=True)
-    while await fill(store, "default"):
+    lane = lane_for(store, "process")
+    await lane.start()
+    while await fill(store, lane, "default"):
         pass
 asyncio.run(main())
 """
@@ -147,20 +153,18 @@ async def test_one_that_is_killed_in_the_midst_leaves_the_rest_to_the_next(
 async def test_numbers_that_another_took_meanwhile_are_chosen_anew(
     store: Store, talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await talk.call([user("order")], "yes")
+    """As they may on PostgreSQL, where others write at the same time."""
+    made = await talk.call([user("order")], "yes")
+    run = made.attribution.trajectory.id
     numbered = filling._numbered
 
-    async def taken(*args: object) -> list[dict[str, object]]:
-        made = await numbered(*args)  # type: ignore[arg-type]  # as they came
-        conn = args[0]
-        other = {**made[0], "call_id": "call_other"}
-        await conn.execute(insert(said), [other])  # type: ignore[attr-defined]  # a connection
-        monkeypatch.setattr(filling, "_numbered", numbered)
-        return made
+    def taken(ex: Executor, project_id: str, says: Sequence[Any]) -> Sequence[Row]:
+        rows = numbered(ex, project_id, says)
+        ex.many(filling._SAY, [(rows[0][0], project_id, run, "call_other", "'x':1")])
+        return rows
 
-    monkeypatch.setattr(filling, "_numbered", taken)
-    assert await fill(store, PROJECT) == 0
-    assert await fill(store, PROJECT) == 1
-    async with store.read() as conn:
-        left = select(func.count()).select_from(unindexed)
-        assert (await conn.execute(left)).scalar_one() == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(filling, "_numbered", taken)
+        assert await fill(store, StoreLane(store), PROJECT) == 0
+    assert await waiting(store, PROJECT) == 1
+    assert await fill(store, StoreLane(store), PROJECT) == 1
