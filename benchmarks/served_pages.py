@@ -29,6 +29,7 @@ from benchmarks.proxy import run_proxy
 from proxy.dashboard.routes import HANDLERS
 from recorder.search.filling import fill
 from recorder.store.database import Store
+from recorder.store.lanes import lane_for
 from recorder.store.migrate import DEFAULT_PROJECT
 from recorder.store.schema import calls, groups, trajectories
 
@@ -205,11 +206,21 @@ async def _served(folder: Path, store_url: str | None) -> AsyncIterator[int]:
         yield port
 
 
+async def _index(store: Store) -> None:
+    """What a proxy that runs has long done: all that was said can be found."""
+    lane = lane_for(store, "process")
+    await lane.start()
+    try:
+        while await fill(store, lane, DEFAULT_PROJECT):
+            pass
+    finally:
+        await lane.stop()
+
+
 async def measure(store: Store, folder: Path, store_url: str | None, rounds: int, seconds: float) -> dict[str, Any]:
     """All of it, through one proxy on the store. Calls are added to the store."""
     there = await find(store)
-    while await fill(store, DEFAULT_PROJECT):  # as a proxy that runs has long done
-        pass
+    await _index(store)
     async with _served(folder, store_url) as port:
         pages = await measure_pages(f"http://127.0.0.1:{port}", there)
         beside = await asyncio.to_thread(measure_beside, port, rounds, seconds)
