@@ -2,6 +2,7 @@
 
     python -m benchmarks.stores FOLDER --short 90000 --long 10000
     python -m benchmarks.pages FOLDER --save NAME       writes a line of benchmarks/results/pages.json
+    python -m benchmarks.pages FOLDER --served          the pages as a proxy serves them (`benchmarks.served_pages`)
 
 Each deed is done `TIMES` times on a store that `benchmarks.stores` made (it is changed: some runs are added, others
 deleted). Beside its time stand the statements whose plan walks all of a table that grows: there should be none. With
@@ -26,6 +27,7 @@ from typing import Any, Final
 from sqlalchemy import event, func, select
 from sqlalchemy.engine import Connection
 
+from benchmarks import served_pages
 from benchmarks.stores import turn
 from proxy.commands.standing import standing
 from recorder.capture.recorder import Recorder
@@ -220,26 +222,39 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of a store that benchmarks.stores made")
     parser.add_argument("--to", metavar="URL", help="copy it to an empty database and measure that")
+    parser.add_argument("--served", action="store_true", help="the pages over HTTP, in place of deeds on the store")
+    parser.add_argument("--rounds", type=int, default=5, help="of calls beside open pages")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each")
     parser.add_argument("--only", default="", help="deeds whose name holds this")
     parser.add_argument("--save", metavar="NAME", help=f"write into {RESULTS.name} under this name")
     asked = parser.parse_args()
     store = await opened(asked.folder, asked.to)
-    settings = RecorderSettings(group_window_s=1e-6)
-    alias = await ensure_alias(store, DEFAULT_PROJECT, "helpdesk", "base", "0" * 64)
     async with store.read() as conn:
         runs = int((await conn.execute(select(func.count()).select_from(trajectories))).scalar_one())
-    recorder = Recorder(store, settings)
-    await recorder.start()
     try:
-        rows = await measure(Bench(store, recorder, alias.id, asked.folder, settings, runs), asked.only)
+        if asked.served:
+            found = await served_pages.measure(store, asked.folder, asked.to, asked.rounds, asked.seconds)
+        else:
+            found = {"deeds": await _deeds(store, asked.folder, runs, asked.only)}
     finally:
-        await recorder.stop()
         await store.close()
     if asked.save:
         kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         machine = {"cores": os.cpu_count(), "load_1min": os.getloadavg()[0]}
-        kept[asked.save] = {"database": store.url.get_backend_name(), "runs": runs, "machine": machine, "deeds": rows}
+        told = {"database": store.url.get_backend_name(), "runs": runs, "machine": machine} | found
+        kept[asked.save] = kept.get(asked.save, {}) | told
         RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+async def _deeds(store: Store, folder: Path, runs: int, only: str) -> list[dict[str, Any]]:
+    settings = RecorderSettings(group_window_s=1e-6)
+    alias = await ensure_alias(store, DEFAULT_PROJECT, "helpdesk", "base", "0" * 64)
+    recorder = Recorder(store, settings)
+    await recorder.start()
+    try:
+        return await measure(Bench(store, recorder, alias.id, folder, settings, runs), only)
+    finally:
+        await recorder.stop()
 
 
 if __name__ == "__main__":

@@ -60,7 +60,9 @@ def run_proxy(port: int, upstream_port: int, data: str, shared: bool = False, st
             store, "default", url, base_model="bench", base_fingerprint="f", state="up", detail=None, loaded=["bench"]
         )
         versions = InService(store, "default", settings)
-        app = create_app(Deps("default", settings, recording, store, Recorder(store, recording), versions))
+        pages_store = store.limited(settings.pages_timeout_s)
+        recorder = Recorder(store, recording)
+        app = create_app(Deps("default", settings, recording, store, recorder, versions, pages_store=pages_store))
         await serve(app, listen("127.0.0.1", port, shared=shared))
 
     uvloop.run(main())
