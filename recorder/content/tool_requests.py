@@ -34,11 +34,11 @@ def requests_in(key: bytes, message: Message | None) -> list[tuple[int, str | No
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             continue
         try:
-            arguments = json.loads(function.get("arguments") or "{}")
+            wanted = match(key, function["name"], json.loads(function.get("arguments") or "{}"))
         except (TypeError, ValueError, RecursionError):
-            continue  # what is no JSON can't be called with
+            continue  # what is no JSON can't be called with, nor what is nested deeper than is read
         id_ = call.get("id")
-        found.append((position, id_ if isinstance(id_, str) else None, match(key, function["name"], arguments)))
+        found.append((position, id_ if isinstance(id_, str) else None, wanted))
     return found
 
 
