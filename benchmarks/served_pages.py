@@ -211,7 +211,7 @@ async def _index(store: Store) -> None:
     lane = lane_for(store, "process")
     await lane.start()
     try:
-        while await fill(store, lane, DEFAULT_PROJECT):
+        while await fill(store, DEFAULT_PROJECT, lane):
             pass
     finally:
         await lane.stop()
