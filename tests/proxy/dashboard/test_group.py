@@ -19,6 +19,8 @@ from tests.proxy.running import PROJECT, Proxy, serving
 from tests.recorder.attempts import Step, group_of, scored
 from tests.recorder.rows import Rows
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<script>alert(1)</script>\u202e"
 FIND = ("find_order", {"order": "4821", "near": "Leipzig"}, "on its way")
 
@@ -195,7 +197,6 @@ def crowded(attempt: int, turn: int) -> Step:
     return f"tool_{(turn * attempt) % 7}", arguments, f"{attempt}\u202e<b>\U0001f600" * 500
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", [plain, crowded])
 async def test_eight_attempts_of_thirty_turns_stay_below_300_kb(proxy: Proxy, step: Callable[[int, int], Step]) -> None:
     group, ids = await group_of(proxy.store, [[step(one, at) for at in range(30)] for one in range(8)])

@@ -21,6 +21,8 @@ from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import NO_TLS, PROJECT, Proxy, serving
 from tests.proxy.until import until
 
+pytestmark = pytest.mark.slow
+
 PATH = "/hone/settings"
 
 

@@ -18,6 +18,8 @@ from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import Proxy, serving
 from tests.proxy.until import until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def proxy(store: Store) -> AsyncIterator[Proxy]:

@@ -24,6 +24,8 @@ from tests.proxy.running import ALIAS, PROJECT, Proxy, serving
 from tests.recorder.rows import Rows
 from tests.recorder.talk import Talk, tool_result, tool_turn, user
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<script>alert(1)</script> \u202e and \x1b[2J"
 
 
@@ -162,7 +164,6 @@ async def test_a_long_run_shows_its_ends_and_the_middle_a_part_at_a_time(proxy: 
     assert seen == {f"turn-{number}" for number in range(1, 123)}
 
 
-@pytest.mark.slow
 async def test_a_turn_with_a_crowd_of_branches_and_tools_stays_a_page(proxy: Proxy) -> None:
     talk, address = Talk(proxy.recorder), Address(trajectory="crowd")
     called = [f"call-{n}" for n in range(60)]

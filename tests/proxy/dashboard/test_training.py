@@ -11,6 +11,8 @@ from tests.proxy.dashboard.looking import look
 from tests.proxy.running import PROJECT, Proxy
 from tests.recorder.learning import Learned
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def learned(proxy: Proxy) -> Learned:

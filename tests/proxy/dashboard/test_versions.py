@@ -15,6 +15,8 @@ from tests.proxy.running import PROJECT, Proxy
 from tests.proxy.until import until
 from tests.recorder.learning import Learned
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "</td><script>alert(1)</script>\u202e"
 
 
