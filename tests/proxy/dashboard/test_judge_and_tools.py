@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from proxy.settings.mcp import McpServerSettings
 from recorder.ids import new_id
 from recorder.store.database import Store
@@ -13,6 +15,8 @@ from tests.proxy.dashboard.sending import opened
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, serving
 from tests.recorder.rows import Rows
+
+pytestmark = pytest.mark.slow
 
 
 async def test_without_anything_they_say_what_to_do(store: Store) -> None:

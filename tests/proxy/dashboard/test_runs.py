@@ -15,6 +15,8 @@ from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
 from tests.recorder.rows import Rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def proxy(store: Store) -> AsyncIterator[Proxy]:

@@ -81,6 +81,7 @@ def lacking(answer: httpx.Response) -> dict[str, str | None]:
     return {name: answer.headers.get(name) for name, value in HEADERS.items() if answer.headers.get(name) != value}
 
 
+@pytest.mark.slow
 async def test_every_page_and_every_error_has_the_headers(proxy: Proxy) -> None:
     asked = [*walked("GET"), LIVE, Walked("GET", "/hone"), Walked("GET", "/hone/nothing"), Walked("PUT", "/hone/")]
     assert len(asked) > 5
@@ -90,6 +91,7 @@ async def test_every_page_and_every_error_has_the_headers(proxy: Proxy) -> None:
         assert answer.status_code < 500, one
 
 
+@pytest.mark.slow
 async def test_what_shows_anything_recorded_is_kept_by_no_cache(proxy: Proxy) -> None:
     for one in walked("GET"):
         if "/static/" not in one.path:
@@ -108,6 +110,7 @@ async def refused(proxy: Proxy, one: Walked, *, data: dict[str, str], **headers:
     return answer.status_code
 
 
+@pytest.mark.slow
 async def test_a_change_needs_the_token_of_the_browser_that_sends_it(proxy: Proxy) -> None:
     token = await token_of(proxy.http, "/hone/sign-in")
     async with browser(proxy) as another:
@@ -123,6 +126,7 @@ async def test_a_change_needs_the_token_of_the_browser_that_sends_it(proxy: Prox
         assert await refused(proxy, one, data={"csrf": token}) == 403, one
 
 
+@pytest.mark.slow
 async def test_a_change_is_a_form_and_nothing_else(proxy: Proxy) -> None:
     token = await token_of(proxy.http, "/hone/sign-in")
     before = await content(proxy.store)
@@ -134,6 +138,7 @@ async def test_a_change_is_a_form_and_nothing_else(proxy: Proxy) -> None:
     assert await content(proxy.store) == before
 
 
+@pytest.mark.slow
 async def test_looking_changes_nothing(proxy: Proxy) -> None:
     before = await content(proxy.store)
     for one in walked("GET"):
@@ -156,6 +161,7 @@ async def test_looking_changes_nothing(proxy: Proxy) -> None:
         {"forwarded": "for=10.0.0.1"},
     ],
 )
+@pytest.mark.slow
 async def test_without_keys_no_page_is_served_to_anywhere_else(proxy: Proxy, headers: dict[str, str]) -> None:
     for one in (*walked("GET"), LIVE, *changes()):
         answer = await headers_of(proxy.http, one, **headers)
@@ -166,6 +172,7 @@ async def test_without_keys_no_page_is_served_to_anywhere_else(proxy: Proxy, hea
 # --- signing in
 
 
+@pytest.mark.slow
 async def test_a_browser_is_led_to_sign_in_and_back_to_its_page(guarded: Proxy, admin: str) -> None:
     for one in walked("GET"):
         if one.opened_by_all:
@@ -182,6 +189,7 @@ async def test_a_browser_is_led_to_sign_in_and_back_to_its_page(guarded: Proxy, 
             assert (await sign_in(http, admin, onward)).headers["location"] == asked.path
 
 
+@pytest.mark.slow
 async def test_who_is_no_browser_is_told_that_a_key_is_needed(guarded: Proxy) -> None:
     for one in (*walked("GET"), LIVE, *changes()):
         if not one.opened_by_all:
@@ -190,6 +198,7 @@ async def test_who_is_no_browser_is_told_that_a_key_is_needed(guarded: Proxy) ->
             assert not lacking(answer), one
 
 
+@pytest.mark.slow
 async def test_the_cookie_of_a_sign_in_is_for_no_script_and_no_other_site(guarded: Proxy, admin: str) -> None:
     answer = await sign_in(guarded.http, admin)
     name, *flags = answer.headers["set-cookie"].split("; ")
@@ -198,6 +207,7 @@ async def test_the_cookie_of_a_sign_in_is_for_no_script_and_no_other_site(guarde
     assert admin not in answer.headers["set-cookie"]
 
 
+@pytest.mark.slow
 async def test_a_revoked_key_ends_its_sign_ins_at_once(guarded: Proxy, store: Store) -> None:
     key, secret = await keys.mint(store, PROJECT, "reader", ["read"])
     async with browser(guarded, secret) as http:
@@ -206,6 +216,7 @@ async def test_a_revoked_key_ends_its_sign_ins_at_once(guarded: Proxy, store: St
         assert (await http.get("/hone/")).status_code == 401
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", [keys_table, sign_ins_table])
 async def test_a_sign_in_ends_with_its_time_and_with_its_keys(guarded: Proxy, store: Store, table: object) -> None:
     _, secret = await keys.mint(store, PROJECT, "reader", ["read"])
@@ -217,6 +228,7 @@ async def test_a_sign_in_ends_with_its_time_and_with_its_keys(guarded: Proxy, st
         assert (await http.get("/hone/")).status_code == 401
 
 
+@pytest.mark.slow
 async def test_signing_out_ends_it_also_for_who_kept_the_cookie(guarded: Proxy, admin: str) -> None:
     async with browser(guarded, admin) as http:
         kept = http.cookies[COOKIE]
@@ -226,6 +238,7 @@ async def test_signing_out_ends_it_also_for_who_kept_the_cookie(guarded: Proxy, 
         assert answer.status_code == 401
 
 
+@pytest.mark.slow
 async def test_other_keys_open_nothing(guarded: Proxy, store: Store) -> None:
     await ensure_project(store, "another")
     _, others = await keys.mint(store, "another", "their admin", ["admin"])
@@ -241,6 +254,7 @@ async def test_other_keys_open_nothing(guarded: Proxy, store: Store) -> None:
                 assert page.status_code in (401, 403)
 
 
+@pytest.mark.slow
 async def test_wrong_keys_are_slowed_and_the_page_says_for_how_long(guarded: Proxy, admin: str) -> None:
     async with browser(guarded) as http:
         for _ in range(ALLOWED):
@@ -252,8 +266,10 @@ async def test_wrong_keys_are_slowed_and_the_page_says_for_how_long(guarded: Pro
         assert "try again in" in answer.text
 
 
+@pytest.mark.slow
 async def test_no_secret_is_logged_or_shown_again(guarded: Proxy, admin: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "aiosqlite")  # which a program that another test started here keeps quiet
     wrong = "hone_a-wrong-one-that-somebody-mistyped"
     answers = [await sign_in(guarded.http, wrong), await sign_in(guarded.http, admin)]
     answers += [await guarded.http.get("/hone/"), await guarded.http.get("/hone/nothing")]
@@ -268,6 +284,7 @@ async def test_no_secret_is_logged_or_shown_again(guarded: Proxy, admin: str, ca
 # --- scopes
 
 
+@pytest.mark.slow
 async def test_who_may_read_sees_every_page_and_changes_nothing(guarded: Proxy, store: Store) -> None:
     _, secret = await keys.mint(store, PROJECT, "reader", ["read"])
     async with browser(guarded, secret) as http:
@@ -284,6 +301,7 @@ async def test_who_may_read_sees_every_page_and_changes_nothing(guarded: Proxy, 
         assert await content(store) == before
 
 
+@pytest.mark.slow
 async def test_who_may_give_feedback_does_that_alone(guarded: Proxy, store: Store) -> None:
     _, secret = await keys.mint(store, PROJECT, "a user", ["read", "feedback"])
     async with browser(guarded, secret) as http:
@@ -294,6 +312,7 @@ async def test_who_may_give_feedback_does_that_alone(guarded: Proxy, store: Stor
             assert scope_is_missing is not one.path.endswith(BY_FEEDBACK), one
 
 
+@pytest.mark.slow
 async def test_an_admin_is_refused_nothing_and_an_empty_form_is_no_fault_of_ours(guarded: Proxy, admin: str) -> None:
     async with browser(guarded, admin) as http:
         token = await token_of(http, "/hone/")
@@ -305,6 +324,7 @@ async def test_an_admin_is_refused_nothing_and_an_empty_form_is_no_fault_of_ours
         assert not lacking(await http.post("/hone/sign-out", data={"csrf": token}))
 
 
+@pytest.mark.slow
 async def test_a_key_in_a_header_opens_pages_as_a_sign_in_does(guarded: Proxy, store: Store) -> None:
     _, secret = await keys.mint(store, PROJECT, "a script", ["read"])
     asks_first = {one.path for one in changes()}
