@@ -93,7 +93,7 @@ _PAGING: Final[Mapping[str, Parameter]] = {
 
 
 def _parameter(word: Word) -> Parameter:
-    one = Schema(type=OpenAPIType.STRING, enum=word.takes or None)
+    one = Schema(type=OpenAPIType.STRING, enum=[*word.takes, ""] if word.takes else None)  # as an empty field of a form
     schema = Schema(type=OpenAPIType.ARRAY, items=one) if word.many else one
     return Parameter(word.name, "query", schema, word.about)
 
@@ -129,7 +129,10 @@ async def listed_runs(store: Store, project_id: str, query: Asked) -> Runs:
 
 @get("/hone/v1/trajectories", responses=answers(200, Runs), operation_class=_OfRuns)
 async def show_runs(hone: Injected, request: AnyRequest) -> Response[bytes]:
-    """List runs, newest first: those that all given words are true of. Of `state` and `tag` several may be given."""
+    """List runs, newest first: those that all given words are true of. Of `state` and `tag` several may be given.
+
+    An empty value says nothing.
+    """
     return as_json(await listed_runs(hone.store, hone.project_id, asked(request)))
 
 

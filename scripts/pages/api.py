@@ -137,7 +137,7 @@ def _type(found: Json, schemas: Json) -> str:
     if "oneOf" in found:
         return " or ".join(dict.fromkeys(_type(one, schemas) for one in found["oneOf"]))
     if "enum" in found:
-        return ", ".join(code(str(value)) for value in found["enum"])
+        return ", ".join(code(str(value)) for value in found["enum"] if value != "")
     if "$ref" in found:
         return _type(_resolved(found, schemas), schemas)
     kind = found.get("type", "any value")

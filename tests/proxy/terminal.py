@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 LIMIT_S: Final = 60.0
+COLUMNS: Final = 300  # so wide that no folder of a test breaks the lines that others wait for
 CTRL_C: Final = b"\x03"
 ROOT: Final = Path(__file__).parents[2]
 
@@ -71,7 +72,7 @@ class Terminal:
 def on_terminal(*arguments: str, environment: Mapping[str, str] | None = None, rows: int = 40) -> Iterator[Terminal]:
     """A Python program (`-m proxy.cli …`) on a terminal, until the block ends."""
     own, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 120, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))
     process = subprocess.Popen(
         [sys.executable, "-c", _TAKES_IT, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT,
         env=os.environ | {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT)} | dict(environment or {}),

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from litestar import Response, post
 
 from proxy.api.route_parts import AnyRequest, Id, caller_of
+from proxy.api.steering import who
 from proxy.dashboard import forms
 from proxy.dashboard.shown import ForPages, Shown
 from proxy.errors import BadRequest
@@ -25,7 +26,7 @@ async def score_anew(shown: ForPages, request: AnyRequest, group: Id) -> Respons
     told = await forms.fields(request)
     group_id = await _found(shown, request, group)
     why = str(shown.hone.recorder.redaction.value(forms.text(told, "why")))
-    await again.ask(shown.hone.store, shown.project_id, group_id, by=_who(request), why=why)
+    await again.ask(shown.hone.store, shown.project_id, group_id, by=who(caller_of(request)), why=why)
     return forms.back_to(f"{_path(group_id)}#again")
 
 
@@ -43,7 +44,7 @@ async def note_preference(shown: ForPages, request: AnyRequest, group: Id) -> Re
     comment = shown.hone.recorder.redaction.value(forms.text(told, "comment")) or None
     store, project_id = shown.hone.store, shown.project_id
     try:
-        await feedback.prefer(store, project_id, group_id, pairs, by=_who(request), comment=comment)
+        await feedback.prefer(store, project_id, group_id, pairs, by=who(caller_of(request)), comment=comment)
     except ValueError as e:
         raise BadRequest(f"{e}.") from e
     return forms.back_to(f"{_path(group_id)}#preferences")
@@ -55,10 +56,6 @@ async def _found(shown: Shown, request: AnyRequest, group: str) -> str:
 
 def _path(group_id: str) -> str:
     return f"/hone/groups/{quote(group_id, safe='')}"
-
-
-def _who(request: AnyRequest) -> str:
-    return caller_of(request).key or "somebody on this machine"
 
 
 def _place(text: str) -> int | None:

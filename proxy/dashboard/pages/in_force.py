@@ -17,9 +17,9 @@ from litestar import Response, get, post
 from litestar.datastructures import FormMultiDict
 from litestar.params import FromPath, FromQuery
 
-from proxy.admission.auth import Caller
 from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.api.standing import Setting
+from proxy.api.steering import who
 from proxy.dashboard import forms
 from proxy.dashboard.render import render
 from proxy.dashboard.shown import ForPages, Shown
@@ -68,7 +68,7 @@ async def make_key(shown: ForPages, request: AnyRequest) -> Response[str]:
     expires_at = None if asked.days is None else time.time() + asked.days * 86400.0
     first = not await keys.any_keys(shown.hone.store, shown.project_id)
     key, secret = await keys.mint(shown.hone.store, shown.project_id, asked.name, asked.scopes, expires_at=expires_at)
-    log.info("the key %s was made on the page of settings by %s", key.id, _who(caller_of(request)))
+    log.info("the key %s was made on the page of settings by %s", key.id, who(caller_of(request)))
     return render(request, "key_made.html", key=key, secret=secret, first=first)
 
 
@@ -77,7 +77,7 @@ async def revoke_key(shown: ForPages, request: AnyRequest, key: FromPath[str]) -
     """Revoke a key, for good."""
     found = _in_force(await keys.newest_keys(shown.hone.store, shown.project_id), key)
     await keys.revoke(shown.hone.store, shown.project_id, found.id)
-    log.info("the key %s was revoked on the page of settings by %s", found.id, _who(caller_of(request)))
+    log.info("the key %s was revoked on the page of settings by %s", found.id, who(caller_of(request)))
     return forms.back_to(f"{PATH}#keys")
 
 
@@ -142,7 +142,3 @@ def _in_force(there: Sequence[KeyView], key: str) -> KeyView:
         if one.id == key and one.revoked_at is None:
             return one
     raise Missing(f"no key {key[:100]!r} is in force: {PATH} lists them.")
-
-
-def _who(caller: Caller) -> str:
-    return caller.key or "somebody on this machine"

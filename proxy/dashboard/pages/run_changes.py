@@ -44,7 +44,7 @@ async def give_feedback(shown: ForPages, request: AnyRequest, run: Name) -> Resp
     if not said:
         raise BadRequest("the form says nothing: choose good or bad, give a score, a comment or a corrected answer.")
     for name, what, beside in said:
-        tags = {"by": _who(request)}
+        tags = {"by": steering.who(caller_of(request))}
         await steering.note(shown.hone, trajectory_id, name, what, comment=beside, call_id=call_id, tags=tags)
     return forms.back_to(f"{_path(trajectory_id)}#feedback")
 
@@ -76,7 +76,7 @@ async def delete_run(shown: ForPages, request: AnyRequest, run: Name) -> Respons
     if forms.text(told, "sure") != "yes":
         raise BadRequest("a run is deleted from the page that says what goes with it: open that first.")
     trajectory_id = await _run(shown, run)
-    why = ", ".join(filter(None, (forms.text(told, "why")[:500], f"by {_who(request)}")))
+    why = ", ".join(filter(None, (forms.text(told, "why")[:500], f"by {steering.who(caller_of(request))}")))
     try:
         gone = await deletion.delete_trajectory(shown.hone.store, shown.project_id, trajectory_id, why)
     finally:
@@ -90,10 +90,6 @@ async def _run(shown: Shown, run: str) -> str:
 
 def _path(trajectory_id: str) -> str:
     return f"/hone/runs/{quote(trajectory_id, safe='')}"
-
-
-def _who(request: AnyRequest) -> str:
-    return caller_of(request).key or steering.SOMEBODY
 
 
 def _value(verdict: str, score: str) -> bool | float | None:
