@@ -73,9 +73,10 @@ def on_terminal(*arguments: str, environment: Mapping[str, str] | None = None, r
     """A Python program (`-m proxy.cli …`) on a terminal, until the block ends."""
     own, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))
+    here = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}  # would overrule it
     process = subprocess.Popen(
         [sys.executable, "-c", _TAKES_IT, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT,
-        env=os.environ | {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT)} | dict(environment or {}),
+        env=here | {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT)} | dict(environment or {}),
         start_new_session=True,
     )  # fmt: skip
     os.close(theirs)
