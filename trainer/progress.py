@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, TextIO
@@ -63,15 +63,43 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """A version's measure on the validation scenarios; `attempts` counts those that could be measured."""
+    """A model's measure on the scenarios of one part; `attempts` counts those that could be measured."""
 
     step: int  # after how many
-    version: str
+    version: str  # a version's name, or a baseline's
     success: float | None
     reward: float | None
     attempts: int
     errored: int
     seconds: float
+    part: str = "val"  # val, or test: measured once, at the end
+    baseline: bool = False  # measured to be compared with, and never trained
+    win_rate: float | None = None  # share of comparisons with version 0 won, a tie half; `attempts` counts them then
+    figures: Mapping[str, float] = field(default_factory=dict)  # means of an attempt: turns, tokens, seconds, part.NAME
+    adversarial: float | None = None  # success at scenarios that tempt to cheat, measured apart
+    adversarial_attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A health rule spoke after a step. `evidence`: the attempts that gained most, and the part that paid for them."""
+
+    step: int
+    rule: str
+    then: str  # note, or pause
+    detail: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+    evidence: Sequence[Mapping[str, Any]] = ()  # {"trajectory", "reward", "part"}
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What was changed between a pause and going on: a setting, or the judge's recipe, as it was and as it is."""
+
+    step: int
+    what: str
+    was: str
+    now: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +121,7 @@ class Ended:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
-Event = Said | Status | StepDone | Validated | Ended
+Event = Said | Status | StepDone | Validated | Alarm | Changed | Ended
 
 
 class Progress(Protocol):
@@ -186,7 +214,8 @@ def progress(*, as_json: bool, out: TextIO | None = None) -> Iterator[Progress]:
 # --- how events read --------------------------------------------------------------------------------------------------
 
 _NAMES: dict[type[Any], str] = {
-    Said: "said", Status: "status", StepDone: "step", Validated: "validated", Ended: "ended",
+    Said: "said", Status: "status", StepDone: "step", Validated: "validated", Alarm: "alarm", Changed: "changed",
+    Ended: "ended",
 }  # fmt: skip
 _HEAD = (
     f"{'step':>4}  {'version':<16} {'success':>7} {'reward':>7} {'KL eng.':>8} {'KL base':>8} {'tok/s':>7}"
@@ -204,6 +233,10 @@ def shown(event: Event) -> Text:
         return Text(_step(event))
     if isinstance(event, Validated):
         return Text(_validated(event), style="bold")
+    if isinstance(event, Alarm):
+        return Text(_alarm(event), style="bold red" if event.then == "pause" else "yellow")
+    if isinstance(event, Changed):
+        return Text(f"changed after step {event.step}: {event.what} {event.was} → {event.now}")
     return Text(_ended(event), style="bold")
 
 
@@ -230,8 +263,26 @@ def _validated(event: Validated) -> str:
     measure = (
         f"success {_share(event.success)}" if event.success is not None else f"reward {_number(event.reward, '.3f')}"
     )
+    if event.win_rate is not None:
+        measure = f"wins {_share(event.win_rate)} against version 0"
     errored = f", {event.errored} errored" if event.errored else ""
-    return f"validation of {event.version}: {measure} over {event.attempts} attempts{errored} ({event.seconds:.1f} s)"
+    tempted = (
+        f", {_share(event.adversarial)} of {event.adversarial_attempts} that tempt to cheat"
+        if event.adversarial is not None
+        else ""
+    )
+    what = "test" if event.part == "test" else "validation"
+    return (
+        f"{what} of {event.version}: {measure} over {event.attempts} attempts{tempted}{errored} ({event.seconds:.1f} s)"
+    )
+
+
+def _alarm(event: Alarm) -> str:
+    lines = [f"{event.rule} after step {event.step}: {event.detail}"]
+    for one in event.evidence:
+        paid = f", paid by {one['part']}" if one.get("part") else ""
+        lines.append(f"  {one['trajectory']}: reward {_number(one.get('reward'), '.3f')}{paid}")
+    return "\n".join(lines)
 
 
 def _ended(event: Ended) -> str:

@@ -9,6 +9,8 @@ import pytest
 from rich.console import Console
 
 from trainer.progress import (
+    Alarm,
+    Changed,
     Ended,
     Event,
     JsonLines,
@@ -35,6 +37,11 @@ EVENTS: list[Event] = [
     Validated(4, "helpdesk@4", None, 0.5, 200, 1, 5.0),
     Ended("helpdesk", "target", "0.95 reached the target 0.95", 4, "helpdesk@4", 60.0, 0.4, 0.98, 200, 199,
           {"helpdesk@0": 0.4}, 100, {"zero_variance": 3}),
+    Validated(4, "gpt-5", 0.75, 0.5, 8, 0, 5.0, part="test", baseline=True, adversarial=0.5, adversarial_attempts=2),
+    Validated(4, "helpdesk@4", None, None, 20, 0, 5.0, win_rate=0.625),
+    Alarm(4, "length_drift", "pause", "answers grew", {"length": 2.0},
+          [{"trajectory": "traj-1", "reward": 1.0, "part": "ruler"}]),
+    Changed(4, "judge.recipe", "a", "b"),
 ]  # fmt: skip
 
 
@@ -43,7 +50,8 @@ def test_json_lines_name_their_event_and_leave_out_the_status() -> None:
     for event in EVENTS:
         JsonLines(out).tell(event)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert [line["event"] for line in lines] == ["said", "step", "validated", "ended"]
+    named = ["said", "step", "validated", "ended", "validated", "validated", "alarm", "changed"]
+    assert [line["event"] for line in lines] == named
     assert lines[1]["seconds"]["sampling"] == 2.04
     assert lines[3]["versions"] == {"helpdesk@0": 0.4}
 
@@ -58,6 +66,10 @@ def test_json_lines_name_their_event_and_leave_out_the_status() -> None:
         (EVENTS[4], "helpdesk target: 0.95 reached the target 0.95 (4 steps, 60 s)\n"
                     "success 40.0 % of 200 → 98.0 % of 199 attempts\nin service: helpdesk@4\n"
                     "trained on 100 trajectories; left out: zero_variance 3"),
+        (EVENTS[5], "test of gpt-5: success 75.0 % over 8 attempts, 50.0 % of 2 that tempt to cheat (5.0 s)"),
+        (EVENTS[6], "validation of helpdesk@4: wins 62.5 % against version 0 over 20 attempts (5.0 s)"),
+        (EVENTS[7], "length_drift after step 4: answers grew\n  traj-1: reward 1.000, paid by ruler"),
+        (EVENTS[8], "changed after step 4: judge.recipe a → b"),
     ],
 )  # fmt: skip
 def test_each_event_reads_in_one_glance(event: Event, text: str) -> None:
