@@ -10,6 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from trainer.health_settings import HealthSettings, RuleName
+
 
 class CampaignSettings(BaseModel):
     """What `hone train` may be told."""
@@ -74,6 +76,8 @@ class CampaignSettings(BaseModel):
     """The campaign ends when the measure has not risen for this many steps. Unset: it does not."""
     plateau_delta: float = Field(0.01, ge=0)
     """A rise smaller than this is none."""
+    health: dict[RuleName, HealthSettings] = {}
+    """What looks unhealthy, and what then happens, by the rule's name."""
     max_rejected: int = Field(3, ge=1)
     """The campaign gives up when this many steps in a row failed: the version was rejected, training failed, or no
     group got a score. A step in which there was nothing to learn has not failed."""

@@ -31,8 +31,9 @@ from recorder.work.campaigns import CampaignView, GroupStatus, Scenario
 from trainer.campaign.measure import Measured, Measurer
 from trainer.campaign.sampling import Sampler, Tally
 from trainer.campaign.scenarios import draw
-from trainer.campaign.stop import Measure, Rules, Stop, decide
+from trainer.campaign.stop import Rules, Stop, decide
 from trainer.campaign_settings import CampaignSettings
+from trainer.curves import Measure
 from trainer.errors import CampaignError, StepFailed
 from trainer.progress import PHASES, Ended, Progress, Said, Status, StepDone, Validated
 from trainer.step.report import StepReport, StepTrainer
@@ -62,8 +63,8 @@ class History:
     def measures(self, settings: CampaignSettings) -> list[Measure]:
         """What the stop rules look at: validations where they are regular, else the steps' own attempts."""
         seen = self.validations if settings.val_every and self.validations else self.steps
-        values = [(e.step, e.reward if e.success is None else e.success) for e in seen]
-        return [Measure(step, value) for step, value in values if value is not None]
+        values = [(e.step, e.reward if e.success is None else e.success, e.attempts) for e in seen]
+        return [Measure(step, value, attempts) for step, value, attempts in values if value is not None]
 
 
 class Campaign:
