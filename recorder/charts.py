@@ -30,7 +30,7 @@ _DASHES: Final = ("--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))  # of levels
 _PAPER: Final = {False: ("#ffffff", "#57606a", "#d9dde1"), True: ("#14171a", "#a3abb3", "#3a4047")}
 _STYLE: Final = re.compile(r' style="([^"<>]*)"')
 _NEEDLESS: Final = re.compile(
-    r"<defs>\s*<style[^>]*>[^<]*</style>\s*</defs>|<metadata>.*?</metadata>|<!DOCTYPE[^>]*>", re.DOTALL
+    r"<defs>\s*<style[^>]*>[^<]*</style>\s*</defs>|<metadata>.*?</metadata>|<!DOCTYPE[^>]*>|<!--.*?-->", re.DOTALL
 )
 
 
@@ -172,7 +172,7 @@ def _label(text: str) -> str:
 
 
 def plain(drawn: str) -> str:
-    """An SVG without style sheet and style attributes, which the pages' Content-Security-Policy refuses."""
+    """An SVG without style sheet and style attributes, which a strict Content-Security-Policy refuses, and comments."""
     bare = _NEEDLESS.sub("", drawn).replace("<svg ", '<svg stroke-linejoin="round" stroke-linecap="butt" ', 1)
     return _STYLE.sub(lambda found: _attributes(found[1]), bare)
 

@@ -57,7 +57,7 @@ GROUND: dict[str, set[str]] = {
 ROOF: dict[str, set[str]] = {
     "recorder": {"commands"},
     "judge": {"commands", "showing", "telling"},
-    "trainer": {"commands"},
+    "trainer": {"commands", "reporting"},
     "proxy": {"cli", "commands"},
 }
 
@@ -98,6 +98,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "artifacts": {"batch", "policy"},
         "step": {"artifacts", "batch", "policy"},
         "campaign": {"agents", "step"},
+        "report": set(),
         "programs": {"agents", "campaign", "step"},
     },
     "proxy": {
