@@ -99,7 +99,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "step": {"artifacts", "batch", "policy"},
         "campaign": {"agents", "step"},
         "report": set(),
-        "programs": {"agents", "campaign", "step"},
+        "programs": {"agents", "campaign", "report", "step"},
     },
     "proxy": {
         "http": set(),
