@@ -96,8 +96,9 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "policy": {"batch"},
         "artifacts": {"batch", "policy"},
         "step": {"artifacts", "batch", "policy"},
-        "campaign": {"agents", "step"},
-        "programs": {"agents", "campaign", "step"},
+        "tasks": set(),
+        "campaign": {"agents", "step", "tasks"},
+        "programs": {"agents", "campaign", "step", "tasks"},
     },
     "proxy": {
         "http": set(),
