@@ -97,8 +97,9 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "artifacts": {"batch", "policy"},
         "step": {"artifacts", "batch", "policy"},
         "tasks": set(),
-        "campaign": {"agents", "step", "tasks"},
-        "programs": {"agents", "campaign", "step", "tasks"},
+        "measuring": set(),
+        "campaign": {"agents", "measuring", "step", "tasks"},
+        "programs": {"agents", "campaign", "measuring", "step", "tasks"},
     },
     "proxy": {
         "http": set(),

@@ -33,7 +33,7 @@ from trainer.tasks import scenarios
 from trainer.tasks.scenarios import Scenario
 
 # What a campaign was begun with and cannot change halfway: its steps would not be what they were.
-SHAPE = ("seed", "group_size", "scenarios_per_step", "val_attempts", "reward_recipe")
+SHAPE = ("seed", "group_size", "scenarios_per_step", "val_attempts", "baselines", "beat", "reward_recipe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Plan:
     train: Sequence[Scenario] | None
     val: Sequence[Scenario]
     fresh: bool = False  # begin another even if one of that name is unfinished
+    validates: bool = False  # there are scenarios to validate with, here or in the store
 
 
 def plan(settings: CampaignSettings, *, fresh: bool = False) -> Plan:
@@ -58,7 +59,7 @@ def plan(settings: CampaignSettings, *, fresh: bool = False) -> Plan:
     train = scenarios.read(settings.scenarios)
     val = scenarios.read(settings.val_scenarios) if settings.val_scenarios else []
     name = check_external(settings.name or settings.scenarios.stem, "the campaign's name (--name)")
-    return Plan(name, _anywhere(settings), train, val, fresh)
+    return Plan(name, _anywhere(settings), train, val, fresh, validates=bool(val))
 
 
 def _anywhere(settings: CampaignSettings) -> CampaignSettings:
@@ -77,16 +78,17 @@ async def plan_again(data: Path, recorder: RecorderSettings, project: str, name:
     store = await open_store(data, recorder, migrate=False, project=project)
     try:
         listed = await campaigns.list_campaigns(store, project)
+        found = next((c for c in listed if name in (c.name, c.id)), None)
+        validates = found is not None and bool(await campaigns.list_scenarios(store, found.id, "val"))
     finally:
         await store.close()
-    found = next((c for c in listed if name in (c.name, c.id)), None)
     if found is None or found.state is CampaignState.FINISHED:
         open_ones = ", ".join(c.name for c in listed if c.state is not CampaignState.FINISHED) or "none"
         what = "there is no such campaign" if found is None else f"it is finished ({found.reason})"
         raise CampaignError(f"campaign {name!r} cannot be gone on with: {what}. Unfinished: {open_ones}")
     settings = CampaignSettings.model_validate({**found.settings, **given})
     _require_agent(settings)
-    return Plan(found.name, settings, None, [])
+    return Plan(found.name, settings, None, [], validates=validates)
 
 
 def _require_agent(settings: CampaignSettings) -> None:
@@ -123,7 +125,10 @@ def new_scenarios(tasks: Sequence[Scenario]) -> list[NewScenario]:
 
 
 async def _require_same(store: Store, found: CampaignView, alias: AliasView, plan: Plan) -> None:
-    now, was = plan.settings.model_dump(mode="json"), found.settings
+    now = plan.settings.model_dump(mode="json")
+    was = CampaignSettings.model_validate(found.settings).model_dump(
+        mode="json"
+    )  # one begun before a setting was there
     changed = [f"{key} {was.get(key)} → {now[key]}" for key in SHAPE if was.get(key) != now[key]]
     if found.alias_id != alias.id:
         changed.append(f"alias → {alias.name}")

@@ -37,6 +37,14 @@ class Reward(Protocol):
     def name(self) -> str:
         """What scores call it."""
 
+    @property
+    def weight(self) -> float:
+        """Its share of the reward."""
+
+    @property
+    def effect(self) -> str:
+        """`score`, `penalty` or `veto`."""
+
 
 class Recipe(Protocol):
     """The judge's settings under one recipe, as far as it costs anything."""

@@ -431,7 +431,7 @@ async def test_every_step_is_in_the_ledger_as_it_was_told(
     await run_campaign(data, ring.url, user | {"steps": 2}, told)
     campaign = await the_campaign(ring.store)
     entries = await ledger.of(ring.store, "campaign", campaign.id)
-    assert [entry.code for entry in entries] == ["validation", "step", "step", "validation"]
+    assert [entry.code for entry in entries] == ["validation", "step", "step", "validation", "ended"]
     assert [e.detail["version"] for e in entries if e.code == "step" and e.detail] == [s.version for s in told.steps()]
 
 
