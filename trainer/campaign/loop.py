@@ -36,7 +36,7 @@ from trainer.measuring.sides import Sides
 from trainer.measuring.yardstick import Yardstick
 from trainer.progress import PHASES, Ended, Progress, Said, Status, StepDone
 from trainer.step.report import StepReport, StepTrainer
-from trainer.tasks.scenarios import draw
+from trainer.tasks.drawing import draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,8 @@ class Campaign:
         await self._validate(history, val, last=False)
         while (stop := self._stop(history)) is None:
             step = history.steps_done + 1
-            drawn = draw(train, self._settings.scenarios_per_step, step, self._settings.seed)
+            s = self._settings
+            drawn = draw(train, s.scenarios_per_step, step, s.seed, s.adversarial_share)
             done = await self._step(step, drawn)
             await self._write_down(done)
             history.steps.append(done)
@@ -119,7 +120,7 @@ class Campaign:
         return (
             await campaigns.list_scenarios(self._store, id_, "train"),
             await campaigns.list_scenarios(self._store, id_, "val"),
-            [],
+            await campaigns.list_scenarios(self._store, id_, "test"),
         )
 
     async def _end(
