@@ -49,7 +49,7 @@ GROUND: dict[str, set[str]] = {
         "states",
     },
     "judge": {"errors", "settings"},
-    "trainer": {"campaign_settings", "errors", "progress", "settings"},
+    "trainer": {"campaign_settings", "curves", "errors", "health", "health_settings", "progress", "settings"},
     "proxy": {"errors", "metrics", "store_metrics"},
 }
 # Files at a package's root that no room imports; the rooms named here are roofs too.

@@ -10,6 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from trainer.health_settings import HealthSettings, RuleName
+
 BASE = "base"  # the baseline that is the alias's version 0
 _HAIR = 1e-6  # shares are written in decimals: 0.7 + 0.2 + 0.1 is not 1
 
@@ -126,6 +128,8 @@ class CampaignSettings(BaseModel):
     """Most dollars that judging its attempts may cost, by LiteLLM's prices. A step that has begun is finished."""
     max_judge_tokens: int | None = Field(None, ge=1)
     """Most tokens that the judge may be sent and answer with. A step that has begun is finished."""
+    health: dict[RuleName, HealthSettings] = {}
+    """What looks unhealthy, and what then happens, by the rule's name."""
     max_rejected: int = Field(3, ge=1)
     """The campaign gives up when this many steps in a row failed: the version was rejected, training failed, or no
     group got a score. A step in which there was nothing to learn has not failed."""

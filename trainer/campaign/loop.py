@@ -28,9 +28,10 @@ from trainer.campaign.history import ENDED, STEP, History, read_history, summary
 from trainer.campaign.measure import Measured, Measurer
 from trainer.campaign.sampling import Round, Sampler, Tally
 from trainer.campaign.serving import Service
-from trainer.campaign.stop import Measure, Rules, Stop, StopCode, decide
+from trainer.campaign.stop import Rules, Stop, StopCode, decide
 from trainer.campaign.validating import Validator
 from trainer.campaign_settings import CampaignSettings
+from trainer.curves import Measure
 from trainer.errors import CampaignError, StepFailed
 from trainer.measuring.sides import Sides
 from trainer.measuring.yardstick import Yardstick
@@ -144,7 +145,7 @@ class Campaign:
         s = self._settings
         rules = Rules(s.steps, s.target, s.target_steps, s.plateau_steps, s.plateau_delta)
         seen = history.measured(self._yardstick, regularly=s.val_every is not None)
-        return decide([Measure(event.step, value) for event, value in seen], history.steps_done, rules)
+        return decide([Measure(event.step, value, event.attempts) for event, value in seen], history.steps_done, rules)
 
     def _refuse_hopeless(self, history: History) -> None:
         """Give up when the newest steps all failed: going on would only cost."""
