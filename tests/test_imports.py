@@ -32,6 +32,7 @@ EXEMPT = {"proxy/settings/hone.py"}
 GROUND: dict[str, set[str]] = {
     "recorder": {
         "agreement",
+        "charts",
         "child_env",
         "errors",
         "findings",
@@ -56,7 +57,7 @@ GROUND: dict[str, set[str]] = {
 ROOF: dict[str, set[str]] = {
     "recorder": {"commands"},
     "judge": {"commands", "showing", "telling"},
-    "trainer": {"commands"},
+    "trainer": {"commands", "reporting"},
     "proxy": {"cli", "commands"},
 }
 
@@ -98,6 +99,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "step": {"artifacts", "batch", "policy"},
         "tasks": set(),
         "measuring": set(),
+        "report": set(),
         "campaign": {"agents", "measuring", "step", "tasks"},
         "programs": {"agents", "campaign", "measuring", "step", "tasks"},
     },
