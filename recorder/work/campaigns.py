@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import and_, exists, insert, literal, select
+from sqlalchemy import Select, and_, exists, insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
@@ -281,7 +281,7 @@ async def group_states(store: Store, campaign_id: str, step_number: int, purpose
     of_step = select(attempts.c.group_external_id).where(
         attempts.c.campaign_id == campaign_id, attempts.c.step_number == step_number, attempts.c.purpose == purpose
     )
-    query = (
+    query: Select[Any] = (
         select(
             groups.c.id.label("group_id"),
             groups.c.external_id,
