@@ -298,9 +298,9 @@ async def group_states(store: Store, campaign_id: str, step_number: int, purpose
     of_step = select(attempts.c.group_external_id).where(
         attempts.c.campaign_id == campaign_id, attempts.c.step_number == step_number, attempts.c.purpose == purpose
     )
-    query = (
+    query: Select[Any] = (
         select(
-            groups.c.id,
+            groups.c.id.label("group_id"),
             groups.c.external_id,
             scenarios.c.external_id.label("scenario_external_id"),
             groups.c.state,
@@ -318,7 +318,7 @@ async def group_states(store: Store, campaign_id: str, step_number: int, purpose
     )
     async with store.read() as conn:
         rows = await conn.execute(query)
-        return [GroupStatus(row[0], row[1], row[2], GroupState(row[3]), *row[4:]) for row in rows]
+        return [sql.view(GroupStatus, row, state=GroupState(row.state)) for row in rows]
 
 
 async def _one(conn: AsyncConnection, campaign_id: str) -> CampaignView:

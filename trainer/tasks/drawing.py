@@ -31,12 +31,10 @@ def draw(scenarios: Sequence[M], per_step: int, step: int, seed: int, adversaria
     Over the steps the adversarial ones are `adversarial_share` of what is drawn, to less than one scenario: of few in a
     step only some steps have one. Where there are fewer of a kind than a step asks for, it takes them all.
     """
-    ordinary = [one for one in scenarios if not one.adversarial]
-    adversarial = [one for one in scenarios if one.adversarial] if adversarial_share else []
+    ordinary, adversarial = _kinds(scenarios, adversarial_share)
     if not (ordinary and adversarial):
         return in_passes(ordinary or adversarial, per_step, step, seed)
-    tempting = min(per_step * Fraction(str(adversarial_share)), Fraction(len(adversarial)))
-    plain = min(per_step - tempting, Fraction(len(ordinary)))
+    plain, tempting = _of_a_step(len(ordinary), len(adversarial), per_step, adversarial_share)
     before, after = step - 1, step
     # rounded in opposite ways, so that both together fill a step
     drawn = _from_ring(ordinary, math.ceil(before * plain), math.ceil(after * plain), f"{seed}:ordinary")
@@ -59,6 +57,28 @@ def in_passes(items: Sequence[T], per_step: int, step: int, seed: int) -> list[T
     order = list(range(len(items)))
     random.Random(f"{seed}:{number}").shuffle(order)
     return [items[i] for i in order[position * size : (position + 1) * size]]
+
+
+def steps_of_a_pass(scenarios: Sequence[Marked], per_step: int, adversarial_share: float) -> int:
+    """The steps of one pass over the scenarios; where there are both kinds, over the ordinary ones."""
+    ordinary, adversarial = _kinds(scenarios, adversarial_share)
+    if ordinary and adversarial:
+        plain, _ = _of_a_step(len(ordinary), len(adversarial), per_step, adversarial_share)
+        return math.ceil(len(ordinary) / plain)
+    count = len(ordinary or adversarial)
+    return count // max(1, min(per_step, count))
+
+
+def _kinds(scenarios: Sequence[M], adversarial_share: float) -> tuple[list[M], list[M]]:
+    """The ordinary ones, and the adversarial ones where any are drawn."""
+    ordinary = [one for one in scenarios if not one.adversarial]
+    return ordinary, [one for one in scenarios if one.adversarial] if adversarial_share else []
+
+
+def _of_a_step(ordinary: int, adversarial: int, per_step: int, share: float) -> tuple[Fraction, Fraction]:
+    """How many of each kind a step has in the mean. Exact: the decimal that was written, not the float beside it."""
+    tempting = min(per_step * Fraction(str(share)), Fraction(adversarial))
+    return min(per_step - tempting, Fraction(ordinary)), tempting
 
 
 def _from_ring(items: Sequence[T], start: int, end: int, seed: str) -> list[T]:

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.tasks.drawing import draw, in_passes
+from trainer.tasks.drawing import draw, in_passes, steps_of_a_pass
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def test_a_step_of_both_kinds_draws_nothing_twice_and_the_same_again(
     assert drawn == draw(there, per_step, step, seed, share)
 
 
-@given(st.integers(12, 30), st.integers(12, 30), st.integers(1, 12), st.integers(1, 60), shares)
+@given(st.integers(12, 30), st.integers(12, 30), st.integers(1, 12), st.integers(1, 30), shares)
 def test_where_there_are_enough_steps_are_full_and_the_share_is_kept(
     ordinary: int, adversarial: int, per_step: int, steps: int, share: float
 ) -> None:
@@ -70,7 +70,7 @@ def test_where_there_are_enough_steps_are_full_and_the_share_is_kept(
     assert abs(tempting - share * per_step * steps) < 1
 
 
-@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 12), st.integers(1, 60), shares)
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 12), st.integers(1, 30), shares)
 def test_all_of_a_kind_are_drawn_in_turn(
     ordinary: int, adversarial: int, per_step: int, steps: int, share: float
 ) -> None:
@@ -89,6 +89,17 @@ def test_with_no_share_or_none_of_them_the_others_are_drawn_as_ever(
     ever = in_passes(plain, per_step, step, seed)
     assert draw(tasks(ordinary, adversarial), per_step, step, seed, 0.0) == ever
     assert draw(plain, per_step, step, seed, 0.3) == ever
+
+
+@given(st.integers(1, 20), st.integers(0, 20), st.integers(1, 12), shares)
+def test_in_the_steps_of_a_pass_each_ordinary_one_is_drawn_but_for_what_fills_no_step(
+    ordinary: int, adversarial: int, per_step: int, share: float
+) -> None:
+    there = tasks(ordinary, adversarial)
+    steps = steps_of_a_pass(there, per_step, share)
+    drawn = Counter(task for step in range(1, steps + 1) for task in draw(there, per_step, step, 5, share))
+    left = sum(not task.adversarial and not drawn[task] for task in there)
+    assert left == (0 if adversarial else ordinary % min(per_step, ordinary))
 
 
 def test_of_few_in_a_step_only_some_steps_have_one_that_tempts() -> None:
