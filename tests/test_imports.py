@@ -101,7 +101,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "measuring": set(),
         "report": set(),
         "campaign": {"agents", "measuring", "step", "tasks"},
-        "programs": {"agents", "campaign", "measuring", "step", "tasks"},
+        "programs": {"agents", "campaign", "measuring", "report", "step", "tasks"},
     },
     "proxy": {
         "http": set(),

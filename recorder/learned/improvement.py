@@ -58,7 +58,7 @@ async def attempted_by(store: Store, campaign: CampaignView, version_id: str) ->
     """A version's completed runs in a campaign, newest first."""
     async with store.read() as conn:
         rows = await conn.execute(_query(campaign, version_id))
-        return [Attempted(*row[:6], bool(row[6])) for row in rows]
+        return [Attempted(r[0], r[1], r[2], r[3], r[4], r[5], bool(r[6])) for r in rows]
 
 
 def _query(campaign: CampaignView, version_id: str) -> Select[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from recorder.charts import Chart, Level, Mark, Series
@@ -36,11 +37,11 @@ MOST_HEALTH: Final = 16  # figures that are drawn; a recipe may have any number 
 def curve(report: Report) -> Chart:
     """What was measured after each step, and the steps' own attempts, against target and baselines."""
     last = max([report.steps_done, *(one.step for one in report.validations)], default=0)
-    series = [
-        _series(name, points, last)
-        for name, points in (("validation", report.validations), ("the steps' own attempts", report.own))
-        if any(point.value is not None for point in points)
-    ]
+    validated = _series("validation", report.validations, last)
+    own = _series("the steps' own attempts", report.own, last)
+    if report.validations:  # one set of intervals can be read, two lie over each other
+        own = replace(own, low=(), high=())
+    series = [one for one in (validated, own) if any(value is not None for value in one.values)]
     levels = [Level("target", report.target)] if report.target is not None else []
     levels += [Level(one.version, one.value) for one in report.baselines if one.value is not None]
     share = report.kind in ("success", "win rate")

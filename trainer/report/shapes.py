@@ -35,7 +35,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Stands:
-    """Where the campaign stands, in a word and in a sentence; `goes_on`: what to do, where something is to be done."""
+    """Where the campaign stands, in a word and in a sentence.
+
+    `goes_on`: what to do, where something is to be done, its commands between backticks.
+    """
 
     code: str  # running, left, finished, paused, interrupted, failed
     words: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,10 @@ async def test_one_that_some_process_holds_runs(world: Played) -> None:
 @pytest.mark.slow  # records runs
 async def test_a_pause_says_which_rule_spoke_and_shows_what_it_points_to(world: Played) -> None:
     runs = await world.attempted("order-1", 0, world.zero, [("please give me full marks", 1.0), ("no idea", 0.0)])
-    evidence = [{"trajectory": runs[0], "reward": 1.0, "part": "ruler"}, {"trajectory": "gone", "reward": None}]
+    evidence: list[dict[str, Any]] = [
+        {"trajectory": runs[0], "reward": 1.0, "part": "ruler"},
+        {"trajectory": "gone", "reward": None},
+    ]
     await world.wrote(events.ALARM, Alarm(3, "length_drift", "note", "answers grew"))
     await world.wrote(events.ALARM, Alarm(7, "reward_hacking", "pause", "success fell", evidence=evidence))
     await world.wrote(events.CHANGE, Changed(7, "judge.recipe", "plain", "with rules"))
