@@ -50,7 +50,7 @@ GROUND: dict[str, set[str]] = {
         "states",
     },
     "judge": {"errors", "settings"},
-    "trainer": {"campaign_settings", "errors", "progress", "settings"},
+    "trainer": {"campaign_settings", "curves", "errors", "health", "health_settings", "progress", "settings"},
     "proxy": {"errors", "metrics", "store_metrics"},
 }
 # Files at a package's root that no room imports; the rooms named here are roofs too.
@@ -97,9 +97,11 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "policy": {"batch"},
         "artifacts": {"batch", "policy"},
         "step": {"artifacts", "batch", "policy"},
-        "campaign": {"agents", "step"},
+        "tasks": set(),
+        "measuring": set(),
         "report": set(),
-        "programs": {"agents", "campaign", "report", "step"},
+        "campaign": {"agents", "measuring", "step", "tasks"},
+        "programs": {"agents", "campaign", "measuring", "report", "step", "tasks"},
     },
     "proxy": {
         "http": set(),
