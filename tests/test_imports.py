@@ -33,7 +33,9 @@ GROUND: dict[str, set[str]] = {
     "recorder": {
         "agreement",
         "child_env",
+        "documents",
         "errors",
+        "fence",
         "findings",
         "hours",
         "ids",
