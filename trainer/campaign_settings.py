@@ -8,7 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+_HAIR = 1e-6  # shares are written in decimals: 0.7 + 0.2 + 0.1 is not 1
 
 
 class CampaignSettings(BaseModel):
@@ -52,16 +54,25 @@ class CampaignSettings(BaseModel):
     """How often an attempt is run again when the engine, the network or Hone was at fault."""
 
     scenarios: Path | None = None
-    """File of the scenarios to learn from: `{"id", "input", "reference"?, "rubric"?}` a line, or a table of prompts
-    with criteria: `{"prompt", "task_id"?, "rubric - 1. criterion", …}`, in one JSON array or one a line."""
+    """File of the scenarios to learn from: `{"id", "input", "reference"?, "rubric"?, "adversarial"?}` a line, or a
+    table of prompts with criteria: `{"prompt", "task_id"?, "rubric - 1. criterion", …}`, in one JSON array or one a
+    line."""
     val_scenarios: Path | None = None
     """File of the scenarios to measure with, in the same form. They are never trained on."""
+    test_scenarios: Path | None = None
+    """File of the scenarios that are attempted once, at the end, in the same form. They are never trained on."""
+    split: list[float] | None = Field(None, min_length=2, max_length=3)
+    """In the place of these two files: the shares of `scenarios` to learn from, to measure with and for the end, as
+    `[0.8, 0.1, 0.1]`; of two, none is left for the end. A scenario's part hangs on its id and `seed` alone."""
+    adversarial_share: float = Field(0.1, ge=0, lt=1)
+    """Share of what is attempted to learn from that tempts to cheat (`"adversarial": true`), as far as there are such
+    scenarios. They are measured apart. 0: they are not learnt from."""
     scenarios_per_step: int = Field(8, ge=1)
     """Scenarios in one step."""
     group_size: int = Field(8, ge=2)
     """Attempts at each of them; GRPO compares these with one another."""
     seed: int = 0
-    """Of the order in which scenarios are drawn."""
+    """Of the order in which scenarios are drawn, and of `split`."""
 
     steps: int = Field(20, ge=1)
     """Steps after which the campaign ends at the latest."""
@@ -99,3 +110,13 @@ class CampaignSettings(BaseModel):
     lease_s: float = Field(15.0, gt=1)
     """How long this program's hold on the campaign and its attempts lasts unless renewed. A campaign whose program was
     killed can be gone on with at once on the same machine, elsewhere after this time."""
+
+    @model_validator(mode="after")
+    def _parts_of_a_whole(self) -> CampaignSettings:
+        if self.split is None:
+            return self
+        if min(self.split) <= 0 or abs(sum(self.split) - 1) > _HAIR:
+            raise ValueError(f"campaign.split {self.split}: its shares must be above 0 and come to 1 together")
+        if self.val_scenarios is not None or self.test_scenarios is not None:
+            raise ValueError("campaign.split makes parts of one file: leave out val_scenarios and test_scenarios")
+        return self

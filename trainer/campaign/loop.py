@@ -35,7 +35,7 @@ from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError, StepFailed
 from trainer.progress import PHASES, Ended, Progress, Said, Status, StepDone, Validated
 from trainer.step.report import StepReport, StepTrainer
-from trainer.tasks.scenarios import draw
+from trainer.tasks.drawing import draw
 
 STEP = "step"  # a code of the ledger's rows about a campaign, as VALIDATION: their detail is the event shown
 # A proxy that has not seen the new version by then serves the old one a little longer: its samples are of age 1.
@@ -110,7 +110,8 @@ class Campaign:
         await self._validate(history, val, last=False)
         while (stop := self._stop(history)) is None:
             step = history.steps_done + 1
-            drawn = draw(train, self._settings.scenarios_per_step, step, self._settings.seed)
+            s = self._settings
+            drawn = draw(train, s.scenarios_per_step, step, s.seed, s.adversarial_share)
             done = await self._step(step, drawn)
             await self._write_down(STEP, done)
             history.steps.append(done)

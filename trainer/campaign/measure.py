@@ -1,4 +1,4 @@
-"""What a round came to: the share of successes, and the mean reward.
+"""What a round came to: the share of successes, and the mean reward; apart, those of scenarios that tempt to cheat.
 
 Owns: success by a reward part or by the user's function (run in the user's Python), and what an attempt that the agent
 spoilt counts as. Refuses: scoring, and comparing versions.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from recorder.groups.readiness import usable
@@ -32,11 +32,17 @@ _SPOILT = AGENTS_OWN | {"no_complete_call"}
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Over `attempts` that could be measured; None: nothing could."""
+    """Over `attempts` that could be measured; None: nothing could.
+
+    `adversarial`: the same measure over the `adversarial_attempts` at scenarios that tempt to cheat, which are in
+    nothing else here.
+    """
 
     success: float | None
     reward: float | None
     attempts: int
+    adversarial: float | None = None
+    adversarial_attempts: int = 0
 
     @property
     def value(self) -> float | None:
@@ -61,6 +67,11 @@ class Measurer:
 
     async def measure(self, groups: Sequence[GroupStatus]) -> Measured:
         """Measure a round by its groups."""
+        found = await self._measured([group for group in groups if not group.adversarial])
+        apart = await self._measured([group for group in groups if group.adversarial])
+        return replace(found, adversarial=apart.value, adversarial_attempts=apart.attempts)
+
+    async def _measured(self, groups: Sequence[GroupStatus]) -> Measured:
         by_group = {group.group_id: group.current_score_id for group in groups}
         found = await scores.get_scores(self._store, [id_ for id_ in by_group.values() if id_ is not None])
         rewards = [value for score in found.values() for value in _values(score, REWARD).values()]
