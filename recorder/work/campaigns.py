@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import and_, exists, insert, literal, select
+from sqlalchemy import Select, and_, exists, insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
@@ -207,6 +207,16 @@ async def rubrics(store: Store, scenario_ids: Collection[str]) -> dict[str, Any]
             rows = await conn.execute(select(scenarios.c.id, scenarios.c.rubric).where(scenarios.c.id.in_(page)))
             found |= {row.id: row.rubric for row in rows}
     return found
+
+
+def groups_of(campaign: CampaignView) -> Select[tuple[str]]:
+    """The ids of a campaign's groups, by the names in its attempts: these have an index, groups by campaign do not."""
+    names = select(attempts.c.group_external_id).where(attempts.c.campaign_id == campaign.id)
+    return select(groups.c.id).where(
+        groups.c.project_id == campaign.project_id,
+        groups.c.external_id.in_(names),
+        groups.c.campaign_id == campaign.id,
+    )
 
 
 async def bind_group(
