@@ -47,6 +47,7 @@ GROUND: dict[str, set[str]] = {
         "seldom",
         "settings",
         "states",
+        "urls",
     },
     "judge": {"errors", "settings"},
     "trainer": {"campaign_settings", "errors", "progress", "settings"},
