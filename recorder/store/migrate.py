@@ -147,6 +147,7 @@ async def upgrade(store: Store) -> None:
             return
         _refuse_unknown(store, found)
         async with store.write() as conn:
+            await conn.execution_options(**{sql.UNHURRIED: True})
             if not store.is_sqlite:
                 await conn.execute(text(f"set local lock_timeout = '{LOCK_TIMEOUT_S:.0f}s'"))
                 await conn.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
