@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from xml.etree import ElementTree
 
 import pytest
 
-from proxy.dashboard import charts
-from proxy.dashboard.charts import Chart, Series
+from proxy.dashboard.drawing.chart import Chart, Series, as_json, from_json
+from proxy.dashboard.drawing.draw import draw, plain
 from proxy.dashboard.drawn import curve, of_lessons, of_steps
 from recorder.learned.lessons import Lessons
 
@@ -19,8 +18,8 @@ BARS = Chart("Seconds", ("1", "2"), (Series("train", (3.0, None)), Series("load"
 
 @pytest.mark.slow  # draws
 @pytest.mark.parametrize("chart", [LINES, BARS, Chart("Nothing", (), ())], ids=lambda chart: chart.title[:8])
-async def test_a_drawing_has_no_style_no_script_and_fetches_nothing(chart: Chart) -> None:
-    drawn = (await charts.svg(chart, dark=False)).decode()
+def test_a_drawing_has_no_style_no_script_and_fetches_nothing(chart: Chart) -> None:
+    drawn = draw(chart, dark=False).decode()
     root = ElementTree.fromstring(drawn)
     tags = {one.tag.rpartition("}")[2] for one in root.iter()}
     assert tags <= {"svg", "g", "defs", "path", "use", "clipPath", "rect", "pattern"}, tags
@@ -34,19 +33,22 @@ async def test_a_drawing_has_no_style_no_script_and_fetches_nothing(chart: Chart
 
 
 @pytest.mark.slow  # draws
-async def test_the_same_figures_are_drawn_the_same_and_light_differs_from_dark() -> None:
-    before = await charts.svg(BARS, dark=True)
-    charts._drawn.drop((BARS, True))
-    again, light = await asyncio.gather(charts.svg(BARS, dark=True), charts.svg(BARS, dark=False))
-    assert again == before
-    assert light != again
+def test_the_same_figures_are_drawn_the_same_and_light_differs_from_dark() -> None:
+    assert draw(BARS, dark=True) == draw(BARS, dark=True) != draw(BARS, dark=False)
+
+
+@pytest.mark.parametrize("chart", [LINES, BARS, Chart("Nothing", (), ())], ids=lambda chart: chart.title[:8])
+def test_a_chart_comes_through_json_as_it_was(chart: Chart) -> None:
+    line = as_json(chart)
+    assert "\n" not in line
+    assert from_json(line) == chart
 
 
 def test_style_attributes_become_attributes_of_their_own_and_sheets_go() -> None:
     drawn = (
         '<svg ><defs>\n<style type="text/css">*{a: b}</style>\n</defs><path style="fill: #fff; stroke-width: 2"/></svg>'
     )
-    assert charts.plain(drawn) == (
+    assert plain(drawn) == (
         '<svg stroke-linejoin="round" stroke-linecap="butt" ><path fill="#fff" stroke-width="2"/></svg>'
     )
 

@@ -1,25 +1,25 @@
-"""Charts: figures drawn as SVG on the server, light and dark, cached by what they show.
+"""How a chart looks: an SVG, light or dark, by matplotlib.
 
-Owns: what a chart is, drawing it (matplotlib, imported when the first is drawn, in a thread, one at a time), and making
-its SVG fit for the pages' rules: no style sheet or style attribute, text as outlines, nothing fetched. Refuses: which
-figures are shown (a page says so, and shows the same as a table).
+Owns: drawing, and making the SVG fit for the pages' rules: no style sheet or style attribute, text as outlines, nothing
+fetched. The process that draws loads it, and no other. Refuses: which figures are shown (a page says so, and shows the
+same as a table).
 """
 
 from __future__ import annotations
 
-import asyncio
 import io
 import re
-import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from recorder.lru import Lru
+from cycler import cycler
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from proxy.dashboard.drawing.chart import Chart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-KEPT: Final = 64  # drawings
 _SIZE: Final = (9.0, 2.8)  # inches, of 72 points
 _MOST_TICKS: Final = 12
 _LABEL_CHARS: Final = 40
@@ -34,58 +34,27 @@ _NEEDLESS: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Values over a chart's places, and, where they are known, the ends of their intervals. None: there is none."""
-
-    name: str
-    values: tuple[float | None, ...]
-    low: tuple[float | None, ...] = ()
-    high: tuple[float | None, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """What is drawn: series over `places` (their labels), as lines or as stacked bars."""
-
-    title: str
-    places: tuple[str, ...]
-    series: tuple[Series, ...]
-    bars: bool = False
-    share: bool = False  # the values are shares: from 0 to 1
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to draw."""
-        return not any(value is not None for one in self.series for value in one.values)
-
-
-_drawn: Lru[tuple[Chart, bool], bytes] = Lru(KEPT)
-_one_at_a_time = threading.Lock()  # matplotlib's settings are the process's
-
-
-async def svg(chart: Chart, *, dark: bool) -> bytes:
+def draw(chart: Chart, *, dark: bool) -> bytes:
     """A chart as SVG; the same bytes for the same chart."""
-    known = _drawn.get((chart, dark))
-    if known is None:
-        known = await asyncio.to_thread(_draw, chart, dark)
-        _drawn.put((chart, dark), known)
-    return known
+    out = io.BytesIO()
+    with rc_context(_looks(dark=dark)):
+        figure = Figure(figsize=_SIZE, layout="constrained", facecolor="none")
+        axes = figure.add_subplot(facecolor="none")
+        (_bars if chart.bars else _lines)(axes, chart)
+        _frame(axes, chart)
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    return plain(out.getvalue().decode()).encode()
 
 
-def _draw(chart: Chart, dark: bool) -> bytes:
-    from cycler import cycler
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    _, faint, line = _PAPER[dark]
-    looks: Any = {  # its own type names each of its settings
+def _looks(*, dark: bool) -> dict[Any, Any]:  # its own type names each of its settings
+    paper, faint, line = _PAPER[dark]
+    return {
         "svg.fonttype": "path",
         "svg.hashsalt": "hone",
         "text.parse_math": False,
         "font.size": 11,
         "hatch.linewidth": 0.6,
-        "hatch.color": _PAPER[dark][0],
+        "hatch.color": paper,
         "axes.edgecolor": line,
         "axes.labelcolor": faint,
         "text.color": faint,
@@ -94,14 +63,6 @@ def _draw(chart: Chart, dark: bool) -> bytes:
         "grid.color": line,
         "axes.prop_cycle": cycler(color=_INKS[dark]),
     }
-    out = io.BytesIO()
-    with _one_at_a_time, rc_context(looks):
-        figure = Figure(figsize=_SIZE, layout="constrained", facecolor="none")
-        axes = figure.add_subplot(facecolor="none")
-        (_bars if chart.bars else _lines)(axes, chart)
-        _frame(axes, chart)
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    return plain(out.getvalue().decode()).encode()
 
 
 def _lines(axes: Axes, chart: Chart) -> None:
