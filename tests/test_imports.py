@@ -33,7 +33,9 @@ GROUND: dict[str, set[str]] = {
     "recorder": {
         "agreement",
         "child_env",
+        "documents",
         "errors",
+        "fence",
         "findings",
         "hours",
         "ids",
@@ -96,8 +98,9 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "policy": {"batch"},
         "artifacts": {"batch", "policy"},
         "step": {"artifacts", "batch", "policy"},
-        "campaign": {"agents", "step"},
-        "programs": {"agents", "campaign", "step"},
+        "tasks": set(),
+        "campaign": {"agents", "step", "tasks"},
+        "programs": {"agents", "campaign", "step", "tasks"},
     },
     "proxy": {
         "http": set(),

@@ -1,6 +1,6 @@
 """The `[campaign]` section of hone.toml: which agent attempts which scenarios, how often, and when to stop.
 
-Owns: names, units, defaults and their reasons. Refuses: reading any file (`trainer.campaign.scenarios` does).
+Owns: names, units, defaults and their reasons. Refuses: reading any file (`trainer.tasks.scenarios` does).
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from recorder.content.redaction import Redaction
     from trainer.campaign.begin import Plan
     from trainer.campaign.estimate import Estimate
-    from trainer.campaign.traffic import Opening, Tasks
     from trainer.programs.estimating import Judge
     from trainer.programs.examiner import Gated
+    from trainer.tasks.traffic import Opening, Tasks
 
 INTERRUPTED = 130
 
@@ -288,8 +288,9 @@ def from_traffic(
     written only with --yes.
     """
     from recorder.content.redaction import Redaction
-    from trainer.campaign import replaying, traffic
-    from trainer.campaign import scenarios as files
+    from trainer.campaign import replaying
+    from trainer.tasks import scenarios as files
+    from trainer.tasks import traffic
 
     settings = context.settings()
     redaction = Redaction(settings.recorder.redact)
@@ -316,7 +317,7 @@ async def _tasks(
 ) -> Tasks:
     from recorder.registry.aliases import get_alias
     from recorder.store.migrate import open_store
-    from trainer.campaign import traffic, wanted
+    from trainer.tasks import traffic, wanted
 
     asked = [wanted.parse(text) for text in conditions]
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)

@@ -25,12 +25,12 @@ from recorder.work import attempts as store_attempts
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView, NewScenario, Split
 from trainer.agents import answer
-from trainer.campaign import scenarios
-from trainer.campaign.scenarios import Scenario
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignBusy, CampaignError, TrainerError
 from trainer.progress import Progress, Said
 from trainer.step.keeper import Keeper
+from trainer.tasks import scenarios
+from trainer.tasks.scenarios import Scenario
 
 # What a campaign was begun with and cannot change halfway: its steps would not be what they were.
 SHAPE = ("seed", "group_size", "scenarios_per_step", "val_attempts", "reward_recipe")

@@ -19,8 +19,8 @@ from recorder.rubric import criteria
 from recorder.work.costs import PerRun
 from trainer.agents import answer
 from trainer.campaign.begin import Plan
-from trainer.campaign.scenarios import Scenario, draw
 from trainer.campaign_settings import CampaignSettings
+from trainer.tasks.scenarios import Scenario, draw
 
 CHARS_A_TOKEN: Final = 4
 BY_LENGTHS: Final = "by the lengths of the scenarios and the most tokens of an answer"

@@ -30,12 +30,12 @@ from recorder.work import campaigns, claims, steps
 from recorder.work.campaigns import CampaignView, GroupStatus, Scenario
 from trainer.campaign.measure import Measured, Measurer
 from trainer.campaign.sampling import Sampler, Tally
-from trainer.campaign.scenarios import draw
 from trainer.campaign.stop import Measure, Rules, Stop, decide
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError, StepFailed
 from trainer.progress import PHASES, Ended, Progress, Said, Status, StepDone, Validated
 from trainer.step.report import StepReport, StepTrainer
+from trainer.tasks.scenarios import draw
 
 STEP = "step"  # a code of the ledger's rows about a campaign, as VALIDATION: their detail is the event shown
 # A proxy that has not seen the new version by then serves the old one a little longer: its samples are of age 1.

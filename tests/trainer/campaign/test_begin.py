@@ -14,10 +14,10 @@ from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.store.migrate import DEFAULT_PROJECT, open_store
 from trainer.campaign.begin import Plan, begin_or_find
-from trainer.campaign.scenarios import Scenario
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError
 from trainer.progress import Event
+from trainer.tasks.scenarios import Scenario
 
 
 class Nobody:

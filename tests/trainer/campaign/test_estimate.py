@@ -10,8 +10,8 @@ import pytest
 from recorder.work.costs import PerRun
 from trainer.campaign.begin import Plan
 from trainer.campaign.estimate import Counts, Tokens, agent_tokens, count, judge_tokens
-from trainer.campaign.scenarios import Scenario
 from trainer.campaign_settings import CampaignSettings
+from trainer.tasks.scenarios import Scenario
 
 PLAIN = Scenario("plain", "x" * 400)
 CRITERIA = Scenario("criteria", "x" * 40, rubric=["a" * 20, {"text": "b", "check": "m:f"}])

@@ -1,7 +1,7 @@
 """Tasks from traffic: what agents were first asked, as scenarios.
 
 Owns: which recorded runs give a task, redacting it as the recorder does, joining those that are nearly the same.
-Refuses: the form of a scenario file (`trainer.campaign.scenarios`), which runs are wanted (`trainer.campaign.wanted`),
+Refuses: the form of a scenario file (`trainer.tasks.scenarios`), which runs are wanted (`trainer.tasks.wanted`),
 showing and writing (`trainer.commands`).
 
 A task is the text of the one user message that a run began with: that is what the user's agent can be given. A run that
@@ -25,9 +25,9 @@ from recorder.reading.transcripts import load_trajectories
 from recorder.reading.views import CallView, TrajectoryView
 from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.store.database import Store
-from trainer.campaign.scenarios import Scenario
-from trainer.campaign.wanted import Condition
 from trainer.errors import NoTasks
+from trainer.tasks.scenarios import Scenario
+from trainer.tasks.wanted import Condition
 
 PAGE: Final = 50  # runs read at a time
 ALIKE: Final = 0.8  # of the pieces of two texts: below it a word of a short question differs

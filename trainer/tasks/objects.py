@@ -2,7 +2,7 @@
 
 Owns: finding where an object begins and ends, and saying where a file is no JSON. Raw tabs and line breaks inside texts
 are taken, as exports of tables have them; an object may have any number of lines. Refuses: what an object means
-(`trainer.campaign.scenarios`), and numbers that are none (`NaN`).
+(`trainer.tasks.scenarios`), and numbers that are none (`NaN`).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.campaign.scenarios import Scenario, draw, parse, read
 from trainer.errors import ScenariosInvalid
+from trainer.tasks.scenarios import Scenario, draw, parse, read
 
 json_values = st.recursive(
     st.none()

@@ -1,6 +1,6 @@
 """Which recorded runs are wanted: `--where reward<0.5`, `--where tag.team=billing`.
 
-Owns: the form of a condition, and whether it holds. Pure. Refuses: reading runs (`trainer.campaign.traffic`).
+Owns: the form of a condition, and whether it holds. Pure. Refuses: reading runs (`trainer.tasks.traffic`).
 """
 
 from __future__ import annotations

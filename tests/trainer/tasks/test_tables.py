@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.campaign.scenarios import Scenario, parse, read
 from trainer.errors import ScenariosInvalid
+from trainer.tasks.scenarios import Scenario, parse, read
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(
     lambda t: t == t.strip() != ""

@@ -1,7 +1,7 @@
 """Scenario files: JSON in, checked scenarios out, and the order in which a campaign draws them.
 
 Owns: the form of a scenario (`{"id", "input", "reference"?, "rubric"?}` a line), errors that name the line, writing a
-file that can be read, drawing. Objects with a `prompt` are tables' tasks (`trainer.campaign.tasks`).
+file that can be read, drawing. Objects with a `prompt` are tables' tasks (`trainer.tasks.tables`).
 Refuses: the store, and any meaning of input and reference: the agent and the judge know that. Of a rubric that is a
 list it knows that its criteria can be judged (`recorder.rubric`).
 """
@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 from recorder import private, rubric
 from recorder.errors import InvalidId, RubricInvalid
 from recorder.ids import check_external
-from trainer.campaign import tasks
-from trainer.campaign.objects import Doubled, Fault, Found, Unfit, objects
 from trainer.errors import NoTasks, ScenariosInvalid
+from trainer.tasks import tables
+from trainer.tasks.objects import Doubled, Fault, Found, Unfit, objects
 
 _KEYS = ("id", "input", "reference", "rubric")
 _MOST_SHOWN = 10
@@ -99,9 +99,9 @@ def _scenario(found: Found) -> Scenario:
         raise Unfit(f"a scenario is a JSON object, not {_kind(value)}")
     if isinstance(value, Doubled):
         raise Unfit(f"the key {value.key!r} is there twice", value.key, nth=2)
-    if tasks.is_task(value):
+    if tables.is_task(value):
         id_ = f"task-{found.number}" if value.get("task_id") is None else _id(value["task_id"], "task_id")
-        return Scenario(id_, tasks.prompt(value), rubric=tasks.rubric(value))
+        return Scenario(id_, tables.prompt(value), rubric=tables.rubric(value))
     for key in value:
         if key not in _KEYS:
             raise Unfit(f"unknown key {key!r}{_meant(key)}", key)

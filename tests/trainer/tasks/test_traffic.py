@@ -22,10 +22,10 @@ from tests.stores import Stores
 from tests.trainer.building import call, choice, trajectory
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script
 from tests.trainer.traffic import asked
-from trainer.campaign import scenarios, traffic
-from trainer.campaign.traffic import Joined, PassedOver, Tasks
-from trainer.campaign.wanted import parse
 from trainer.errors import NoTasks
+from trainer.tasks import scenarios, traffic
+from trainer.tasks.traffic import Joined, PassedOver, Tasks
+from trainer.tasks.wanted import parse
 
 USER = {"role": "user", "content": "Where is order 4821?"}
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from trainer.campaign.objects import Unfit
+from trainer.tasks.objects import Unfit
 
 _CRITERION: Final = re.compile(r"rubric\s*-\s*([0-9]{1,9})\s*\.\s*criterion", re.ASCII)
 

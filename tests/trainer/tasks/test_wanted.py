@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.campaign.wanted import NUMBERS, Condition, parse
 from trainer.errors import ConditionInvalid
+from trainer.tasks.wanted import NUMBERS, Condition, parse
 
 
 @pytest.mark.parametrize(
