@@ -53,6 +53,9 @@ class Settings(Protocol):
     def declared_aliases(self) -> Mapping[str, object]:
         """The aliases, and what they leave to other sections."""
 
+    def providers(self) -> list[str]:
+        """The names of other providers' models."""
+
     @property
     def aliases(self) -> Mapping[str, Gated]:
         """The declared aliases."""

@@ -209,6 +209,16 @@ async def rubrics(store: Store, scenario_ids: Collection[str]) -> dict[str, Any]
     return found
 
 
+def groups_of(campaign: CampaignView) -> Select[tuple[str]]:
+    """The ids of a campaign's groups, by the names in its attempts: these have an index, groups by campaign do not."""
+    names = select(attempts.c.group_external_id).where(attempts.c.campaign_id == campaign.id)
+    return select(groups.c.id).where(
+        groups.c.project_id == campaign.project_id,
+        groups.c.external_id.in_(names),
+        groups.c.campaign_id == campaign.id,
+    )
+
+
 async def bind_group(
     store: Store,
     project_id: str,

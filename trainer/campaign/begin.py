@@ -33,7 +33,10 @@ from trainer.tasks import parts
 from trainer.tasks.scenarios import Scenario
 
 # What a campaign was begun with and cannot change halfway: its steps would not be what they were.
-SHAPE = ("seed", "split", "adversarial_share", "group_size", "scenarios_per_step", "val_attempts", "reward_recipe")
+SHAPE = (
+    "seed", "split", "adversarial_share", "group_size", "scenarios_per_step", "val_attempts", "baselines", "beat",
+    "reward_recipe",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Plan:
     val: Sequence[Scenario]
     test: Sequence[Scenario] = ()
     fresh: bool = False  # begin another even if one of that name is unfinished
+    validates: bool = False  # there are scenarios to validate with, here or in the store
 
     @property
     def parts(self) -> dict[Split, Sequence[Scenario]]:
@@ -67,7 +71,8 @@ def plan(settings: CampaignSettings, *, fresh: bool = False) -> Plan:
             "nothing to learn from: all scenarios to learn from are adversarial, and campaign.adversarial_share is 0"
         )
     name = check_external(settings.name or settings.scenarios.stem, "the campaign's name (--name)")
-    return Plan(name, _anywhere(settings), found["train"], found.get("val", []), found.get("test", []), fresh)
+    val, test = found.get("val", []), found.get("test", [])
+    return Plan(name, _anywhere(settings), found["train"], val, test, fresh, validates=bool(val))
 
 
 def _anywhere(settings: CampaignSettings) -> CampaignSettings:
@@ -87,16 +92,17 @@ async def plan_again(data: Path, recorder: RecorderSettings, project: str, name:
     store = await open_store(data, recorder, migrate=False, project=project)
     try:
         listed = await campaigns.list_campaigns(store, project)
+        found = next((c for c in listed if name in (c.name, c.id)), None)
+        validates = found is not None and bool(await campaigns.list_scenarios(store, found.id, "val"))
     finally:
         await store.close()
-    found = next((c for c in listed if name in (c.name, c.id)), None)
     if found is None or found.state is CampaignState.FINISHED:
         open_ones = ", ".join(c.name for c in listed if c.state is not CampaignState.FINISHED) or "none"
         what = "there is no such campaign" if found is None else f"it is finished ({found.reason})"
         raise CampaignError(f"campaign {name!r} cannot be gone on with: {what}. Unfinished: {open_ones}")
     settings = CampaignSettings.model_validate({**found.settings, **given})
     _require_agent(settings)
-    return Plan(found.name, settings, None, [])
+    return Plan(found.name, settings, None, [], validates=validates)
 
 
 def _require_agent(settings: CampaignSettings) -> None:

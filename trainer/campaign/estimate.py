@@ -20,12 +20,12 @@ from recorder.work.campaigns import Split
 from recorder.work.costs import PerRun
 from trainer.agents import answer
 from trainer.campaign.begin import Plan
-from trainer.campaign_settings import CampaignSettings
+from trainer.campaign_settings import BASE, CampaignSettings
+from trainer.measuring.sides import named
 from trainer.tasks.drawing import draw
 from trainer.tasks.scenarios import Scenario
 
 CHARS_A_TOKEN: Final = 4
-_AT_THE_END: Final = ("live", "base")  # whose attempts at the test part are compared
 BY_LENGTHS: Final = "by the lengths of the scenarios and the most tokens of an answer"
 
 
@@ -39,6 +39,14 @@ class Reward(Protocol):
     @property
     def name(self) -> str:
         """What scores call it."""
+
+    @property
+    def weight(self) -> float:
+        """Its share of the reward."""
+
+    @property
+    def effect(self) -> str:
+        """`score`, `penalty` or `veto`."""
 
 
 class Recipe(Protocol):
@@ -150,7 +158,10 @@ def _rounds(plan: Plan) -> Iterator[tuple[Split, Sequence[Scenario], int]]:
         yield "train", draw(train, s.scenarios_per_step, step, s.seed, s.adversarial_share), s.group_size
     for _ in _validated_after(s):
         yield "val", plan.val, s.val_attempts
-    for _ in _AT_THE_END:
+    beside = len(named(s))
+    for _ in range(beside):
+        yield "val", plan.val, s.val_attempts
+    for _ in range(2 + beside - (BASE in named(s))):  # what serves, version 0, and the other baselines
         yield "test", plan.test, s.val_attempts
 
 

@@ -90,7 +90,7 @@ class Measurer:
 
     async def success(self, member: TrajectoryView, parts: Mapping[str, float]) -> bool | None:
         """Whether a run succeeded; None where nobody can tell. `parts`: the measured part's values, by run."""
-        if member.state is TrajectoryState.ERRORED and member.end_reason in _SPOILT:
+        if spoilt(member):
             return False
         if not usable(member.state, member.purpose, member.selection):
             return None
@@ -107,6 +107,11 @@ class Measurer:
         text = f"success of {member.id} is unknown: {self._function.spec.target} gave no number: {why[:300]}"
         self._progress.tell(Said(text, warning=True))
         return None
+
+
+def spoilt(member: TrajectoryView) -> bool:
+    """Whether an attempt came to nothing by its agent's own fault."""
+    return member.state is TrajectoryState.ERRORED and member.end_reason in _SPOILT
 
 
 def _values(score: StoredScore | None, name: str | None) -> dict[str, float]:

@@ -155,3 +155,27 @@ def test_an_alias_compares_as_the_trainer_does_unless_it_says_otherwise(tmp_path
     write(tmp_path, "[trainer]\nbaseline = 'running'\n[aliases.a]\n[aliases.b]\nbaseline = 'group'\n")
     declared = load_settings(None, {}).settings.declared_aliases()
     assert {name: alias.baseline for name, alias in declared.items()} == {"a": "running", "b": "group"}
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("[engine]\nbase = '~nobody-here/model'\n", "engine.base"),
+        ("[engine]\nchat_template = '~nobody-here/t.jinja'\n", "engine.chat_template"),
+        ("[aliases.helpdesk.gate]\nscenarios = '~nobody-here/s.jsonl'\n", "aliases.helpdesk.gate.scenarios"),
+        ("data = '~nobody-here/data'\n", "data"),
+        ("[judge]\nfolder = 'round'\n", "judge.folder"),
+        ('[engine]\nbase = "./a\\u0000b"\n', "engine.base"),
+        (f"[engine]\nbase = '{'x' * 300}'\n", "engine.base"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_an_error_of_its_setting(tmp_path: Path, text: str, key: str) -> None:
+    (tmp_path / "round").symlink_to("round")
+    write(tmp_path, text)
+    with pytest.raises(ConfigError, match=rf"hone\.toml: {key}: .* (leads nowhere|is no path) \("):
+        load_settings(None, {})
+
+
+def test_a_data_folder_of_nobody_is_an_error_of_the_flag_that_names_it() -> None:
+    with pytest.raises(ConfigError, match=r"flag: data: '~nobody-here' leads nowhere"):
+        load_settings(None, {"data": "~nobody-here"})

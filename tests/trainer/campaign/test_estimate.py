@@ -22,6 +22,8 @@ CODED = Scenario("coded", "x" * 40, rubric=[{"text": "b", "check": "m:f"}])
 class Part:
     kind: str
     name: str = ""
+    weight: float = 1.0
+    effect: str = "score"
 
 
 @dataclass
