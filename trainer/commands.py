@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from trainer.campaign.estimate import Estimate
     from trainer.programs.estimating import Judge
     from trainer.programs.examiner import Gated
+    from trainer.progress import Ended
     from trainer.tasks.traffic import Opening, Tasks
 
 INTERRUPTED = 130
+PAUSED = 3  # a campaign looked unhealthy and waits for a person
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Settings(Protocol):
@@ -137,7 +140,8 @@ def train(
         _estimate(context)
         return
     _log()
-    _run(_train(context, proxy_url, resume, fresh=fresh))
+    if _run(_train(context, proxy_url, resume, fresh=fresh)).reason == "paused":
+        sys.exit(PAUSED)
 
 
 def _estimate(context: Context) -> None:
@@ -185,7 +189,7 @@ def _known(count: int | None) -> str:
     return "not known" if count is None else f"{count:,}"
 
 
-async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> None:
+async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> Ended:
     from trainer.campaign import begin
     from trainer.programs.services import Wanted
     from trainer.programs.train import train as run
@@ -208,7 +212,7 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
     env = {"HONE_CAMPAIGN__PRESET": preset} if preset else {}  # the judge's defaults are the recipe's too
     wanted = Wanted(settings.data, settings.project, settings.recorder, url, options, env)
     with progress(as_json=context.json) as shown:
-        await run(plan, settings, wanted, shown)
+        return await run(plan, settings, wanted, shown)
 
 
 def _require_own_choices(settings: Settings) -> None:
@@ -410,17 +414,17 @@ def _tasks_as_json(tasks: Tasks, written: Path | None) -> dict[str, Any]:
     }
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
+def _run(work: Coroutine[Any, Any, T]) -> T:
     """Run to the end, or until SIGINT or SIGTERM: then what was begun is left so that it can be gone on with."""
     with asyncio.Runner() as runner:
         try:
-            runner.run(_until_signalled(work))
+            return runner.run(_until_signalled(work))
         except asyncio.CancelledError:
             click.echo("stopped; the same command goes on from here", err=True)
             sys.exit(INTERRUPTED)
 
 
-async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
+async def _until_signalled(work: Coroutine[Any, Any, T]) -> T:
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
@@ -432,7 +436,7 @@ async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    await work
+    return await work
 
 
 def _log() -> None:

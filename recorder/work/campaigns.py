@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import Select, and_, exists, insert, literal, select
+from sqlalchemy import Select, and_, exists, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
@@ -167,6 +167,13 @@ async def finish(store: Store, campaign_id: str, state: CampaignState, reason: s
     async with store.write() as conn:
         await move(conn, campaigns, campaign_id, state, reason=reason, ended_at=now())
         return await _one(conn, campaign_id)
+
+
+async def set_settings(store: Store, campaign_id: str, settings: Mapping[str, Any]) -> None:
+    """Write the settings that a campaign is gone on with."""
+    statement = update(campaigns).where(campaigns.c.id == campaign_id).values(settings=dict(settings))
+    async with store.write() as conn:
+        await conn.execute(statement)
 
 
 async def resume(store: Store, campaign_id: str) -> CampaignView:

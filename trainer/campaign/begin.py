@@ -25,6 +25,7 @@ from recorder.work import attempts as store_attempts
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView, NewScenario, Split
 from trainer.agents import answer
+from trainer.campaign.stop import StopCode
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignBusy, CampaignError, TrainerError
 from trainer.progress import Progress, Said
@@ -32,7 +33,8 @@ from trainer.step.keeper import Keeper
 from trainer.tasks import parts
 from trainer.tasks.scenarios import Scenario
 
-# What a campaign was begun with and cannot change halfway: its steps would not be what they were.
+# What a campaign was begun with and cannot change halfway: its steps would not be what they were. After a pause another
+# recipe may judge what comes.
 SHAPE = (
     "seed", "split", "adversarial_share", "group_size", "scenarios_per_step", "val_attempts", "baselines", "beat",
     "reward_recipe",
@@ -141,7 +143,8 @@ def new_scenarios(tasks: Sequence[Scenario]) -> list[NewScenario]:
 async def _require_same(store: Store, found: CampaignView, alias: AliasView, plan: Plan) -> None:
     now, was = plan.settings.model_dump(mode="json"), found.settings
     before = {key: was.get(key, CampaignSettings.model_fields[key].default) for key in SHAPE}
-    changed = [f"{key} {before[key]} → {now[key]}" for key in SHAPE if before[key] != now[key]]
+    kept = [key for key in SHAPE if key != "reward_recipe" or found.reason != StopCode.PAUSED]
+    changed = [f"{key} {before[key]} → {now[key]}" for key in kept if before[key] != now[key]]
     if found.alias_id != alias.id:
         changed.append(f"alias → {alias.name}")
     if plan.train is not None:
