@@ -50,6 +50,7 @@ GROUND: dict[str, set[str]] = {
         "seldom",
         "settings",
         "states",
+        "urls",
     },
     "judge": {"errors", "settings"},
     "trainer": {"campaign_settings", "curves", "errors", "health", "health_settings", "progress", "settings"},
@@ -80,7 +81,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "comparing": {"content", "listing", "reading", "store", "work"},
         "upkeep": {"content", "groups", "holding", "reading", "search", "store", "work"},
         "checking": {"content", "holding", "registry", "store"},
-        "retelling": {"content", "reading", "store", "work"},
+        "retelling": {"comparing", "content", "reading", "store", "work"},
         "telling": {"holding", "reading", "registry", "store", "upkeep", "work"},
         "learned": {"holding", "listing", "reading", "registry", "store", "telling", "work"},
         "commands": {

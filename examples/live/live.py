@@ -171,7 +171,7 @@ async def _swap(seat: Seat, seconds: float, telling: Telling) -> None:
 
 
 async def _held_out(plan: Plan, orders: Orders, url: str, mcp_url: str, telling: Telling) -> Share:
-    """Success on orders that no user ever asks about, by what serves users: versions still come into service meanwhile."""
+    """Success on orders that no user ever asks about, by what serves users; versions still come meanwhile."""
     asked = one_each(orders.heldout, random.Random(plan.seed))
     measured = await measure(url, mcp_url, ALIAS, asked)
     telling.faults += [f"a held-out order: {run.fault}" for run in measured if run.fault]
