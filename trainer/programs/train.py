@@ -112,7 +112,9 @@ async def train(
         trainer = await stack.enter_async_context(opening(store, alias, everything, open_with))
         for started in agents:
             await started.ready()
-        compared = Compared(measure.yardstick, measure.averaged, sides.of_campaign(settings, alias.name))
+        compared = Compared(
+            measure.yardstick, measure.averaged, sides.of_campaign(settings, alias.name), measure.recipe
+        )
         scopes = comparing.scopes_of(plan, measure.yardstick)
         endpoint = await endpoint_of(store, await services.ready(), alias, campaign, scopes, stack)
         endpoint = replace(endpoint, models=compared.sides.models(settings.val_attempts))

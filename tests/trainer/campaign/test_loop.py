@@ -320,7 +320,7 @@ async def test_a_step_whose_version_was_live_before_the_kill_is_not_trained_agai
 
     settings = user | {"steps": 1, "val_scenarios": None}
     with monkeypatch.context() as patched:
-        patched.setattr("trainer.campaign.loop.Campaign._write_down", dies)
+        patched.setattr("trainer.campaign.loop.Campaign._tell", dies)
         with pytest.raises(asyncio.CancelledError):
             await run_campaign(data, ring.url, settings, told)
     assert (await the_campaign(ring.store)).state is CampaignState.STOPPED
@@ -431,7 +431,7 @@ async def test_every_step_is_in_the_ledger_as_it_was_told(
     await run_campaign(data, ring.url, user | {"steps": 2}, told)
     campaign = await the_campaign(ring.store)
     entries = await ledger.of(ring.store, "campaign", campaign.id)
-    assert [entry.code for entry in entries] == ["validation", "step", "step", "validation", "ended"]
+    assert [entry.code for entry in entries] == ["begun", "validation", "step", "step", "validation", "ended"]
     assert [e.detail["version"] for e in entries if e.code == "step" and e.detail] == [s.version for s in told.steps()]
 
 
