@@ -69,6 +69,15 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """One attempt's place among the `of` of its group, and how the advantages come about there."""
+
+    attempt: Attempt
+    of: int
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
 class Preference:
     """That somebody found one attempt better than another; both by their numbers. `by`: who, as far as is known."""
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from proxy.dashboard import charts
+from proxy.dashboard.drawing.wire import as_json, from_json
 from proxy.dashboard.drawn import curve, of_lessons, of_steps
-from recorder.charts import Chart, Series
+from recorder.charts import Chart, Level, Mark, Series
 from recorder.learned.lessons import Lessons
 
 BARS = Chart("Seconds", ("1", "2"), (Series("train", (3.0, None)), Series("load", (1.0, 2.0))), bars=True)
+HELD = Chart("Held", ("1",), (Series("a", (0.5,), (0.1,), (0.9,)),), levels=(Level("b", 1.0),), marks=(Mark("c", 0),))
 
 
-@pytest.mark.slow  # draws
-async def test_the_same_figures_are_drawn_the_same_and_light_differs_from_dark() -> None:
-    before = await charts.svg(BARS, dark=True)
-    charts._drawn.drop((BARS, True))
-    again, light = await asyncio.gather(charts.svg(BARS, dark=True), charts.svg(BARS, dark=False))
-    assert again == before
-    assert light != again
+@pytest.mark.parametrize("chart", [BARS, HELD, Chart("Nothing", (), ())], ids=lambda chart: chart.title)
+def test_a_chart_comes_through_json_as_it_was(chart: Chart) -> None:
+    line = as_json(chart)
+    assert "\n" not in line
+    assert from_json(line) == chart
 
 
 def test_reasons_beyond_the_first_few_are_drawn_together() -> None:

@@ -1,0 +1,34 @@
+"""The process that draws: a chart a line on its standard input, its picture on its standard output.
+
+Owns: the order of questions and answers. Refuses: everything else; it ends when its input does. An answer is its length
+(four bytes) and the SVG; none of no length: a chart that cannot be drawn ends the process, and what it says is why.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+from proxy.dashboard.drawing.wire import LENGTH_BYTES, from_json
+from recorder.charts import draw
+
+_NICE: Final = 10  # calls come first
+
+
+def main() -> None:
+    """Draw until nobody asks any more."""
+    if sys.argv[1:]:
+        sys.exit("A proxy starts this and asks it for charts; it takes no arguments.")
+    os.nice(_NICE)
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    for line in sys.stdin.buffer:
+        look, _, chart = line.partition(b" ")
+        drawn = draw(from_json(chart), dark=look == b"dark").encode()
+        out.write(len(drawn).to_bytes(LENGTH_BYTES, "big") + drawn)
+        out.flush()
+
+
+if __name__ == "__main__":
+    main()
