@@ -102,8 +102,8 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "step": {"artifacts", "batch", "policy"},
         "tasks": set(),
         "measuring": set(),
-        "report": set(),
         "campaign": {"agents", "measuring", "step", "tasks"},
+        "report": {"campaign", "measuring"},
         "programs": {"agents", "campaign", "measuring", "report", "step", "tasks"},
     },
     "proxy": {

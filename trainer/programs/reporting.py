@@ -25,7 +25,7 @@ PAGE = "report.html"  # beside the campaign's events
 
 @asynccontextmanager
 async def reported(store: Store, campaign: CampaignView, data: Path, progress: Progress) -> AsyncIterator[None]:
-    """When the campaign has ended, finished or failed, tell it in short and write its page. An interruption is none."""
+    """When the campaign has ended, finished or failed, tell it in short and write its page. Interrupted, it goes on."""
     try:
         yield
     except (TrainerError, RecorderError):

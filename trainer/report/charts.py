@@ -12,7 +12,7 @@ from typing import Final
 
 from recorder.charts import Chart, Level, Mark, Series
 from trainer.report.shapes import Point, Report
-from trainer.report.words import percent_or_number
+from trainer.report.words import is_share, named, percent_or_number
 
 SMALL: Final = (4.6, 2.0)  # inches, of 72 points
 _MOST_BARS: Final = 50  # more steps than these are drawn several to a bar
@@ -44,11 +44,10 @@ def curve(report: Report) -> Chart:
     series = [one for one in (validated, own) if any(value is not None for value in one.values)]
     levels = [Level("target", report.target)] if report.target is not None else []
     levels += [Level(one.version, one.value) for one in report.baselines if one.value is not None]
-    share = report.kind in ("success", "win rate")
-    title = f"{(report.kind or 'nothing measured').capitalize()} after each step"
+    title = f"{named(report.kind).capitalize()} after each step"
     places = tuple(str(step) for step in range(last + 1)) if series else ()
     marks = tuple(one for one in _marks(report) if one.at < len(places))
-    return Chart(title, places, tuple(series), share=share, levels=tuple(levels), marks=marks)
+    return Chart(title, places, tuple(series), share=is_share(report.kind), levels=tuple(levels), marks=marks)
 
 
 def _series(name: str, points: Sequence[Point], last: int) -> Series:

@@ -28,8 +28,8 @@ from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import Binding, CampaignView, NewScenario
 from recorder.work.scores import NewPart, NewScore
 from tests.recorder.talk import PROJECT, Talk, user
+from trainer.campaign.history import STEP
 from trainer.progress import StepDone, Validated
-from trainer.report import events
 
 SCENARIOS = ("order-1", "order-2", "order-3", "order-4")
 
@@ -136,5 +136,5 @@ async def climbed(world: Played, steps: int = 6) -> None:
     await world.wrote(VALIDATION, validated(0, 0.25))
     for number in range(1, steps + 1):
         await world.version()
-        await world.wrote(events.STEP, step(number))
+        await world.wrote(STEP, step(number))
         await world.wrote(VALIDATION, validated(number, min(0.95, 0.25 + 0.12 * number)))

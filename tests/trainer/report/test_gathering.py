@@ -17,8 +17,10 @@ from recorder.work import campaigns
 from tests.recorder.talk import PROJECT
 from tests.stores import Stores
 from tests.trainer.report.played import Played, climbed, played, step, validated
+from trainer.campaign import history as events
+from trainer.measuring.yardstick import Yardstick
 from trainer.progress import Alarm, Changed, Ended
-from trainer.report import conversations, events, text, words
+from trainer.report import conversations, text, words
 from trainer.report.gathering import find, gather
 from trainer.report.shapes import Report
 
@@ -58,7 +60,7 @@ async def test_a_campaign_that_has_done_nothing_has_a_report(world: Played) -> N
     report = await told(world)
     assert report.stands.code == "left"
     assert "--resume orders" in report.stands.goes_on
-    assert (report.kind, report.best, report.pairs) == (None, None, [])
+    assert (report.kind, report.best, report.pairs) == (Yardstick.NOTHING, None, [])
     assert report.notes
     assert "Nothing was validated" in text.summary(report)
 
