@@ -32,6 +32,7 @@ EXEMPT = {"proxy/settings/hone.py"}
 GROUND: dict[str, set[str]] = {
     "recorder": {
         "agreement",
+        "charts",
         "child_env",
         "documents",
         "errors",
@@ -51,14 +52,14 @@ GROUND: dict[str, set[str]] = {
         "states",
     },
     "judge": {"errors", "settings"},
-    "trainer": {"campaign_settings", "errors", "progress", "settings"},
+    "trainer": {"campaign_settings", "curves", "errors", "health", "health_settings", "progress", "settings"},
     "proxy": {"errors", "metrics", "store_metrics"},
 }
 # Files at a package's root that no room imports; the rooms named here are roofs too.
 ROOF: dict[str, set[str]] = {
     "recorder": {"commands"},
     "judge": {"commands", "showing", "telling"},
-    "trainer": {"commands"},
+    "trainer": {"commands", "reporting"},
     "proxy": {"cli", "commands"},
 }
 
@@ -99,8 +100,10 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "artifacts": {"batch", "policy"},
         "step": {"artifacts", "batch", "policy"},
         "tasks": set(),
-        "campaign": {"agents", "step", "tasks"},
-        "programs": {"agents", "campaign", "step", "tasks"},
+        "measuring": set(),
+        "report": set(),
+        "campaign": {"agents", "measuring", "step", "tasks"},
+        "programs": {"agents", "campaign", "measuring", "step", "tasks"},
     },
     "proxy": {
         "http": set(),

@@ -52,6 +52,9 @@ class Settings(Protocol):
     def declared_aliases(self) -> Mapping[str, object]:
         """The aliases, and what they leave to other sections."""
 
+    def providers(self) -> list[str]:
+        """The names of other providers' models."""
+
     @property
     def aliases(self) -> Mapping[str, Gated]:
         """The declared aliases."""
@@ -75,9 +78,21 @@ def _path(name: str, text: str) -> Callable[[F], F]:
     return click.option(name, type=click.Path(path_type=Path), help=text)
 
 
+def _shares(_context: click.Context, _option: click.Parameter, text: str | None) -> list[float] | None:
+    try:
+        return None if text is None else [float(share) for share in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no list of shares: write them as 0.8,0.1,0.1") from None
+
+
 @click.command()
 @_path("--scenarios", "JSONL file of scenarios to learn from.")
 @_path("--val-scenarios", "JSONL file of scenarios to measure with; never trained on.")
+@_path("--test-scenarios", "JSONL file of scenarios for the end, attempted once; never trained on.")
+@click.option(
+    "--split", metavar="SHARES", callback=_shares,
+    help="In the place of these two files: shares of --scenarios, as 0.8,0.1,0.1 (the last: for the end).",
+)  # fmt: skip
 @click.option("--preset", type=click.Choice(["rlvr"]), help="The defaults of a published recipe (docs/rlvr.md).")
 @click.option("--agent", metavar="MODULE:FUNCTION|COMMAND", help="What attempts a scenario.")
 @click.option(
@@ -147,6 +162,7 @@ def _show_estimate(found: Estimate) -> None:
 
     counts = found.counts
     of = f"{counts.training:,} to train on, {counts.validation:,} to measure ({counts.validations} validations)"
+    of += f", {counts.test:,} at the end" if counts.test else ""
     by = f"RULER {counts.ruler:,}, rubrics {counts.rubric:,}, by the recipe {found.recipe!r}"
     usd = "not known" if found.judge_usd is None else f"${found.judge_usd:,.2f}"
     rows = [
@@ -212,7 +228,7 @@ def _require_judge_model(plan: Plan, settings: Settings) -> None:
     recipe = judge.by_recipe(judge.recipe_of(alias, plan.settings.reward_recipe))
     if recipe.model or not any(reward.kind == "rubric" for reward in recipe.in_force()):
         return
-    for scenario in (*(plan.train or ()), *plan.val):
+    for scenario in (one for part in plan.parts.values() for one in part):
         listed = criteria(scenario.rubric) if isinstance(scenario.rubric, list) else []
         if named := next((one.id for one in listed if one.check is None), None):
             raise click.UsageError(

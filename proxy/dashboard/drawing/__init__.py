@@ -1,5 +1,5 @@
 """Charts drawn as SVG, in a process of their own, so that no call waits while matplotlib works.
 
-`chart.py` is what a chart is, `drawer.py` the process that draws it and its life, `draw.py` the drawing itself, which
-only that process loads. Refuses: which figures are drawn (`proxy.dashboard.drawn`).
+Others import `drawer.py`: that process and its life. `host.py` runs in it. Refuses: how a chart looks
+(`recorder.charts`), and which figures are drawn (`proxy.dashboard.drawn`).
 """
