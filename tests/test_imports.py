@@ -50,6 +50,7 @@ GROUND: dict[str, set[str]] = {
         "seldom",
         "settings",
         "states",
+        "urls",
     },
     "judge": {"errors", "settings"},
     "trainer": {"campaign_settings", "curves", "errors", "health", "health_settings", "progress", "settings"},

@@ -104,6 +104,15 @@ def test_malformed_json_in_a_variable_is_named(monkeypatch: pytest.MonkeyPatch) 
         load_settings(None, {})
 
 
+@pytest.mark.parametrize("url", ["sesame:1", "http://me:sesame@h:1", "http://h:1/v1?token=sesame", "http://h#sesame"])
+def test_an_engines_url_is_an_address_and_nothing_else(tmp_path: Path, url: str) -> None:
+    write(tmp_path, f"[engine]\nurls = ['{url}']\n")
+    with pytest.raises(ConfigError, match=r"engine\.urls: .*http://host:port") as refused:
+        load_settings(None, {})
+    assert "me:sesame" not in str(refused.value)
+    assert "token=sesame" not in str(refused.value)
+
+
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
     write(tmp_path, "[proxy\n")
     with pytest.raises(ConfigError, match=r"hone\.toml cannot be read"):
