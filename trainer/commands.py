@@ -166,7 +166,8 @@ def _show_estimate(found: Estimate) -> None:
     from recorder.commands.terminal import clean
 
     counts = found.counts
-    of = f"{counts.training:,} to train on, {counts.validation:,} to measure ({counts.validations} validations)"
+    measured = f"{counts.validations} validations" + (f", {counts.baselines} baselines" if counts.baselines else "")
+    of = f"{counts.training:,} to train on, {counts.validation:,} to measure ({measured})"
     of += f", {counts.test:,} at the end" if counts.test else ""
     by = f"RULER {counts.ruler:,}, rubrics {counts.rubric:,}, by the recipe {found.recipe!r}"
     usd = "not known" if found.judge_usd is None else f"${found.judge_usd:,.2f}"

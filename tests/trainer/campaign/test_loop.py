@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -27,41 +27,13 @@ from recorder.store.database import Store
 from recorder.store.schema import attempts, groups, step_groups, trajectories
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
-from tests.stores import Stores
-from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign, write_user_folder
+from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign
 from trainer.agents import attempts as trainer_attempts
 from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, ScenariosInvalid, ServiceUnavailable
 
 pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
 
 World = Callable[..., AbstractAsyncContextManager[Ring]]
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def user(tmp_path: Path) -> dict[str, Any]:
-    return write_user_folder(tmp_path / "user")
-
-
-@pytest.fixture
-async def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-async def ring(data: Path, script: Script, stores: Stores) -> AsyncIterator[Ring]:
-    with stores.made(data) as settings:
-        async with Ring.running(data, script, settings) as running:
-            yield running
-
-
-@pytest.fixture
-def told() -> Told:
-    return Told()
 
 
 async def rows(store: Store, table: Any, *where: Any) -> list[Any]:

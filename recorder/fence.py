@@ -1,6 +1,6 @@
 """Data written so that nothing in it can end its line, form the fence or hide.
 
-Owns: one JSON document on one line. Refuses: what the documents hold (`judge.llm.shown`). Pure.
+Owns: one JSON document on one line. Refuses: what the documents hold. Pure.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judge.llm.fence import json_line
+from recorder.fence import json_line
 from tests.judge.llm.hostile import HOSTILE
 
 

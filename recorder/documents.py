@@ -1,7 +1,7 @@
-"""The JSON documents in a judge's reply, and what it says around them.
+"""The JSON documents in a model's reply, and what it says around them.
 
 Owns: passing over thoughts, finding documents in prose, and reading no character of a reply twice. Refuses: what a
-document means (`judge.llm.reader`). Pure.
+document means (who asked knows). Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from judge.errors import ReplyRefused
+from recorder.errors import ReplyUnreadable
 
 MAX_REPLY_CHARS = 400_000
 _MAX_STARTS = 2_000  # places in a reply where a document is looked for: bounds the work on hostile text
@@ -21,7 +21,7 @@ _THOUGHTS_END = re.compile(r"</think>")
 
 
 class Twice(dict[str, Any]):
-    """An object in which a key stands twice: no verdict may rest on which of the two counts."""
+    """An object in which a key stands twice: nothing may rest on which of the two counts."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -52,17 +52,17 @@ def find_documents(reply: str) -> Found:
     Thoughts end with the last `</think>` that stands in no document, whether or not a `<think>` began them.
 
     Raises:
-        ReplyRefused: the reply is empty, too long, ends in its thoughts, or is no JSON anywhere near.
+        ReplyUnreadable: the reply is empty, too long, ends in its thoughts, or is no JSON anywhere near.
     """
     if len(reply) > MAX_REPLY_CHARS:
-        raise ReplyRefused(f"the reply is {len(reply)} characters long; at most {MAX_REPLY_CHARS} are read")
+        raise ReplyUnreadable(f"the reply is {len(reply)} characters long; at most {MAX_REPLY_CHARS} are read")
     if not reply.strip():
-        raise ReplyRefused("the reply is empty")
+        raise ReplyUnreadable("the reply is empty")
     found, hopeless = _scan(reply)
     if any("<think>" in text for text in found.around):  # a verdict in there is one that it may have dropped again
-        raise ReplyRefused("the reply ends in the middle of its thoughts")
+        raise ReplyUnreadable("the reply ends in the middle of its thoughts")
     if hopeless:
-        raise ReplyRefused("the reply is not JSON: give one JSON object and nothing else")
+        raise ReplyUnreadable("the reply is not JSON: give one JSON object and nothing else")
     return found
 
 
