@@ -1,7 +1,7 @@
 """Which figures are drawn, and the images of them.
 
 Owns: the charts of versions and of training, made of the same views as their pages, and serving them. Refuses: drawing
-(`proxy.dashboard.drawing`).
+(`proxy.dashboard.drawing`, `recorder.charts`).
 """
 
 from __future__ import annotations

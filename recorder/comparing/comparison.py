@@ -128,6 +128,9 @@ class GroupHead:
     score_id: str | None
     judge: str | None
     judged_at: float | None
+    tokens_in: int | None  # that its score took, with those out and the money
+    tokens_out: int | None
+    cost_usd: float | None
     step_id: str | None
     step: int | None
     step_version: str | None

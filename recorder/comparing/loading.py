@@ -142,6 +142,9 @@ async def _head(conn: AsyncConnection, group_id: str) -> GroupHead:
         scenarios.c.external_id.label("scenario"),
         func.coalesce(scores.c.judge_version, scores.c.judge_model).label("judge"),
         scores.c.created_at.label("judged_at"),
+        scores.c.tokens_in,
+        scores.c.tokens_out,
+        scores.c.cost_usd,
         count.label("members"),
     )
     tables = groups.outerjoin(aliases, aliases.c.id == groups.c.alias_id)

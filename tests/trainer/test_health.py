@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -58,11 +59,11 @@ def test_validation_and_reward_that_both_rise_are_healthy() -> None:
 def test_validation_that_falls_while_the_reward_rises_pauses() -> None:
     fallen = validations([0.6] * 9 + [0.4] * 3)
     at = ever(rewards(rising(0.3, 0.02, 11)), fallen)
-    assert at == {"reward_hacking": 10}
-    found = said(rewards(rising(0.3, 0.02, 10)), fallen[:11])["reward_hacking"]
-    assert (found.then, found.step) == ("pause", 10)
-    assert found.detail == "validations fell from 0.600 to 0.400 while the reward went from 0.370 to 0.470"
-    assert found.figures == pytest.approx({"validation": -0.2, "reward": 0.1})
+    assert at == {"reward_hacking": 9}
+    found = said(rewards(rising(0.3, 0.02, 9)), fallen[:10])["reward_hacking"]
+    assert (found.then, found.step) == ("pause", 9)
+    assert found.detail == "validations fell from 0.600 to 0.400 while the reward went from 0.370 to 0.460"
+    assert found.figures == pytest.approx({"validation": -0.2, "reward": 0.09})
 
 
 def test_a_reward_that_stands_still_is_enough_since_rulers_cannot_rise() -> None:
@@ -93,6 +94,12 @@ def test_a_win_rate_is_looked_at_before_successes_and_a_mean_by_its_spread() -> 
             Validated(n, "v", None, value, 100, 0, 1.0, figures=spread) for n, value in enumerate([7.0] * 9 + [6.0] * 3)
         ]
         assert ("reward_hacking" in ever(rewards([0.5] * 11), means)) is expected
+
+
+def test_baselines_and_the_test_part_are_no_validations_of_the_campaign() -> None:
+    own = validations([0.6] * 9 + [0.4] * 3)
+    for others in {"baseline": True}, {"part": "test"}:
+        assert ever(rewards([0.5] * 11), [replace(one, **others) for one in own]) == {}
 
 
 # --- what steps say by themselves
@@ -130,7 +137,7 @@ def test_attempts_that_become_much_shorter_drift_too() -> None:
 
 def test_a_jump_of_the_reward_is_measured_by_the_spread_of_attempts() -> None:
     assert ever(rewards([0.3] * 6 + [0.7])) == {"reward_jump": 7}
-    assert ever(rewards([0.3] * 6 + [0.45])) == {}
+    assert ever(rewards([0.3] * 6 + [0.55])) == {}
     assert ever(rewards([30.0] * 6 + [70.0], spread=400.0)) == {}
     assert ever([step(n, reward) for n, reward in enumerate([0.3] * 6 + [0.7])]) == {}  # the spread is not known
 

@@ -93,7 +93,7 @@ def health(report: Report) -> list[Chart]:
 
 def title(name: str) -> str:
     """A figure of health as people read it."""
-    return _TITLES.get(name, name.replace(".", " ") if name.startswith("part.") else name)
+    return _TITLES.get(name, name.replace("part.", "Part: ", 1))
 
 
 def alone(chart: Chart) -> str:

@@ -6,13 +6,21 @@ Owns: these. Refuses: measuring, and stopping by it (`trainer.campaign`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from recorder.learned import intervals
 from trainer.campaign.serving import by_worth
 from trainer.measuring.yardstick import Yardstick, spread_of, value_of
 from trainer.progress import StepDone, Validated
 from trainer.report.shapes import Goal, Point
+
+# Of a step's metrics: what `trainer.campaign.figures` says of its attempts, and the trainer's own.
+_HEALTH: Final = "health."
+_PARTS: Final = "part."
+_FIGURES: Final = (
+    "perfect", "zero_variance", "judge_agreement", "length", "turns", "tool_calls", "repetition", "seconds",
+)  # fmt: skip
+_TRAINERS: Final = ("entropy", "kl_engine", "kl_base", "clip_fraction")
 
 
 def kind_of(validations: Sequence[Validated], steps: Sequence[StepDone]) -> Yardstick:
@@ -74,12 +82,8 @@ def _goal(wanted: Mapping[str, Any], figures: Mapping[str, float]) -> Goal:
 
 def health(steps: Sequence[StepDone]) -> dict[str, list[float | None]]:
     """Each figure of the steps' health, and the trainer's own that go with them, at each step; those never told go."""
-    names = sorted({name for step in steps for name in step.metrics if name.startswith(_HEALTH)})
-    told = {name.removeprefix(_HEALTH): [step.metrics.get(name) for step in steps] for name in names}
-    told = {"reward": [step.reward for step in steps]} | told
-    told |= {name: [step.metrics.get(name) for step in steps] for name in _TRAINERS}
+    parts = sorted({name for step in steps for name in step.metrics if name.startswith(_PARTS)})
+    told = {"reward": [step.reward for step in steps]}
+    told |= {name: [step.metrics.get(f"{_HEALTH}{name}") for step in steps] for name in _FIGURES}
+    told |= {name: [step.metrics.get(name) for step in steps] for name in (*parts, *_TRAINERS)}
     return {name: values for name, values in told.items() if any(value is not None for value in values)}
-
-
-_HEALTH = "health."
-_TRAINERS = ("entropy", "kl_engine", "kl_base", "clip_fraction")

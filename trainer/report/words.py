@@ -94,7 +94,8 @@ def verdict(report: Report) -> str:
     if best.version == before.version:
         return f"No version measured better than {before.version}, which it began with."
     was, now = measure(before.value, report.kind), measure(best.value, report.kind)
-    return f"{named(report.kind).capitalize()} {was} → {now} of {best.attempts} attempts, by {best.version}."
+    of = "comparisons with version 0" if report.kind is Yardstick.WINS else "attempts"
+    return f"{named(report.kind).capitalize()} {was} → {now} of {best.attempts} {of}, by {best.version}."
 
 
 def serves(report: Report) -> str:

@@ -1,5 +1,5 @@
 """Charts drawn as SVG, in a process of their own, so that no call waits while matplotlib works.
 
-`drawer.py` is that process's life, `host.py` what runs in it, `wire.py` how a chart gets there. Refuses: how a chart is
-drawn (`recorder.charts`), and which figures are (`proxy.dashboard.drawn`).
+Others import `drawer.py`: that process and its life. `host.py` runs in it. Refuses: how a chart looks
+(`recorder.charts`), and which figures are drawn (`proxy.dashboard.drawn`).
 """

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from proxy.dashboard.drawing.wire import LENGTH_BYTES, as_json
+from proxy.dashboard.drawing.wire import LENGTH_BYTES, question
 from recorder.charts import Chart
 from recorder.child_env import environment
 from recorder.lru import Lru
@@ -94,7 +94,7 @@ class Drawer:
         async with self._one_at_a_time:
             self._stay()
             try:
-                drawn = await self._asked(b"%s %s\n" % (b"dark" if dark else b"light", as_json(chart).encode()))
+                drawn = await self._asked(question(chart, dark=dark))
             except (TimeoutError, OSError, EOFError) as e:
                 await self._end()
                 self._failing(logging.WARNING, "a chart was not drawn, and its process is ended: %r", e)
@@ -106,7 +106,7 @@ class Drawer:
         self._drawn.put((chart, dark), drawn)
         return drawn
 
-    async def _asked(self, question: bytes) -> bytes:
+    async def _asked(self, line: bytes) -> bytes:
         process = self._process
         if process is None or process.returncode is not None:
             process = self._process = await asyncio.create_subprocess_exec(
@@ -115,7 +115,7 @@ class Drawer:
         assert process.stdin is not None
         assert process.stdout is not None
         async with asyncio.timeout(self._bounds.draws_s):
-            process.stdin.write(question)
+            process.stdin.write(line)
             await process.stdin.drain()
             length = await process.stdout.readexactly(LENGTH_BYTES)
             return await process.stdout.readexactly(int.from_bytes(length, "big"))

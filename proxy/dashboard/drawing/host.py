@@ -1,7 +1,7 @@
 """The process that draws: a chart a line on its standard input, its picture on its standard output.
 
-Owns: the order of questions and answers. Refuses: everything else; it ends when its input does. An answer is its length
-(four bytes) and the SVG; none of no length: a chart that cannot be drawn ends the process, and what it says is why.
+Owns: the order of questions and answers. Refuses: everything else; it ends when its input does. A chart that
+cannot be drawn ends the process, and what it says then is why.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Final
 
-from proxy.dashboard.drawing.wire import LENGTH_BYTES, from_json
+from proxy.dashboard.drawing.wire import answer, asked
 from recorder.charts import draw
 
 _NICE: Final = 10  # calls come first
@@ -24,9 +24,8 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     for line in sys.stdin.buffer:
-        look, _, chart = line.partition(b" ")
-        drawn = draw(from_json(chart), dark=look == b"dark").encode()
-        out.write(len(drawn).to_bytes(LENGTH_BYTES, "big") + drawn)
+        dark, chart = asked(line)
+        out.write(answer(draw(chart, dark=dark)))
         out.flush()
 
 

@@ -1,28 +1,31 @@
-"""A chart on its way to the process that draws it.
+"""What goes to the process that draws and comes back from it.
 
-Owns: its form as one line of JSON, and how long an answer says that it is. Refuses: what a chart is, and how it looks
-(`recorder.charts`).
+Owns: a question (a chart, light or dark) as one line, and an answer's length before it. Refuses: either process.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from typing import Final
 
 from pydantic import TypeAdapter
 
 from recorder.charts import Chart
 
-LENGTH_BYTES: Final = 4  # before a picture on its way back
-_CHART: Final = TypeAdapter(Chart)
+LENGTH_BYTES: Final = 4
+_QUESTIONS: Final = TypeAdapter(tuple[bool, Chart])
 
 
-def as_json(chart: Chart) -> str:
-    """A chart on one line."""
-    return json.dumps(asdict(chart))
+def question(chart: Chart, *, dark: bool) -> bytes:
+    """A question, on one line."""
+    return _QUESTIONS.dump_json((dark, chart)) + b"\n"
 
 
-def from_json(line: str | bytes) -> Chart:
-    """The chart that `as_json` wrote."""
-    return _CHART.validate_python(json.loads(line))
+def asked(line: bytes) -> tuple[bool, Chart]:
+    """Whether a dark drawing is wanted, and of which chart."""
+    return _QUESTIONS.validate_json(line)
+
+
+def answer(drawn: str) -> bytes:
+    """A picture as it is sent."""
+    picture = drawn.encode()
+    return len(picture).to_bytes(LENGTH_BYTES, "big") + picture

@@ -1,23 +1,25 @@
-"""The pages' charts: which figures they draw, and the same image for the same chart."""
+"""Which charts there are, and that a chart comes to the process that draws as it was."""
 
 from __future__ import annotations
 
 import pytest
 
-from proxy.dashboard.drawing.wire import as_json, from_json
+from proxy.dashboard.drawing.wire import asked, question
 from proxy.dashboard.drawn import curve, of_lessons, of_steps
 from recorder.charts import Chart, Level, Mark, Series
 from recorder.learned.lessons import Lessons
 
-BARS = Chart("Seconds", ("1", "2"), (Series("train", (3.0, None)), Series("load", (1.0, 2.0))), bars=True)
-HELD = Chart("Held", ("1",), (Series("a", (0.5,), (0.1,), (0.9,)),), levels=(Level("b", 1.0),), marks=(Mark("c", 0),))
+ODD = "]]>\n\x00\u202eمرحبا"
+LINES = Chart(ODD, (ODD,), (Series(ODD, (1.0,), (0.5,), (None,)),), levels=(Level(ODD, 0.5),), marks=(Mark(ODD, 0),))
 
 
-@pytest.mark.parametrize("chart", [BARS, HELD, Chart("Nothing", (), ())], ids=lambda chart: chart.title)
-def test_a_chart_comes_through_json_as_it_was(chart: Chart) -> None:
-    line = as_json(chart)
-    assert "\n" not in line
-    assert from_json(line) == chart
+@pytest.mark.parametrize("chart", [LINES, Chart("Nothing", (), ())], ids=["all of it", "empty"])
+@pytest.mark.parametrize("dark", [True, False])
+def test_a_chart_is_asked_for_on_one_line(chart: Chart, dark: bool) -> None:
+    line = question(chart, dark=dark)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert asked(line) == (dark, chart)
 
 
 def test_reasons_beyond_the_first_few_are_drawn_together() -> None:

@@ -49,7 +49,7 @@ async def test_an_idle_process_ends_and_the_next_chart_has_a_new_one() -> None:
     before = children()
     await drawer.svg(CHART, dark=False)
     await until(lambda: children() == before or None)
-    assert (await drawer.svg(CHART, dark=True)).startswith(b"<?xml")
+    assert (await drawer.svg(CHART, dark=True)).rstrip().endswith(b"</svg>")
     await drawer.close()
 
 

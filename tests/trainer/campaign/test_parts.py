@@ -13,7 +13,6 @@ from sqlalchemy import select
 
 from recorder.store.database import Store
 from recorder.store.schema import groups, scenarios, step_groups, trajectories
-from tests.stores import Stores
 from tests.trainer.ring import Ring, Script, Told, run_campaign, write_user_folder
 
 pytestmark = pytest.mark.slow  # a whole campaign
@@ -25,10 +24,9 @@ async def script() -> Script:
 
 
 @pytest.fixture
-async def ring(tmp_path: Path, script: Script, stores: Stores) -> AsyncIterator[Ring]:
-    with stores.made(tmp_path / "data") as settings:
-        async with Ring.running(tmp_path / "data", script, settings) as running:
-            yield running
+async def ring(tmp_path: Path, script: Script) -> AsyncIterator[Ring]:
+    async with Ring.running(tmp_path / "data", script) as running:
+        yield running
 
 
 def split_file(folder: Path) -> dict[str, Any]:

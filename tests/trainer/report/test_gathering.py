@@ -54,6 +54,7 @@ async def test_the_best_version_is_told_with_its_interval_beside_the_first_and_w
     assert report.left_out[0].meaning
     assert report.seconds["sampling"] == 66.0
     assert report.health["length"] == [101.0, 102.0, 103.0]
+    assert list(report.health) == ["reward", "length", "entropy", "kl_engine"]
 
 
 async def test_a_campaign_that_has_done_nothing_has_a_report(world: Played) -> None:
@@ -164,3 +165,11 @@ async def test_long_conversations_are_cut_and_say_so(world: Played) -> None:
     found = await conversations._views(world.store, [run])
     said = conversations.conversation(found[run], "helpdesk@0", 1.0).messages[-1]
     assert (len(said.text), said.cut) == (conversations.CHARS, 7)
+
+
+async def test_where_nobody_counts_successes_wins_against_version_0_tell(world: Played) -> None:
+    for number, wins in enumerate((0.5, 0.8)):
+        await world.wrote(VALIDATION, validated(number, None, reward=None, win_rate=wins, attempts=40))
+    report = await told(world)
+    assert words.verdict(report) == "Win rate 50.0 % → 80.0 % of 40 comparisons with version 0, by helpdesk@1."
+    assert report.own == []

@@ -34,7 +34,7 @@ def report(
     count: int = 4, text: str = "Where is it?", said: Sequence[str] = ("hello",) * 16, **changes: object
 ) -> Report:
     """A report in which everything is there, `text` wherever somebody else's words are."""
-    done = [step(number, note=text, left_out={text: 2}, metrics={"health.length": number, f"health.{text}": 1.0})
+    done = [step(number, note=text, left_out={text: 2}, metrics={"health.length": number, f"part.{text}": 1.0})
             for number in range(1, count + 1)]  # fmt: skip
     points = [measured.point(validated(number, 0.5, version=text), Yardstick.SUCCESS) for number in range(count + 1)]
     talk = Conversation("traj_1", text, 0.5, [Said(text, each, 9) for each in said], 5, 4)
