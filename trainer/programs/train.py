@@ -37,7 +37,7 @@ from trainer.programs import comparing
 from trainer.programs.attempting import endpoint_of, start_agents
 from trainer.programs.estimating import Judge
 from trainer.programs.examiner import Gated
-from trainer.programs.reporting import reported
+from trainer.programs.reporting import failure_reported, leave_report
 from trainer.programs.services import Services, Wanted
 from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
 from trainer.settings import TrainerSettings
@@ -109,7 +109,7 @@ async def train(
         campaign = await begin_or_find(store, alias, plan, progress)
         owner = holders.holder_name()
         keeper = await stack.enter_async_context(hold(store, campaign, owner, settings.lease_s))
-        await stack.enter_async_context(reported(store, campaign, everything.data, progress))
+        await stack.enter_async_context(failure_reported(store, campaign, everything.data, progress))
         await stack.enter_async_context(marked(store, campaign))
         open_with = partial(in_turn, open_with or open_trainer, campaign, progress)
         trainer = await stack.enter_async_context(opening(store, alias, everything, open_with))
@@ -137,6 +137,7 @@ async def train(
             still_ours=lambda: still_ours(keeper, campaign),
         )
         ended = await run.run()
+        await leave_report(store, campaign, everything.data, progress)  # before the end, which scripts wait for
         progress.tell(ended)
         return ended
 
