@@ -46,6 +46,7 @@ GROUND: dict[str, set[str]] = {
         "rules",
         "seldom",
         "settings",
+        "signals",
         "states",
         "urls",
     },
