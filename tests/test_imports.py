@@ -49,6 +49,7 @@ GROUND: dict[str, set[str]] = {
         "rules",
         "seldom",
         "settings",
+        "signals",
         "states",
         "urls",
     },
