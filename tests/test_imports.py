@@ -99,8 +99,9 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "artifacts": {"batch", "policy"},
         "step": {"artifacts", "batch", "policy"},
         "tasks": set(),
+        "generating": {"tasks"},
         "campaign": {"agents", "step", "tasks"},
-        "programs": {"agents", "campaign", "step", "tasks"},
+        "programs": {"agents", "campaign", "generating", "step", "tasks"},
     },
     "proxy": {
         "http": set(),
