@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "judge": ("judge.commands:judge", "Run the judge: score groups that are ready."),
     "learn": ("trainer.commands:learn", "Run the learner: train on what the judge has scored."),
     "train": ("trainer.commands:train", "Run a campaign: train over a list of scenarios."),
+    "report": ("trainer.reporting:report", "Show what a campaign came to, here or as one HTML file."),
     "scenarios": ("trainer.commands:scenarios", "Make lists of scenarios out of recorded runs."),
     "score": ("judge.commands:score", "Judge one group and show how, or all again."),
     "status": ("proxy.commands.status:status", "Show what runs, and which versions are in service."),

@@ -32,6 +32,7 @@ EXEMPT = {"proxy/settings/hone.py"}
 GROUND: dict[str, set[str]] = {
     "recorder": {
         "agreement",
+        "charts",
         "child_env",
         "documents",
         "errors",
@@ -49,16 +50,17 @@ GROUND: dict[str, set[str]] = {
         "seldom",
         "settings",
         "states",
+        "urls",
     },
     "judge": {"errors", "settings"},
-    "trainer": {"campaign_settings", "errors", "progress", "settings"},
+    "trainer": {"campaign_settings", "curves", "errors", "health", "health_settings", "progress", "settings"},
     "proxy": {"errors", "metrics", "store_metrics"},
 }
 # Files at a package's root that no room imports; the rooms named here are roofs too.
 ROOF: dict[str, set[str]] = {
     "recorder": {"commands"},
     "judge": {"commands", "showing", "telling"},
-    "trainer": {"commands"},
+    "trainer": {"commands", "reporting"},
     "proxy": {"cli", "commands"},
 }
 
@@ -100,8 +102,10 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "step": {"artifacts", "batch", "policy"},
         "tasks": set(),
         "generating": {"tasks"},
-        "campaign": {"agents", "step", "tasks"},
-        "programs": {"agents", "campaign", "generating", "step", "tasks"},
+        "measuring": set(),
+        "report": set(),
+        "campaign": {"agents", "measuring", "step", "tasks"},
+        "programs": {"agents", "campaign", "generating", "measuring", "step", "tasks"},
     },
     "proxy": {
         "http": set(),

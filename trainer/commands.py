@@ -63,6 +63,9 @@ class Settings(Protocol):
     def declared_aliases(self) -> Mapping[str, object]:
         """The aliases, and what they leave to other sections."""
 
+    def providers(self) -> list[str]:
+        """The names of other providers' models."""
+
     @property
     def aliases(self) -> Mapping[str, Gated]:
         """The declared aliases."""
@@ -86,9 +89,21 @@ def _path(name: str, text: str) -> Callable[[F], F]:
     return click.option(name, type=click.Path(path_type=Path), help=text)
 
 
+def _shares(_context: click.Context, _option: click.Parameter, text: str | None) -> list[float] | None:
+    try:
+        return None if text is None else [float(share) for share in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no list of shares: write them as 0.8,0.1,0.1") from None
+
+
 @click.command()
 @_path("--scenarios", "JSONL file of scenarios to learn from.")
 @_path("--val-scenarios", "JSONL file of scenarios to measure with; never trained on.")
+@_path("--test-scenarios", "JSONL file of scenarios for the end, attempted once; never trained on.")
+@click.option(
+    "--split", metavar="SHARES", callback=_shares,
+    help="In the place of these two files: shares of --scenarios, as 0.8,0.1,0.1 (the last: for the end).",
+)  # fmt: skip
 @click.option("--preset", type=click.Choice(["rlvr"]), help="The defaults of a published recipe (docs/rlvr.md).")
 @click.option("--agent", metavar="MODULE:FUNCTION|COMMAND", help="What attempts a scenario.")
 @click.option(
@@ -158,6 +173,7 @@ def _show_estimate(found: Estimate) -> None:
 
     counts = found.counts
     of = f"{counts.training:,} to train on, {counts.validation:,} to measure ({counts.validations} validations)"
+    of += f", {counts.test:,} at the end" if counts.test else ""
     by = f"RULER {counts.ruler:,}, rubrics {counts.rubric:,}, by the recipe {found.recipe!r}"
     usd = "not known" if found.judge_usd is None else f"${found.judge_usd:,.2f}"
     rows = [
@@ -223,7 +239,7 @@ def _require_judge_model(plan: Plan, settings: Settings) -> None:
     recipe = judge.by_recipe(judge.recipe_of(alias, plan.settings.reward_recipe))
     if recipe.model or not any(reward.kind == "rubric" for reward in recipe.in_force()):
         return
-    for scenario in (*(plan.train or ()), *plan.val):
+    for scenario in (one for part in plan.parts.values() for one in part):
         listed = criteria(scenario.rubric) if isinstance(scenario.rubric, list) else []
         if named := next((one.id for one in listed if one.check is None), None):
             raise click.UsageError(
@@ -328,6 +344,13 @@ def from_traffic(
 @click.option("--task", metavar="TEXT", help="What the agent is for, in words; beside --mcp, or alone.")
 @click.option("-n", "number", required=True, type=click.IntRange(1, 2000), help="How many.")
 @click.option("--model", metavar="MODEL", help="The model that writes them, by its LiteLLM name [judge.model].")
+@click.option(
+    "--adversarial",
+    default=0.0,
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    help="So many of them tempt to cheat, and say so [none].",
+)
 @click.option("--allow-writes", is_flag=True, help="Also for tools that are not marked read-only.")
 @click.option("--seed", default=0, show_default=True, help="Of which tools a request shows, where there are many.")
 @click.option(

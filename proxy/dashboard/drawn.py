@@ -1,7 +1,7 @@
 """Which figures are drawn, and the images of them.
 
 Owns: the charts of versions and of training, made of the same views as their pages, and serving them. Refuses: drawing
-(`proxy.dashboard.charts`).
+(`recorder.charts`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from litestar.params import FromPath, FromQuery
 
 from proxy.api.steering import one_alias
 from proxy.dashboard import charts
-from proxy.dashboard.charts import Chart, Series
 from proxy.dashboard.render import headers
 from proxy.dashboard.shown import ForPages
 from proxy.errors import Missing
+from recorder.charts import Chart, Series
 from recorder.learned.lessons import Lessons, lessons
 from recorder.learned.lines import Measure, VersionLine, line_of
 from recorder.learned.steps import StepLine, list_step_lines

@@ -14,6 +14,7 @@ import click
 
 from recorder.commands.moving import backup, copy
 from recorder.commands.support import Context, echo_json, run, show_table
+from recorder.urls import shown_store
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -152,7 +153,7 @@ def upgrade(context: Context) -> None:
     from recorder.store.migrate import HEAD
 
     async def shown(store: Store, project: str) -> str:
-        return store.url.render_as_string(hide_password=True)
+        return shown_store(store.url)
 
     url = run(context, shown, migrate=True)
     if context.json:

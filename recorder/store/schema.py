@@ -557,10 +557,11 @@ scenarios = Table(
     _project(),
     Column("campaign_id", Text, ForeignKey("campaigns.id"), nullable=False),
     Column("external_id", Text, nullable=False),
-    Column("split", Text, nullable=False),  # train, val
+    Column("split", Text, nullable=False),  # train, val, test
     Column("input", JSON, nullable=False),
     Column("reference", JSON),
     Column("rubric", JSON),
+    Column("adversarial", Boolean, nullable=False, default=False, server_default="0"),  # it tempts to cheat
     UniqueConstraint("campaign_id", "split", "external_id"),
 )
 

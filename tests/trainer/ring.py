@@ -20,6 +20,7 @@ from typing import Any
 
 from aiohttp import web
 
+from judge.settings import JudgeSettings
 from proxy.settings.sections import AliasSettings, GateSettings
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
@@ -203,7 +204,8 @@ class Ring:
     async def _report(self) -> None:
         while True:
             alias = await aliases.get_alias(self.store, PROJECT, ALIAS)
-            await replicas.report_replica(self.store, PROJECT, "http://engine", state="up")
+            loaded = [version.engine_name for version in await versions.get_versions(self.store, PROJECT)]
+            await replicas.report_replica(self.store, PROJECT, "http://engine", state="up", loaded=loaded)
             await replicas.report_proxy(
                 self.store, "proxy", PROJECT, self.url, generations={alias.id: alias.generation}, in_flight={}
             )
@@ -310,6 +312,14 @@ class Everything:
     trainer: TrainerSettings = field(default_factory=lambda: TrainerSettings(min_groups=1))
     engine: Any = None
     aliases: Mapping[str, AliasSettings] = field(default_factory=dict)
+    judge: JudgeSettings = field(default_factory=JudgeSettings)
+    models: Sequence[str] = ()  # of other providers
+
+    def declared_aliases(self) -> Mapping[str, AliasSettings]:
+        return self.aliases
+
+    def providers(self) -> list[str]:
+        return list(self.models)
 
 
 class Told:
@@ -358,10 +368,20 @@ def held_to_scenarios(data: Path, user: Path, **gate: Any) -> Everything:
 
 
 async def run_campaign(
-    data: Path, url: str, settings: Mapping[str, Any], told: Told, *, fresh: bool = False, resume: str | None = None
+    data: Path,
+    url: str,
+    settings: Mapping[str, Any],
+    told: Told,
+    *,
+    fresh: bool = False,
+    resume: str | None = None,
+    judge: JudgeSettings | None = None,
+    models: Sequence[str] = (),
 ) -> Ended:
     """`hone train` with a scripted trainer."""
-    everything = Everything(data, CampaignSettings.model_validate(settings))
+    everything = Everything(
+        data, CampaignSettings.model_validate(settings), judge=judge or JudgeSettings(), models=models
+    )
     if resume is None:
         chosen = begin.plan(everything.campaign, fresh=fresh)
     else:

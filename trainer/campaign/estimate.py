@@ -16,11 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from recorder.rubric import criteria
+from recorder.work.campaigns import Split
 from recorder.work.costs import PerRun
 from trainer.agents import answer
 from trainer.campaign.begin import Plan
-from trainer.campaign_settings import CampaignSettings
-from trainer.tasks.scenarios import Scenario, draw
+from trainer.campaign_settings import BASE, CampaignSettings
+from trainer.measuring.sides import named
+from trainer.tasks.drawing import draw
+from trainer.tasks.scenarios import Scenario
 
 CHARS_A_TOKEN: Final = 4
 BY_LENGTHS: Final = "by the lengths of the scenarios and the most tokens of an answer"
@@ -36,6 +39,14 @@ class Reward(Protocol):
     @property
     def name(self) -> str:
         """What scores call it."""
+
+    @property
+    def weight(self) -> float:
+        """Its share of the reward."""
+
+    @property
+    def effect(self) -> str:
+        """`score`, `penalty` or `veto`."""
 
 
 class Recipe(Protocol):
@@ -68,6 +79,7 @@ class Counts:
 
     training: int = 0  # attempts
     validation: int = 0
+    test: int = 0
     judged: int = 0  # attempts that a model judges
     ruler: int = 0  # requests to it
     rubric: int = 0
@@ -79,7 +91,7 @@ class Counts:
     @property
     def attempts(self) -> int:
         """All of them."""
-        return self.training + self.validation
+        return self.training + self.validation + self.test
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +113,14 @@ def count(plan: Plan, rewards: Sequence[Reward]) -> Counts:
     kinds = [reward.kind for reward in rewards]
     rulers, rubrics = kinds.count("ruler"), kinds.count("rubric")
     out = Counts(validations=len(_validated_after(plan.settings)) if plan.val else 0)
-    sizes = {scenario.id: _Size.of(scenario) for scenario in (*(plan.train or ()), *plan.val)}
-    for is_training, scenarios, each in _rounds(plan):
-        if is_training:
+    sizes = {scenario.id: _Size.of(scenario) for part in plan.parts.values() for scenario in part}
+    for part, scenarios, each in _rounds(plan):
+        if part == "train":
             out.training += len(scenarios) * each
-        else:
+        elif part == "val":
             out.validation += len(scenarios) * each
+        else:
+            out.test += len(scenarios) * each
         for scenario in scenarios:
             _add(out, sizes[scenario.id], each, rulers if each > 1 else 0, rubrics)
     return out
@@ -137,13 +151,18 @@ def _add(out: Counts, size: _Size, each: int, rulers: int, rubrics: int) -> None
     out.material_tokens += (rulers + rubrics) * each * size.input + (rulers + each * rubrics) * size.rubric
 
 
-def _rounds(plan: Plan) -> Iterator[tuple[bool, Sequence[Scenario], int]]:
-    """Each round: whether it is trained on, its scenarios, and the attempts at each."""
-    settings = plan.settings
-    for step in range(1, settings.steps + 1):
-        yield True, draw(plan.train or (), settings.scenarios_per_step, step, settings.seed), settings.group_size
-    for _ in _validated_after(settings):
-        yield False, plan.val, settings.val_attempts
+def _rounds(plan: Plan) -> Iterator[tuple[Split, Sequence[Scenario], int]]:
+    """Each round: the part that it is of, its scenarios, and the attempts at each."""
+    s, train = plan.settings, plan.train or ()
+    for step in range(1, s.steps + 1):
+        yield "train", draw(train, s.scenarios_per_step, step, s.seed, s.adversarial_share), s.group_size
+    for _ in _validated_after(s):
+        yield "val", plan.val, s.val_attempts
+    beside = len(named(s))
+    for _ in range(beside):
+        yield "val", plan.val, s.val_attempts
+    for _ in range(2 + beside - (BASE in named(s))):  # what serves, version 0, and the other baselines
+        yield "test", plan.test, s.val_attempts
 
 
 def _validated_after(settings: CampaignSettings) -> list[int]:

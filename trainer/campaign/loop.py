@@ -11,59 +11,42 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass
 
-from recorder.registry import aliases, replicas, versions
+from recorder.registry import versions
 from recorder.registry.aliases import AliasView
-from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import VersionView
 from recorder.states import CampaignState, GroupState, Purpose, StepState, VersionState
-from recorder.store import ledger
 from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.store.ledger import LedgerRow
 from recorder.work import campaigns, claims, steps
 from recorder.work.campaigns import CampaignView, GroupStatus, Scenario
+from trainer.campaign import history as course
+from trainer.campaign.history import ENDED, STEP, History, read_history, summary
 from trainer.campaign.measure import Measured, Measurer
-from trainer.campaign.sampling import Sampler, Tally
-from trainer.campaign.stop import Measure, Rules, Stop, decide
+from trainer.campaign.sampling import Round, Sampler, Tally
+from trainer.campaign.serving import Service
+from trainer.campaign.stop import Rules, Stop, StopCode, decide
+from trainer.campaign.validating import Validator
 from trainer.campaign_settings import CampaignSettings
+from trainer.curves import Measure
 from trainer.errors import CampaignError, StepFailed
-from trainer.progress import PHASES, Ended, Progress, Said, Status, StepDone, Validated
+from trainer.measuring.sides import Sides
+from trainer.measuring.yardstick import Yardstick
+from trainer.progress import PHASES, Ended, Progress, Said, Status, StepDone
 from trainer.step.report import StepReport, StepTrainer
-from trainer.tasks.scenarios import draw
-
-STEP = "step"  # a code of the ledger's rows about a campaign, as VALIDATION: their detail is the event shown
-# A proxy that has not seen the new version by then serves the old one a little longer: its samples are of age 1.
-_SEEN_TIMEOUT_S = 5.0
-_PROXY_GONE_S = 15.0  # a proxy shows every ten seconds that it lives
-
-_UNMEASURED: tuple[tuple[float | None, int], tuple[float | None, int]] = ((None, 0), (None, 0))
-
-E = TypeVar("E", StepDone, Validated)
+from trainer.tasks.drawing import draw
 
 
-@dataclass(slots=True)
-class History:
-    """What a campaign has written down so far, in order."""
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """By what a campaign's versions are compared, and with whom. `averaged`: a mean of its rewards says something."""
 
-    steps: list[StepDone] = field(default_factory=list)
-    validations: list[Validated] = field(default_factory=list)
-
-    @property
-    def steps_done(self) -> int:
-        """How many steps are over."""
-        return len(self.steps)
-
-    def measures(self, settings: CampaignSettings) -> list[Measure]:
-        """What the stop rules look at: validations where they are regular, else the steps' own attempts."""
-        seen = self.validations if settings.val_every and self.validations else self.steps
-        values = [(e.step, e.reward if e.success is None else e.success) for e in seen]
-        return [Measure(step, value) for step, value in values if value is not None]
+    yardstick: Yardstick
+    averaged: bool
+    sides: Sides
 
 
 class Campaign:
@@ -75,6 +58,7 @@ class Campaign:
         campaign: CampaignView,
         alias: AliasView,
         settings: CampaignSettings,
+        compared: Compared,
         *,
         sampler: Sampler,
         measurer: Measurer,
@@ -97,6 +81,20 @@ class Campaign:
         self._progress = progress
         self._still_ours = still_ours  # raises CampaignBusy when the campaign's lease was lost
         self._seconds: dict[str, float] = {}
+        self._yardstick = compared.yardstick
+        self._service = Service(store, alias, campaign.name, settings.live_timeout_s, progress)
+        self._validator = Validator(
+            store,
+            campaign,
+            settings,
+            sides=compared.sides,
+            yardstick=compared.yardstick,
+            averaged=compared.averaged,
+            sampler=sampler,
+            measurer=measurer,
+            progress=progress,
+            refuse=_refuse_broken_agent,
+        )
 
     async def run(self) -> Ended:
         """Run to the end and mark the campaign finished.
@@ -105,26 +103,49 @@ class Campaign:
         """
         began = time.monotonic()
         history = await read_history(self._store, self._campaign)
-        train = await campaigns.list_scenarios(self._store, self._campaign.id, "train")
-        val = await campaigns.list_scenarios(self._store, self._campaign.id, "val")
+        train, val, test = await self._scenarios()
         await self._validate(history, val, last=False)
         while (stop := self._stop(history)) is None:
             step = history.steps_done + 1
-            drawn = draw(train, self._settings.scenarios_per_step, step, self._settings.seed)
+            s = self._settings
+            drawn = draw(train, s.scenarios_per_step, step, s.seed, s.adversarial_share)
             done = await self._step(step, drawn)
-            await self._write_down(STEP, done)
+            await self._write_down(done)
             history.steps.append(done)
             self._refuse_hopeless(history)
             await self._validate(history, val, last=False)
+        return await self._end(history, stop, val, test, began)
+
+    async def _scenarios(self) -> tuple[list[Scenario], list[Scenario], list[Scenario]]:
+        id_ = self._campaign.id
+        return (
+            await campaigns.list_scenarios(self._store, id_, "train"),
+            await campaigns.list_scenarios(self._store, id_, "val"),
+            await campaigns.list_scenarios(self._store, id_, "test"),
+        )
+
+    async def _end(
+        self, history: History, stop: Stop, val: Sequence[Scenario], test: Sequence[Scenario], began: float
+    ) -> Ended:
+        """Measure what serves, leave the best version in service, test it, and mark the campaign finished."""
         await self._validate(history, val, last=True)
+        if self._settings.serve == "best":
+            await self._service.serve_best(history.validations, self._yardstick, f"the campaign ended: {stop.code}")
+        live = await self._service.live()
+        if test:
+            await self._validator.test(history, test, live)
+        ended = summary(self._campaign.name, stop, history, live.name, time.monotonic() - began)
+        await course.write(self._store, self._campaign, ENDED, ended)
         await campaigns.finish(self._store, self._campaign.id, CampaignState.FINISHED, stop.code)
-        live = await self._live()
-        return summary(self._campaign.name, stop, history, live.name, time.monotonic() - began)
+        return ended
 
     def _stop(self, history: History) -> Stop | None:
+        if history.tests:  # the program was killed amid them: what was seen at the end is not learnt after
+            return Stop(StopCode.STEPS, f"{history.steps_done} steps done, and the test part is measured")
         s = self._settings
         rules = Rules(s.steps, s.target, s.target_steps, s.plateau_steps, s.plateau_delta)
-        return decide(history.measures(s), history.steps_done, rules)
+        seen = history.measured(self._yardstick, regularly=s.val_every is not None)
+        return decide([Measure(event.step, value, event.attempts) for event, value in seen], history.steps_done, rules)
 
     def _refuse_hopeless(self, history: History) -> None:
         """Give up when the newest steps all failed: going on would only cost."""
@@ -142,12 +163,13 @@ class Campaign:
         self._still_ours()
         self._raise_early()
         await self._until_decided(step)
-        before = await self._live()
+        before = await self._service.live()
         with self._timed("sampling"):
-            tally = await self._sampler.sample(step, Purpose.TRAIN, scenarios, self._settings.group_size)
-        self._refuse_broken_agent(step, tally)
+            of = Round(step, Purpose.TRAIN, scenarios, range(self._settings.group_size))
+            tally = await self._sampler.sample(of)
+        _refuse_broken_agent(step, tally)
         with self._timed("judging"):
-            groups = await self._sampler.scored(step, Purpose.TRAIN)
+            groups = await self._sampler.scored(of)
         measured = await self._measurer.measure(groups)
         with self._timed("training"):
             self._progress.tell(Status(step, "training"))
@@ -166,13 +188,6 @@ class Campaign:
                 if time.monotonic() >= deadline:
                     raise self._not_in_service(waiting)
                 await news.wait(deadline - time.monotonic())
-
-    def _refuse_broken_agent(self, step: int, tally: Tally) -> None:
-        if tally.total and sum(tally.failed.values()) == tally.total:
-            reasons = ", ".join(f"{reason} {count}" for reason, count in tally.failed.most_common())
-            raise CampaignError(
-                f"all {tally.total} attempts of step {step} failed ({reasons}). The first: {tally.first_error}"
-            )
 
     async def _train(self, groups: Sequence[GroupStatus]) -> tuple[StepReport | None, str | None]:
         """Train on the scored groups; the report, or why there is none. A failed step is tried with what is left.
@@ -220,10 +235,10 @@ class Campaign:
                 await news.wait(deadline - time.monotonic())
                 version = await versions.get_version(self._store, version.id)
                 if version.state in (VersionState.LIVE, VersionState.RETIRED):  # retired: another is live already
-                    await self._seen_by_proxies()
+                    await self._service.seen()
                     return None
                 if version.state in (VersionState.REJECTED, VersionState.ABANDONED):
-                    live = await self._live()
+                    live = await self._service.live()
                     text = f"{version.name} was {version.state}: {version.reason}"
                     self._progress.tell(Said(f"{text}; going on from {live.name}", warning=True))
                     return text
@@ -236,17 +251,6 @@ class Campaign:
             "Look whether the proxy runs (`hone status`), and whether versions are promoted by themselves "
             f"(aliases.{self._alias.name}.promote, .canary_share). Then go on with the same command."
         )
-
-    async def _seen_by_proxies(self) -> None:
-        """Wait a moment until every proxy offers the live version: the next groups are then sampled from it."""
-        deadline = time.monotonic() + _SEEN_TIMEOUT_S
-        alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
-        with self._store.watch.on(Topic.PROXIES) as news:
-            while time.monotonic() < deadline:
-                await news.wait(deadline - time.monotonic())
-                proxies = await replicas.proxies_seen(self._store, self._alias.project_id, _PROXY_GONE_S)
-                if all(proxy.generations.get(alias.id, 0) >= alias.generation for proxy in proxies):
-                    return
 
     async def _done(
         self,
@@ -263,7 +267,7 @@ class Campaign:
         failure = failure or ("no group was scored" if unscored == len(groups) else None)
         return StepDone(
             step=step,
-            version=(await self._live()).name,
+            version=(await self._service.live()).name,
             sampled_by=before.name,
             success=measured.success,
             reward=measured.reward,
@@ -282,32 +286,17 @@ class Campaign:
 
     # --- validation
 
-    async def _validate(self, history: History, scenarios: Sequence[Scenario], *, last: bool) -> None:
+    async def _validate(self, history: History, tasks: Sequence[Scenario], *, last: bool) -> None:
         """Measure the live version where it is time to: before the first step, every `val_every`, after the last."""
+        if not tasks:
+            return
         step, every = history.steps_done, self._settings.val_every
         due = last or step == 0 or (every is not None and step % every == 0)
-        if not due or not scenarios or any(v.step == step for v in history.validations):
-            return
-        self._raise_early()
-        began, version = time.monotonic(), await self._live()
-        tally = await self._sampler.sample(step, Purpose.VAL, scenarios, self._settings.val_attempts)
-        self._refuse_broken_agent(step, tally)
-        if self._measurer.needs_scores:
-            groups = await self._sampler.scored(step, Purpose.VAL)
-        else:
-            groups = await self._sampler.groups(step, Purpose.VAL)
-        measured = await self._measurer.measure(groups)
-        done = Validated(
-            step=step,
-            version=version.name,
-            success=measured.success,
-            reward=measured.reward,
-            attempts=measured.attempts,
-            errored=sum(tally.failed.values()),
-            seconds=time.monotonic() - began,
-        )
-        await self._write_down(VALIDATION, done)
-        history.validations.append(done)
+        if due and not any(v.step == step for v in history.validations):
+            self._raise_early()
+            await self._validator.validate(history, tasks, await self._service.live())
+        if step == 0:
+            await self._validator.baselines(history, tasks, await self._service.live())
 
     # --- small things
 
@@ -316,16 +305,9 @@ class Campaign:
         if self._trainer_to_be.done():
             self._trainer_to_be.result()
 
-    async def _live(self) -> VersionView:
-        alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
-        assert alias.live_version_id is not None  # an alias is made with version 0 live
-        return await versions.get_version(self._store, alias.live_version_id)
-
-    async def _write_down(self, code: str, event: StepDone | Validated) -> None:
-        row = LedgerRow(self._campaign.project_id, "campaign", self._campaign.id, code, asdict(event))
-        async with self._store.write() as conn:
-            await ledger.write(conn, [row])
-        self._progress.tell(event)
+    async def _write_down(self, done: StepDone) -> None:
+        await course.write(self._store, self._campaign, STEP, done)
+        self._progress.tell(done)
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
@@ -337,48 +319,9 @@ class Campaign:
             self._seconds[phase] = time.monotonic() - began
 
 
-async def read_history(store: Store, campaign: CampaignView) -> History:
-    """What a campaign wrote down before."""
-    history = History()
-    for entry in await ledger.of(store, "campaign", campaign.id):
-        if entry.detail is not None and entry.code == STEP:
-            history.steps.append(_event(StepDone, entry.detail))
-        elif entry.detail is not None and entry.code == VALIDATION:
-            history.validations.append(_event(Validated, entry.detail))
-    return history
-
-
-def _event(kind: type[E], detail: Mapping[str, Any]) -> E:
-    return kind(**detail)
-
-
-def summary(name: str, stop: Stop, history: History, live: str, seconds: float) -> Ended:
-    """What a whole campaign came to."""
-    measured = [(e.success, e.attempts) for e in (history.validations or history.steps) if e.success is not None]
-    (before, attempts_before), (after, attempts_after) = (measured[0], measured[-1]) if measured else _UNMEASURED
-    left_out: Counter[str] = Counter()
-    for step in history.steps:
-        left_out.update(step.left_out)
-    return Ended(
-        campaign=name,
-        reason=stop.code,
-        detail=stop.detail,
-        steps=history.steps_done,
-        version=live,
-        seconds=seconds,
-        success_before=before,
-        success_after=after,
-        attempts_before=attempts_before,
-        attempts_after=attempts_after,
-        versions=success_by_version(history.steps),
-        trained=sum(step.trained for step in history.steps),
-        left_out=dict(left_out),
-    )
-
-
-def success_by_version(done: Sequence[StepDone]) -> dict[str, float | None]:
-    """The share of successes among the attempts that each version sampled, in the order of the steps."""
-    by_version: dict[str, list[float]] = {}
-    for step in done:
-        by_version.setdefault(step.sampled_by, []).extend([] if step.success is None else [step.success])
-    return {name: sum(shares) / len(shares) if shares else None for name, shares in by_version.items()}
+def _refuse_broken_agent(step: int, tally: Tally) -> None:
+    if tally.total and sum(tally.failed.values()) == tally.total:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in tally.failed.most_common())
+        raise CampaignError(
+            f"all {tally.total} attempts of step {step} failed ({reasons}). The first: {tally.first_error}"
+        )

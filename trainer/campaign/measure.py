@@ -1,4 +1,4 @@
-"""What a round came to: the share of successes, and the mean reward.
+"""What a round came to: the share of successes, and the mean reward; apart, those of scenarios that tempt to cheat.
 
 Owns: success by a reward part or by the user's function (run in the user's Python), and what an attempt that the agent
 spoilt counts as. Refuses: scoring, and comparing versions.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from recorder.groups.readiness import usable
@@ -32,11 +32,17 @@ _SPOILT = AGENTS_OWN | {"no_complete_call"}
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Over `attempts` that could be measured; None: nothing could."""
+    """Over `attempts` that could be measured; None: nothing could.
+
+    `adversarial`: the same measure over the `adversarial_attempts` at scenarios that tempt to cheat, which are in
+    nothing else here.
+    """
 
     success: float | None
     reward: float | None
     attempts: int
+    adversarial: float | None = None
+    adversarial_attempts: int = 0
 
     @property
     def value(self) -> float | None:
@@ -61,6 +67,11 @@ class Measurer:
 
     async def measure(self, groups: Sequence[GroupStatus]) -> Measured:
         """Measure a round by its groups."""
+        found = await self._measured([group for group in groups if not group.adversarial])
+        apart = await self._measured([group for group in groups if group.adversarial])
+        return replace(found, adversarial=apart.value, adversarial_attempts=apart.attempts)
+
+    async def _measured(self, groups: Sequence[GroupStatus]) -> Measured:
         by_group = {group.group_id: group.current_score_id for group in groups}
         found = await scores.get_scores(self._store, [id_ for id_ in by_group.values() if id_ is not None])
         rewards = [value for score in found.values() for value in _values(score, REWARD).values()]
@@ -79,7 +90,7 @@ class Measurer:
 
     async def success(self, member: TrajectoryView, parts: Mapping[str, float]) -> bool | None:
         """Whether a run succeeded; None where nobody can tell. `parts`: the measured part's values, by run."""
-        if member.state is TrajectoryState.ERRORED and member.end_reason in _SPOILT:
+        if spoilt(member):
             return False
         if not usable(member.state, member.purpose, member.selection):
             return None
@@ -96,6 +107,11 @@ class Measurer:
         text = f"success of {member.id} is unknown: {self._function.spec.target} gave no number: {why[:300]}"
         self._progress.tell(Said(text, warning=True))
         return None
+
+
+def spoilt(member: TrajectoryView) -> bool:
+    """Whether an attempt came to nothing by its agent's own fault."""
+    return member.state is TrajectoryState.ERRORED and member.end_reason in _SPOILT
 
 
 def _values(score: StoredScore | None, name: str | None) -> dict[str, float]:

@@ -84,4 +84,6 @@ class Checker:
 def _scenario(draft: Draft, kind: Difficulty) -> Scenario:
     digest = blake2b(draft.input.encode(errors="backslashreplace"), digest_size=6).hexdigest()
     reference = {"difficulty": str(kind), "tools": list(draft.tools), "expected": draft.expected}
-    return Scenario(f"{kind.replace('_', '-')}-{digest}", draft.input, reference)
+    return Scenario(
+        f"{kind.replace('_', '-')}-{digest}", draft.input, reference, adversarial=kind is Difficulty.ADVERSARIAL
+    )

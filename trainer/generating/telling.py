@@ -5,13 +5,15 @@ Owns: the words and the shape. Refuses: printing (`trainer.commands`). Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from trainer.generating.asking import Spent
 from trainer.generating.generate import Generated, Wanted
+from trainer.tasks.scenarios import line
 
 
 def so_far(found: Generated, wanted: Wanted) -> str:
@@ -36,11 +38,8 @@ def summary(found: Generated, wanted: Wanted, spent: Spent) -> Iterator[str]:
 
 def as_json(found: Generated, wanted: Wanted, spent: Spent, written: Path | None) -> dict[str, Any]:
     """The same for scripts, with the scenarios."""
-    lines: Sequence[Mapping[str, Any]] = [
-        {name: value for name, value in asdict(one).items() if value is not None} for one in found.scenarios
-    ]
     return {
-        "scenarios": lines,
+        "scenarios": [json.loads(line(one)) for one in found.scenarios],
         "wanted": wanted.total,
         "of_kind": _plain(found.of_kind),
         "dropped": _plain(found.dropped),

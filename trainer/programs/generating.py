@@ -59,6 +59,7 @@ class Order:
     allow_writes: bool = False
     seed: int = 0
     max_usd: float | None = None
+    adversarial: float = 0.0  # share
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ async def generated(order: Order, settings: Settings, tell: Callable[[Generated,
     model = asking.Generator(settings.judge, order.model, order.max_usd)
     listed = [] if order.mcp is None else await tools.list_tools(*_address(order.mcp, settings.mcp))
     shown = tools.offered(listed, allow_writes=order.allow_writes) if order.mcp is not None else []
-    wanted = Wanted(counts(order.number), shown, order.task, _absent(listed, shown), order.seed)
+    wanted = Wanted(counts(order.number, order.adversarial), shown, order.task, _absent(listed, shown), order.seed)
     try:
         found = await generate(wanted, model, lambda so_far: tell(so_far, wanted))
     finally:

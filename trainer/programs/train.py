@@ -12,13 +12,13 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from recorder import private
 from recorder.holding import holders, leases
-from recorder.registry import keys
 from recorder.registry.aliases import AliasView
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store.database import Store
@@ -26,12 +26,16 @@ from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from trainer.agents.attempts import AttemptRunner
 from trainer.campaign.begin import Plan, begin_or_find, hold, marked, still_ours
-from trainer.campaign.loop import Campaign
+from trainer.campaign.loop import Campaign, Compared
 from trainer.campaign.measure import Measurer
 from trainer.campaign.sampling import Sampler
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import AliasBusy
+from trainer.measuring import sides
+from trainer.measuring.yardstick import Yardstick
+from trainer.programs import comparing
 from trainer.programs.attempting import endpoint_of, start_agents
+from trainer.programs.estimating import Judge
 from trainer.programs.examiner import Gated
 from trainer.programs.services import Services, Wanted
 from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
@@ -55,6 +59,16 @@ class Settings(Protocol):
     @property
     def aliases(self) -> Mapping[str, Gated]:
         """The declared aliases."""
+
+    @property
+    def judge(self) -> Judge:
+        """Who judges."""
+
+    def declared_aliases(self) -> Mapping[str, object]:
+        """The aliases, by name."""
+
+    def providers(self) -> list[str]:
+        """The names of other providers' models."""
 
 
 class Trainer(StepTrainer, Protocol):
@@ -80,7 +94,8 @@ async def train(
     settings = plan.settings
     async with AsyncExitStack() as stack:
         progress = Several(progress, stack.enter_context(event_log(everything.data, plan.name)))
-        _warn_of_blind_validation(plan, progress)
+        measure = comparing.measure_of(plan, everything)
+        _warn_of_blind_validation(plan, measure.yardstick, progress)
         services = await stack.enter_async_context(Services(wanted, lambda text: progress.tell(Said(text))))
         agent, *others = agents = await start_agents(settings, everything.data, stack)
         progress.tell(Status(0, "starting"))
@@ -97,13 +112,17 @@ async def train(
         trainer = await stack.enter_async_context(opening(store, alias, everything, open_with))
         for started in agents:
             await started.ready()
-        endpoint = await endpoint_of(store, await services.ready(), alias, campaign, [keys.Scope.INFER], stack)
+        compared = Compared(measure.yardstick, measure.averaged, sides.of_campaign(settings, alias.name))
+        scopes = comparing.scopes_of(plan, measure.yardstick)
+        endpoint = await endpoint_of(store, await services.ready(), alias, campaign, scopes, stack)
+        endpoint = replace(endpoint, models=compared.sides.models(settings.val_attempts))
         runner = AttemptRunner(store, agent, endpoint, settings, owner, services.ready)
         run = Campaign(
             store,
             campaign,
             alias,
             settings,
+            compared,
             sampler=Sampler(store, campaign, settings, runner, progress, services.judge_runs),
             measurer=Measurer(store, settings, others[0] if others else None, progress),
             trainer=trainer,
@@ -117,11 +136,11 @@ async def train(
         return ended
 
 
-def _warn_of_blind_validation(plan: Plan, progress: Progress) -> None:
-    if plan.val and plan.settings.success is None and plan.settings.val_attempts == 1:
+def _warn_of_blind_validation(plan: Plan, yardstick: Yardstick, progress: Progress) -> None:
+    if yardstick is Yardstick.NOTHING and (plan.validates or plan.settings.plateau_steps is not None):
         text = (
-            "validation may measure nothing: a judge that compares needs two attempts at a scenario. Set "
-            "campaign.success, or campaign.val_attempts to 2 or more"
+            "nothing can be measured, so neither a target nor a plateau ends this campaign: RULER's scores compare the "
+            "runs of one group. Set campaign.success, or give validation scenarios where RULER is the only reward"
         )
         progress.tell(Said(text, warning=True))
 

@@ -1,7 +1,7 @@
-"""Scenario files: JSON in, checked scenarios out, and the order in which a campaign draws them.
+"""Scenario files: JSON in, checked scenarios out.
 
-Owns: the form of a scenario (`{"id", "input", "reference"?, "rubric"?}` a line), errors that name the line, writing a
-file that can be read, drawing. Objects with a `prompt` are tables' tasks (`trainer.tasks.tables`).
+Owns: the form of a scenario (`{"id", "input", "reference"?, "rubric"?, "adversarial"?}` a line), errors that name the
+line, writing a file that can be read. Objects with a `prompt` are tables' tasks (`trainer.tasks.tables`).
 Refuses: the store, and any meaning of input and reference: the agent and the judge know that. Of a rubric that is a
 list it knows that its criteria can be judged (`recorder.rubric`).
 """
@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import difflib
 import json
-import random
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from recorder import private, rubric
 from recorder.errors import InvalidId, RubricInvalid
@@ -23,20 +22,20 @@ from trainer.errors import NoTasks, ScenariosInvalid
 from trainer.tasks import tables
 from trainer.tasks.objects import Doubled, Fault, Found, Unfit, objects
 
-_KEYS = ("id", "input", "reference", "rubric")
+_KEYS = ("id", "input", "reference", "rubric", "adversarial")
 _MOST_SHOWN = 10
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One task to attempt."""
+    """One task to attempt. `adversarial`: it tempts to cheat. `place`: the file and line that it was read from."""
 
     id: str
     input: Any
     reference: Any = None
     rubric: Any = None
+    adversarial: bool = False
+    place: str = field(default="", compare=False)
 
 
 def read(path: Path) -> list[Scenario]:
@@ -58,7 +57,7 @@ def parse(lines: Iterable[bytes], source: str) -> list[Scenario]:
             faults.append(f"line {one.line}: {one.why}")
             continue
         try:
-            scenario = _scenario(one)
+            scenario = replace(_scenario(one), place=f"{source}, line {one.line}")
         except Unfit as e:
             faults.append(f"line {one.line_of(e)}: {one.name}{e}")
             continue
@@ -100,7 +99,10 @@ def write(path: Path, found: Iterable[Scenario]) -> None:
 
 def line(scenario: Scenario) -> str:
     """A scenario as its line, without what it has not."""
-    return json.dumps({key: value for key, value in asdict(scenario).items() if value is not None}, ensure_ascii=False)
+    told = {key: value for key in _KEYS if (value := getattr(scenario, key)) is not None}
+    if not scenario.adversarial:
+        del told["adversarial"]
+    return json.dumps(told, ensure_ascii=False)
 
 
 def _scenario(found: Found) -> Scenario:
@@ -117,7 +119,19 @@ def _scenario(found: Found) -> Scenario:
             raise Unfit(f"unknown key {key!r}{_meant(key)}", key)
     if value.get("input") is None:
         raise Unfit('"input" is missing')
-    return Scenario(_id(value.get("id"), "id"), value["input"], value.get("reference"), _rubric(value.get("rubric")))
+    return Scenario(
+        _id(value.get("id"), "id"),
+        value["input"],
+        value.get("reference"),
+        _rubric(value.get("rubric")),
+        _adversarial(value.get("adversarial")),
+    )
+
+
+def _adversarial(value: object) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise Unfit(f'"adversarial" is {_kind(value)}: it must be true or false', "adversarial")
+    return bool(value)
 
 
 def _rubric(value: Any) -> Any:
@@ -169,16 +183,3 @@ def _kind(value: object) -> str:
 def _meant(key: str) -> str:
     near = difflib.get_close_matches(key, _KEYS, 1)
     return f": did you mean {near[0]!r}?" if near else f" (known: {', '.join(_KEYS)})"
-
-
-def draw(scenarios: Sequence[T], per_step: int, step: int, seed: int) -> list[T]:
-    """The scenarios of a step (counted from 1), all different.
-
-    Each pass over the list is shuffled anew and cut into whole steps; what is left at its end waits for another pass.
-    """
-    size = min(per_step, len(scenarios))
-    steps_per_pass = len(scenarios) // size
-    number, position = divmod(step - 1, steps_per_pass)
-    order = list(range(len(scenarios)))
-    random.Random(f"{seed}:{number}").shuffle(order)
-    return [scenarios[i] for i in order[position * size : (position + 1) * size]]

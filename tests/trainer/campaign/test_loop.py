@@ -125,8 +125,8 @@ async def test_a_campaign_stops_on_a_plateau_of_its_validations(
     script.skill = lambda number: 0.5
     settings = user | {"steps": 9, "val_every": 1, "plateau_steps": 2, "plateau_delta": 1.0}
     ended = await run_campaign(data, ring.url, settings, told)
-    assert (ended.reason, ended.steps) == ("plateau", 2)
-    assert [v.step for v in told.validations()] == [0, 1, 2]
+    assert (ended.reason, ended.steps) == ("plateau", 3)
+    assert [v.step for v in told.validations()] == [0, 1, 2, 3]
 
 
 async def test_validation_is_never_trained_on(ring: Ring, data: Path, user: dict[str, Any], told: Told) -> None:
@@ -431,7 +431,7 @@ async def test_every_step_is_in_the_ledger_as_it_was_told(
     await run_campaign(data, ring.url, user | {"steps": 2}, told)
     campaign = await the_campaign(ring.store)
     entries = await ledger.of(ring.store, "campaign", campaign.id)
-    assert [entry.code for entry in entries] == ["validation", "step", "step", "validation"]
+    assert [entry.code for entry in entries] == ["validation", "step", "step", "validation", "ended"]
     assert [e.detail["version"] for e in entries if e.code == "step" and e.detail] == [s.version for s in told.steps()]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from trainer.generating.checking import MOST_CHARS, Checker, Dropped
@@ -28,6 +30,13 @@ def test_a_good_draft_is_a_scenario_whose_line_can_be_read_and_which_says_how_ha
     assert made.id.startswith("one-tool-")
     assert made.reference == {"difficulty": "one_tool", "tools": [FIND], "expected": "It looks it up."}
     assert parse([line(made).encode()], "here") == [made]
+
+
+def test_one_that_tempts_to_cheat_says_so() -> None:
+    made = checker().check(Draft("Just say that it is refunded"), Difficulty.ADVERSARIAL)
+    assert isinstance(made, Scenario)
+    assert made.adversarial
+    assert json.loads(line(made))["adversarial"] is True
 
 
 @pytest.mark.parametrize(

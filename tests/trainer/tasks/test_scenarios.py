@@ -1,18 +1,17 @@
-"""Scenario files and drawing from them."""
+"""Scenario files: what is taken, what is refused by which line, and what is written."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.errors import ScenariosInvalid
-from trainer.tasks.scenarios import Scenario, draw, parse, read
+from trainer.tasks.scenarios import Scenario, line, parse, read
 
 json_values = st.recursive(
     st.none()
@@ -27,21 +26,16 @@ ids = st.from_regex(r"\A[A-Za-z0-9_:~-][A-Za-z0-9._:~-]{0,127}\Z")
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 rubrics = json_values.filter(lambda v: not isinstance(v, list)) | st.lists(texts, min_size=1, max_size=3)
 scenarios = st.lists(
-    st.builds(Scenario, ids, json_values.filter(lambda v: v is not None), json_values, rubrics),
+    st.builds(Scenario, ids, json_values.filter(lambda v: v is not None), json_values, rubrics, st.booleans()),
     min_size=1,
     max_size=8,
     unique_by=lambda s: s.id,
 )
 
 
-def line(scenario: Scenario) -> bytes:
-    fields = {"id": scenario.id, "input": scenario.input, "reference": scenario.reference, "rubric": scenario.rubric}
-    return json.dumps({k: v for k, v in fields.items() if v is not None}).encode()
-
-
 @given(scenarios, st.sampled_from([b"", b"  ", b"\r"]))
 def test_what_is_written_is_read_back_in_order(written: list[Scenario], blank: bytes) -> None:
-    lines = [part for s in written for part in (line(s), blank)]
+    lines = [part for s in written for part in (line(s).encode(), blank)]
     assert parse(lines, "a file") == written
 
 
@@ -53,7 +47,7 @@ def test_any_bytes_are_read_or_refused_by_line(lines: list[bytes]) -> None:
 
 @given(scenarios, st.integers(0, 8))
 def test_a_broken_line_is_named_by_its_number(written: list[Scenario], at: int) -> None:
-    lines = [line(s) for s in written]
+    lines = [line(s).encode() for s in written]
     lines.insert(at, b"{")
     with pytest.raises(ScenariosInvalid, match=rf"line {min(at, len(written)) + 1}: not JSON"):
         parse(lines, "a file")
@@ -70,8 +64,10 @@ def test_a_broken_line_is_named_by_its_number(written: list[Scenario], at: int) 
         ('{"id": "a b", "input": 1}', "the id 'a b' is not a valid id"),
         ('{"id": "..", "input": 1}', "the id '..' is not a valid id"),
         ('{"id": "a", "input": 1, "referense": 2}', "unknown key 'referense': did you mean 'reference'?"),
-        ('{"id": "a", "input": 1, "zzz": 2}', "unknown key 'zzz' (known: id, input, reference, rubric)"),
+        ('{"id": "a", "input": 1, "zzz": 2}', "unknown key 'zzz' (known: id, input, reference, rubric, adversarial)"),
         ('{"id": "a", "input": NaN}', "NaN is not JSON"),
+        ('{"id": "a", "input": 1, "adversarial": "yes"}', '"adversarial" is a text: it must be true or false'),
+        ('{"id": "a", "input": 1, "adversarial": 1}', '"adversarial" is a number: it must be true or false'),
         ('["a"]', "a scenario is a JSON object, not a list"),
         ("null", "not null"),
         ('{"id": "a" "input": 1}', "not JSON: Expecting ',' delimiter (column 12)"),
@@ -117,21 +113,14 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
     assert read(tmp_path / "f.jsonl") == [Scenario("a", "ä\u2028b")]
 
 
-@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 60), st.integers())
-def test_a_step_draws_different_scenarios_and_the_same_ones_again(n: int, per_step: int, step: int, seed: int) -> None:
-    drawn = draw(range(n), per_step, step, seed)
-    assert len(set(drawn)) == len(drawn) == min(n, per_step)
-    assert drawn == draw(range(n), per_step, step, seed)
+def test_a_line_may_say_that_it_tempts_and_only_then_is_it_written() -> None:
+    tempting, plain = parse([b'{"id": "a", "input": false, "adversarial": true}', b'{"id": "b", "input": 1}'], "f")
+    assert (tempting.adversarial, plain.adversarial) == (True, False)
+    assert [json.loads(line(one)) for one in (tempting, plain)] == [
+        {"id": "a", "input": False, "adversarial": True},
+        {"id": "b", "input": 1},
+    ]
 
 
-@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 3), st.integers())
-def test_a_pass_repeats_nothing_and_leaves_out_less_than_a_step(n: int, per_step: int, pass_: int, seed: int) -> None:
-    size = min(n, per_step)
-    steps = range(pass_ * (n // size) + 1, (pass_ + 1) * (n // size) + 1)
-    drawn: list[Any] = [x for step in steps for x in draw(range(n), per_step, step, seed)]
-    assert len(set(drawn)) == len(drawn) > n - size
-
-
-def test_the_seed_changes_the_order() -> None:
-    assert draw(range(100), 10, 1, 0) != draw(range(100), 10, 1, 1)
-    assert draw(range(100), 10, 1, 0) != draw(range(100), 10, 2, 0)
+def test_a_scenario_knows_where_it_was_read() -> None:
+    assert [one.place for one in parse([b"", b'{"id": "a", "input": 1}'], "list.jsonl")] == ["list.jsonl, line 2"]
