@@ -109,6 +109,9 @@ def _shares(_context: click.Context, _option: click.Parameter, text: str | None)
 @click.option(
     "--replay", is_flag=True, default=None, help="Attempt scenarios of `from-traffic --replay`; no agent runs."
 )
+@click.option(
+    "--allow-writes", is_flag=True, default=None, help="Attempts may use MCP tools that are not marked read-only."
+)
 @click.option("--success", metavar="MODULE:FUNCTION|PART", help="What counts as success [the mean reward is shown].")
 @_path("--python", "The Python that runs the agent [Hone's].")
 @_path("--cwd", "The folder the agent runs in [this one].")

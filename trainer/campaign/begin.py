@@ -16,6 +16,7 @@ from typing import Any
 from recorder.errors import Conflict, RecorderError, StoreUnavailable
 from recorder.holding import holders, leases
 from recorder.ids import check_external
+from recorder.registry import writes
 from recorder.registry.aliases import AliasView
 from recorder.settings import RecorderSettings
 from recorder.states import CampaignState
@@ -141,6 +142,7 @@ async def begin_or_find(store: Store, alias: AliasView, plan: Plan, progress: Pr
             await campaigns.add_scenarios(store, campaign.id, part, new_scenarios(tasks))
         return campaign
     await _require_same(store, found, alias, plan)
+    await writes.set_allowed(store, found.id, allowed=plan.settings.allow_writes)
     progress.tell(Said(f"going on with campaign {found.name!r} ({found.id}), {found.state} until now"))
     return found
 
