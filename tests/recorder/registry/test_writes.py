@@ -23,10 +23,14 @@ async def begun(rows: Rows, name: str, **settings: bool) -> str:
 async def test_attempts_are_known_by_their_group_their_run_and_their_key(rows: Rows) -> None:
     campaign = await begun(rows, "mine")
     run = await rows.trajectory(made_by=campaign)
-    barred, nobody = writes.barred, {"group": None, "trajectory_id": None, "family": ""}
-    for known in ({"group": "mine.1"}, {"trajectory_id": run}, {"family": campaign}):
-        assert await barred(rows.store, PROJECT, **{**nobody, **known}) == campaign
-        assert await barred(rows.store, "another", **{**nobody, **known}) is None
+
+    async def barred(project: str, group: str | None = None, run: str | None = None, family: str = "") -> str | None:
+        return await writes.barred(rows.store, project, group=group, trajectory_id=run, family=family)
+
+    assert await barred(PROJECT, group="mine.1") == campaign
+    assert await barred(PROJECT, run=run) == campaign
+    assert await barred(PROJECT, family=campaign) == campaign
+    assert await barred("another", "mine.1", run, campaign) is None
 
 
 async def test_live_callers_are_nobodys_attempt(rows: Rows) -> None:
