@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("proxy.commands.status:status", "Show what runs, and which versions are in service."),
     "versions": ("proxy.commands.versions:versions", "List the versions of an alias."),
     "promote": ("proxy.commands.versions:promote", "Make a version live."),
+    "canary": ("proxy.commands.versions:canary", "Give a version a share of new groups."),
     "rollback": ("proxy.commands.versions:rollback", "Take the canary away, or go back to the previous live version."),
     "doctor": ("proxy.commands.doctor:doctor", "Check all that Hone needs, and say what to do."),
     "config": ("proxy.commands.status:config", "Show the settings in force and where each came from."),

@@ -81,7 +81,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "comparing": {"content", "listing", "reading", "store", "work"},
         "upkeep": {"content", "groups", "holding", "reading", "search", "store", "work"},
         "checking": {"content", "holding", "registry", "store"},
-        "retelling": {"content", "reading", "store", "work"},
+        "retelling": {"comparing", "content", "reading", "store", "work"},
         "telling": {"holding", "reading", "registry", "store", "upkeep", "work"},
         "learned": {"holding", "listing", "reading", "registry", "store", "telling", "work"},
         "commands": {
@@ -103,9 +103,9 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "tasks": set(),
         "generating": {"tasks"},
         "measuring": set(),
-        "report": set(),
         "campaign": {"agents", "measuring", "step", "tasks"},
-        "programs": {"agents", "campaign", "generating", "measuring", "step", "tasks"},
+        "report": {"campaign", "measuring"},
+        "programs": {"agents", "campaign", "generating", "measuring", "report", "step", "tasks"},
     },
     "proxy": {
         "http": set(),

@@ -106,6 +106,8 @@ keys = Table(
     Column("revoked_at", Double),
     Column("family", Text, nullable=False, default="", server_default=""),  # the first key of those that share runs
     Column("replaces", Text),  # the key that it was rotated from
+    Column("made_by", Text),  # a key's id, or who was at hand where nobody needs one
+    Column("revoked_by", Text),
 )
 
 sign_ins = Table(
@@ -414,6 +416,14 @@ score_parts = Table(
     Column("unasked", Boolean, nullable=False, default=False, server_default="0"),  # the value stands for no verdict
     PrimaryKeyConstraint("score_id", "trajectory_id", "part"),
     Index(None, "trajectory_id"),
+)
+
+# What a judge was asked, and a score came of it: its messages as compressed JSON.
+prompts = Table(
+    "prompts",
+    metadata,
+    Column("score_id", Text, ForeignKey("scores.id"), primary_key=True),
+    Column("packed", LargeBinary, nullable=False),
 )
 
 # What a judge said about one run alone, by a hash of what it was asked.

@@ -1,26 +1,25 @@
-"""The pages' charts: which figures they draw, and the same image for the same chart."""
+"""Which charts there are, and that a chart comes to the process that draws as it was."""
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from proxy.dashboard import charts
+from proxy.dashboard.drawing.wire import asked, question
 from proxy.dashboard.drawn import curve, of_lessons, of_steps
-from recorder.charts import Chart, Series
+from recorder.charts import Chart, Level, Mark, Series
 from recorder.learned.lessons import Lessons
 
-BARS = Chart("Seconds", ("1", "2"), (Series("train", (3.0, None)), Series("load", (1.0, 2.0))), bars=True)
+ODD = "]]>\n\x00\u202eمرحبا"
+LINES = Chart(ODD, (ODD,), (Series(ODD, (1.0,), (0.5,), (None,)),), levels=(Level(ODD, 0.5),), marks=(Mark(ODD, 0),))
 
 
-@pytest.mark.slow  # draws
-async def test_the_same_figures_are_drawn_the_same_and_light_differs_from_dark() -> None:
-    before = await charts.svg(BARS, dark=True)
-    charts._drawn.drop((BARS, True))
-    again, light = await asyncio.gather(charts.svg(BARS, dark=True), charts.svg(BARS, dark=False))
-    assert again == before
-    assert light != again
+@pytest.mark.parametrize("chart", [LINES, Chart("Nothing", (), ())], ids=["all of it", "empty"])
+@pytest.mark.parametrize("dark", [True, False])
+def test_a_chart_is_asked_for_on_one_line(chart: Chart, dark: bool) -> None:
+    line = question(chart, dark=dark)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert asked(line) == (dark, chart)
 
 
 def test_reasons_beyond_the_first_few_are_drawn_together() -> None:
