@@ -102,10 +102,11 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "artifacts": {"batch", "policy"},
         "step": {"artifacts", "batch", "policy"},
         "tasks": set(),
+        "generating": {"tasks"},
         "measuring": set(),
         "campaign": {"agents", "measuring", "step", "tasks"},
         "report": {"campaign", "measuring"},
-        "programs": {"agents", "campaign", "measuring", "report", "step", "tasks"},
+        "programs": {"agents", "campaign", "generating", "measuring", "report", "step", "tasks"},
     },
     "proxy": {
         "http": set(),

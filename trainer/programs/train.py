@@ -33,7 +33,7 @@ from trainer.campaign_settings import CampaignSettings
 from trainer.errors import AliasBusy
 from trainer.measuring import sides
 from trainer.measuring.yardstick import Yardstick
-from trainer.programs import comparing
+from trainer.programs import comparing, left_out
 from trainer.programs.attempting import endpoint_of, start_agents
 from trainer.programs.estimating import Judge
 from trainer.programs.examiner import Gated
@@ -111,6 +111,7 @@ async def train(
         keeper = await stack.enter_async_context(hold(store, campaign, owner, settings.lease_s))
         await stack.enter_async_context(failure_reported(store, campaign, everything.data, progress))
         await stack.enter_async_context(marked(store, campaign))
+        await stack.enter_async_context(left_out.telling(store, campaign.id, progress))
         open_with = partial(in_turn, open_with or open_trainer, campaign, progress)
         trainer = await stack.enter_async_context(opening(store, alias, everything, open_with))
         for started in agents:
