@@ -49,7 +49,7 @@ GROUND: dict[str, set[str]] = {
         "states",
     },
     "judge": {"errors", "settings"},
-    "trainer": {"campaign_settings", "errors", "progress", "settings"},
+    "trainer": {"campaign_settings", "errors", "progress", "settings", "track_settings"},
     "proxy": {"errors", "metrics", "store_metrics"},
 }
 # Files at a package's root that no room imports; the rooms named here are roofs too.
@@ -97,7 +97,8 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "artifacts": {"batch", "policy"},
         "step": {"artifacts", "batch", "policy"},
         "campaign": {"agents", "step"},
-        "programs": {"agents", "campaign", "step"},
+        "tracking": set(),
+        "programs": {"agents", "campaign", "step", "tracking"},
     },
     "proxy": {
         "http": set(),

@@ -29,6 +29,7 @@ FOLDERS = (*PACKAGES, "benchmarks", "examples", "tests")
 RUN = {
     "proxy.cli": (["--version"], 0),
     "proxy.programs.watch": (["5", sys.executable, "-c", "raise SystemExit(7)"], 7),
+    "trainer.tracking.child": (["--help"], 0),
 }
 
 

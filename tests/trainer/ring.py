@@ -44,6 +44,7 @@ from trainer.programs.train import train
 from trainer.progress import Ended, Event, Said, StepDone, Validated
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepReport
+from trainer.track_settings import TrackSettings
 
 PROJECT, ALIAS = "default", "helpdesk"
 
@@ -308,6 +309,7 @@ class Everything:
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
     learn: LearnSettings = field(default_factory=LearnSettings)
     trainer: TrainerSettings = field(default_factory=lambda: TrainerSettings(min_groups=1))
+    track: TrackSettings = field(default_factory=TrackSettings)
     engine: Any = None
     aliases: Mapping[str, AliasSettings] = field(default_factory=dict)
 
@@ -358,10 +360,17 @@ def held_to_scenarios(data: Path, user: Path, **gate: Any) -> Everything:
 
 
 async def run_campaign(
-    data: Path, url: str, settings: Mapping[str, Any], told: Told, *, fresh: bool = False, resume: str | None = None
+    data: Path,
+    url: str,
+    settings: Mapping[str, Any],
+    told: Told,
+    *,
+    fresh: bool = False,
+    resume: str | None = None,
+    track: TrackSettings | None = None,
 ) -> Ended:
     """`hone train` with a scripted trainer."""
-    everything = Everything(data, CampaignSettings.model_validate(settings))
+    everything = Everything(data, CampaignSettings.model_validate(settings), track=track or TrackSettings())
     if resume is None:
         chosen = begin.plan(everything.campaign, fresh=fresh)
     else:
