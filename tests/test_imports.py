@@ -54,7 +54,16 @@ GROUND: dict[str, set[str]] = {
         "urls",
     },
     "judge": {"errors", "settings"},
-    "trainer": {"campaign_settings", "curves", "errors", "health", "health_settings", "progress", "settings"},
+    "trainer": {
+        "campaign_settings",
+        "curves",
+        "errors",
+        "health",
+        "health_settings",
+        "progress",
+        "settings",
+        "track_settings",
+    },
     "proxy": {"errors", "metrics", "store_metrics"},
 }
 # Files at a package's root that no room imports; the rooms named here are roofs too.
@@ -106,7 +115,8 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "measuring": set(),
         "campaign": {"agents", "measuring", "step", "tasks"},
         "report": {"campaign", "measuring"},
-        "programs": {"agents", "campaign", "generating", "measuring", "report", "step", "tasks"},
+        "tracking": set(),
+        "programs": {"agents", "campaign", "generating", "measuring", "report", "step", "tasks", "tracking"},
     },
     "proxy": {
         "http": set(),

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from recorder.settings import LearnSettings, RecorderSettings
 from trainer.campaign_settings import CampaignSettings
 from trainer.settings import TrainerSettings
+from trainer.track_settings import TrackSettings
 
 if TYPE_CHECKING:
     from recorder.content.redaction import Redaction
@@ -54,6 +55,7 @@ class Settings(Protocol):
     learn: LearnSettings
     trainer: TrainerSettings
     campaign: CampaignSettings
+    track: TrackSettings
     engine: Any  # its `base` and `dtype`
 
     @property
