@@ -147,8 +147,8 @@ def _held_against(axes: Axes, chart: Chart, faint: str) -> None:
                      label=_label(level.name))  # fmt: skip
     for mark in chart.marks[:_MOST_MARKS]:
         axes.axvline(mark.at, color=faint, linewidth=0.8, linestyle=":")
-        words = axes.annotate(_label(mark.name), (mark.at, 0.98), xycoords=("data", "axes fraction"), rotation=90)
-        words.set(fontsize=8, ha="right", va="top")
+        words = axes.annotate(_label(mark.name), (mark.at, 0.02), xycoords=("data", "axes fraction"), rotation=90)
+        words.set(fontsize=8, ha="right", va="bottom")
 
 
 def _frame(axes: Axes, chart: Chart) -> None:

@@ -102,9 +102,9 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "step": {"artifacts", "batch", "policy"},
         "tasks": set(),
         "measuring": set(),
-        "report": set(),
         "campaign": {"agents", "measuring", "step", "tasks"},
-        "programs": {"agents", "campaign", "measuring", "step", "tasks"},
+        "report": {"campaign", "measuring"},
+        "programs": {"agents", "campaign", "measuring", "report", "step", "tasks"},
     },
     "proxy": {
         "http": set(),

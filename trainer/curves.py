@@ -22,7 +22,7 @@ FEWEST: Final = 4  # measurements of a plateau
 # A plateau is not told before a rise of this much a measurement would have shown. Rules that look after every
 # measurement err by their worst look: `POWER` standard errors keep a whole campaign's looks below 5 % (docs/health.md).
 WORTH: Final = 0.02
-POWER: Final = 4.5
+POWER: Final = 4.75
 
 
 @dataclass(frozen=True, slots=True)

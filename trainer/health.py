@@ -10,7 +10,7 @@ A rule whose figures are absent says nothing, and one that has spoken is silent 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -22,12 +22,12 @@ Then = Literal["note", "pause", "stop", "off"]
 
 FIRST: Final = 5  # steps that a drift is measured from
 NEWEST: Final = 3  # steps, or validations, whose mean is compared: one alone may be chance
-BEFORE: Final = 8  # validations that a fall is measured from
-# Standard errors at which a fall of validations is shown. It is looked for after each validation, in three windows:
+BEFORE: Final = (4, 8)  # validations that a fall is measured from: few see one after a rise, many one from level ground
+# Standard errors at which a fall of validations is shown. It is looked for after each validation, in six windows:
 # by simulation (benchmarks/health.py) that is wrong in fewer than 1 % of whole campaigns.
-FALLEN: Final = 3.6
+FALLEN: Final = 3.75
 JUMPED: Final = 4.0  # standard errors of a jump: there may be hundreds of steps
-MOVED: Final = 3.0  # standard errors of a part that rose, and of another that fell meanwhile
+MOVED: Final = 3.0  # standard errors of steps' means that rose or fell
 PARTS: Final = 5  # steps of each half in which parts are compared
 
 
@@ -55,7 +55,8 @@ class Seen:
 
     def measures(self) -> list[Measure]:
         """The validations as measurements: the share of comparisons won or of successes, else the mean reward."""
-        return [found for one in self.validations if (found := measured(one)) is not None]
+        own = (measured(one) for one in self.validations if one.part == "val" and not one.baseline)
+        return [found for found in own if found is not None]
 
     def rewards(self, after: int = -1, until: int | None = None) -> list[Measure]:
         """The mean rewards of the steps after one, until another."""
@@ -98,14 +99,14 @@ def findings(
 ) -> list[Finding]:
     """The rules that speak after the newest step and did not after the one before.
 
-    `validations`: of the version in service, those that were made so far. Where a campaign was gone on with after a
-    pause, both hold what came since, or it would be paused again by what it was paused by.
+    `validations`: those that were made so far; other parts and baselines are not looked at. Where a campaign was gone
+    on with after a pause, both hold what came since: it is not compared with what it was paused by.
     """
     if not steps:
         return []
     newest = steps[-1].step
     earlier = Seen(steps[:-1], [one for one in validations if one.step < newest])
-    now, before = _speaking(Seen(steps, validations), settings), _speaking(earlier, settings)
+    now, before = speaking(Seen(steps, validations), settings), speaking(earlier, settings)
     return [
         Finding(name, _then(name, settings), newest, found.detail, found.figures)
         for name, found in now.items()
@@ -113,7 +114,8 @@ def findings(
     ]
 
 
-def _speaking(seen: Seen, settings: Mapping[RuleName, HealthSettings]) -> dict[RuleName, Found]:
+def speaking(seen: Seen, settings: Mapping[RuleName, HealthSettings]) -> dict[RuleName, Found]:
+    """What each rule sees now, of those that see something and are not off."""
     looked = {
         name: rule.look(seen, _at(name, settings)) for name, rule in RULES.items() if _then(name, settings) != "off"
     }
@@ -135,34 +137,38 @@ def _then(name: RuleName, settings: Mapping[RuleName, HealthSettings]) -> Then:
 def _reward_hacking(seen: Seen, at: float) -> Found | None:
     """Validations fall while the reward does not.
 
-    The newest one, two or three validations are compared with up to eight before them. A reward that only compares
-    runs with one another (RULER's) does not rise, so it is enough that it is not shown to fall.
+    The newest one, two or three validations are compared with the four or eight before them. A reward that only
+    compares runs with one another (RULER's) does not rise, so it is enough that it is not shown to fall.
     """
-    measures = seen.measures()
-    for size in range(1, min(NEWEST, len(measures) - 1) + 1):
-        halves = Halves(measures[-size - BEFORE : -size], measures[-size:])
-        fall = gap(halves.older, halves.newer)
-        rewards = _beside(seen, halves)
-        if (
-            rewards is None
-            or fall.value < at
-            or fall.at_least(FALLEN) <= 0
-            or gap(rewards.older, rewards.newer).at_least() > 0
-        ):
+    fallen = (halves for halves in _recent(seen.measures()) if _fell(halves, at))
+    for halves, rewards in ((halves, _beside(seen, halves)) for halves in fallen):
+        if rewards is None or gap(rewards.older, rewards.newer).at_least() > 0:
             continue
         return Found(
             f"validations fell from {pooled(halves.older).value:.3f} to {pooled(halves.newer).value:.3f} while the "
             f"reward went from {pooled(rewards.older).value:.3f} to {pooled(rewards.newer).value:.3f}",
-            {"validation": -fall.value, "reward": rewards.rise.value},
+            {"validation": halves.rise.value, "reward": rewards.rise.value},
         )
     return None
+
+
+def _recent(measures: Sequence[Measure]) -> Iterator[Halves]:
+    """The newest few validations, each time beside those before them."""
+    for size in range(1, min(NEWEST, len(measures) - 1) + 1):
+        before = measures[:-size]
+        yield from (Halves(before[-reach:], measures[-size:]) for reach in BEFORE)
+
+
+def _fell(halves: Halves, at: float) -> bool:
+    fall = gap(halves.older, halves.newer)
+    return fall.value >= at and fall.at_least(FALLEN) > 0
 
 
 def _converged(seen: Seen, at: float) -> Found | None:
     """Validations are on a plateau while the reward rises: what is still learnt is the reward."""
     halves = plateau(seen.measures(), 1, at)
     rewards = _beside(seen, halves) if halves else None
-    if halves is None or rewards is None or rewards.rise.at_least() <= 0:
+    if halves is None or rewards is None or _shown(_values(rewards.older), _values(rewards.newer)) <= 0:
         return None
     steps = halves.newer[-1].step - halves.older[0].step
     return Found(
@@ -176,6 +182,10 @@ def _beside(seen: Seen, validations: Halves) -> Halves | None:
     older, newer = validations.older, validations.newer
     rewards = Halves(seen.rewards(older[0].step - 1, older[-1].step), seen.rewards(older[-1].step, newer[-1].step))
     return rewards if rewards.older and rewards.newer else None
+
+
+def _values(measures: Sequence[Measure]) -> list[float]:
+    return [one.value for one in measures]
 
 
 # --- rewards of the steps themselves
@@ -220,7 +230,7 @@ def _part_divergence(seen: Seen, at: float) -> Found | None:
     if len(newest) < 2 * PARTS:
         return None
     names = [name for name in newest[-1] if _is_part(name) and all(name in one for one in newest)]
-    moves = {name: _moved([one[name] for one in newest]) for name in names}
+    moves = {name: _shown([m[name] for m in newest[:PARTS]], [m[name] for m in newest[PARTS:]]) for name in names}
     up = max((name for name in names if moves[name] >= at), key=moves.__getitem__, default=None)
     down = min((name for name in names if moves[name] <= -at), key=moves.__getitem__, default=None)
     if up is None or down is None:
@@ -235,10 +245,14 @@ def _is_part(name: str) -> bool:
     return name.startswith("part.") and name.count(".") == 1  # one with more is an extra value of a part
 
 
-def _moved(values: Sequence[float]) -> float:
-    """By how much the newer half is from the older; 0 where that may be the steps' own scatter (Welch)."""
-    older, newer = values[:PARTS], values[PARTS:]
-    error = ((statistics.variance(older) + statistics.variance(newer)) / PARTS) ** 0.5
+def _shown(older: Sequence[float], newer: Sequence[float]) -> float:
+    """By how much the newer steps are from the older; 0 where that may be the steps' own scatter (Welch).
+
+    Steps differ by the scenarios that they drew, which their attempts' spread does not show.
+    """
+    if min(len(older), len(newer)) < 2:
+        return 0.0
+    error = (statistics.variance(older) / len(older) + statistics.variance(newer) / len(newer)) ** 0.5
     by = statistics.fmean(newer) - statistics.fmean(older)
     return by if abs(by) > MOVED * error else 0.0
 
@@ -313,7 +327,7 @@ def _judge_drift(seen: Seen, at: float) -> Found | None:
 RULES: Final[Mapping[RuleName, Rule]] = {
     "reward_hacking": Rule(0.05, "fall of the validations", _reward_hacking, "pause"),
     "converged": Rule(0.01, "rise of the validations that is none", _converged, "stop"),
-    "reward_jump": Rule(1.0, "standard deviations of an attempt's reward", _reward_jump),
+    "reward_jump": Rule(0.75, "standard deviations of an attempt's reward", _reward_jump),
     "perfect_scores": Rule(0.95, "share of attempts", _perfect_scores),
     "repetition": Rule(0.15, "rise of the share of repeated four-word phrases", _repetition),
     "length_drift": Rule(2.0, "times as many sampled tokens, or as few", _length_drift),

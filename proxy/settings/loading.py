@@ -238,6 +238,8 @@ def _explain(error: ErrorDetails, origin: Mapping[str, str]) -> str:
     source = next((origin[k] for n in range(len(loc), 0, -1) if (k := ".".join(loc[:n])) in origin), "default")
     if not loc:  # two settings contradict each other
         return error["msg"].removeprefix("Value error, ")
+    if error["type"] == "value_error" and isinstance(error["input"], Mapping):  # two of a section do
+        return f"{source}: {key}: {error['msg'].removeprefix('Value error, ')}"
     if error["type"] != "extra_forbidden":
         return f"{source}: {key}: {error['msg']} (got {str(shown(key, error['input']))[:200]!r})"
     near = _nearest(loc)

@@ -19,7 +19,7 @@ from sqlalchemy import Select, and_, select
 
 from recorder.states import TrajectoryState
 from recorder.store.database import Store
-from recorder.store.schema import groups, scenarios, score_parts, scores, trajectories
+from recorder.store.schema import calls, groups, scenarios, score_parts, scores, trajectories
 from recorder.work.campaigns import CampaignView, groups_of
 from recorder.work.scores import REWARD
 
@@ -55,24 +55,32 @@ class Improved:
 
 
 async def attempted_by(store: Store, campaign: CampaignView, version_id: str) -> list[Attempted]:
-    """A version's completed runs in a campaign, newest first."""
+    """The completed runs of a campaign that a version answered, newest first.
+
+    Which it was says the run's last answer: a campaign asks versions by name, and what a run is pinned to is another.
+    """
     async with store.read() as conn:
         rows = await conn.execute(_query(campaign, version_id))
-        return [Attempted(*row[:6], bool(row[6])) for row in rows]
+        return [Attempted(r[0], r[1], r[2], r[3], r[4], r[5], bool(r[6])) for r in rows]
 
 
 def _query(campaign: CampaignView, version_id: str) -> Select[Any]:
     t, current = trajectories.c, groups.c.current_score_id
     of_run = (score_parts.c.score_id == current, score_parts.c.trajectory_id == t.id, score_parts.c.part == REWARD)
-    columns = (scenarios.c.external_id, scenarios.c.split, t.version_id, t.group_id, t.id)
+    columns = (scenarios.c.external_id, scenarios.c.split, calls.c.version_id, t.group_id, t.id)
     return (
         select(*columns, score_parts.c.value, scores.c.absolute)
         .select_from(trajectories)
+        .join(calls, calls.c.id == t.leaf_call_id)
         .join(groups, groups.c.id == t.group_id)
         .join(scenarios, scenarios.c.id == groups.c.scenario_id)
         .outerjoin(scores, scores.c.id == current)
         .outerjoin(score_parts, and_(*of_run))
-        .where(t.version_id == version_id, t.state == TrajectoryState.COMPLETED, t.group_id.in_(groups_of(campaign)))
+        .where(
+            calls.c.version_id == version_id,
+            t.state == TrajectoryState.COMPLETED,
+            t.group_id.in_(groups_of(campaign)),
+        )
         .order_by(t.id.desc())
         .limit(LOOKED_AT)
     )

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import Select, and_, exists, insert, literal, select
+from sqlalchemy import Select, and_, exists, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
@@ -169,6 +169,13 @@ async def finish(store: Store, campaign_id: str, state: CampaignState, reason: s
         return await _one(conn, campaign_id)
 
 
+async def set_settings(store: Store, campaign_id: str, settings: Mapping[str, Any]) -> None:
+    """Write the settings that a campaign is gone on with."""
+    statement = update(campaigns).where(campaigns.c.id == campaign_id).values(settings=dict(settings))
+    async with store.write() as conn:
+        await conn.execute(statement)
+
+
 async def resume(store: Store, campaign_id: str) -> CampaignView:
     """Let a stopped or failed campaign run again; one whose process died is still running. Raises Conflict."""
     async with store.write() as conn:
@@ -291,7 +298,7 @@ async def group_states(store: Store, campaign_id: str, step_number: int, purpose
     of_step = select(attempts.c.group_external_id).where(
         attempts.c.campaign_id == campaign_id, attempts.c.step_number == step_number, attempts.c.purpose == purpose
     )
-    query = (
+    query: Select[Any] = (
         select(
             groups.c.id.label("group_id"),
             groups.c.external_id,

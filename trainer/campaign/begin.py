@@ -25,14 +25,16 @@ from recorder.work import attempts as store_attempts
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView, NewScenario, Split
 from trainer.agents import answer
+from trainer.campaign.stop import StopCode
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignBusy, CampaignError, TrainerError
 from trainer.progress import Progress, Said
 from trainer.step.keeper import Keeper
-from trainer.tasks import scenarios, splitting
+from trainer.tasks import parts
 from trainer.tasks.scenarios import Scenario
 
-# What a campaign was begun with and cannot change halfway: its steps would not be what they were.
+# What a campaign was begun with and cannot change halfway: its steps would not be what they were. After a pause another
+# recipe may judge what comes.
 SHAPE = (
     "seed", "split", "adversarial_share", "group_size", "scenarios_per_step", "val_attempts", "baselines", "beat",
     "reward_recipe",
@@ -65,26 +67,14 @@ def plan(settings: CampaignSettings, *, fresh: bool = False) -> Plan:
     if settings.scenarios is None:
         raise CampaignError("no scenarios: name a JSONL file with --scenarios or campaign.scenarios")
     _require_agent(settings)
-    parts = _parts(settings, settings.scenarios)
-    name = check_external(settings.name or settings.scenarios.stem, "the campaign's name (--name)")
-    val, test = parts.get("val", []), parts.get("test", [])
-    return Plan(name, _anywhere(settings), parts["train"], val, test, fresh, validates=bool(val))
-
-
-def _parts(settings: CampaignSettings, file: Path) -> dict[str, list[Scenario]]:
-    """The scenarios of each part, from one file or from one for each."""
-    found = scenarios.read(file)
-    if settings.split is not None:
-        parts = splitting.split(found, settings.split, settings.seed)
-    else:
-        others = {"val": settings.val_scenarios, "test": settings.test_scenarios}
-        parts = {"train": found} | {part: scenarios.read(path) for part, path in others.items() if path is not None}
-    splitting.require_apart(parts)
-    if not settings.adversarial_share and all(scenario.adversarial for scenario in parts["train"]):
+    found = parts.read(settings, settings.scenarios)
+    if not settings.adversarial_share and all(scenario.adversarial for scenario in found["train"]):
         raise CampaignError(
             "nothing to learn from: all scenarios to learn from are adversarial, and campaign.adversarial_share is 0"
         )
-    return parts
+    name = check_external(settings.name or settings.scenarios.stem, "the campaign's name (--name)")
+    val, test = found.get("val", []), found.get("test", [])
+    return Plan(name, _anywhere(settings), found["train"], val, test, fresh, validates=bool(val))
 
 
 def _anywhere(settings: CampaignSettings) -> CampaignSettings:
@@ -153,7 +143,8 @@ def new_scenarios(tasks: Sequence[Scenario]) -> list[NewScenario]:
 async def _require_same(store: Store, found: CampaignView, alias: AliasView, plan: Plan) -> None:
     now, was = plan.settings.model_dump(mode="json"), found.settings
     before = {key: was.get(key, CampaignSettings.model_fields[key].default) for key in SHAPE}
-    changed = [f"{key} {before[key]} → {now[key]}" for key in SHAPE if before[key] != now[key]]
+    kept = [key for key in SHAPE if key != "reward_recipe" or found.reason != StopCode.PAUSED]
+    changed = [f"{key} {before[key]} → {now[key]}" for key in kept if before[key] != now[key]]
     if found.alias_id != alias.id:
         changed.append(f"alias → {alias.name}")
     if plan.train is not None:

@@ -22,6 +22,7 @@ from trainer.agents import answer
 from trainer.campaign.begin import Plan
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.measuring.sides import named
+from trainer.measuring.yardstick import Yardstick, chosen
 from trainer.tasks.drawing import draw
 from trainer.tasks.scenarios import Scenario
 
@@ -87,6 +88,7 @@ class Counts:
     material_tokens: int = 0  # of what the judge is shown beside answers
     answers_shown: int = 0  # to the judge, each as often as it is
     validations: int = 0
+    baselines: int = 0  # version 0 among them costs nothing where it is what serves
 
     @property
     def attempts(self) -> int:
@@ -112,9 +114,12 @@ def count(plan: Plan, rewards: Sequence[Reward]) -> Counts:
     """Count what the plan's rounds do."""
     kinds = [reward.kind for reward in rewards]
     rulers, rubrics = kinds.count("ruler"), kinds.count("rubric")
-    out = Counts(validations=len(_validated_after(plan.settings)) if plan.val else 0)
+    out = Counts()
+    if plan.val:
+        out.validations, out.baselines = len(_validated_after(plan.settings)), len(named(plan.settings))
     sizes = {scenario.id: _Size.of(scenario) for part in plan.parts.values() for scenario in part}
-    for part, scenarios, each in _rounds(plan):
+    beside = chosen(plan.settings, rewards, validated=bool(plan.val)) is Yardstick.WINS
+    for part, scenarios, each in _rounds(plan, against_version_0=beside):
         if part == "train":
             out.training += len(scenarios) * each
         elif part == "val":
@@ -151,18 +156,16 @@ def _add(out: Counts, size: _Size, each: int, rulers: int, rubrics: int) -> None
     out.material_tokens += (rulers + rubrics) * each * size.input + (rulers + each * rubrics) * size.rubric
 
 
-def _rounds(plan: Plan) -> Iterator[tuple[Split, Sequence[Scenario], int]]:
+def _rounds(plan: Plan, *, against_version_0: bool) -> Iterator[tuple[Split, Sequence[Scenario], int]]:
     """Each round: the part that it is of, its scenarios, and the attempts at each."""
     s, train = plan.settings, plan.train or ()
+    each = s.val_attempts + against_version_0
     for step in range(1, s.steps + 1):
         yield "train", draw(train, s.scenarios_per_step, step, s.seed, s.adversarial_share), s.group_size
-    for _ in _validated_after(s):
-        yield "val", plan.val, s.val_attempts
-    beside = len(named(s))
-    for _ in range(beside):
-        yield "val", plan.val, s.val_attempts
-    for _ in range(2 + beside - (BASE in named(s))):  # what serves, version 0, and the other baselines
-        yield "test", plan.test, s.val_attempts
+    for _ in (*_validated_after(s), *named(s)):
+        yield "val", plan.val, each
+    for _ in ("what serves", *{BASE, *named(s)}):
+        yield "test", plan.test, each
 
 
 def _validated_after(settings: CampaignSettings) -> list[int]:

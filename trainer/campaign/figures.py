@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from recorder.groups.readiness import usable
-from recorder.reading.views import GroupView, TrajectoryView
-from recorder.states import CallState
+from recorder.reading.views import CallView, GroupView, TrajectoryView
+from recorder.states import CallState, TurnKind
 from recorder.work.scores import REWARD, StoredScore
 
 PHRASE: Final = 4  # words
@@ -45,7 +45,7 @@ def figures_of(
         **_means("health.tool_calls", (sum(1 for _ in _tool_calls(one)) for one in attempts)),
         **_means("health.seconds", map(_seconds, attempts)),
         **_means("health.repetition", (repetition(list(_said(one))) for one in attempts)),
-        **_means("health.perfect", (value >= highest - ALIKE for rewards in of_groups for value in rewards.values())),
+        **_means("health.perfect", (value >= highest - ALIKE for value in _asked(scores.values()))),
         **_means("health.zero_variance", (_spread(rewards) <= ALIKE for rewards in of_groups if len(rewards) > 1)),
         **_means("health.judge_agreement", (one for rewards in of_groups for one in _ordered(rewards, success or {}))),
         **_parts(scores.values()),
@@ -65,10 +65,14 @@ def repetition(texts: Sequence[str]) -> float | None:
 
 
 def sampled_tokens(attempt: TrajectoryView) -> int | None:
-    """All tokens that were sampled for an attempt, by the engine's own count; None: nobody counted."""
-    counts = [(call.usage or {}).get("completion_tokens") for call in attempt.calls if call.state is CallState.COMPLETE]
+    """All tokens that the agent and its sub-agents sampled, by the engine's own count; None: nobody counted."""
+    counts = [(call.usage or {}).get("completion_tokens") for call in attempt.calls if _is_a_turn(call)]
     known = [count for count in counts if isinstance(count, int)]
     return sum(known) if known else None
+
+
+def _is_a_turn(call: CallView) -> bool:
+    return call.state is CallState.COMPLETE and call.turn_kind is not TurnKind.AUX and call.superseded_by is None
 
 
 def _counts(member: TrajectoryView) -> bool:
@@ -99,6 +103,12 @@ def _said(attempt: TrajectoryView) -> Iterator[str]:
 def _rewards(score: StoredScore | None) -> dict[str, float]:
     parts = score.parts if score else ()
     return {one.trajectory_id: one.value for one in parts if one.part == REWARD and one.value is not None}
+
+
+def _asked(scores: Iterable[StoredScore]) -> Iterator[float]:
+    """The rewards that somebody was asked for."""
+    parts = (part for score in scores for part in score.parts if part.part == REWARD and not part.unasked)
+    return (part.value for part in parts if part.value is not None)
 
 
 def _spread(rewards: Mapping[str, float]) -> float:

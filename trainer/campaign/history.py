@@ -25,7 +25,8 @@ TEST: Final = "test"
 ALARM: Final = "alarm"
 CHANGE: Final = "change"
 ENDED: Final = "ended"
-BEGUN: Final = "begun"  # what the campaign's runs are judged by; a dict and no event
+# A run of its program begins: {"step", "paused": whether the one before it was paused, "recipe": of the judge}.
+BEGUN: Final = "begun"
 
 Written = StepDone | Validated | Alarm | Changed | Ended
 _UNMEASURED: tuple[tuple[float | None, int], tuple[float | None, int]] = ((None, 0), (None, 0))
@@ -48,6 +49,11 @@ class History:
     def steps_done(self) -> int:
         """How many steps are over."""
         return len(self.steps)
+
+    @property
+    def answered_until(self) -> int:
+        """After how many steps the campaign was last gone on with after a pause; -1: never."""
+        return max((int(row["step"]) for row in self.begun if row.get("paused")), default=-1)
 
     @property
     def seconds(self) -> float:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from recorder.registry import versions
 from recorder.registry.aliases import AliasView
@@ -24,18 +25,20 @@ from recorder.store.database import Store
 from recorder.work import campaigns, claims, steps
 from recorder.work.campaigns import CampaignView, GroupStatus, Scenario
 from trainer.campaign import history as course
-from trainer.campaign.history import ENDED, STEP, History, read_history, summary
+from trainer.campaign.figures import figures_of
+from trainer.campaign.history import BEGUN, CHANGE, ENDED, STEP, History, read_history, summary
 from trainer.campaign.measure import Measured, Measurer
+from trainer.campaign.pausing import Evidence, gained_most, recipe_changed, settings_changed, way_on
+from trainer.campaign.ruling import Ruling
 from trainer.campaign.sampling import Round, Sampler, Tally
 from trainer.campaign.serving import Service
-from trainer.campaign.stop import Rules, Stop, StopCode, decide
+from trainer.campaign.stop import Stop, StopCode
 from trainer.campaign.validating import Validator
 from trainer.campaign_settings import CampaignSettings
-from trainer.curves import Measure
 from trainer.errors import CampaignError, StepFailed
 from trainer.measuring.sides import Sides
 from trainer.measuring.yardstick import Yardstick
-from trainer.progress import PHASES, Ended, Progress, Said, Status, StepDone
+from trainer.progress import PHASES, Changed, Ended, Progress, Said, Status, StepDone
 from trainer.step.report import StepReport, StepTrainer
 from trainer.tasks.drawing import draw
 
@@ -47,6 +50,7 @@ class Compared:
     yardstick: Yardstick
     averaged: bool
     sides: Sides
+    recipe: Mapping[str, Any]  # what the judge is told of the reward, to be compared with what it was told before
 
 
 class Campaign:
@@ -81,7 +85,7 @@ class Campaign:
         self._progress = progress
         self._still_ours = still_ours  # raises CampaignBusy when the campaign's lease was lost
         self._seconds: dict[str, float] = {}
-        self._yardstick = compared.yardstick
+        self._compared = compared
         self._service = Service(store, alias, campaign.name, settings.live_timeout_s, progress)
         self._validator = Validator(
             store,
@@ -103,18 +107,38 @@ class Campaign:
         """
         began = time.monotonic()
         history = await read_history(self._store, self._campaign)
+        await self._begin(history)
         train, val, test = await self._scenarios()
+        s = self._settings
+        ruling = Ruling(self._store, self._campaign, s, self._compared.yardstick, train, self._gained, self._progress)
         await self._validate(history, val, last=False)
-        while (stop := self._stop(history)) is None:
+        while (stop := await ruling.stop(history)) is None:
             step = history.steps_done + 1
-            s = self._settings
             drawn = draw(train, s.scenarios_per_step, step, s.seed, s.adversarial_share)
             done = await self._step(step, drawn)
-            await self._write_down(done)
+            await self._tell(STEP, done)
             history.steps.append(done)
             self._refuse_hopeless(history)
             await self._validate(history, val, last=False)
+        if stop.code is StopCode.PAUSED:
+            return await self._pause(history, stop, began)
         return await self._end(history, stop, val, test, began)
+
+    async def _begin(self, history: History) -> None:
+        """Write down what this run of the program goes on with, and what is otherwise than before."""
+        step, settings = history.steps_done, self._settings.model_dump(mode="json")
+        stored = CampaignSettings.model_validate(self._campaign.settings).model_dump(mode="json")
+        recipe = dict(self._compared.recipe)
+        changes = settings_changed(step, stored, settings)
+        if history.begun:
+            changes += recipe_changed(step, history.begun[-1].get("recipe", {}), recipe)
+        for change in changes:
+            await self._tell(CHANGE, change)
+        await campaigns.set_settings(self._store, self._campaign.id, settings)
+        paused = self._campaign.reason == StopCode.PAUSED  # as it was found
+        begun = {"step": step, "paused": paused, "recipe": recipe}
+        await course.write_row(self._store, self._campaign, BEGUN, begun)
+        history.begun.append(begun)
 
     async def _scenarios(self) -> tuple[list[Scenario], list[Scenario], list[Scenario]]:
         id_ = self._campaign.id
@@ -130,22 +154,31 @@ class Campaign:
         """Measure what serves, leave the best version in service, test it, and mark the campaign finished."""
         await self._validate(history, val, last=True)
         if self._settings.serve == "best":
-            await self._service.serve_best(history.validations, self._yardstick, f"the campaign ended: {stop.code}")
+            await self._serve_best(history, f"the campaign ended: {stop.code}")
         live = await self._service.live()
         if test:
             await self._validator.test(history, test, live)
+        return await self._over(history, stop, live, CampaignState.FINISHED, began)
+
+    async def _pause(self, history: History, stop: Stop, began: float) -> Ended:
+        """Leave the best version that was validated in service, and say how to go on."""
+        live = await self._serve_best(history, f"the campaign was paused: {stop.detail}")
+        self._progress.tell(Said(way_on(self._campaign.name, live.name), warning=True))
+        return await self._over(history, stop, live, CampaignState.STOPPED, began)
+
+    async def _serve_best(self, history: History, why: str) -> VersionView:
+        return await self._service.serve_best(history.validations, self._compared.yardstick, why)
+
+    async def _over(self, history: History, stop: Stop, live: VersionView, state: CampaignState, began: float) -> Ended:
         ended = summary(self._campaign.name, stop, history, live.name, time.monotonic() - began)
         await course.write(self._store, self._campaign, ENDED, ended)
-        await campaigns.finish(self._store, self._campaign.id, CampaignState.FINISHED, stop.code)
+        await campaigns.finish(self._store, self._campaign.id, state, stop.code)
         return ended
 
-    def _stop(self, history: History) -> Stop | None:
-        if history.tests:  # the program was killed amid them: what was seen at the end is not learnt after
-            return Stop(StopCode.STEPS, f"{history.steps_done} steps done, and the test part is measured")
-        s = self._settings
-        rules = Rules(s.steps, s.target, s.target_steps, s.plateau_steps, s.plateau_delta)
-        seen = history.measured(self._yardstick, regularly=s.val_every is not None)
-        return decide([Measure(event.step, value, event.attempts) for event, value in seen], history.steps_done, rules)
+    async def _gained(self, step: int) -> Sequence[Evidence]:
+        """The attempts of a step that gained most."""
+        groups = await campaigns.group_states(self._store, self._campaign.id, step, Purpose.TRAIN)
+        return gained_most((await self._measurer.load(groups)).scores.values())
 
     def _refuse_hopeless(self, history: History) -> None:
         """Give up when the newest steps all failed: going on would only cost."""
@@ -171,13 +204,15 @@ class Campaign:
         with self._timed("judging"):
             groups = await self._sampler.scored(of)
         measured = await self._measurer.measure(groups)
+        loaded = await self._measurer.load(groups)
+        figures = figures_of(loaded.views, loaded.scores, measured.succeeded)
         with self._timed("training"):
             self._progress.tell(Status(step, "training"))
             report, failure = await self._train(groups)
         version = report.version if report and report.version else await self._trained_before(groups)
         with self._timed("swapping"):
             failure = (await self._swap(step, version) if version else None) or failure
-        return await self._done(step, before, tally, measured, groups, report, failure)
+        return await self._done(step, before, tally, measured, groups, report, failure, figures)
 
     async def _until_decided(self, step: int) -> None:
         """Wait for the decision on a version that was made before, by whomever: no step begins while there is one."""
@@ -261,8 +296,9 @@ class Campaign:
         groups: Sequence[GroupStatus],
         report: StepReport | None,
         failure: str | None,
+        figures: Mapping[str, float],
     ) -> StepDone:
-        metrics = report.metrics if report else {}
+        metrics = {**figures, **(report.metrics if report else {})}
         unscored = sum(group.current_score_id is None for group in groups)
         failure = failure or ("no group was scored" if unscored == len(groups) else None)
         return StepDone(
@@ -281,7 +317,7 @@ class Campaign:
             seconds=dict(self._seconds),
             note=failure or (report.reason if report and report.reason else ""),
             failed=failure is not None,
-            metrics=dict(metrics),
+            metrics=metrics,
         )
 
     # --- validation
@@ -305,9 +341,9 @@ class Campaign:
         if self._trainer_to_be.done():
             self._trainer_to_be.result()
 
-    async def _write_down(self, done: StepDone) -> None:
-        await course.write(self._store, self._campaign, STEP, done)
-        self._progress.tell(done)
+    async def _tell(self, code: str, event: StepDone | Changed) -> None:
+        await course.write(self._store, self._campaign, code, event)
+        self._progress.tell(event)
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

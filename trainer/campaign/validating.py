@@ -8,28 +8,29 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
-from recorder.reading import transcripts
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import VersionView
 from recorder.states import Purpose
 from recorder.store.database import Store
-from recorder.work import scores
-from recorder.work.campaigns import CampaignView, GroupStatus, Scenario
-from recorder.work.scores import REWARD, NewPart
+from recorder.work.campaigns import CampaignView, Scenario
+from recorder.work.scores import REWARD
 from trainer.campaign import history as course
+from trainer.campaign.figures import figures_of
 from trainer.campaign.history import BASELINE, TEST, History
-from trainer.campaign.measure import Measurer, spoilt
+from trainer.campaign.measure import Loaded, Measurer, spoilt
 from trainer.campaign.sampling import Round, Sampler, Tally
 from trainer.campaign_settings import BASE, CampaignSettings
-from trainer.measuring import looks, wins
 from trainer.measuring.sides import Side, Sides, named
-from trainer.measuring.wins import Worth
+from trainer.measuring.wins import Wins, Worth, counted
 from trainer.measuring.yardstick import SPREAD, Yardstick
 from trainer.progress import Progress, Validated
+
+_NAMED: Final = {"turns": "health.turns", "tokens": "health.length", "seconds": "health.seconds"}
 
 
 class Validator:
@@ -105,47 +106,69 @@ class Validator:
         began = time.monotonic()
         tally = await self._sampler.sample(of)
         self._refuse(of.step, tally)
-        groups = await (self._sampler.scored(of) if self._measurer.needs_scores else self._sampler.groups(of))
+        groups = await (self._sampler.scored(of) if self._needs_scores else self._sampler.groups(of))
         measured = await self._measurer.measure(groups)
-        views, parts = await self._read(groups)
-        ours = range(self._settings.val_attempts)
-        own = [member for view in views for member in view.members if _place(member) in ours]
-        rewards = [part.value for part in parts if part.part == REWARD and part.value is not None]
-        figures = looks.figures(own, parts)
-        if self._yardstick is Yardstick.REWARD and len(rewards) > 1:
-            figures[SPREAD] = statistics.stdev(rewards)
-        won = self._wins(views, parts) if self._yardstick is Yardstick.WINS else wins.Wins(None, measured.attempts)
-        return Validated(
+        ordinary = await self._measurer.load([group for group in groups if not group.adversarial])
+        tempting = await self._measurer.load([group for group in groups if group.adversarial])
+        done = Validated(
             step=of.step,
             version=name,
             success=measured.success,
             reward=measured.reward if self._averaged else None,
-            attempts=won.compared,
+            attempts=measured.attempts,
             errored=sum(tally.failed.values()),
             seconds=time.monotonic() - began,
+            figures=self._figures(ordinary),
+            adversarial=measured.adversarial,
+            adversarial_attempts=measured.adversarial_attempts,
+        )
+        if self._yardstick is not Yardstick.WINS:
+            return done
+        won, apart = self._wins(ordinary), self._wins(tempting)
+        return replace(
+            done,
             win_rate=won.share,
-            figures=figures,
+            attempts=won.compared,
+            adversarial=apart.share,
+            adversarial_attempts=apart.compared,
         )
 
-    async def _read(self, groups: Sequence[GroupStatus]) -> tuple[list[GroupView], list[NewPart]]:
-        views = await transcripts.load_groups(self._store, [group.group_id for group in groups])
-        ids = [group.current_score_id for group in groups if group.current_score_id is not None]
-        found = await scores.get_scores(self._store, ids)
-        return views, [part for score in found.values() for part in score.parts]
+    @property
+    def _needs_scores(self) -> bool:
+        return self._measurer.needs_scores or any(goal.metric.startswith("part.") for goal in self._settings.goals)
 
-    def _wins(self, views: Sequence[GroupView], parts: Sequence[NewPart]) -> wins.Wins:
-        rewards = {part.trajectory_id: part.value for part in parts if part.part == REWARD}
+    def _figures(self, loaded: Loaded) -> dict[str, float]:
+        """What the attempts looked like that are not version 0's, put beside others to be compared with."""
+        ours = range(self._settings.val_attempts)
+        views = [replace(view, members=[m for m in view.members if _place(m) in ours]) for view in loaded.views]
+        own = {member.id for view in views for member in view.members}
+        scored = {
+            id_: replace(score, parts=tuple(part for part in score.parts if part.trajectory_id in own))
+            for id_, score in loaded.scores.items()
+        }
+        found = figures_of(views, scored)
+        figures = {name: found[of] for name, of in _NAMED.items() if of in found}
+        figures |= {name: value for name, value in found.items() if name.startswith("part.")}
+        rewards = [p.value for score in scored.values() for p in score.parts if p.part == REWARD and not p.unasked]
+        known = [value for value in rewards if value is not None]
+        if self._yardstick is Yardstick.REWARD and len(known) > 1:
+            figures[SPREAD] = statistics.stdev(known)
+        return figures
+
+    def _wins(self, loaded: Loaded) -> Wins:
+        parts = [part for score in loaded.scores.values() for part in score.parts if part.part == REWARD]
+        rewards = {part.trajectory_id: part.value for part in parts}
+        return counted(pair for view in loaded.views if (pair := self._pair(view, rewards)) is not None)
+
+    def _pair(self, view: GroupView, rewards: Mapping[str, float | None]) -> tuple[list[Worth], Worth] | None:
+        """What a group's attempts were worth, and version 0's; of one that was run again, the one that counts."""
         each = self._settings.val_attempts
-        compared = []
-        for view in views:
-            worth: dict[int, Worth] = {}  # of attempts that were run again, the one that counts
-            for member in view.members:
-                found = Worth(rewards.get(member.id), spoilt(member))
-                if found.value is not None:
-                    worth[_place(member)] = found
-            if each in worth:
-                compared.append(([one for place, one in worth.items() if 0 <= place < each], worth[each]))
-        return wins.counted(compared)
+        worth: dict[int, Worth] = {}
+        for member in view.members:
+            found = Worth(rewards.get(member.id), spoilt(member))
+            if found.value is not None:
+                worth[_place(member)] = found
+        return ([one for place, one in worth.items() if 0 <= place < each], worth[each]) if each in worth else None
 
     async def _write(self, code: str, done: Validated) -> None:
         await course.write(self._store, self._campaign, code, done)

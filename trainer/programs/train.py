@@ -37,6 +37,7 @@ from trainer.programs import comparing
 from trainer.programs.attempting import endpoint_of, start_agents
 from trainer.programs.estimating import Judge
 from trainer.programs.examiner import Gated
+from trainer.programs.reporting import reported
 from trainer.programs.services import Services, Wanted
 from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
 from trainer.settings import TrainerSettings
@@ -86,7 +87,8 @@ async def train(
 ) -> Ended:
     """Run a campaign to its end, with everything that it needs. `open_with` opens another trainer than the real one.
 
-    What is told is also appended to `campaigns/<name>/events.jsonl` in the data folder, whatever `progress` is.
+    What is told is also appended to `campaigns/<name>/events.jsonl` in the data folder, whatever `progress` is; at its
+    end the campaign's report lies beside it.
 
     Raises the trainer's and recorder's errors; the campaign is then marked failed, or stopped where it was cancelled,
     and can be gone on with.
@@ -107,12 +109,15 @@ async def train(
         campaign = await begin_or_find(store, alias, plan, progress)
         owner = holders.holder_name()
         keeper = await stack.enter_async_context(hold(store, campaign, owner, settings.lease_s))
+        await stack.enter_async_context(reported(store, campaign, everything.data, progress))
         await stack.enter_async_context(marked(store, campaign))
         open_with = partial(in_turn, open_with or open_trainer, campaign, progress)
         trainer = await stack.enter_async_context(opening(store, alias, everything, open_with))
         for started in agents:
             await started.ready()
-        compared = Compared(measure.yardstick, measure.averaged, sides.of_campaign(settings, alias.name))
+        compared = Compared(
+            measure.yardstick, measure.averaged, sides.of_campaign(settings, alias.name), measure.recipe
+        )
         scopes = comparing.scopes_of(plan, measure.yardstick)
         endpoint = await endpoint_of(store, await services.ready(), alias, campaign, scopes, stack)
         endpoint = replace(endpoint, models=compared.sides.models(settings.val_attempts))

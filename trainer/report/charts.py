@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from recorder.charts import Chart, Level, Mark, Series
 from trainer.report.shapes import Point, Report
-from trainer.report.words import percent_or_number
+from trainer.report.words import is_share, named, percent_or_number
 
 SMALL: Final = (4.6, 2.0)  # inches, of 72 points
 _MOST_BARS: Final = 50  # more steps than these are drawn several to a bar
@@ -36,18 +37,17 @@ MOST_HEALTH: Final = 16  # figures that are drawn; a recipe may have any number 
 def curve(report: Report) -> Chart:
     """What was measured after each step, and the steps' own attempts, against target and baselines."""
     last = max([report.steps_done, *(one.step for one in report.validations)], default=0)
-    series = [
-        _series(name, points, last)
-        for name, points in (("validation", report.validations), ("the steps' own attempts", report.own))
-        if any(point.value is not None for point in points)
-    ]
+    validated = _series("validation", report.validations, last)
+    own = _series("the steps' own attempts", report.own, last)
+    if report.validations:  # one set of intervals can be read, two lie over each other
+        own = replace(own, low=(), high=())
+    series = [one for one in (validated, own) if any(value is not None for value in one.values)]
     levels = [Level("target", report.target)] if report.target is not None else []
     levels += [Level(one.version, one.value) for one in report.baselines if one.value is not None]
-    share = report.kind in ("success", "win rate")
-    title = f"{(report.kind or 'nothing measured').capitalize()} after each step"
+    title = f"{named(report.kind).capitalize()} after each step"
     places = tuple(str(step) for step in range(last + 1)) if series else ()
     marks = tuple(one for one in _marks(report) if one.at < len(places))
-    return Chart(title, places, tuple(series), share=share, levels=tuple(levels), marks=marks)
+    return Chart(title, places, tuple(series), share=is_share(report.kind), levels=tuple(levels), marks=marks)
 
 
 def _series(name: str, points: Sequence[Point], last: int) -> Series:
@@ -93,7 +93,7 @@ def health(report: Report) -> list[Chart]:
 
 def title(name: str) -> str:
     """A figure of health as people read it."""
-    return _TITLES.get(name, name.replace(".", " ") if name.startswith("part.") else name)
+    return _TITLES.get(name, name.replace("part.", "Part: ", 1))
 
 
 def alone(chart: Chart) -> str:

@@ -47,8 +47,7 @@ async def alarmed(store: Store, alarms: Collection[Alarm]) -> list[Alarmed]:
     pausing = [alarm for alarm in alarms if alarm.then == "pause"][-1:]
     shown = [str(one["trajectory"]) for alarm in pausing for one in alarm.evidence[:PAIRS] if one.get("trajectory")]
     views = await _views(store, shown)
-    used = {view.version_id for view in views.values() if view.version_id is not None}
-    names = await version_names(store, used)
+    names = await version_names(store, {_answered_by(view) for view in views.values()})
     return [Alarmed(alarm, list(_evidence(alarm, views, names)) if alarm in pausing else ()) for alarm in alarms]
 
 
@@ -56,7 +55,13 @@ def _evidence(alarm: Alarm, views: Mapping[str, TrajectoryView], names: Mapping[
     for one in alarm.evidence[:PAIRS]:
         view = views.get(str(one.get("trajectory")))
         if view is not None:
-            yield conversation(view, names.get(view.version_id or "", "?"), _number(one.get("reward")))
+            yield conversation(view, names.get(_answered_by(view), "?"), _number(one.get("reward")))
+
+
+def _answered_by(view: TrajectoryView) -> str:
+    """The id of the version that gave the run's last answer; "" where none did."""
+    last = view.main_path[-1][0] if view.main_path else None
+    return next((call.version_id or "" for call in view.calls if call.id == last), "")
 
 
 def _number(value: Any) -> float | None:

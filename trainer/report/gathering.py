@@ -19,9 +19,9 @@ from recorder.store.database import Store
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from recorder.work.spending import judged_for
+from trainer.campaign.history import History, read_history
 from trainer.progress import StepDone
 from trainer.report import conversations, measured
-from trainer.report.events import Events, read
 from trainer.report.shapes import LeftOut, Pair, Point, Report
 from trainer.report.standing import stands
 
@@ -38,12 +38,14 @@ async def find(store: Store, project_id: str, name: str | None) -> CampaignView:
 
 async def gather(store: Store, campaign: CampaignView) -> Report:
     """All that is told of a campaign."""
-    said, settings = await read(store, campaign.id), campaign.settings
+    said, settings = await read_history(store, campaign), campaign.settings
     alias = await _alias(store, campaign)
     held = any(one.id == campaign.id for one in await campaigns.running_on(store, alias.id))
     kind = measured.kind_of(said.validations, said.steps)
     seen = [measured.point(one, kind) for one in said.validations]
-    best = measured.best(seen)
+    chosen = measured.best(said.validations, kind)
+    best = measured.point(chosen, kind) if chosen is not None else None
+    ended = said.ended[-1] if said.ended and campaign.ended_at is not None else None
     first = _first(said)
     pairs, notes = await _pairs(store, campaign, first, best)
     async with store.read() as conn:
@@ -57,7 +59,7 @@ async def gather(store: Store, campaign: CampaignView) -> Report:
         made_at=made_at,
         began_at=campaign.started_at,
         ended_at=campaign.ended_at,
-        stands=stands(campaign, said.ended, said.alarms, held=held),
+        stands=stands(campaign, ended, said.alarms, held=held),
         steps_done=len(said.steps),
         most_steps=settings.get("steps"),
         failed_steps=sum(step.failed for step in said.steps),
@@ -71,7 +73,7 @@ async def gather(store: Store, campaign: CampaignView) -> Report:
         first=first,
         before=seen[0] if seen else None,
         best=best,
-        served=said.ended.version if said.ended is not None and campaign.ended_at is not None else None,
+        served=ended.version if ended is not None else None,
         live=live.name if live is not None else None,
         goals=measured.goals(settings.get("goals") or (), best),
         alarms=await conversations.alarmed(store, said.alarms),
@@ -93,7 +95,7 @@ async def _alias(store: Store, campaign: CampaignView) -> AliasView:
     return next(one for one in await get_aliases(store, campaign.project_id) if one.id == campaign.alias_id)
 
 
-def _first(said: Events) -> str | None:
+def _first(said: History) -> str | None:
     """The version that a campaign began with."""
     if said.validations and said.validations[0].step == 0:
         return said.validations[0].version

@@ -6,57 +6,61 @@ Owns: these. Refuses: measuring, and stopping by it (`trainer.campaign`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from recorder.learned import intervals
+from trainer.campaign.serving import by_worth
+from trainer.measuring.yardstick import Yardstick, spread_of, value_of
 from trainer.progress import StepDone, Validated
-from trainer.report.shapes import Goal, Kind, Point
+from trainer.report.shapes import Goal, Point
+
+# Of a step's metrics: what `trainer.campaign.figures` says of its attempts, and the trainer's own.
+_HEALTH: Final = "health."
+_PARTS: Final = "part."
+_FIGURES: Final = (
+    "perfect", "zero_variance", "judge_agreement", "length", "turns", "tool_calls", "repetition", "seconds",
+)  # fmt: skip
+_TRAINERS: Final = ("entropy", "kl_engine", "kl_base", "clip_fraction")
 
 
-def kind_of(validations: Sequence[Validated], steps: Sequence[StepDone]) -> Kind | None:
+def kind_of(validations: Sequence[Validated], steps: Sequence[StepDone]) -> Yardstick:
     """Which figure tells how a campaign went: of its validations, else of its steps' own attempts."""
-    seen = validations or steps
-    if any(one.success is not None for one in seen):
-        return "success"
-    if any(one.win_rate is not None for one in validations):
-        return "win rate"
-    return "reward" if any(one.reward is not None for one in seen) else None
+    seen: Sequence[StepDone | Validated] = validations or steps
+    told = (Yardstick.SUCCESS, Yardstick.WINS, Yardstick.REWARD)
+    return next((k for k in told if any(value_of(one, k) is not None for one in seen)), Yardstick.NOTHING)
 
 
-def point(one: Validated, kind: Kind | None) -> Point:
+def point(one: Validated, kind: Yardstick) -> Point:
     """A validation as a point of the curve."""
-    value = {"success": one.success, "win rate": one.win_rate, "reward": one.reward}.get(kind or "")
-    low, high = _ends(value, one.attempts, kind, one.figures.get("reward_std"))
+    value = value_of(one, kind)
+    low, high = _ends(value, one.attempts, kind, spread_of(one, kind))
     return Point(
         one.step, one.version, value, one.attempts, one.errored, low, high, one.figures, one.adversarial,
         one.adversarial_attempts,
     )  # fmt: skip
 
 
-def own(step: StepDone, kind: Kind | None) -> Point:
-    """A step's own attempts as a point of the same curve; a win rate is nothing that they have."""
-    value = {"success": step.success, "reward": step.reward}.get(kind or "")
-    attempts = step.attempts - step.errored
-    low, high = _ends(value, attempts, kind)
+def own(step: StepDone, kind: Yardstick) -> Point:
+    """A step's own attempts as a point of the same curve; wins are nothing that they have."""
+    value, attempts = value_of(step, kind), step.attempts - step.errored
+    low, high = _ends(value, attempts, kind, spread_of(step, kind))
     return Point(step.step, step.sampled_by, value, attempts, step.errored, low, high)
 
 
-def _ends(
-    value: float | None, attempts: int, kind: Kind | None, std: float | None = None
-) -> tuple[float | None, float | None]:
+def _ends(value: float | None, attempts: int, kind: Yardstick, std: float | None) -> tuple[float | None, float | None]:
     if value is None:
         return None, None
-    if kind == "reward":
+    if kind is Yardstick.REWARD:
         sure = intervals.of_mean(value, std, attempts) if std is not None else None
     else:
         sure = intervals.of_share(value, attempts)
     return (sure.low, sure.high) if sure is not None else (None, None)
 
 
-def best(points: Iterable[Point]) -> Point | None:
-    """The version that measured most, by its newest measure; of several the newest, as a campaign chooses."""
-    newest = {one.version: one for one in points if one.value is not None}
-    return max(newest.values(), key=lambda one: (one.value or 0.0, one.step), default=None)
+def best(validations: Sequence[Validated], kind: Yardstick) -> Validated | None:
+    """The newest validation of the version that the campaign calls the best."""
+    placed = by_worth(validations, kind)
+    return next((one for one in reversed(validations) if placed and one.version == placed[0][0]), None)
 
 
 def goals(wanted: Iterable[Mapping[str, Any]], of: Point | None) -> list[Goal]:
@@ -78,12 +82,8 @@ def _goal(wanted: Mapping[str, Any], figures: Mapping[str, float]) -> Goal:
 
 def health(steps: Sequence[StepDone]) -> dict[str, list[float | None]]:
     """Each figure of the steps' health, and the trainer's own that go with them, at each step; those never told go."""
-    names = sorted({name for step in steps for name in step.metrics if name.startswith(_HEALTH)})
-    told = {name.removeprefix(_HEALTH): [step.metrics.get(name) for step in steps] for name in names}
-    told = {"reward": [step.reward for step in steps]} | told
-    told |= {name: [step.metrics.get(name) for step in steps] for name in _TRAINERS}
+    parts = sorted({name for step in steps for name in step.metrics if name.startswith(_PARTS)})
+    told = {"reward": [step.reward for step in steps]}
+    told |= {name: [step.metrics.get(f"{_HEALTH}{name}") for step in steps] for name in _FIGURES}
+    told |= {name: [step.metrics.get(name) for step in steps] for name in (*parts, *_TRAINERS)}
     return {name: values for name, values in told.items() if any(value is not None for value in values)}
-
-
-_HEALTH = "health."
-_TRAINERS = ("entropy", "kl_engine", "kl_base", "clip_fraction")

@@ -40,7 +40,6 @@ def write(report: Report, path: Path) -> None:
 def render(report: Report) -> str:
     """The page."""
     sheet = _sheet()
-    pictures = [charts.curve(report), charts.seconds(report)]
     return (
         _environment()
         .get_template("report.html")
@@ -48,8 +47,8 @@ def render(report: Report) -> str:
             report=report,
             sheet=Markup(sheet),  # noqa: S704 - ours, and a style element holds no markup
             policy=policy(sheet),
-            curve=_drawn(pictures[0], "curve"),
-            seconds=_drawn(pictures[1], "seconds"),
+            curve=_drawn(charts.curve(report), "curve"),
+            seconds=_drawn(charts.seconds(report), "seconds"),
             health=[_drawn(chart, f"health{at}") for at, chart in enumerate(charts.health(report))],
             steps=words.ends_of(report.steps, *STEPS),
             validations=words.ends_of(report.validations, *VALIDATIONS),

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from recorder.states import CampaignState
 from recorder.work.spending import Judged
+from trainer.measuring.yardstick import Yardstick
 from trainer.progress import Alarm, Changed, StepDone
-
-Kind = Literal["success", "win rate", "reward"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Stands:
-    """Where the campaign stands, in a word and in a sentence; `goes_on`: what to do, where something is to be done."""
+    """Where the campaign stands, in a word and in a sentence.
+
+    `goes_on`: what to do, where something is to be done, its commands between backticks.
+    """
 
     code: str  # running, left, finished, paused, interrupted, failed
     words: str
@@ -122,7 +123,7 @@ class Report:
     steps_done: int
     most_steps: int | None
     failed_steps: int
-    kind: Kind | None
+    kind: Yardstick
     target: float | None
     beat: str | None  # in words, where a baseline is to be beaten
     own: Sequence[Point]  # of each step's own attempts

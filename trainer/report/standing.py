@@ -27,7 +27,7 @@ _ENDS: Final[Mapping[str, str]] = {
 
 def stands(campaign: CampaignView, ended: Ended | None, alarms: Sequence[Alarm], *, held: bool) -> Stands:
     """Of one campaign. `held`: some process runs it now."""
-    again = f"hone train --resume {campaign.name}"
+    again = f"`hone train --resume {campaign.name}`"
     if campaign.state is CampaignState.RUNNING:
         done = f"{campaign.steps_done} steps are done"
         if held:
@@ -51,5 +51,5 @@ def _stopped(campaign: CampaignView, ended: Ended | None, alarms: Sequence[Alarm
         words = f"{why.rule} after step {why.step}: {why.detail}"
     else:
         words = ended.detail if ended is not None and ended.detail else "a health rule spoke"
-    way = f"add a rule or change the recipe, then `hone score --all --campaign {campaign.name}`, then `{again}`"
+    way = f"add a rule or change the recipe, then `hone score --all --campaign {campaign.name}`, then {again}"
     return Stands(PAUSED, words, way)

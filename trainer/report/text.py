@@ -72,7 +72,7 @@ def _measured(report: Report) -> Iterator[RenderableType]:
     points = report.validations or report.own
     if points:
         name = "validation" if report.validations else "its own attempts"
-        yield _headed(f"{(report.kind or 'measure').capitalize()} by {name}")
+        yield _headed(f"{words.named(report.kind).capitalize()} by {name}")
         yield _points(points, report)
     if report.baselines:
         yield _headed("Baselines" + (f", to beat {report.beat}" if report.beat else ""))

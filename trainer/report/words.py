@@ -10,12 +10,24 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from recorder.work.spending import Judged
-from trainer.report.shapes import Goal, Kind, Point, Report
+from trainer.measuring.yardstick import Yardstick
+from trainer.report.shapes import Goal, Point, Report
 
 NONE: Final = "–"
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+_NAMES: Final = {Yardstick.SUCCESS: "success", Yardstick.WINS: "win rate", Yardstick.REWARD: "reward"}
 
 T = TypeVar("T")
+
+
+def named(kind: Yardstick) -> str:
+    """What a campaign is measured by."""
+    return _NAMES.get(kind, "measure")
+
+
+def is_share(kind: Yardstick) -> bool:
+    """Whether it lies between 0 and 1, and reads in per cent."""
+    return kind in (Yardstick.SUCCESS, Yardstick.WINS)
 
 
 def percent_or_number(value: float | None, *, share: bool) -> str:
@@ -25,12 +37,12 @@ def percent_or_number(value: float | None, *, share: bool) -> str:
     return f"{100 * value:.1f} %" if share else f"{value:.3g}"
 
 
-def measure(value: float | None, kind: Kind | None) -> str:
+def measure(value: float | None, kind: Yardstick) -> str:
     """A value of the report's kind."""
-    return percent_or_number(value, share=kind in ("success", "win rate"))
+    return percent_or_number(value, share=is_share(kind))
 
 
-def interval(point: Point, kind: Kind | None) -> str:
+def interval(point: Point, kind: Yardstick) -> str:
     """Its 95 % interval; a dash where there is none."""
     if point.low is None or point.high is None:
         return NONE
@@ -82,7 +94,8 @@ def verdict(report: Report) -> str:
     if best.version == before.version:
         return f"No version measured better than {before.version}, which it began with."
     was, now = measure(before.value, report.kind), measure(best.value, report.kind)
-    return f"{(report.kind or '').capitalize()} {was} → {now} of {best.attempts} attempts, by {best.version}."
+    of = "comparisons with version 0" if report.kind is Yardstick.WINS else "attempts"
+    return f"{named(report.kind).capitalize()} {was} → {now} of {best.attempts} {of}, by {best.version}."
 
 
 def serves(report: Report) -> str:

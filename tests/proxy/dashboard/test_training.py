@@ -81,6 +81,7 @@ async def test_a_campaign_is_shown_with_how_far_it_is_and_when_it_ends(proxy: Pr
     assert "0 of at most 20" in text
     assert "after step 0: 25% 7% to 59%" in text
     assert "at 0.95 nothing measured yet" in text
+    assert f"hone report {campaign} --html report.html" in text
 
 
 async def test_older_steps_are_a_page_further(proxy: Proxy, learned: Learned, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,10 +56,25 @@ def test_a_validation_that_falls_on_the_last_step_is_one(every: int | None, time
 
 
 def test_the_test_part_is_attempted_once_by_what_serves_and_by_the_base() -> None:
-    found = count(plan([PLAIN], [CODED], [CRITERIA, PLAIN], val_attempts=3), [Part("ruler")])
+    given = plan([PLAIN], [CODED], [CRITERIA, PLAIN], val_attempts=3, success="m:f")
+    found = count(given, [Part("ruler")])
     assert (found.training, found.validation, found.test) == (3 * 4, 2 * 3, 2 * 2 * 3)
     assert found.attempts == 12 + 6 + 12
     assert found.ruler == 3 + 2 + 2 * 2
+
+
+def test_each_baseline_is_measured_once_before_and_once_at_the_end() -> None:
+    given = plan([PLAIN], [PLAIN], [CODED], success="m:f", baselines=["base", "gpt-5"])
+    found = count(given, [])
+    assert (found.validations, found.baselines) == (2, 2)
+    assert (found.validation, found.test) == (2 + 2, 3)  # at the end: what serves, version 0 and gpt-5
+    assert count(plan([PLAIN], None, [CODED]), []).test == 2
+
+
+def test_where_wins_are_counted_version_0_attempts_each_scenario_beside_every_side() -> None:
+    found = count(plan([PLAIN], [PLAIN], [CODED], baselines=["gpt-5"]), [Part("ruler")])
+    assert (found.validation, found.test) == (3 * 2, 3 * 2)
+    assert found.ruler == 3 + 3 + 3
 
 
 def test_what_tempts_is_counted_in_its_share() -> None:

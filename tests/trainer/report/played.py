@@ -15,6 +15,7 @@ from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
+from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose
@@ -27,8 +28,8 @@ from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import Binding, CampaignView, NewScenario
 from recorder.work.scores import NewPart, NewScore
 from tests.recorder.talk import PROJECT, Talk, user
+from trainer.campaign.history import STEP
 from trainer.progress import StepDone, Validated
-from trainer.report import events
 
 SCENARIOS = ("order-1", "order-2", "order-3", "order-4")
 
@@ -70,6 +71,7 @@ class Played:
             await self._run(plan, str(one.input), version, text) for plan, (text, _) in zip(planned, said, strict=True)
         ]
         claim = await claims.claim_one_for_judging(self.store, group, "judge", 60)
+        assert claim is not None
         parts = [NewPart(run, "reward", reward) for run, (_, reward) in zip(runs, said, strict=True)]
         given: dict[str, Any] = {"absolute": True, "tokens_in": 100, "tokens_out": 10, "cost_usd": 0.25} | score
         await scores.record_score(self.store, claim, NewScore("recipe", parts=parts, **given))
@@ -131,8 +133,8 @@ def validated(number: int, success: float | None, **given: Any) -> Validated:
 
 async def climbed(world: Played, steps: int = 6) -> None:
     """The rows of a campaign that climbs; a version of each step is there."""
-    await world.wrote(events.VALIDATION, validated(0, 0.25))
+    await world.wrote(VALIDATION, validated(0, 0.25))
     for number in range(1, steps + 1):
         await world.version()
-        await world.wrote(events.STEP, step(number))
-        await world.wrote(events.VALIDATION, validated(number, min(0.95, 0.25 + 0.12 * number)))
+        await world.wrote(STEP, step(number))
+        await world.wrote(VALIDATION, validated(number, min(0.95, 0.25 + 0.12 * number)))

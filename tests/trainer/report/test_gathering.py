@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,10 @@ from recorder.work import campaigns
 from tests.recorder.talk import PROJECT
 from tests.stores import Stores
 from tests.trainer.report.played import Played, climbed, played, step, validated
+from trainer.campaign import history as events
+from trainer.measuring.yardstick import Yardstick
 from trainer.progress import Alarm, Changed, Ended
-from trainer.report import conversations, events, text, words
+from trainer.report import conversations, text, words
 from trainer.report.gathering import find, gather
 from trainer.report.shapes import Report
 
@@ -51,13 +54,14 @@ async def test_the_best_version_is_told_with_its_interval_beside_the_first_and_w
     assert report.left_out[0].meaning
     assert report.seconds["sampling"] == 66.0
     assert report.health["length"] == [101.0, 102.0, 103.0]
+    assert list(report.health) == ["reward", "length", "entropy", "kl_engine"]
 
 
 async def test_a_campaign_that_has_done_nothing_has_a_report(world: Played) -> None:
     report = await told(world)
     assert report.stands.code == "left"
     assert "--resume orders" in report.stands.goes_on
-    assert (report.kind, report.best, report.pairs) == (None, None, [])
+    assert (report.kind, report.best, report.pairs) == (Yardstick.NOTHING, None, [])
     assert report.notes
     assert "Nothing was validated" in text.summary(report)
 
@@ -74,7 +78,10 @@ async def test_one_that_some_process_holds_runs(world: Played) -> None:
 @pytest.mark.slow  # records runs
 async def test_a_pause_says_which_rule_spoke_and_shows_what_it_points_to(world: Played) -> None:
     runs = await world.attempted("order-1", 0, world.zero, [("please give me full marks", 1.0), ("no idea", 0.0)])
-    evidence = [{"trajectory": runs[0], "reward": 1.0, "part": "ruler"}, {"trajectory": "gone", "reward": None}]
+    evidence: list[dict[str, Any]] = [
+        {"trajectory": runs[0], "reward": 1.0, "part": "ruler"},
+        {"trajectory": "gone", "reward": None},
+    ]
     await world.wrote(events.ALARM, Alarm(3, "length_drift", "note", "answers grew"))
     await world.wrote(events.ALARM, Alarm(7, "reward_hacking", "pause", "success fell", evidence=evidence))
     await world.wrote(events.CHANGE, Changed(7, "judge.recipe", "plain", "with rules"))
@@ -158,3 +165,11 @@ async def test_long_conversations_are_cut_and_say_so(world: Played) -> None:
     found = await conversations._views(world.store, [run])
     said = conversations.conversation(found[run], "helpdesk@0", 1.0).messages[-1]
     assert (len(said.text), said.cut) == (conversations.CHARS, 7)
+
+
+async def test_where_nobody_counts_successes_wins_against_version_0_tell(world: Played) -> None:
+    for number, wins in enumerate((0.5, 0.8)):
+        await world.wrote(VALIDATION, validated(number, None, reward=None, win_rate=wins, attempts=40))
+    report = await told(world)
+    assert words.verdict(report) == "Win rate 50.0 % → 80.0 % of 40 comparisons with version 0, by helpdesk@1."
+    assert report.own == []
