@@ -1,4 +1,4 @@
-"""What a stored message says: its texts, its thinking, the tools that it asked for, in each spelling of the chat's form.
+"""What a stored message says: its texts, its thinking, the tools that it asked for; in each spelling of the form.
 
 Owns: reading these, whatever nonsense stands in their place. Refuses: how they are shown or held against each other.
 """
