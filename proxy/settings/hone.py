@@ -17,6 +17,7 @@ from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from recorder.settings import LearnSettings, RecorderSettings
 from trainer.campaign_settings import CampaignSettings
 from trainer.settings import TrainerSettings
+from trainer.track_settings import TrackSettings
 
 ENV_PREFIX = "HONE_"  # `proxy.port` is HONE_PROXY__PORT
 NESTED = "__"
@@ -47,6 +48,8 @@ class HoneSettings(BaseSettings):
     """How scored groups become versions."""
     campaign: CampaignSettings = CampaignSettings()
     """Training over scenarios that Hone runs itself (`hone train`)."""
+    track: TrackSettings = TrackSettings()
+    """Trackers of experiments that figures of training are sent to."""
     aliases: dict[str, AliasSettings] = {}
     """The names that agents ask for. Default: one, named as the engine names the base."""
 
@@ -118,9 +121,13 @@ class HoneSettings(BaseSettings):
                 raise ValueError(f"{key} is {recipe!r}, no recipe of [judge.recipes] (known: {', '.join(known)})")
         self.judge = self.judge.for_aliases(of_aliases)
 
+    def providers(self) -> list[str]:
+        """The names of other providers' models."""
+        return [model.name for model in self.proxy.models]
+
     def model_names(self) -> list[str]:
         """The names that agents may ask for."""
-        return [*self.declared_aliases(), *(model.name for model in self.proxy.models)]
+        return [*self.declared_aliases(), *self.providers()]
 
     def overrides(self) -> dict[str, dict[str, float]]:
         """The sampling values that stand in for a client's, by the alias's name."""

@@ -20,13 +20,18 @@ from typing import Any
 
 from aiohttp import web
 
+from judge.errors import Spent
+from judge.llm.model import Answer, Messages
+from judge.scoring.bench import open_bench
+from judge.scoring.worker import JudgeWorker
+from judge.settings import JudgeSettings
 from proxy.settings.sections import AliasSettings, GateSettings
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.holding import leases
 from recorder.ids import new_id
 from recorder.reading import transcripts
-from recorder.registry import aliases, replicas, versions
+from recorder.registry import aliases, descent, replicas, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.settings import LearnSettings, RecorderSettings
@@ -37,6 +42,7 @@ from recorder.store.migrate import open_store
 from recorder.work import claims, scores, steps
 from recorder.work.claims import GroupClaim
 from recorder.work.scores import NewPart, NewScore
+from tests.judge.judge_server import entries, last_text
 from trainer.campaign import begin
 from trainer.campaign_settings import CampaignSettings
 from trainer.programs.services import Wanted
@@ -44,6 +50,7 @@ from trainer.programs.train import train
 from trainer.progress import Ended, Event, Said, StepDone, Validated
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepReport
+from trainer.track_settings import TrackSettings
 
 PROJECT, ALIAS = "default", "helpdesk"
 
@@ -79,6 +86,7 @@ class Script:
     """What the ring does, for tests to set."""
 
     skill: Callable[[int], float] = lambda number: min(1.0, 0.3 + 0.2 * number)  # share of right answers by version
+    by_steps: bool = False  # `skill` is asked by how many steps a version is from version 0, and not by its number
     fail: Callable[[int], bool] = lambda call: False  # which calls (counted from 1) the engine fails with 500
     hold: asyncio.Event | None = None  # calls from `hold_after` on wait for it
     hold_after: int = 10**9
@@ -87,6 +95,10 @@ class Script:
     promote: bool = True
     judge: bool = True
     judge_fails: set[str] = field(default_factory=set)  # scenarios whose group cannot be scored the first time
+    providers: Mapping[str, float] = field(default_factory=dict)  # share of right answers by another provider's model
+    # Where set, Hone's own judge works in the place of the scripted one, and a model's replies are scripted: right
+    # answers get 1.
+    worker: JudgeSettings | None = None
 
 
 class Ring:
@@ -99,6 +111,8 @@ class Ring:
         self.script = script
         self.url = ""
         self.calls: Counter[str] = Counter()  # by address
+        self.asked: Counter[str] = Counter()  # models, by name
+        self.prompts: list[str] = []  # all that the judge model was shown
         self.reached_hold = asyncio.Event()
         self._held = 0
 
@@ -153,6 +167,7 @@ class Ring:
                 self.reached_hold.set()
             await self.script.hold.wait()
         body = await request.json()
+        self.asked[body["model"]] += 1
         failed = self.script.fail(number)
         answer = None if failed else await self._commit(group, trajectory, body, failed=False)
         if answer is None:
@@ -169,7 +184,10 @@ class Ring:
         assert ref.version_id is not None
         version = await self._asked_for(body["model"]) or await versions.get_version(self.store, ref.version_id)
         question = body["messages"][0]["content"]
-        answer = f"answer {question}" if _luck(trajectory) < self.script.skill(version.number) else "no idea"
+        provider = self.script.providers.get(body["model"])
+        number = await self._steps_to(version) if self.script.by_steps else version.number
+        skill = self.script.skill(number) if provider is None else provider
+        answer = f"answer {question}" if _luck(trajectory) < skill else "no idea"
         said = SampledChoice(0, {"role": "assistant", "content": answer}, [4, 5], [-0.1, -0.2], "stop")
         now = time.time()
         turn = Turn(
@@ -180,7 +198,7 @@ class Ring:
             request=request,
             state=CallState.ERRORED if failed else CallState.COMPLETE,
             alias_id=alias.id,
-            version_id=version.id,
+            version_id=version.id if provider is None else None,
             base_fingerprint=None,
             prompt_token_ids=[1, 2, 3],
             choices=[] if failed else [said],
@@ -195,6 +213,10 @@ class Ring:
         await self.recorder.commit(turn)
         return answer
 
+    async def _steps_to(self, version: VersionView) -> int:
+        async with self.store.read() as conn:
+            return len(list(await conn.execute(descent.lineage(version.id)))) - 1
+
     async def _asked_for(self, model: str) -> VersionView | None:
         """The version that a model's name names, if it names one."""
         known = await versions.get_versions(self.store, PROJECT)
@@ -203,7 +225,8 @@ class Ring:
     async def _report(self) -> None:
         while True:
             alias = await aliases.get_alias(self.store, PROJECT, ALIAS)
-            await replicas.report_replica(self.store, PROJECT, "http://engine", state="up")
+            loaded = [version.engine_name for version in await versions.get_versions(self.store, PROJECT)]
+            await replicas.report_replica(self.store, PROJECT, "http://engine", state="up", loaded=loaded)
             await replicas.report_proxy(
                 self.store, "proxy", PROJECT, self.url, generations={alias.id: alias.generation}, in_flight={}
             )
@@ -212,6 +235,9 @@ class Ring:
     # --- judge
 
     async def _judge(self) -> None:
+        if self.script.worker is not None:
+            async with open_bench(self.script.worker, self.store, PROJECT, ask=self._reply) as bench:
+                await JudgeWorker(self.store, PROJECT, bench, RecorderSettings()).run(asyncio.Event())
         if not self.script.judge:
             return
         await leases.acquire(self.store, PROJECT, "judge:scripted", "scripted", 600)
@@ -222,6 +248,13 @@ class Ring:
                 await asyncio.sleep(0.01)
                 continue
             await self._score(claim)
+
+    async def _reply(self, messages: Messages) -> Answer:
+        self.prompts.append(json.dumps(messages))
+        found = entries({"messages": list(messages)}, lambda document: float(last_text(document).startswith("answer")))
+        return Answer(
+            json.dumps({"trajectories": found}), "stop", None, Spent(tokens_in=100, tokens_out=20, cost_usd=0.5)
+        )
 
     async def _score(self, claim: GroupClaim) -> None:
         view = await transcripts.load_group(self.store, claim.group_id)
@@ -308,8 +341,17 @@ class Everything:
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
     learn: LearnSettings = field(default_factory=LearnSettings)
     trainer: TrainerSettings = field(default_factory=lambda: TrainerSettings(min_groups=1))
+    track: TrackSettings = field(default_factory=TrackSettings)
     engine: Any = None
     aliases: Mapping[str, AliasSettings] = field(default_factory=dict)
+    judge: JudgeSettings = field(default_factory=JudgeSettings)
+    models: Sequence[str] = ()  # of other providers
+
+    def declared_aliases(self) -> Mapping[str, AliasSettings]:
+        return self.aliases
+
+    def providers(self) -> list[str]:
+        return list(self.models)
 
 
 class Told:
@@ -358,10 +400,25 @@ def held_to_scenarios(data: Path, user: Path, **gate: Any) -> Everything:
 
 
 async def run_campaign(
-    data: Path, url: str, settings: Mapping[str, Any], told: Told, *, fresh: bool = False, resume: str | None = None
+    data: Path,
+    url: str,
+    settings: Mapping[str, Any],
+    told: Told,
+    *,
+    fresh: bool = False,
+    resume: str | None = None,
+    judge: JudgeSettings | None = None,
+    models: Sequence[str] = (),
+    track: TrackSettings | None = None,
 ) -> Ended:
     """`hone train` with a scripted trainer."""
-    everything = Everything(data, CampaignSettings.model_validate(settings))
+    everything = Everything(
+        data,
+        CampaignSettings.model_validate(settings),
+        judge=judge or JudgeSettings(),
+        models=models,
+        track=track or TrackSettings(),
+    )
     if resume is None:
         chosen = begin.plan(everything.campaign, fresh=fresh)
     else:

@@ -77,6 +77,22 @@ async def test_the_first_key_is_shown_once_and_the_next_page_asks_for_it(
             assert "me <i>" in Page(listed.text).text
 
 
+async def test_a_form_that_is_sent_twice_makes_one_key_and_shows_it_again(store: Store) -> None:
+    _, mine = await keys.mint(store, PROJECT, "mine", ["admin"])
+    async with FakeEngine() as engine, serving(store, engine) as proxy, signed_in(proxy, mine) as me:
+
+        async def sent(fields: dict[str, str]) -> str:
+            [secret] = {w for w in Page((await me.post(f"{PATH}/keys", data=fields)).text).words if keys.PREFIX in w}
+            return secret
+
+        wanted = (await opened(me, PATH)).form(f"{PATH}/keys").fields | {"name": "an agent", "scope": "read"}
+        assert await sent(wanted) == await sent(wanted)
+        assert len(await keys.list_keys(store, PROJECT)) == 2
+        fresh = (await opened(me, PATH)).form(f"{PATH}/keys").fields
+        assert await sent(wanted | {"once": fresh["once"]}) != await sent(wanted)
+        assert len(await keys.list_keys(store, PROJECT)) == 3
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
@@ -109,9 +125,9 @@ async def test_a_key_is_revoked_when_it_was_asked_for_twice(store: Store) -> Non
         assert (await keys.verify(store, secret)) is not None
         answer = await me.post(f"{PATH}/keys/{other.id}/revoke", data={"csrf": csrf(asked)})
         assert (answer.status_code, answer.headers["location"]) == (303, f"{PATH}#keys")
-        by_id = {one.id: one.revoked_at for one in await keys.list_keys(store, PROJECT)}
-        assert by_id[other.id] is not None
-        assert by_id[mine.id] is None
+        by_id = {one.id: one.revoked_by for one in await keys.list_keys(store, PROJECT)}
+        assert by_id == {other.id: mine.id, mine.id: None}
+        assert "by mine" in (await opened(me, PATH)).text
         last = await opened(me, f"{PATH}?revoke={mine.id}")
         assert "last key in force" in last.text
         assert "signed in with it" in last.text
