@@ -126,10 +126,19 @@ def _lines(axes: Axes, chart: Chart) -> None:
         values = [value for value in one.values if value is not None]
         size = 4 if len(there) <= _MOST_DOTS else 0
         [drawn] = axes.plot(there, values, marker=mark, markersize=size, linewidth=1.4, label=_label(one.name))
-        for at in there:
-            low, high = (ends[at] if ends else None for ends in (one.low, one.high))
-            if low is not None and high is not None:
-                axes.plot([at, at], [low, high], color=drawn.get_color(), linewidth=1.0, alpha=0.6, marker="_")
+        _intervals(axes, one, drawn.get_color())
+
+
+def _intervals(axes: Axes, one: Series, ink: Any) -> None:
+    """Of each value a bar, or one band where there are too many."""
+    ends = enumerate(zip(one.low, one.high, strict=True))
+    known = [(at, low, high) for at, (low, high) in ends if low is not None and high is not None]
+    if len(known) > _MOST_DOTS:
+        places, lows, highs = zip(*known, strict=True)
+        axes.fill_between(places, lows, highs, color=ink, alpha=0.2, linewidth=0)
+        return
+    for place, low, high in known:
+        axes.plot([place, place], [low, high], color=ink, linewidth=1.0, alpha=0.6, marker="_")
 
 
 def _bars(axes: Axes, chart: Chart) -> None:

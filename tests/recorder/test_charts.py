@@ -12,6 +12,8 @@ from recorder.charts import Chart, Level, Mark, Series, dark_inks, draw, plain
 HOSTILE = ("<script>alert(1)</script>", "$\\frac{", '" style="fill: url(http://x)"', "_\x00\u202eمرحبا", "]]>--")
 LINES = Chart(HOSTILE[0], HOSTILE, tuple(Series(name, (1.0, None, 0.5, 0.25, 2.0)) for name in HOSTILE))
 BARS = Chart("Seconds", ("1", "2"), (Series("train", (3.0, None)), Series("load", (1.0, 2.0))), bars=True)
+MANY = tuple(number / 100 for number in range(100))
+BAND = Chart("Many", tuple(map(str, range(100))), (Series("success", MANY, MANY, tuple(at + 0.1 for at in MANY)),))
 HELD = Chart(
     "Held against", tuple("0123"), (Series("success", (0.1, None, 0.5, 0.25)),), share=True,
     levels=tuple(Level(name, 0.2) for name in HOSTILE), marks=tuple(Mark(name, 2) for name in HOSTILE),
@@ -19,7 +21,9 @@ HELD = Chart(
 
 
 @pytest.mark.slow  # draws
-@pytest.mark.parametrize("chart", [LINES, BARS, HELD, Chart("Nothing", (), ())], ids=lambda chart: chart.title[:8])
+@pytest.mark.parametrize(
+    "chart", [LINES, BARS, HELD, BAND, Chart("Nothing", (), ())], ids=lambda chart: chart.title[:8]
+)
 def test_a_drawing_has_no_style_no_script_and_fetches_nothing(chart: Chart) -> None:
     drawn = draw(chart)
     root = ElementTree.fromstring(drawn)

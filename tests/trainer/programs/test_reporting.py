@@ -34,6 +34,7 @@ async def test_a_campaign_tells_what_it_came_to_and_leaves_its_page_behind(
     html = page.read_text("utf-8")
     assert "all its steps are done" in html
     assert "helpdesk@2" in html
+    assert "Before and after" in html  # runs of the first version and of the best, at one scenario
     said, last = told.events[-2:]
     assert isinstance(said, Said)
     assert str(page) in said.text
