@@ -28,7 +28,7 @@ def as_json(group: GroupView, scored: GroupScore, *, debug: bool) -> dict[str, A
         "still_open": still_open(group),
         "recipe": scored.recipe,
         "shortened": bool(scored.prompt and scored.prompt.shortened),
-        **{name: value for name, value in asdict(scored.new).items() if name not in ("parts", "reply")},
+        **{name: value for name, value in asdict(scored.new).items() if name not in ("parts", "prompt", "reply")},
         "trajectories": [
             {
                 "id": id_,

@@ -15,6 +15,7 @@ RecorderError
 ├── InvalidId                 an id from outside that does not have the allowed form
 ├── FilterInvalid             a list was asked to be narrowed by what it does not know
 ├── RubricInvalid             a list of criteria that no reward could be made of
+├── ReplyUnreadable           a model's reply in which no JSON document can be found
 └── CorruptRecord             stored bytes that contradict their own lengths or hashes
 """
 
@@ -93,6 +94,10 @@ class RubricInvalid(RecorderError):
     def __init__(self, message: str, place: int | None = None) -> None:
         super().__init__(message)
         self.place = place
+
+
+class ReplyUnreadable(RecorderError):
+    """A reply is empty, endless, all thoughts, or no JSON anywhere near. Whoever asked may ask again."""
 
 
 class CorruptRecord(RecorderError):

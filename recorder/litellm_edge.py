@@ -13,6 +13,8 @@ import re
 import warnings
 from typing import Any
 
+from recorder.urls import mask_parameters
+
 NO_KEY = "none"  # what a server behind `api_base` is sent where no key is set: never one from the environment
 
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)S?$", re.IGNORECASE)
@@ -63,9 +65,9 @@ async def close() -> None:
 
 
 def without_secrets(text: str, *secrets: str | None) -> str:
-    """`text` without the given secrets, and without any key that stands in the environment."""
+    """`text` without the given secrets, any key that stands in the environment, and those in its URLs."""
     known = [value for name, value in os.environ.items() if _SECRET_NAME.search(name)]
     for secret in sorted({*known, *(s for s in secrets if s and s != NO_KEY)}, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET or secret in secrets:
             text = text.replace(secret, "***")
-    return _LOGIN.sub("://***@", text)
+    return mask_parameters(_LOGIN.sub("://***@", text))

@@ -1,7 +1,7 @@
 """A rubric as a list of criteria: what a scenario's `rubric` may hold, read strictly.
 
 Owns: the form of a criterion, its defaults, and refusing a list that no reward could be made of. Refuses: files
-(`trainer.campaign.tasks`) and judging (`judge.rewards.rubric`); both read a rubric here, so what one takes the other
+(`trainer.tasks.tables`) and judging (`judge.rewards.rubric`); both read a rubric here, so what one takes the other
 can judge. A rubric that is no list (a text, an object) is words for RULER, and means nothing here.
 """
 

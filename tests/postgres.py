@@ -11,8 +11,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -75,6 +78,19 @@ class Postgres:
     def cut(self, database: str) -> None:
         """Cut every connection to a database, as a restarted firewall would."""
         self.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'")
+
+    @contextmanager
+    def hung(self) -> Iterator[None]:
+        """The server stands still: connections are taken by the kernel, and nothing on them is answered."""
+        main = int((Path(self._data) / "postmaster.pid").read_text().split()[0])
+        every = [main, *(int(pid) for pid in Path(f"/proc/{main}/task/{main}/children").read_text().split())]
+        for pid in every:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in every:
+                os.kill(pid, signal.SIGCONT)
 
     def start(self) -> None:
         """Start the server; it answers when this returns."""

@@ -32,8 +32,11 @@ EXEMPT = {"proxy/settings/hone.py"}
 GROUND: dict[str, set[str]] = {
     "recorder": {
         "agreement",
+        "charts",
         "child_env",
+        "documents",
         "errors",
+        "fence",
         "findings",
         "hours",
         "ids",
@@ -47,16 +50,26 @@ GROUND: dict[str, set[str]] = {
         "seldom",
         "settings",
         "states",
+        "urls",
     },
     "judge": {"errors", "settings"},
-    "trainer": {"campaign_settings", "errors", "progress", "settings", "track_settings"},
+    "trainer": {
+        "campaign_settings",
+        "curves",
+        "errors",
+        "health",
+        "health_settings",
+        "progress",
+        "settings",
+        "track_settings",
+    },
     "proxy": {"errors", "metrics", "store_metrics"},
 }
 # Files at a package's root that no room imports; the rooms named here are roofs too.
 ROOF: dict[str, set[str]] = {
     "recorder": {"commands"},
     "judge": {"commands", "showing", "telling"},
-    "trainer": {"commands"},
+    "trainer": {"commands", "reporting"},
     "proxy": {"cli", "commands"},
 }
 
@@ -77,7 +90,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "comparing": {"content", "listing", "reading", "store", "work"},
         "upkeep": {"content", "groups", "holding", "reading", "search", "store", "work"},
         "checking": {"content", "holding", "registry", "store"},
-        "retelling": {"content", "reading", "store", "work"},
+        "retelling": {"comparing", "content", "reading", "store", "work"},
         "telling": {"holding", "reading", "registry", "store", "upkeep", "work"},
         "learned": {"holding", "listing", "reading", "registry", "store", "telling", "work"},
         "commands": {
@@ -96,9 +109,12 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "policy": {"batch"},
         "artifacts": {"batch", "policy"},
         "step": {"artifacts", "batch", "policy"},
-        "campaign": {"agents", "step"},
+        "tasks": set(),
+        "measuring": set(),
+        "campaign": {"agents", "measuring", "step", "tasks"},
+        "report": {"campaign", "measuring"},
         "tracking": set(),
-        "programs": {"agents", "campaign", "step", "tracking"},
+        "programs": {"agents", "campaign", "measuring", "report", "step", "tasks", "tracking"},
     },
     "proxy": {
         "http": set(),

@@ -28,6 +28,7 @@ FOLDERS = (*PACKAGES, "benchmarks", "examples", "tests")
 # The modules of ours that are run with -m: arguments that end at once, and the exit status that then shows they ran.
 RUN = {
     "proxy.cli": (["--version"], 0),
+    "proxy.dashboard.drawing.host": (["--help"], 1),
     "proxy.programs.watch": (["5", sys.executable, "-c", "raise SystemExit(7)"], 7),
     "trainer.tracking.child": (["--help"], 0),
 }

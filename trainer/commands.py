@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
+from pydantic import ValidationError
 
 from recorder.settings import LearnSettings, RecorderSettings
 from trainer.campaign_settings import CampaignSettings
@@ -26,13 +27,16 @@ if TYPE_CHECKING:
     from recorder.content.redaction import Redaction
     from trainer.campaign.begin import Plan
     from trainer.campaign.estimate import Estimate
-    from trainer.campaign.traffic import Opening, Tasks
     from trainer.programs.estimating import Judge
     from trainer.programs.examiner import Gated
+    from trainer.progress import Ended
+    from trainer.tasks.traffic import Opening, Tasks
 
 INTERRUPTED = 130
+PAUSED = 3  # a campaign looked unhealthy and waits for a person
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Settings(Protocol):
@@ -53,6 +57,9 @@ class Settings(Protocol):
 
     def declared_aliases(self) -> Mapping[str, object]:
         """The aliases, and what they leave to other sections."""
+
+    def providers(self) -> list[str]:
+        """The names of other providers' models."""
 
     @property
     def aliases(self) -> Mapping[str, Gated]:
@@ -77,9 +84,21 @@ def _path(name: str, text: str) -> Callable[[F], F]:
     return click.option(name, type=click.Path(path_type=Path), help=text)
 
 
+def _shares(_context: click.Context, _option: click.Parameter, text: str | None) -> list[float] | None:
+    try:
+        return None if text is None else [float(share) for share in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no list of shares: write them as 0.8,0.1,0.1") from None
+
+
 @click.command()
 @_path("--scenarios", "JSONL file of scenarios to learn from.")
 @_path("--val-scenarios", "JSONL file of scenarios to measure with; never trained on.")
+@_path("--test-scenarios", "JSONL file of scenarios for the end, attempted once; never trained on.")
+@click.option(
+    "--split", metavar="SHARES", callback=_shares,
+    help="In the place of these two files: shares of --scenarios, as 0.8,0.1,0.1 (the last: for the end).",
+)  # fmt: skip
 @click.option("--preset", type=click.Choice(["rlvr"]), help="The defaults of a published recipe (docs/rlvr.md).")
 @click.option("--agent", metavar="MODULE:FUNCTION|COMMAND", help="What attempts a scenario.")
 @click.option(
@@ -123,7 +142,8 @@ def train(
         _estimate(context)
         return
     _log()
-    _run(_train(context, proxy_url, resume, fresh=fresh))
+    if _run(_train(context, proxy_url, resume, fresh=fresh)).reason == "paused":
+        sys.exit(PAUSED)
 
 
 def _estimate(context: Context) -> None:
@@ -148,7 +168,9 @@ def _show_estimate(found: Estimate) -> None:
     from recorder.commands.terminal import clean
 
     counts = found.counts
-    of = f"{counts.training:,} to train on, {counts.validation:,} to measure ({counts.validations} validations)"
+    measured = f"{counts.validations} validations" + (f", {counts.baselines} baselines" if counts.baselines else "")
+    of = f"{counts.training:,} to train on, {counts.validation:,} to measure ({measured})"
+    of += f", {counts.test:,} at the end" if counts.test else ""
     by = f"RULER {counts.ruler:,}, rubrics {counts.rubric:,}, by the recipe {found.recipe!r}"
     usd = "not known" if found.judge_usd is None else f"${found.judge_usd:,.2f}"
     rows = [
@@ -170,7 +192,7 @@ def _known(count: int | None) -> str:
     return "not known" if count is None else f"{count:,}"
 
 
-async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> None:
+async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> Ended:
     from trainer.campaign import begin
     from trainer.programs.services import Wanted
     from trainer.programs.train import train as run
@@ -193,7 +215,7 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
     env = {"HONE_CAMPAIGN__PRESET": preset} if preset else {}  # the judge's defaults are the recipe's too
     wanted = Wanted(settings.data, settings.project, settings.recorder, url, options, env)
     with progress(as_json=context.json) as shown:
-        await run(plan, settings, wanted, shown)
+        return await run(plan, settings, wanted, shown)
 
 
 def _require_own_choices(settings: Settings) -> None:
@@ -214,7 +236,7 @@ def _require_judge_model(plan: Plan, settings: Settings) -> None:
     recipe = judge.by_recipe(judge.recipe_of(alias, plan.settings.reward_recipe))
     if recipe.model or not any(reward.kind == "rubric" for reward in recipe.in_force()):
         return
-    for scenario in (*(plan.train or ()), *plan.val):
+    for scenario in (one for part in plan.parts.values() for one in part):
         listed = criteria(scenario.rubric) if isinstance(scenario.rubric, list) else []
         if named := next((one.id for one in listed if one.check is None), None):
             raise click.UsageError(
@@ -264,9 +286,55 @@ async def _learn(context: Context, names: tuple[str, ...]) -> None:
         await run(context.settings(), names, shown)
 
 
-@click.group()
-def scenarios() -> None:
-    """Lists of scenarios for `hone train`."""
+@click.group(invoke_without_command=True)
+@click.pass_context
+def scenarios(click_context: click.Context) -> None:
+    """Lists of scenarios for `hone train`. Without a subcommand: what the settings' own lists hold."""
+    if click_context.invoked_subcommand is None:
+        context: Context = click_context.obj
+        _show_parts(context, context.settings().campaign)
+
+
+@scenarios.command("check")
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--split", metavar="SHARES", callback=_shares, help="Shares of the file, as 0.8,0.1,0.1 [campaign.split]."
+)
+@click.option("--seed", type=int, help="Of the split [campaign.seed].")
+@click.pass_obj
+def check_scenarios(context: Context, /, file: Path | None, **flags: Any) -> None:
+    """Read a list of scenarios, or those of the settings, and say what is in each part.
+
+    What is not usable, a part that is empty and a scenario in two parts are told with their lines: exit status 2.
+    """
+    settings = context.settings().campaign
+    given = {name: value for name, value in flags.items() if value is not None}
+    if file is not None:  # the settings' other files are no parts of this one
+        given |= {"scenarios": file, "val_scenarios": None, "test_scenarios": None}
+    try:
+        _show_parts(context, CampaignSettings.model_validate(settings.model_dump() | given))
+    except ValidationError as e:
+        raise click.UsageError("; ".join(one["msg"].removeprefix("Value error, ") for one in e.errors())) from e
+
+
+def _show_parts(context: Context, settings: CampaignSettings) -> None:
+    from recorder.commands.support import show_table
+    from recorder.commands.terminal import clean
+    from trainer.tasks import parts
+
+    if settings.scenarios is None:
+        raise click.UsageError("no scenarios: name a file (`hone scenarios check FILE`), or set campaign.scenarios.")
+    found = parts.read(settings, settings.scenarios)
+    counted, repeated = parts.counted(found), parts.repeated(found)
+    if context.json:
+        shown = {"parts": [asdict(part) for part in counted], "alike": [asdict(one) for one in repeated]}
+        click.echo(json.dumps({"split": settings.split, "seed": settings.seed, **shown}, indent=2))
+        return
+    rows = [(part.name, part.scenarios, part.adversarial, part.references, part.rubrics) for part in counted]
+    headings = ("part", "scenarios", "adversarial", "with a reference", "with a rubric")
+    show_table(headings, rows, right=headings[1:])
+    for one in repeated:
+        click.echo(clean(f"Alike in {one.part}: {', '.join(one.ids)} ({'; '.join(one.places)})."))
 
 
 @scenarios.command("from-traffic")
@@ -290,8 +358,9 @@ def from_traffic(
     written only with --yes.
     """
     from recorder.content.redaction import Redaction
-    from trainer.campaign import replaying, traffic
-    from trainer.campaign import scenarios as files
+    from trainer.campaign import replaying
+    from trainer.tasks import scenarios as files
+    from trainer.tasks import traffic
 
     settings = context.settings()
     redaction = Redaction(settings.recorder.redact)
@@ -318,7 +387,7 @@ async def _tasks(
 ) -> Tasks:
     from recorder.registry.aliases import get_alias
     from recorder.store.migrate import open_store
-    from trainer.campaign import traffic, wanted
+    from trainer.tasks import traffic, wanted
 
     asked = [wanted.parse(text) for text in conditions]
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
@@ -348,17 +417,17 @@ def _tasks_as_json(tasks: Tasks, written: Path | None) -> dict[str, Any]:
     }
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
+def _run(work: Coroutine[Any, Any, T]) -> T:
     """Run to the end, or until SIGINT or SIGTERM: then what was begun is left so that it can be gone on with."""
     with asyncio.Runner() as runner:
         try:
-            runner.run(_until_signalled(work))
+            return runner.run(_until_signalled(work))
         except asyncio.CancelledError:
             click.echo("stopped; the same command goes on from here", err=True)
             sys.exit(INTERRUPTED)
 
 
-async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
+async def _until_signalled(work: Coroutine[Any, Any, T]) -> T:
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
@@ -370,7 +439,7 @@ async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    await work
+    return await work
 
 
 def _log() -> None:

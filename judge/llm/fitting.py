@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from judge.llm.fence import json_line
 from judge.llm.shown import Json
+from recorder.fence import json_line
 
 TOOL_FLOOR: Final = 240  # a tool output is not cut shorter than this, nor …
 TEXT_FLOOR: Final = 480  # … another text than this: half of each side still says what it was; but before a document …

@@ -1,7 +1,7 @@
 """The prompt of a group: what the judge is told, and how its reply finds back to the trajectories.
 
 Owns: the fixed text, the order, the ids, the frame around the data, and the hash under which a verdict is found again.
-Refuses: what is shown of a run (`judge.llm.shown`), how it is written safely (`judge.llm.fence`) and cut to size
+Refuses: what is shown of a run (`judge.llm.shown`), how it is written safely (`recorder.fence`) and cut to size
 (`judge.llm.fitting`), requests, replies, the store. All of it is pure.
 
 The fixed text comes first and the group's data last, so that a provider's prompt cache hits. The data is one JSON
@@ -20,9 +20,9 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from judge.errors import PromptTooLong
-from judge.llm.fence import json_line
 from judge.llm.fitting import fit
 from judge.llm.shown import Group, Json, Run, digest, show_group
+from recorder.fence import json_line
 
 VERSION = 3  # counts changes of what a judge reads
 SEEDS = 2**31  # the store keeps a seed in 32 bits

@@ -1,7 +1,7 @@
 """Reading the judge's reply: one score in 0..1 for each id, or a precise refusal.
 
 Owns: which document is the verdict, checking ids, recognising the scale of the whole reply. Refuses: finding documents
-(`judge.llm.documents`), and guesses: where two readings are possible the reply is refused, and the message says to the
+(`recorder.documents`), and guesses: where two readings are possible the reply is refused, and the message says to the
 judge what to mend. All of it is pure.
 """
 
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from judge.errors import ReplyRefused
-from judge.llm.documents import Twice, find_documents
+from recorder.documents import Twice, find_documents
+from recorder.errors import ReplyUnreadable
 
 MAX_EXPLANATION_CHARS = 4_000
 # What only a verdict has: its keys, quoted or, as some write them, bare behind a brace.
@@ -56,7 +57,10 @@ def read_reply(reply: str, ids: Sequence[str]) -> dict[str, Verdict]:
 
 
 def _entries(reply: str) -> list[Any]:
-    said = find_documents(reply)
+    try:
+        said = find_documents(reply)
+    except ReplyUnreadable as e:
+        raise ReplyRefused(str(e)) from e
     verdicts = [(document, entries) for document in said.documents if (entries := _verdicts_in(document)) is not None]
     if not verdicts:
         raise ReplyRefused('there is no JSON object with "trajectories": [{"id", "explanation", "score"}] in the reply')

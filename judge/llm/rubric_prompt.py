@@ -2,7 +2,7 @@
 
 Owns: the fixed text, the order and ids of the criteria, what is task and what response, and the hash under which a
 verdict is found again. Refuses: what is shown of a run (`judge.llm.shown`), how it is written safely
-(`judge.llm.fence`) and cut to size (`judge.llm.fitting`), replies (`judge.llm.rubric_reader`), requests, weights: a
+(`recorder.fence`) and cut to size (`judge.llm.fitting`), replies (`judge.llm.rubric_reader`), requests, weights: a
 judge that knows what counts most judges otherwise. All of it is pure.
 
 The data stands in the fence that RULER uses. Criteria are the owner's words and stand before it.
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from judge.errors import PromptTooLong
-from judge.llm.fence import json_line
 from judge.llm.fitting import fit
 from judge.llm.shown import Json, Run, digest, show_run
+from recorder.fence import json_line
 
 VERSION: Final = 1  # counts changes of this file that change what a judge reads
 

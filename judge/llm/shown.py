@@ -1,7 +1,7 @@
 """What the judge is shown of a group: each run's messages and other histories, and what all have in common.
 
 Owns: which fields of a message are shown, tool calls under numbers, the common prefix, and which runs are one and the
-same. Refuses: ids, the fence and cutting (`judge.llm.prompt`, `judge.llm.fence`, `judge.llm.fitting`). Pure.
+same. Refuses: ids, the fence and cutting (`judge.llm.prompt`, `recorder.fence`, `judge.llm.fitting`). Pure.
 """
 
 from __future__ import annotations

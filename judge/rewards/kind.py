@@ -7,7 +7,7 @@ the kinds themselves (a file each: `by_ruler`, `by_function`, …) and which the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from judge.errors import JudgeFailed, RecipeUnknown
@@ -69,6 +69,15 @@ class Bench:
     rubrics: RubricJudge | None = None
     recipe: str = DEFAULT
     others: Mapping[str, Bench] = field(default_factory=dict)
+
+    def afresh(self) -> Bench:
+        """The same bench, at which no word that a judge said before is at hand."""
+        return replace(
+            self,
+            replies=Replies(),
+            rubrics=self.rubrics and self.rubrics.afresh(),
+            others={name: other.afresh() for name, other in self.others.items()},
+        )
 
     def of(self, group: Named) -> Bench:
         """The bench of the recipe that judges a group: its campaign's, else its alias's, else the default one.

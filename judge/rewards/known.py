@@ -37,6 +37,7 @@ class Known:
     def __init__(
         self, settings: JudgeSettings, store: Store, project_id: str, *, keep: bool = True, again: bool = False
     ) -> None:
+        self._settings = settings
         self._by = settings.model_dump(mode="json", include=_ASKED_BY)
         self._store = store
         self._project_id = project_id
@@ -44,6 +45,10 @@ class Known:
         self._again = again
         self._waiting: list[NewVerdicts] = []
         self._writing = asyncio.Lock()
+
+    def afresh(self) -> Known:
+        """The same, with none at hand: what is said replaces what was said before."""
+        return Known(self._settings, self._store, self._project_id, keep=self._keep, again=True)
 
     def key(self, run: Run, texts: Sequence[str], *, evidence: bool) -> str:
         """Equal where the same judge is asked the same. It may take a while: not for the event loop."""

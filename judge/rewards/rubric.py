@@ -83,6 +83,10 @@ class RubricJudge:
         self._known = known
         self._random = random.SystemRandom()
 
+    def afresh(self) -> RubricJudge:
+        """The same, which asks about everything anew."""
+        return RubricJudge(self._settings, self._asks, self._code, self._known.afresh())
+
     async def code(self, functions: frozenset[str]) -> str:
         """The hash of the code by which these functions would decide now. Raises FunctionsDown."""
         return await self._code.code(functions)

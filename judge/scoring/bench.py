@@ -17,7 +17,7 @@ from judge.llm.rubric import reply_format
 from judge.llm.ruler import Ask
 from judge.rewards.coded import CodeJudges
 from judge.rewards.functions import FunctionPool
-from judge.rewards.kind import Bench, Replies
+from judge.rewards.kind import Bench
 from judge.rewards.known import Known
 from judge.rewards.rubric import RubricJudge
 from judge.scoring.combine import recipe_hash
@@ -90,16 +90,17 @@ async def open_bench(
             asks = {evidence: await asking.by(reply_format(evidence=evidence)) for evidence in quoting}
             code = CodeJudges(settings)
             stack.push_async_callback(code.close)
-            known = Known(settings, store, project_id, keep=keep, again=again)
+            known = Known(settings, store, project_id, keep=keep)
             rubrics = RubricJudge(settings, asks, code, known)
         pools = _Pools(stack)
 
         def bench(name: str) -> Bench:
             functions = pools.of(recipes[name])
-            replies = Replies() if again else KeptReplies(store, project_id, recipes[name], functions)
+            replies = KeptReplies(store, project_id, recipes[name], functions)
             return Bench(recipes[name], ruler, functions, replies, rubrics, name)
 
-        yield replace(bench(DEFAULT), others={name: bench(name) for name in settings.recipes})
+        made = replace(bench(DEFAULT), others={name: bench(name) for name in settings.recipes})
+        yield made.afresh() if again else made
 
 
 class _Asking:

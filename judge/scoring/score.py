@@ -207,6 +207,7 @@ def _as_score(members: Sequence[TrajectoryView], found: Mapping[str, Judged], be
         judge_version=ruling.version if ruling else None,
         prompt_hash=prompt.hash if prompt else None,
         order_seed=prompt.seed if prompt else None,
+        prompt=prompt.messages if prompt and ruling and ruling.asked else None,
         reply=ruling.reply if ruling else None,
         tokens_in=spent.tokens_in,
         tokens_cached=spent.tokens_cached,

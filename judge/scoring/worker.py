@@ -31,6 +31,7 @@ from recorder.store.database import Store
 from recorder.store.watch import News
 from recorder.upkeep.sweeper import Sweeper
 from recorder.work import claims, scores
+from recorder.work.again import wants_new_words
 from recorder.work.claims import GroupClaim
 
 RENEWALS_A_LEASE = 3
@@ -154,7 +155,8 @@ class JudgeWorker:
     async def _score(self, claim: GroupClaim) -> None:
         try:
             group = await self._persistently(lambda: load_group(self._store, claim.group_id))
-            scored = await score_group(group, self._bench)
+            anew = await self._persistently(lambda: wants_new_words(self._store, claim.group_id))
+            scored = await score_group(group, self._bench.afresh() if anew else self._bench)
             await self._write(claim, scored)
         except CannotJudge as e:
             code, why = e.code, sql.storable(str(e))

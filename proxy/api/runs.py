@@ -45,7 +45,9 @@ async def make_run(hone: Injected, request: AnyRequest, data: JSONBody[NewRun]) 
     scopes = {scope for scope in (Scope.INFER, Scope.FEEDBACK) if caller.may(scope)}
     expires_at = await _now(hone.store) + data.expires_in_s if data.expires_in_s is not None else None
     family = await _family(hone, caller, run)
-    key, secret = await keys.mint(hone.store, hone.project_id, f"run {run}", scopes, str(run), expires_at, family)
+    key, secret = await keys.mint(
+        hone.store, hone.project_id, f"run {run}", scopes, str(run), expires_at, family, caller.key
+    )
     path = f"g/{run.group}/t/{run.trajectory}" if run.group else f"t/{run.trajectory}"
     return Run(
         trajectory=str(run.trajectory),

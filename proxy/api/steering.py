@@ -104,8 +104,7 @@ async def promote(
 
     Raises NotFound, Conflict.
     """
-    name = version if "@" in version else f"{(await one_alias(store, project_id, alias)).name}@{version}"
-    chosen = await by_name(store, project_id, name)
+    chosen = await _chosen(store, project_id, version, alias)
     before = await aliases.get_alias(store, project_id, chosen.alias_name)
     await aliases.set_live(store, chosen.alias_id, chosen.id, why="promote", who=who, reason=why)
     return Moved(await _name_of(store, before.live_version_id), await get_version(store, chosen.id))
@@ -127,10 +126,20 @@ async def roll_back(
 
 
 async def share(
-    store: Store, project_id: str, version: str, part: float, *, who: str = BY_HAND, why: str | None = None
+    store: Store,
+    project_id: str,
+    version: str,
+    part: float,
+    alias: str | None = None,
+    *,
+    who: str = BY_HAND,
+    why: str | None = None,
 ) -> AliasView:
-    """Give a version (helpdesk@3) a part (0..1) of new groups: it becomes the canary. Raises NotFound, Conflict."""
-    chosen = await by_name(store, project_id, version)
+    """Give a version (its number, or helpdesk@3) a part (0..1) of new groups: it becomes the canary.
+
+    Raises NotFound, Conflict.
+    """
+    chosen = await _chosen(store, project_id, version, alias)
     return await aliases.set_canary(store, chosen.alias_id, chosen.id, part, who=who, reason=why)
 
 
@@ -143,6 +152,11 @@ async def one_alias(store: Store, project_id: str, name: str | None) -> AliasVie
         there = ", ".join(a.name for a in found) or "none"
         raise NotFound(f"say which alias; there is: {there}")
     return found[0]
+
+
+async def _chosen(store: Store, project_id: str, version: str, alias: str | None) -> VersionView:
+    name = version if "@" in version else f"{(await one_alias(store, project_id, alias)).name}@{version}"
+    return await by_name(store, project_id, name)
 
 
 async def _name_of(store: Store, version_id: str | None) -> str | None:

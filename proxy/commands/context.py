@@ -60,12 +60,14 @@ def override_engine(context: Context, engines: Sequence[str], models: Sequence[s
 def with_shared_options(command: click.Command) -> click.Command:
     """A copy of a command, or of a group of them, with `--config`, `--data`, `--json` and `--debug` where it has none.
 
+    A group has them itself where it does something without a subcommand.
+
     A copy, because the command belongs to its module: it must be the same whether or not it was mounted before.
     """
     mounted = copy.copy(command)
     if isinstance(mounted, click.Group):
         mounted.commands = {name: with_shared_options(sub) for name, sub in mounted.commands.items()}
-    else:
+    if not isinstance(mounted, click.Group) or mounted.invoke_without_command:
         have = {option for parameter in mounted.params for option in parameter.opts}
         more = [option for option in _shared_options() if not have.intersection(option.opts)]
         mounted.params = [*mounted.params, *more]

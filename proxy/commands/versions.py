@@ -1,4 +1,4 @@
-"""`hone versions`, `promote`, `rollback`: the versions of an alias, and moving it.
+"""`hone versions`, `promote`, `canary`, `rollback`: the versions of an alias, and moving it.
 
 Owns: reading arguments and printing. Refuses: the moves themselves (`recorder.registry.aliases` guards them). They
 work whether or not a proxy runs, because a running one follows the store.
@@ -98,6 +98,28 @@ def promote(context: Context, version: str, alias: str | None, why: str | None) 
     from proxy.api import steering
 
     _tell_move(context, run(context, lambda store, project: steering.promote(store, project, version, alias, why=why)))
+
+
+@click.command()
+@click.argument("version", shell_complete=completion.versions)
+@click.argument("percent", type=click.FloatRange(0, 100))
+@click.option("--alias", help="The alias, where there are several.", shell_complete=completion.aliases)
+@click.option("--why", help="Why, in your words: it is kept with the move.")
+@click.pass_obj
+def canary(context: Context, version: str, percent: float, alias: str | None, why: str | None) -> None:
+    """Give VERSION (its number, or its name) PERCENT of new groups: it is the canary then.
+
+    `hone rollback` takes it away, `hone promote` makes it live.
+    """
+    from proxy.api import steering
+
+    part = percent / 100
+    after = run(context, lambda store, project: steering.share(store, project, version, part, alias, why=why))
+    name = f"{after.name}@{version.rpartition('@')[2]}"
+    if context.json:
+        click.echo(json.dumps({"alias": after.name, "canary": name, "share": after.canary_share}))
+    else:
+        click.echo(f"{name} gets {percent:g}% of new groups")
 
 
 @click.command()

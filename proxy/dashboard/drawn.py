@@ -1,7 +1,7 @@
 """Which figures are drawn, and the images of them.
 
 Owns: the charts of versions and of training, made of the same views as their pages, and serving them. Refuses: drawing
-(`proxy.dashboard.charts`).
+(`proxy.dashboard.drawing`, `recorder.charts`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from litestar import Response, get
 from litestar.params import FromPath, FromQuery
 
 from proxy.api.steering import one_alias
-from proxy.dashboard import charts
-from proxy.dashboard.charts import Chart, Series
+from proxy.dashboard.drawing.drawer import NotDrawn
 from proxy.dashboard.render import headers
 from proxy.dashboard.shown import ForPages
 from proxy.errors import Missing
+from recorder.charts import Chart, Series
 from recorder.learned.lessons import Lessons, lessons
 from recorder.learned.lines import Measure, VersionLine, line_of
 from recorder.learned.steps import StepLine, list_step_lines
@@ -28,6 +28,12 @@ from recorder.learned.training import STEPS
 VERSIONS: Final = 50  # of an alias that are shown at a time
 REASONS: Final = 5  # of runs left out that are told apart
 TRAINED: Final = "trained"
+# In a picture's place; it is text, since drawing it is what failed. Its size is a chart's.
+_NO_PICTURE: Final = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 648 202" font-family="sans-serif" font-size="16">'
+    '<text x="12" y="40" fill="{ink}">The chart could not be drawn. The table below has its figures.</text></svg>'
+)
+_INK: Final = {False: "#57606a", True: "#a3abb3"}
 
 
 def curve(lines: Sequence[VersionLine]) -> Chart:
@@ -98,9 +104,13 @@ async def chart_image(
     before: FromQuery[int | None] = None,
     dark: FromQuery[bool] = False,
 ) -> Response[bytes]:
-    """A chart as an image."""
+    """A chart as an image; in time, or an image that says so."""
     chart = await _chart(shown, name.removesuffix(".svg"), alias, before)
-    return Response(await charts.svg(chart, dark=dark), headers=headers(), media_type="image/svg+xml")
+    try:
+        drawn, status = await shown.drawer.svg(chart, dark=dark), 200
+    except NotDrawn:
+        drawn, status = _NO_PICTURE.format(ink=_INK[dark]).encode(), 503
+    return Response(drawn, status_code=status, headers=headers(), media_type="image/svg+xml")
 
 
 async def _chart(shown: ForPages, name: str, alias: str | None, before: int | None) -> Chart:

@@ -1,8 +1,8 @@
-"""The newest runs as they move: `/hone/live`, a stream of server-sent events, each the whole short list as HTML.
+"""Home as it moves: `/hone/live`, a stream of server-sent events, each the newest runs or the figures, whole, as HTML.
 
 Owns: who listens (a bounded number), one look at the store for all of them, and ending with the client, the process, or
-after a while, so that a browser asks again and is admitted again. Refuses: what a row looks like (`live_rows.html`),
-and which runs there are (`recorder.listing`).
+after a while, so that a browser asks again and is admitted again. Refuses: how they look (`live_rows.html`,
+`live_figures.html`), which runs there are (`recorder.listing`), and counting (`recorder.telling.status`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -33,6 +34,8 @@ ROWS: Final = 20
 MOST_LISTENERS: Final = 32  # of one process
 LEAST_S: Final = 0.25  # between two events
 EVERY_S: Final = 1.0  # a call that is written wakes nobody (`recorder.store.statement`)
+FIGURES_S: Final = 2.0  # between two looks at the figures, which cost more than the list
+FIGURES: Final = "figures"  # the event's name; the list is an event without one
 LASTS_S: Final = 600.0  # then the browser comes again, with a key or a sign-in that may have ended
 AGAIN_MS: Final = 2000
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
@@ -51,6 +54,7 @@ class _Listener:
 
     def __init__(self) -> None:
         self.news = asyncio.Event()
+        self.sent: dict[str, bytes] = {}  # by their names, what it was sent last
 
 
 class Live:
@@ -62,7 +66,7 @@ class Live:
         self._listeners: set[_Listener] = set()
         self._feeding: asyncio.Task[None] | None = None
         self._news: News | None = None  # what the look waits for
-        self._event = b""  # the newest, as it is sent
+        self._events: dict[str, bytes] = {}  # by their names, the newest, as they are sent
         self._failing = Seldom(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,7 +86,7 @@ class Live:
     async def _tell(self, send: Send) -> None:
         listener = _Listener()
         self._listeners.add(listener)
-        if self._event:
+        if self._events:
             listener.news.set()
         if self._feeding is None or self._feeding.done():
             self._feeding = asyncio.create_task(self._feed(), name="live runs")
@@ -94,7 +98,10 @@ class Live:
                     while True:
                         await listener.news.wait()
                         listener.news.clear()
-                        await pulse.send(self._event)
+                        for name, newest_one in list(self._events.items()):
+                            if listener.sent.get(name) != newest_one:
+                                listener.sent[name] = newest_one
+                                await pulse.send(newest_one)
         finally:
             self._listeners.discard(listener)
             if not self._listeners and self._news is not None:
@@ -103,24 +110,28 @@ class Live:
     async def _feed(self) -> None:
         """Look while somebody listens, for all of them."""
         told: Sequence[TrajectoryLine] | None = None
+        looked_at = -FIGURES_S
         with self._shown.hone.store.watch.on(Topic.RUNS) as news:
             self._news = news
             while self._listeners:
                 try:
                     lines = await newest(self._shown)
                 except StoreError as e:
-                    self._failing(logging.WARNING, "the live list of runs shows nothing new: %s", e)
+                    self._failing(logging.WARNING, "the live page shows nothing new: %s", e)
                 else:
                     if lines != told:
                         told = lines
-                        self._publish(lines)
+                        self._publish("", "live_rows.html", lines=lines)
+                    if time.monotonic() - looked_at >= FIGURES_S:
+                        self._publish(FIGURES, "live_figures.html", stand=await self._shown.stands.status())
+                        looked_at = time.monotonic()
                 await asyncio.sleep(LEAST_S)
                 if self._listeners:
                     await news.wait(EVERY_S)
-        self._news, self._event = None, b""
+        self._news, self._events = None, {}
 
-    def _publish(self, lines: Sequence[TrajectoryLine]) -> None:
-        self._event = event(environment().get_template("live_rows.html").render(lines=lines))
+    def _publish(self, name: str, template: str, **shown: object) -> None:
+        self._events[name] = event(environment().get_template(template).render(**shown), name)
         for listener in self._listeners:
             listener.news.set()
 
@@ -130,6 +141,7 @@ async def newest(shown: Shown) -> list[TrajectoryLine]:
     return list((await list_trajectories(shown.store, shown.project_id, limit=ROWS)).lines)
 
 
-def event(html: str) -> bytes:
+def event(html: str, name: str = "") -> bytes:
     """A fragment as one event. Whatever ends a line begins a new one of data: no text of anybody's is a field."""
-    return b"".join(b"data: " + line + b"\n" for line in _LINE_END.split(html.strip().encode())) + b"\n"
+    named = b"event: %s\n" % name.encode() if name else b""
+    return named + b"".join(b"data: " + line + b"\n" for line in _LINE_END.split(html.strip().encode())) + b"\n"

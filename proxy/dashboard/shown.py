@@ -11,6 +11,7 @@ from litestar.di import NamedDependency
 
 from proxy.api.standing import Stands
 from proxy.api.steering import Hone
+from proxy.dashboard.drawing.drawer import Drawer
 from proxy.dashboard.tries import Tries
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
@@ -24,6 +25,7 @@ class Shown:
     store: Store  # connections of the pages' own, whose queries have a time limit: only read
     recorder_settings: RecorderSettings
     stands: Stands  # how everything stands, and what this process knows of itself
+    drawer: Drawer  # of charts; who makes this ends it
     tries: Tries = field(default_factory=Tries)  # to sign in
 
     @property

@@ -30,6 +30,7 @@ from proxy.api.mcp_mount import McpMount
 from proxy.api.routes import HANDLERS, OPENAPI, methods_at, tell_options
 from proxy.api.standing import Setting, Stands
 from proxy.api.steering import Hone
+from proxy.dashboard.drawing.drawer import Drawer
 from proxy.dashboard.routes import pages
 from proxy.dashboard.shown import Shown
 from proxy.dialects import DIALECTS
@@ -122,7 +123,8 @@ class HoneApp(Admission):
         hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
         self._steering = McpMount(hone)
         self._shadower = _shadower(deps, parts) if deps.shadows else None
-        routed = _routed(deps, parts, hone, self.background, self._at_mcp(parts), self._steering)
+        self._drawer = Drawer()
+        routed = _routed(deps, parts, hone, self._drawer, self.background, self._at_mcp(parts), self._steering)
         super().__init__(routed, Guard(deps.store, deps.project_id, own_groups=deps.settings.key_groups == "own"))
 
     def _at_mcp(self, parts: Parts) -> App:
@@ -151,6 +153,7 @@ class HoneApp(Admission):
             await deps.versions.start()
             stack.push_async_callback(deps.versions.stop)
             stack.push_async_callback(self.background.stop)
+            stack.push_async_callback(self._drawer.close)
             if deps.peers is not None:
                 await stack.enter_async_context(deps.peers.running())
             if self._gateway is not None:
@@ -168,7 +171,9 @@ def create_app(deps: Deps) -> HoneApp:
     return HoneApp(deps)
 
 
-def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gateway: App, steering: App) -> App:
+def _routed(
+    deps: Deps, parts: Parts, hone: Hone, drawer: Drawer, background: Background, gateway: App, steering: App
+) -> App:
     health = Health(deps.versions, deps.recorder, has_aliases=deps.has_aliases)
     models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop)
     pages_store = deps.pages_store or deps.store
@@ -186,7 +191,7 @@ def _routed(deps: Deps, parts: Parts, hone: Hone, background: Background, gatewa
             _mounted("/hone/mcp", steering),
             *HANDLERS,
             *(
-                [pages(Shown(hone, pages_store, deps.recorder_settings, stands), parts.stop)]
+                [pages(Shown(hone, pages_store, deps.recorder_settings, stands, drawer), parts.stop)]
                 if deps.settings.pages
                 else []
             ),

@@ -121,9 +121,13 @@ class HoneSettings(BaseSettings):
                 raise ValueError(f"{key} is {recipe!r}, no recipe of [judge.recipes] (known: {', '.join(known)})")
         self.judge = self.judge.for_aliases(of_aliases)
 
+    def providers(self) -> list[str]:
+        """The names of other providers' models."""
+        return [model.name for model in self.proxy.models]
+
     def model_names(self) -> list[str]:
         """The names that agents may ask for."""
-        return [*self.declared_aliases(), *(model.name for model in self.proxy.models)]
+        return [*self.declared_aliases(), *self.providers()]
 
     def overrides(self) -> dict[str, dict[str, float]]:
         """The sampling values that stand in for a client's, by the alias's name."""

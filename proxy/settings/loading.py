@@ -13,6 +13,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -84,7 +85,7 @@ def _from_file(file: Path | None) -> tuple[Raw, dict[str, str]]:
         raw = tomllib.loads(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
         raise ConfigError(f"{file} cannot be read: {e}") from e
-    anchored = _anchor(raw, HoneSettings, file.absolute().parent)
+    anchored = _anchor(raw, HoneSettings, "", file)
     return anchored, {key: str(file) for key in _keys(anchored)}
 
 
@@ -171,25 +172,39 @@ def _over_preset(merged: Raw, origin: dict[str, str]) -> tuple[Raw, dict[str, st
 # --- paths
 
 
-def _anchor(raw: Raw, model: type[BaseModel], folder: Path) -> Raw:
-    """The file's values with paths made absolute from the file's folder."""
-    return {key: _anchored(value, key, model, folder) for key, value in raw.items()}
+def _anchor(raw: Raw, model: type[BaseModel], above: str, file: Path) -> Raw:
+    """The file's values with paths made absolute from the file's folder; `above` is their section and a dot."""
+    return {key: _anchored(value, model, above, key, file) for key, value in raw.items()}
 
 
-def _anchored(value: Any, key: str, model: type[BaseModel], folder: Path) -> Any:
+def _anchored(value: Any, model: type[BaseModel], above: str, key: str, file: Path) -> Any:
     field = model.model_fields.get(key)
     if field is None:
         return value
-    inner = inner_model(field.annotation)
+    inner, dotted = inner_model(field.annotation), above + key
     if inner is not None and isinstance(value, dict):
         if get_origin(field.annotation) is not dict:
-            return _anchor(value, inner, folder)
+            return _anchor(value, inner, f"{dotted}.", file)
         return {
-            name: _anchor(table, inner, folder) if isinstance(table, dict) else table for name, table in value.items()
+            name: _anchor(table, inner, f"{dotted}.{name}.", file) if isinstance(table, dict) else table
+            for name, table in value.items()
         }
-    if isinstance(value, str) and (_is_path(field.annotation) or (key == "base" and _names_folder(value, folder))):
-        return str((folder / Path(value).expanduser()).resolve())
+    if isinstance(value, str):
+        with _told_of(str(file), dotted, value):
+            if _is_path(field.annotation) or (key == "base" and _names_folder(value, file.absolute().parent)):
+                return str((file.absolute().parent / Path(value).expanduser()).resolve())
     return value
+
+
+@contextmanager
+def _told_of(source: str, key: str, value: str | Path) -> Iterator[None]:
+    """A path that the system cannot follow, as an error of the setting that names it."""
+    try:
+        yield
+    except RuntimeError as e:  # how pathlib says that there is no such user, or that links lead in a circle
+        raise ConfigError(f"{source}: {key}: {str(value)!r} leads nowhere ({e}). Write the path out.") from e
+    except (OSError, ValueError) as e:  # a name too long, a NUL in it
+        raise ConfigError(f"{source}: {key}: {str(value)[:200]!r} is no path ({e}). Name a file or folder.") from e
 
 
 def _names_folder(value: str, folder: Path) -> bool:
@@ -210,7 +225,8 @@ def inner_model(annotation: Any) -> type[BaseModel] | None:
 
 def _data_folder(settings: HoneSettings, origin: Mapping[str, str], file: Path | None) -> Path:
     beside = file.absolute().parent if file and "data" not in origin else Path.cwd()
-    return beside / settings.data.expanduser()
+    with _told_of(origin.get("data", "default"), "data", settings.data):
+        return beside / settings.data.expanduser()
 
 
 # --- errors
@@ -222,6 +238,8 @@ def _explain(error: ErrorDetails, origin: Mapping[str, str]) -> str:
     source = next((origin[k] for n in range(len(loc), 0, -1) if (k := ".".join(loc[:n])) in origin), "default")
     if not loc:  # two settings contradict each other
         return error["msg"].removeprefix("Value error, ")
+    if error["type"] == "value_error" and isinstance(error["input"], Mapping):  # two of a section do
+        return f"{source}: {key}: {error['msg'].removeprefix('Value error, ')}"
     if error["type"] != "extra_forbidden":
         return f"{source}: {key}: {error['msg']} (got {str(shown(key, error['input']))[:200]!r})"
     near = _nearest(loc)

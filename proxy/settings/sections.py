@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -192,8 +193,14 @@ class EngineSettings(BaseModel):
     @classmethod
     def _bare_urls(cls, urls: list[str]) -> list[str]:
         for url in urls:
-            if not url.startswith(("http://", "https://")):
-                raise ValueError(f"{url!r} is no URL: write it as http://host:port")
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https"):
+                raise ValueError("one is no URL: write it as http://host:port")
+            if "@" in parts.netloc or parts.query or parts.fragment:
+                raise ValueError(
+                    "one has more in it than an address, which status, logs and errors would show: write it as "
+                    "http://host:port, and give the engine's key as `api_key`"
+                )
         return [url.rstrip("/").removesuffix("/v1") for url in urls]
 
     @field_validator("tool_call_parser", "reasoning_parser", "name", mode="before")

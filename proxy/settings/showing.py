@@ -13,11 +13,10 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 
 from proxy.settings.hone import ENV_PREFIX, NESTED
+from recorder.urls import SECRET_NAMES, mask_parameters
 
 MASK = "********"
-_SECRET_NAMES = ("key", "token", "secret", "password", "passwd", "authorization")
-_SECRET_NAME = rf"[\w.-]*(?:{'|'.join(_SECRET_NAMES)})"
-_SECRET_PARAMETER = re.compile(rf"([?&][^=&#]*(?:{'|'.join(_SECRET_NAMES)})=)[^&#\s]*", re.IGNORECASE)
+_SECRET_NAME = rf"[\w.-]*(?:{'|'.join(SECRET_NAMES)})"
 _SECRET_OPTION = re.compile(rf"-{_SECRET_NAME}", re.IGNORECASE)
 _SECRET_GIVEN = re.compile(rf"""(["']?(?:-[\w-]+=)?["']?{_SECRET_NAME}["']?\s*[=:]\s*).+""", re.IGNORECASE | re.DOTALL)
 _SECRET_FIELD = re.compile(rf'("{_SECRET_NAME}"\s*:\s*)"[^"]*"', re.IGNORECASE)  # of JSON
@@ -60,7 +59,7 @@ def shown(key: str, value: Any) -> Any:
     if value is None:
         return None
     name = key.rpartition(".")[2].lower()
-    if isinstance(value, SecretStr) or (isinstance(value, str) and name.endswith(_SECRET_NAMES)):
+    if isinstance(value, SecretStr) or (isinstance(value, str) and name.endswith(SECRET_NAMES)):
         return MASK
     if isinstance(value, BaseModel):
         return {name: shown(name, inner) for name, inner in value}
@@ -105,4 +104,4 @@ def _without_secrets(url: str) -> str:
     if at:  # a login that stands alone is a token where HTTP is spoken, and a user elsewhere
         shown_login = f"{user}:{MASK}" if colon else MASK if scheme.endswith(("http", "https")) else user
         url = f"{scheme}://{shown_login}@{host}"
-    return _SECRET_PARAMETER.sub(rf"\1{MASK}", url)
+    return mask_parameters(url, MASK)

@@ -15,6 +15,7 @@ import click
 
 from recorder.commands.support import Context, echo_json, run
 from recorder.errors import StoreError
+from recorder.urls import shown_store
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -39,7 +40,7 @@ def copy(context: Context, url: str) -> None:
     data = context.settings().data
     beside = _beside(data)
     if context.json:
-        shown = to.render_as_string(hide_password=True)
+        shown = shown_store(to)
         echo_json({"store": shown, "rows": done.rows, "resumed": done.resumed, "tables": done.tables, "beside": beside})
         return
     click.echo(_told(done, to))
@@ -68,7 +69,7 @@ async def _copy(source: Store, url: str, *, quiet: bool) -> tuple[Copied, URL]:
 
 
 def _told(done: Copied, to: URL) -> str:
-    shown = to.render_as_string(hide_password=True)
+    shown = shown_store(to)
     password = (
         ""
         if to.password is None

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from recorder.commands.moving import backup, copy
 from recorder.commands.support import Context, echo_json, run, show_table
+from recorder.urls import shown_store
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from recorder.checking.checks import Checked
     from recorder.registry.keys import KeyView
     from recorder.store.database import Store
+
+
+_BY: Final = "hone keys"  # who makes and revokes keys here
 
 
 @click.group()
@@ -57,7 +61,7 @@ def create(
     if secret_file is not None:
         _adopt(context, name, scopes, secret_file.read().strip(), expires_at)
         return
-    key, secret = run(context, lambda store, project: mint(store, project, name, scopes, expires_at=expires_at))
+    key, secret = run(context, lambda store, project: mint(store, project, name, scopes, expires_at=expires_at, by=_BY))
     if context.json:
         echo_json({**_key(key), "key": secret})
         return
@@ -69,7 +73,7 @@ def _adopt(context: Context, name: str, scopes: tuple[str, ...], secret: str, ex
     from recorder.registry.keys import adopt
 
     try:
-        key = run(context, lambda store, project: adopt(store, project, name, scopes, secret, expires_at))
+        key = run(context, lambda store, project: adopt(store, project, name, scopes, secret, expires_at, _BY))
     except ValueError as e:
         raise click.BadParameter(f"{e}", param_hint="--secret-file") from e
     if context.json:
@@ -109,7 +113,7 @@ def rotate(context: Context, key: str, grace_h: float) -> None:
     """
     from recorder.registry.keys import rotate as rotate_key
 
-    made, secret = run(context, lambda store, project: rotate_key(store, project, key, grace_h * 3600))
+    made, secret = run(context, lambda store, project: rotate_key(store, project, key, grace_h * 3600, _BY))
     if context.json:
         echo_json({**_key(made), "key": secret})
         return
@@ -125,7 +129,7 @@ def revoke(context: Context, key: str) -> None:
     """Revoke KEY (its id, or its name) for good."""
     from recorder.registry.keys import revoke as revoke_key
 
-    gone = run(context, lambda store, project: revoke_key(store, project, key))
+    gone = run(context, lambda store, project: revoke_key(store, project, key, _BY))
     if context.json:
         echo_json(_key(gone))
     else:
@@ -152,7 +156,7 @@ def upgrade(context: Context) -> None:
     from recorder.store.migrate import HEAD
 
     async def shown(store: Store, project: str) -> str:
-        return store.url.render_as_string(hide_password=True)
+        return shown_store(store.url)
 
     url = run(context, shown, migrate=True)
     if context.json:

@@ -69,6 +69,15 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """One attempt's place among the `of` of its group, and how the advantages come about there."""
+
+    attempt: Attempt
+    of: int
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
 class Preference:
     """That somebody found one attempt better than another; both by their numbers. `by`: who, as far as is known."""
 
@@ -119,6 +128,9 @@ class GroupHead:
     score_id: str | None
     judge: str | None
     judged_at: float | None
+    tokens_in: int | None  # that its score took, with those out and the money
+    tokens_out: int | None
+    cost_usd: float | None
     step_id: str | None
     step: int | None
     step_version: str | None

@@ -1,7 +1,6 @@
 """What judges said of a group: its scores, newest first, by attempt.
 
-Owns: these views and how many are looked at. Refuses: the prompt, which the store does not keep (its hash alone), and
-scoring.
+Owns: these views and how many are looked at. Refuses: scoring.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from recorder.comparing.comparison import Part
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import groups, score_parts, scores, trajectories
-from recorder.work.scores import REWARD
+from recorder.work.scores import REWARD, prompt_of
 
 NEWEST: Final = 10  # scores of a group that are shown
 
@@ -32,10 +31,19 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """A message of a judge's prompt."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
 class Judging:
     """One score. `current`: it is the group's. `reply`: what the judge model said, None where none was asked.
 
-    `prompt_hash`: of what it was asked, `order_seed`: of the order in which it saw the runs.
+    `asked`: what it was asked, told of the one score whose prompt was wanted. `prompt_hash`: of that, but for order and
+    ids; `order_seed`: of the order in which it saw the runs.
     """
 
     id: str
@@ -45,6 +53,7 @@ class Judging:
     judge_version: str | None
     prompt_hash: str | None
     order_seed: int | None
+    asked: tuple[Message, ...] | None
     reply: str | None
     tokens_in: int
     tokens_cached: int
@@ -55,8 +64,11 @@ class Judging:
     runs: tuple[Judged, ...]
 
 
-async def load_judgings(store: Store, group_id: str) -> list[Judging]:
-    """The newest `NEWEST` scores of a group (internal id), each with its runs, the best first."""
+async def load_judgings(store: Store, group_id: str, prompt: str | None = None) -> list[Judging]:
+    """The newest `NEWEST` scores of a group (internal id), each with its runs, the best first.
+
+    `prompt`: the score whose prompt is read too.
+    """
     newest = select(scores).where(scores.c.group_id == group_id)
     newest = newest.order_by(scores.c.created_at.desc(), scores.c.id.desc()).limit(NEWEST)
     current = select(groups.c.current_score_id).where(groups.c.id == group_id)
@@ -70,7 +82,18 @@ async def load_judgings(store: Store, group_id: str) -> list[Judging]:
         of_score: dict[str, dict[tuple[str, str | None], list[Row[Any]]]] = {row.id: {} for row in rows}
         for part in await conn.execute(wanted.order_by(score_parts.c.trajectory_id, score_parts.c.part)):
             of_score[part.score_id].setdefault((part.trajectory_id, part.external_id), []).append(part)
-    return [sql.view(Judging, row, current=row.id == its, runs=_runs(of_score[row.id])) for row in rows]
+    asked = await prompt_of(store, prompt) if prompt in of_score else None
+    messages = tuple(Message(one["role"], one["content"]) for one in asked) if asked is not None else None
+    return [
+        sql.view(
+            Judging,
+            row,
+            current=row.id == its,
+            asked=messages if row.id == prompt else None,
+            runs=_runs(of_score[row.id]),
+        )
+        for row in rows
+    ]
 
 
 def _runs(parts: dict[tuple[str, str | None], list[Row[Any]]]) -> tuple[Judged, ...]:

@@ -18,6 +18,7 @@ from recorder.comparing.comparison import (
     Comparison,
     GroupHead,
     Member,
+    Place,
     Preference,
     best_and_worst,
     ranked,
@@ -66,11 +67,7 @@ async def load_with_two(
 ) -> tuple[Comparison, Comparison | None]:
     """`load_comparison`, and where that has more than two columns its best and its worst alone, for narrow screens."""
     async with store.read() as conn:
-        head = await _head(conn, group_id)
-        members = await _members(conn, group_id)
-        parts = await _parts(conn, head.score_id, [one.id for one in members])
-        compared = await _compared(conn, head.step_id, [one.id for one in members])
-        attempts, rule = ranked(members, parts, compared, head.baseline)
+        head, attempts, rule = await _attempts(conn, group_id)
         preferences = await _preferences(conn, group_id, attempts)
     chosen = _chosen(attempts, left, right)
     views = {view.id: view for view in await load_trajectories(store, [one.run.id for one in chosen])}
@@ -86,6 +83,15 @@ async def load_with_two(
         return compare(there), compare(best_and_worst(there)) if len(there) > 2 else None
 
     return await asyncio.to_thread(both)  # off the event loop: many long attempts take a while, and calls go on
+
+
+async def load_place(store: Store, group_id: str, trajectory_id: str) -> Place | None:
+    """Where a run stands in its group (internal ids); None: it is not among the first `MOST_MEMBERS`. Raises
+    NotFound."""
+    async with store.read() as conn:
+        head, attempts, rule = await _attempts(conn, group_id)
+    own = next((one for one in attempts if one.run.id == trajectory_id), None)
+    return Place(own, head.members, rule) if own is not None else None
 
 
 def turns_of_run(view: TrajectoryView) -> list[Turn]:
@@ -116,6 +122,16 @@ def _named(attempts: Sequence[Attempt], name: str) -> Attempt:
 # --- queries
 
 
+async def _attempts(conn: AsyncConnection, group_id: str) -> tuple[GroupHead, tuple[Attempt, ...], str]:
+    """The group, its attempts, best first, and how their advantages come about."""
+    head = await _head(conn, group_id)
+    members = await _members(conn, group_id)
+    parts = await _parts(conn, head.score_id, [one.id for one in members])
+    compared = await _compared(conn, head.step_id, [one.id for one in members])
+    attempts, rule = ranked(members, parts, compared, head.baseline)
+    return head, attempts, rule
+
+
 async def _head(conn: AsyncConnection, group_id: str) -> GroupHead:
     count = select(func.count()).where(trajectories.c.group_id == groups.c.id).scalar_subquery()
     columns = (
@@ -126,6 +142,9 @@ async def _head(conn: AsyncConnection, group_id: str) -> GroupHead:
         scenarios.c.external_id.label("scenario"),
         func.coalesce(scores.c.judge_version, scores.c.judge_model).label("judge"),
         scores.c.created_at.label("judged_at"),
+        scores.c.tokens_in,
+        scores.c.tokens_out,
+        scores.c.cost_usd,
         count.label("members"),
     )
     tables = groups.outerjoin(aliases, aliases.c.id == groups.c.alias_id)

@@ -120,7 +120,7 @@ def _measured(said: Iterable[Mapping[str, Any]]) -> list[Measured]:
 def _rules(settings: Mapping[str, Any], done: int, seen: Sequence[Measured]) -> Iterable[Rule]:
     """Those in force; `seen` is what they look at."""
     if (steps := settings.get("steps")) is not None:
-        yield Rule(f"after {steps} steps", f"{done} done")
+        yield Rule(f"after {steps} steps", f"{done} done, {max(0, steps - done)} left")
     if (target := settings.get("target")) is not None:
         last = f"{seen[-1].measure.value:.3g} at last" if seen else "nothing measured yet"
         often = int(settings.get("target_steps") or 1)
@@ -128,4 +128,6 @@ def _rules(settings: Mapping[str, Any], done: int, seen: Sequence[Measured]) -> 
     if (plateau := settings.get("plateau_steps")) is not None:
         best = max(seen, key=lambda one: one.measure.value, default=None)
         told = f"best {best.measure.value:.3g} after step {best.step}" if best else "nothing measured yet"
-        yield Rule(f"no rise over {settings.get('plateau_delta', 0):g} in {plateau} steps", told)
+        left = plateau - (seen[-1].step - seen[0].step if seen else 0)
+        soonest = f"in {left} steps at the soonest" if left > 0 else "whenever it shows"
+        yield Rule(f"no rise over {settings.get('plateau_delta', 0):g} in {plateau} steps", f"{told}; {soonest}")

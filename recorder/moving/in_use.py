@@ -11,6 +11,7 @@ from recorder.errors import Conflict
 from recorder.holding.holders import is_dead
 from recorder.store.database import Store, now
 from recorder.store.schema import leases
+from recorder.urls import shown_store
 
 
 async def holders_of(store: Store) -> list[str]:
@@ -26,7 +27,7 @@ async def refuse_in_use(store: Store) -> None:
     held = await holders_of(store)
     if held:
         raise Conflict(
-            f"programs of Hone use the store {store.url.render_as_string(hide_password=True)} ({', '.join(held)}): "
+            f"programs of Hone use the store {shown_store(store.url)} ({', '.join(held)}): "
             "stop `hone up`, `hone serve`, `hone judge`, `hone learn` and `hone train` first. After one that died on "
             "another machine wait a minute."
         )

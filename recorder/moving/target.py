@@ -25,6 +25,7 @@ from recorder.store.changes import quietly
 from recorder.store.database import Store
 from recorder.store.migrate import HEAD, UNFINISHED
 from recorder.store.schema import projects
+from recorder.urls import shown_store
 
 DRIVERS: Final = ("postgresql+asyncpg", "sqlite+aiosqlite")
 _FORMS: Final = "postgresql+asyncpg://USER@HOST/DATABASE or sqlite+aiosqlite:////FOLDER/hone.db"
@@ -67,7 +68,7 @@ def _read(url: str) -> URL:
     except (exc.ArgumentError, ValueError) as e:  # what was given may hold a password: it is not repeated
         raise StoreError(f"the URL that --to names cannot be read: write {_FORMS}") from e
     if read.drivername not in DRIVERS or read.database in (None, "", ":memory:"):
-        raise StoreError(f"a store cannot be copied to {read.render_as_string(hide_password=True)}: write {_FORMS}")
+        raise StoreError(f"a store cannot be copied to {shown_store(read)}: write {_FORMS}")
     return read
 
 
@@ -138,8 +139,8 @@ async def _require_same(target: Store, name: str) -> None:
     async with target.read() as conn:
         if name not in set((await conn.execute(select(_progress.c.source))).scalars()):
             raise Conflict(
-                f"{_shown(target)} holds an unfinished copy of another store, or one that another version of Hone "
-                "began: empty it, or name another database"
+                f"{shown_store(target.url)} holds an unfinished copy of another store, or one that another version "
+                "of Hone began: empty it, or name another database"
             )
 
 
@@ -148,13 +149,15 @@ async def _require_empty(target: Store, found: str | None) -> None:
         tables = await conn.run_sync(lambda c: inspect(c).get_table_names())
         if found is None and tables:
             raise Conflict(
-                f"{_shown(target)} is not empty (it has a table {min(tables)!r}): name a database of its own"
+                f"{shown_store(target.url)} is not empty (it has a table {min(tables)!r}): name a database of its own"
             )
         if found is not None and found != HEAD:
-            raise Conflict(f"{_shown(target)} is a store already, with schema {found}: name an empty database")
+            raise Conflict(f"{shown_store(target.url)} is a store already, with schema {found}: name an empty database")
         for table in TABLES if found == HEAD else ():
             if (await conn.execute(select(*table.primary_key).limit(1))).first() is not None:
-                raise Conflict(f"{_shown(target)} is a store already ({table.name} has rows): name an empty database")
+                raise Conflict(
+                    f"{shown_store(target.url)} is a store already ({table.name} has rows): name an empty database"
+                )
 
 
 async def _mark(conn: AsyncConnection, revision: str) -> None:
@@ -167,7 +170,3 @@ def _key_text(key: Key) -> str:
 
 def _key(written: str) -> Key:
     return tuple(bytes.fromhex(value["bytes"]) if isinstance(value, dict) else value for value in json.loads(written))
-
-
-def _shown(store: Store) -> str:
-    return store.url.render_as_string(hide_password=True)

@@ -42,7 +42,8 @@ class Scope(StrEnum):
 class KeyView:
     """A key without its secret. `trajectory_id`: it was minted for one run; `replaces`: it was rotated from that key.
 
-    Times are unix seconds.
+    Times are unix seconds. `made_by`, `revoked_by`: a key's id, or who was at hand where there was none; None: nobody
+    said.
     """
 
     id: str
@@ -56,6 +57,8 @@ class KeyView:
     revoked_at: float | None
     family: str
     replaces: str | None
+    made_by: str | None
+    revoked_by: str | None
 
     def may(self, scope: Scope) -> bool:
         """Whether the key carries a scope; admin carries all."""
@@ -70,12 +73,13 @@ async def mint(
     trajectory_id: str | None = None,
     expires_at: float | None = None,
     family: str | None = None,
+    by: str | None = None,
 ) -> tuple[KeyView, str]:
-    """Make a key, of a family of its own unless it is to be of one that is there.
+    """Make a key, of a family of its own unless it is to be of one that is there. `by`: who makes it.
 
     Returns it and its secret, which is shown this once. Raises ValueError for an unknown scope.
     """
-    fields = {"name": name, "scopes": sorted(_scopes(scopes)), "trajectory_id": trajectory_id}
+    fields = {"name": name, "scopes": sorted(_scopes(scopes)), "trajectory_id": trajectory_id, "made_by": by}
     async with store.write() as conn:
         return await _insert(conn, project_id, _secret(), **fields, expires_at=expires_at, family=family)
 
@@ -87,6 +91,7 @@ async def adopt(
     scopes: Collection[str],
     secret: str,
     expires_at: float | None = None,
+    by: str | None = None,
 ) -> KeyView:
     """The key with a secret that was made elsewhere; it is made where it is not there yet.
 
@@ -99,7 +104,7 @@ async def adopt(
     async with store.write() as conn:
         row = (await conn.execute(select(keys).where(keys.c.hash == _hash(secret)))).first()
         if row is None:
-            fields = {"name": name, "scopes": sorted(wanted), "expires_at": expires_at, "family": None}
+            fields = {"name": name, "scopes": sorted(wanted), "expires_at": expires_at, "family": None, "made_by": by}
             return (await _insert(conn, project_id, secret, **fields))[0]
     there = _view(row)
     if there.project_id != project_id or there.scopes != wanted or there.revoked_at is not None:
@@ -110,7 +115,9 @@ async def adopt(
     return there
 
 
-async def rotate(store: Store, project_id: str, key: str, grace_s: float = 0.0) -> tuple[KeyView, str]:
+async def rotate(
+    store: Store, project_id: str, key: str, grace_s: float = 0.0, by: str | None = None
+) -> tuple[KeyView, str]:
     """Replace a key, by its id or its name, with a new one that has its scopes, its runs and its end.
 
     The old one ends at once, or after `grace_s` seconds. Raises NotFound, and Conflict where a name is ambiguous.
@@ -121,10 +128,10 @@ async def rotate(store: Store, project_id: str, key: str, grace_s: float = 0.0) 
         sooner = or_(keys.c.expires_at.is_(None), keys.c.expires_at > until)
         of_old = update(keys).where(keys.c.id == old.id)
         await conn.execute(
-            of_old.where(sooner).values(expires_at=until) if grace_s else of_old.values(revoked_at=now())
+            of_old.where(sooner).values(expires_at=until) if grace_s else of_old.values(revoked_at=now(), revoked_by=by)
         )
         kept = {name: getattr(old, name) for name in ("name", "scopes", "trajectory_id", "expires_at", "family")}
-        return await _insert(conn, project_id, _secret(), **kept, replaces=old.id)
+        return await _insert(conn, project_id, _secret(), **kept, replaces=old.id, made_by=by)
 
 
 def _secret() -> str:
@@ -179,11 +186,11 @@ async def newest_keys(store: Store, project_id: str, limit: int = 200) -> list[K
         return [_view(row) for row in await conn.execute(query)]
 
 
-async def revoke(store: Store, project_id: str, key: str) -> KeyView:
+async def revoke(store: Store, project_id: str, key: str, by: str | None = None) -> KeyView:
     """Revoke a key by its id or its name, for good. Raises NotFound, and Conflict where a name is ambiguous."""
     async with store.write() as conn:
         found = await _in_force(conn, project_id, key)
-        revoked = update(keys).where(keys.c.id == found.id).values(revoked_at=now()).returning(keys)
+        revoked = update(keys).where(keys.c.id == found.id).values(revoked_at=now(), revoked_by=by).returning(keys)
         return _view((await conn.execute(revoked)).one())
 
 

@@ -12,6 +12,8 @@ from typing import Any, Final
 from sqlalchemy import String, and_, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.comparing.comparison import Place
+from recorder.comparing.loading import load_place
 from recorder.reading.views import TrajectoryView
 from recorder.reasons import meaning
 from recorder.states import StepState, VersionState
@@ -102,6 +104,7 @@ class Standing:
     group_reason: str | None
     group_size: int
     judged: Judged | None
+    place: Place | None  # among its group's attempts, where these are judged
     lessons: tuple[Lesson, ...]
     ledger: tuple[Line, ...]
     before: Neighbour | None  # in the same session
@@ -118,6 +121,7 @@ async def standing(store: Store, view: TrajectoryView, names: dict[str, str]) ->
         lessons = await _lessons(conn, view)
         lines = await _ledger(conn, view)
         around = await _neighbours(conn, view)
+    score_id = group.current_score_id if group else None
     return Standing(
         alias=alias,
         version=names.get(view.version_id or ""),
@@ -125,7 +129,8 @@ async def standing(store: Store, view: TrajectoryView, names: dict[str, str]) ->
         group_state=group.state if group else None,
         group_reason=group.reason if group else None,
         group_size=group.members if group else 0,
-        judged=await _judged(store, view.id, group.current_score_id if group else None),
+        judged=await _judged(store, view.id, score_id),
+        place=await load_place(store, view.group_id, view.id) if view.group_id and score_id else None,
         lessons=lessons,
         ledger=lines,
         **around,

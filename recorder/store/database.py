@@ -27,6 +27,7 @@ from recorder.errors import RolledBack, StoreError, StoreUnavailable, TooSlow
 from recorder.store import changes
 from recorder.store.changes import Counts
 from recorder.store.watch import SqliteLook, Watch
+from recorder.urls import shown_store
 
 BUSY_TIMEOUT_S = 30.0
 _LOOK_EVERY: Final = 10_000  # steps of SQLite's machine, a fraction of a millisecond: how often a limit is looked at
@@ -245,14 +246,14 @@ class Store:
             return TooSlow(f"a {what} of the store was ended, as it took longer than {self._limit_s:g} s")
         if self.is_sqlite:
             said = error.orig if isinstance(error, exc.OperationalError) else error
-            return StoreUnavailable(f"the store {self._shown()} refused a {what}: {said}")
+            return StoreUnavailable(f"the store {shown_store(self.url)} refused a {what}: {said}")
         from recorder.store import postgres
 
         why = postgres.why_away(error)
         if why is None:
             return None
         kind = RolledBack if not committing or postgres.rolled_back(error) else StoreUnavailable
-        return kind(f"the store {self._shown()} refused a {what}: {why}")
+        return kind(f"the store {shown_store(self.url)} refused a {what}: {why}")
 
     def _took_too_long(self, error: Exception) -> bool:
         """Whether the limit ended it, or all connections were taken for that long."""
@@ -262,6 +263,3 @@ class Store:
         if self.is_sqlite:
             return getattr(said, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT
         return getattr(said, "sqlstate", None) == "57014"  # query_canceled, by statement_timeout
-
-    def _shown(self) -> str:
-        return self.url.render_as_string(hide_password=True)

@@ -31,12 +31,13 @@ from recorder.store import sql
 from recorder.store.database import Store, now, sqlite_url
 from recorder.store.folder import make_data_folder
 from recorder.store.schema import BESIDE, PLACE, metadata, projects
+from recorder.urls import shown_store
 
 DEFAULT_PROJECT: Final = "default"
 # Oldest first; a test holds them to the files in recorder/store/migrations/versions.
 REVISIONS: Final = (
     "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011",
-    "0012", "0013", "0014", "0015", "0016", "0017",
+    "0012", "0013", "0014", "0015", "0016", "0017", "0018", "0019",
 )  # fmt: skip
 HEAD: Final = REVISIONS[-1]
 UNFINISHED: Final = "unfinished copy"  # in the place of a revision, while a copy into this database goes on
@@ -97,7 +98,7 @@ async def _closed_on_error(store: Store) -> AsyncIterator[None]:
     except BaseException as e:
         await store.close()
         if (why := _fault(e)) is not None:
-            raise StoreError(f"the store {_shown(store)} cannot be opened: {why}") from e
+            raise StoreError(f"the store {shown_store(store.url)} cannot be opened: {why}") from e
         raise
 
 
@@ -146,6 +147,7 @@ async def upgrade(store: Store) -> None:
             return
         _refuse_unknown(store, found)
         async with store.write() as conn:
+            await conn.execution_options(**{sql.UNHURRIED: True})
             if not store.is_sqlite:
                 await conn.execute(text(f"set local lock_timeout = '{LOCK_TIMEOUT_S:.0f}s'"))
                 await conn.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
@@ -160,8 +162,8 @@ async def check(store: Store) -> None:
         return
     _refuse_unknown(store, found)
     raise SchemaMismatch(
-        f"the store {_shown(store)} has schema {found or 'none'}, this program needs {HEAD}. Stop what uses the store, "
-        "then run `hone db upgrade` (`hone up` and `hone serve` do it by themselves when they start)."
+        f"the store {shown_store(store.url)} has schema {found or 'none'}, this program needs {HEAD}. Stop what "
+        "uses the store, then run `hone db upgrade` (`hone up` and `hone serve` do it by themselves when they start)."
     )
 
 
@@ -180,13 +182,13 @@ async def _revision(conn: AsyncConnection) -> str | None:
 def _refuse_unknown(store: Store, found: str | None) -> None:
     if found == UNFINISHED:
         raise SchemaMismatch(
-            f"the store {_shown(store)} is an unfinished copy: end it with the `hone db copy` that began it, started "
-            "again, before anything uses it."
+            f"the store {shown_store(store.url)} is an unfinished copy: end it with the `hone db copy` that began it, "
+            "started again, before anything uses it."
         )
     if found is not None and found not in REVISIONS:
         raise SchemaMismatch(
-            f"the store {_shown(store)} has schema {found}, which this program does not know (it knows up to {HEAD}): "
-            "a newer Hone wrote it. Update this Hone, or choose another data folder with --data."
+            f"the store {shown_store(store.url)} has schema {found}, which this program does not know (it knows up to "
+            f"{HEAD}): a newer Hone wrote it. Update this Hone, or choose another data folder with --data."
         )
 
 
@@ -251,7 +253,3 @@ def _try_lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _shown(store: Store) -> str:
-    return store.url.render_as_string(hide_password=True)

@@ -1,19 +1,21 @@
 """PostgreSQL: its connections, what its errors mean, and how one hears of changes.
 
-Owns: connections that are proven before they are used, text that PostgreSQL can hold, which errors say that the
-database is away, LISTEN. Refuses: any table's meaning, and running a transaction again
-(`recorder.store.lanes`). Imported only where the store is one: asyncpg is an extra.
+Owns: connections that are proven before they are used, and given up where nobody answers on them; text that PostgreSQL
+can hold, which errors say that the database is away, LISTEN. Refuses: any table's meaning, and running a transaction
+again (`recorder.store.lanes`). Imported only where the store is one: asyncpg is an extra.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import asyncpg
 from sqlalchemy import URL, exc
+from sqlalchemy.engine import Connection
 from sqlalchemy.event import listens_for
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.util.concurrency import await_
@@ -21,10 +23,15 @@ from sqlalchemy.util.concurrency import await_
 from recorder.errors import StoreUnavailable
 from recorder.store import changes
 from recorder.store.changes import Counts
+from recorder.store.sql import UNHURRIED
 
-CONNECT_S: Final = 10.0
+log = logging.getLogger(__name__)
+
+CONNECT_S = 10.0
+BEGIN_S = 10.0  # a BEGIN waits for no lock: what does not answer it hangs
+ANSWER_S = 300.0  # of any other statement: a store of a million runs needs minutes for its longest
 POOL_TIMEOUT_S: Final = 30.0  # as SQLAlchemy's own
-READ_ANYWAY_S: Final = 30.0  # the counts are asked for this often, though nothing was heard
+READ_ANYWAY_S = 30.0  # the counts are asked for this often, though nothing was heard
 _SETTINGS: Final = {"application_name": "hone", "jit": "off"}  # our statements take less than compiling them would
 FAULTS: Final[tuple[type[Exception], ...]] = (
     exc.DBAPIError,
@@ -39,6 +46,35 @@ _LOCK_NOT_AVAILABLE: Final = "55P03"
 _READ_ONLY: Final = "25006"  # connected to what was the primary before a failover
 _ROLLED_BACK: Final = "40"
 _PROVEN: Final = "began a transaction"  # of a connection in the pool; forgotten with it
+_PATIENCE: Final = "patience"  # the same
+
+
+class _Patience:
+    """Ends a connection on which a question stays without an answer, as a firewall would.
+
+    A stopped server takes packets for ever, so neither the driver nor keep-alives know of it. Whoever asked is told
+    what a cut connection tells, COMMIT's unknown end included. The driver's own timeout would leave a connection that
+    waits for a cancellation, and that without end.
+    """
+
+    def __init__(self, connection: asyncpg.Connection[Any]) -> None:
+        self._connection = connection
+        self._timer: asyncio.TimerHandle | None = None
+
+    def asked(self, within_s: float) -> None:
+        """A question goes out."""
+        self.answered()
+        self._timer = asyncio.get_running_loop().call_later(within_s, self._end, within_s)
+
+    def answered(self) -> None:
+        """Nothing is waited for."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
+    def _end(self, within_s: float) -> None:
+        log.warning("PostgreSQL answered nothing within %g s: this connection to it is given up", within_s)
+        self._connection.terminate()
 
 
 def engine(
@@ -51,6 +87,7 @@ def engine(
 
     `read_limit_s`: they only read, and the server ends a statement that takes longer.
     """
+    answer_s = ANSWER_S if read_limit_s is None else read_limit_s + BEGIN_S
     settings: dict[str, str] = dict(_SETTINGS)
     if read_limit_s is not None:
         settings |= {"default_transaction_read_only": "on", "statement_timeout": f"{read_limit_s * 1000:.0f}"}
@@ -68,18 +105,41 @@ def engine(
         # Between the server's last word and the end of the stream asyncpg calls a connection open, and one that nobody
         # has read from since it was cut as well. BEGIN is sent here, not with the first statement: its answer tells,
         # and costs no question more, as a ping would.
+        patience = record.info.setdefault(_PATIENCE, _Patience(record.driver_connection))
+        patience.asked(BEGIN_S)
         try:
             await_(connection._start_transaction())
         except (connection.dbapi.Error, OSError) as e:
             if _PROVEN not in record.info:  # a new one: the database is away
                 raise
             raise exc.DisconnectionError("the server ended this connection") from e
+        finally:
+            patience.answered()
         record.info[_PROVEN] = True
 
+    @listens_for(made.sync_engine, "checkin")
+    def _rest(connection: Any, record: Any) -> None:
+        if (patience := record.info.get(_PATIENCE)) is not None:
+            patience.answered()
+
+    @listens_for(made.sync_engine, "commit")
+    @listens_for(made.sync_engine, "rollback")
+    def _ending(connection: Connection) -> None:
+        if not connection.invalidated:
+            connection.info[_PATIENCE].asked(answer_s)
+
+    @listens_for(made.sync_engine, "after_cursor_execute")
+    def _answered(
+        connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
+    ) -> None:
+        connection.info[_PATIENCE].answered()
+
     @listens_for(made.sync_engine, "before_cursor_execute", retval=True)
-    def _holdable(
-        connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
+    def _asking(
+        connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
     ) -> tuple[str, Any]:
+        if not connection.get_execution_options().get(UNHURRIED):
+            connection.info[_PATIENCE].asked(answer_s)
         return statement, [_without_nul(row) for row in parameters] if many else _without_nul(parameters)
 
     return made
@@ -158,9 +218,15 @@ class PostgresLook:
 
     async def _listening(self) -> asyncpg.Connection[Any]:
         _, arguments = self._engine.dialect.create_connect_args(self._engine.url)
-        connection = await asyncpg.connect(**arguments, timeout=CONNECT_S, server_settings=_SETTINGS)
+        connection = await asyncpg.connect(
+            **arguments, timeout=CONNECT_S, command_timeout=BEGIN_S, server_settings=_SETTINGS
+        )
         connection.add_termination_listener(lambda _: self._heard.set())
-        await connection.add_listener(changes.CHANNEL, self._hear)
+        try:
+            await connection.add_listener(changes.CHANNEL, self._hear)
+        except BaseException:
+            connection.terminate()
+            raise
         return connection
 
     def _hear(self, _connection: Any, _process: int, _channel: str, payload: object) -> None:

@@ -106,6 +106,8 @@ keys = Table(
     Column("revoked_at", Double),
     Column("family", Text, nullable=False, default="", server_default=""),  # the first key of those that share runs
     Column("replaces", Text),  # the key that it was rotated from
+    Column("made_by", Text),  # a key's id, or who was at hand where nobody needs one
+    Column("revoked_by", Text),
 )
 
 sign_ins = Table(
@@ -416,6 +418,14 @@ score_parts = Table(
     Index(None, "trajectory_id"),
 )
 
+# What a judge was asked, and a score came of it: its messages as compressed JSON.
+prompts = Table(
+    "prompts",
+    metadata,
+    Column("score_id", Text, ForeignKey("scores.id"), primary_key=True),
+    Column("packed", LargeBinary, nullable=False),
+)
+
 # What a judge said about one run alone, by a hash of what it was asked.
 verdicts = Table(
     "verdicts",
@@ -557,10 +567,11 @@ scenarios = Table(
     _project(),
     Column("campaign_id", Text, ForeignKey("campaigns.id"), nullable=False),
     Column("external_id", Text, nullable=False),
-    Column("split", Text, nullable=False),  # train, val
+    Column("split", Text, nullable=False),  # train, val, test
     Column("input", JSON, nullable=False),
     Column("reference", JSON),
     Column("rubric", JSON),
+    Column("adversarial", Boolean, nullable=False, default=False, server_default="0"),  # it tempts to cheat
     UniqueConstraint("campaign_id", "split", "external_id"),
 )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import ColumnElement, String, Table, func, literal, select, text
 from sqlalchemy.dialects import postgresql, sqlite
@@ -27,6 +27,7 @@ from recorder.store.database import now
 V = TypeVar("V")
 _UNREADABLE = r"\\u(0000|d[89a-f][0-9a-f]{2})"  # as escapes of JSON
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+UNHURRIED: Final = "hone_unhurried"  # option of a connection whose statements may take any time: a migration's
 Insert = sqlite.Insert | postgresql.Insert
 
 

@@ -53,6 +53,7 @@ from recorder.store.schema import (
     issued,
     keys,
     projects,
+    prompts,
     score_parts,
     scores,
     tool_calls,
@@ -265,11 +266,12 @@ async def _home_choice(conn: AsyncConnection, call: Any) -> dict[int, str]:
 
 
 async def _take_scores(conn: AsyncConnection, trajectory_id: str) -> None:
-    """Its parts go; of the others' the numbers stay. What the judge wrote goes, and answers no prompt again."""
+    """Its parts go; of the others' the numbers stay. What was asked and answered goes, and answers nothing again."""
     of_it = select(score_parts.c.score_id).where(score_parts.c.trajectory_id == trajectory_id)
     judged = list((await conn.execute(of_it.distinct())).scalars())
     for page in pages(judged):
         await conn.execute(update(scores).where(scores.c.id.in_(page)).values(reply=None, prompt_hash=None))
+        await conn.execute(delete(prompts).where(prompts.c.score_id.in_(page)))
         others = update(score_parts).where(score_parts.c.score_id.in_(page))
         await conn.execute(others.values(explanation=None))
     await conn.execute(delete(score_parts).where(score_parts.c.trajectory_id == trajectory_id))

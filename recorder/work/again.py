@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, case, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
@@ -24,6 +24,7 @@ from recorder.store import ledger, sql
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import groups, scores
+from recorder.store.schema import ledger as ledger_rows
 from recorder.store.transitions import move
 from recorder.work.campaigns import ALIAS, REWARD_RECIPE
 
@@ -86,7 +87,7 @@ async def scorable(
 
 
 async def ask(store: Store, project_id: str, group_id: str, *, by: str, why: str) -> None:
-    """Have a running judge score a group (internal id) again, and write down who wanted it and why.
+    """Have a running judge score a group (internal id) again, asking anew, and write down who wanted it and why.
 
     It keeps its score until there is another; a trainer waits for that. One that was left out for its score or its
     version goes back to those that wait. Raises NotFound, Conflict where a judge or a step has it, or it is open.
@@ -98,6 +99,18 @@ async def ask(store: Store, project_id: str, group_id: str, *, by: str, why: str
         await _put_before_judge(conn, row)
         told = {"by": by, "why": why}
         await ledger.write(conn, [LedgerRow(project_id, "group", group_id, ASKED, told)])
+
+
+async def wants_new_words(store: Store, group_id: str) -> bool:
+    """Whether somebody asked for a group to be scored anew since it was scored last: then no stored word answers."""
+    asked = select(func.max(ledger_rows.c.at)).where(
+        ledger_rows.c.object_kind == "group", ledger_rows.c.object_id == group_id, ledger_rows.c.code == ASKED
+    )
+    scored = select(func.max(scores.c.created_at)).where(scores.c.group_id == group_id)
+    async with store.read() as conn:
+        asked_at = (await conn.execute(asked)).scalar_one()
+        scored_at = (await conn.execute(scored)).scalar_one()
+    return asked_at is not None and (scored_at is None or asked_at >= scored_at)
 
 
 async def _put_before_judge(conn: AsyncConnection, row: Any) -> None:

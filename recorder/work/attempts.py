@@ -315,14 +315,20 @@ async def _abandon(store: Store, condition: ColumnElement[bool], why: str) -> in
 
 
 async def progress(
-    store: Store, campaign_id: str, step_number: int, purpose: Purpose | None = None
+    store: Store,
+    campaign_id: str,
+    step_number: int,
+    purpose: Purpose | None = None,
+    numbers: Collection[int] | None = None,
 ) -> dict[AttemptState, int]:
-    """How many attempts of a step are in each state."""
+    """How many attempts of a step are in each state. `numbers`: of those with these alone."""
     query = select(attempts.c.state, func.count()).where(
         attempts.c.campaign_id == campaign_id, attempts.c.step_number == step_number
     )
     if purpose is not None:
         query = query.where(attempts.c.purpose == purpose)
+    if numbers is not None:
+        query = query.where(attempts.c.number.in_(numbers))
     async with store.read() as conn:
         return {AttemptState(s): int(n) for s, n in await conn.execute(query.group_by(attempts.c.state))}
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import and_, exists, insert, literal, select
+from sqlalchemy import Select, and_, exists, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
@@ -22,7 +22,7 @@ from recorder.store.database import Store, now
 from recorder.store.schema import aliases, attempts, campaigns, groups, leases, scenarios
 from recorder.store.transitions import move
 
-Split = Literal["train", "val"]
+Split = Literal["train", "val", "test"]
 
 TRAINS: Final = campaigns.c.version_id.is_(None)  # the others are gates'
 _PAGE: Final = 200  # scenarios a SELECT
@@ -54,12 +54,16 @@ class CampaignView:
 
 @dataclass(frozen=True, slots=True)
 class NewScenario:
-    """One task to attempt: the user's id for it, what the agent gets, and what a judge may compare with."""
+    """One task to attempt: the user's id for it, what the agent gets, and what a judge may compare with.
+
+    `adversarial`: it tempts to cheat.
+    """
 
     external_id: str
     input: Any
     reference: Any = None
     rubric: Any = None
+    adversarial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class Scenario:
     input: Any
     reference: Any
     rubric: Any
+    adversarial: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ class GroupStatus:
     try_after: float | None
     current_score_id: str | None
     version_id: str | None
+    adversarial: bool = False  # its scenario tempts to cheat
 
 
 async def create(store: Store, project_id: str, alias_id: str, name: str, settings: Mapping[str, Any]) -> CampaignView:
@@ -163,6 +169,13 @@ async def finish(store: Store, campaign_id: str, state: CampaignState, reason: s
         return await _one(conn, campaign_id)
 
 
+async def set_settings(store: Store, campaign_id: str, settings: Mapping[str, Any]) -> None:
+    """Write the settings that a campaign is gone on with."""
+    statement = update(campaigns).where(campaigns.c.id == campaign_id).values(settings=dict(settings))
+    async with store.write() as conn:
+        await conn.execute(statement)
+
+
 async def resume(store: Store, campaign_id: str) -> CampaignView:
     """Let a stopped or failed campaign run again; one whose process died is still running. Raises Conflict."""
     async with store.write() as conn:
@@ -201,6 +214,16 @@ async def rubrics(store: Store, scenario_ids: Collection[str]) -> dict[str, Any]
             rows = await conn.execute(select(scenarios.c.id, scenarios.c.rubric).where(scenarios.c.id.in_(page)))
             found |= {row.id: row.rubric for row in rows}
     return found
+
+
+def groups_of(campaign: CampaignView) -> Select[tuple[str]]:
+    """The ids of a campaign's groups, by the names in its attempts: these have an index, groups by campaign do not."""
+    names = select(attempts.c.group_external_id).where(attempts.c.campaign_id == campaign.id)
+    return select(groups.c.id).where(
+        groups.c.project_id == campaign.project_id,
+        groups.c.external_id.in_(names),
+        groups.c.campaign_id == campaign.id,
+    )
 
 
 async def bind_group(
@@ -275,9 +298,9 @@ async def group_states(store: Store, campaign_id: str, step_number: int, purpose
     of_step = select(attempts.c.group_external_id).where(
         attempts.c.campaign_id == campaign_id, attempts.c.step_number == step_number, attempts.c.purpose == purpose
     )
-    query = (
+    query: Select[Any] = (
         select(
-            groups.c.id,
+            groups.c.id.label("group_id"),
             groups.c.external_id,
             scenarios.c.external_id.label("scenario_external_id"),
             groups.c.state,
@@ -286,6 +309,7 @@ async def group_states(store: Store, campaign_id: str, step_number: int, purpose
             groups.c.try_after,
             groups.c.current_score_id,
             groups.c.version_id,
+            scenarios.c.adversarial,
         )
         .join(scenarios, scenarios.c.id == groups.c.scenario_id)
         .join(campaigns, and_(campaigns.c.id == campaign_id, campaigns.c.project_id == groups.c.project_id))
@@ -294,7 +318,7 @@ async def group_states(store: Store, campaign_id: str, step_number: int, purpose
     )
     async with store.read() as conn:
         rows = await conn.execute(query)
-        return [GroupStatus(row[0], row[1], row[2], GroupState(row[3]), *row[4:]) for row in rows]
+        return [sql.view(GroupStatus, row, state=GroupState(row.state)) for row in rows]
 
 
 async def _one(conn: AsyncConnection, campaign_id: str) -> CampaignView:

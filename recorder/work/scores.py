@@ -1,16 +1,20 @@
 """Scores: immutable rows of what a judge said about a group, and moving the group by them.
 
-Owns: score rows and their parts, the cache by prompt hash, scored / unscored / left out. Refuses: asking a judge.
+Owns: score rows, their parts, what was asked, the cache by prompt hash, scored / unscored / left out. Refuses: asking a
+judge.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
+import zlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import Select, exists, func, insert, select
+from sqlalchemy import Select, and_, exists, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
@@ -22,11 +26,13 @@ from recorder.store import ledger, sql
 from recorder.store.changes import Topic
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import campaigns, groups, score_parts, scores, trajectories
+from recorder.store.schema import campaigns, groups, prompts, score_parts, scores, trajectories
 from recorder.store.transitions import guarded, move
 from recorder.work.claims import GroupClaim, for_training
 
 PAGE: Final = 200  # scores a SELECT: a long read would keep SQLite's log from being reused
+_BESIDE: Final = ("parts", "prompt")  # of a score, rows of their own
+Messages = Sequence[Mapping[str, str]]  # to a judge
 REWARD: Final = "reward"  # the part that is the combination of the others, and what is trained on
 
 
@@ -63,6 +69,7 @@ class NewScore:
     latency_s: float | None = None
     absolute: bool = False  # the rewards say something outside the group: no ranking moved them
     parts: Sequence[NewPart] = ()
+    prompt: Messages | None = None  # what the reply answers, where somebody was asked just now
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +99,10 @@ async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
 
     Raises LeaseLost, and Conflict for a part about a trajectory that is not of the group or is named twice.
     """
+    prompt = await _packed(score)
     async with store.write() as conn:
         await _require_members(conn, claim.group_id, score.parts)
-        score_id = await _insert(conn, claim.project_id, claim.group_id, claim.alias_id, score)
+        score_id = await _insert(conn, claim.project_id, claim.group_id, claim.alias_id, score, prompt)
         done: dict[str, Any] = {"current_score_id": score_id, "reason": None}
         await move(
             conn, groups, claim.group_id, GroupState.SCORED, expect=GroupState.JUDGING,
@@ -109,12 +117,17 @@ async def record_history(store: Store, group_id: str, score: NewScore, states: C
     Raises Conflict as `record_score` does.
     """
     query = select(groups).where(groups.c.id == group_id, groups.c.state.in_(states)).with_for_update()
+    prompt = await _packed(score)
     async with store.write() as conn:
         row = (await conn.execute(query)).first()
         if row is None:
             return None
         await _require_members(conn, group_id, score.parts)
-        return await _insert(conn, row.project_id, group_id, row.alias_id, score)
+        return await _insert(conn, row.project_id, group_id, row.alias_id, score, prompt)
+
+
+async def _packed(score: NewScore) -> bytes | None:
+    return None if score.prompt is None else await asyncio.to_thread(_pack, score.prompt)
 
 
 async def _require_members(conn: AsyncConnection, group_id: str, parts: Sequence[NewPart]) -> None:
@@ -127,14 +140,18 @@ async def _require_members(conn: AsyncConnection, group_id: str, parts: Sequence
         raise Conflict(f"a score of group {group_id} names a part of a trajectory twice: nothing was scored")
 
 
-async def _insert(conn: AsyncConnection, project_id: str, group_id: str, alias_id: str | None, score: NewScore) -> str:
+async def _insert(
+    conn: AsyncConnection, project_id: str, group_id: str, alias_id: str | None, score: NewScore, prompt: bytes | None
+) -> str:
     score_id = new_id("score")
-    row = {k: _storable(v) for k, v in asdict(score).items() if k != "parts"}
+    row = {k: _storable(v) for k, v in asdict(replace(score, parts=(), prompt=None)).items() if k not in _BESIDE}
     of_group = {"project_id": project_id, "group_id": group_id, "alias_id": alias_id}
     await conn.execute(insert(scores).values(id=score_id, created_at=now(), **of_group, **row))
     if score.parts:
         rows = [{k: _storable(v) for k, v in asdict(part).items()} for part in score.parts]
         await conn.execute(insert(score_parts), [{"score_id": score_id, **row} for row in rows])
+    if prompt is not None:
+        await conn.execute(insert(prompts).values(score_id=score_id, packed=prompt))
     return score_id
 
 
@@ -305,6 +322,34 @@ async def judged(store: Store, group_ids: Collection[str]) -> tuple[dict[str, st
         rows = list(await conn.execute(query))
     scored = {row.id: row.current_score_id for row in rows if row.state == GroupState.SCORED}
     return {id_: scored.get(id_) for id_ in group_ids}, sum(row.state in waits for row in rows)
+
+
+async def prompt_of(store: Store, score_id: str) -> Messages | None:
+    """What a judge was asked; None: nobody was, or it is there no more.
+
+    A reply that was read again has its prompt at the score that was paid for: the same under one seed, but for the
+    nonce.
+    """
+    this, paid = scores.alias("this"), scores.c
+    own = select(prompts.c.packed).where(prompts.c.score_id == score_id)
+    its = [paid[name] == this.c[name] for name in ("project_id", "prompt_hash", "recipe_hash", "order_seed")]
+    same = select(prompts.c.packed).select_from(this).join(scores, and_(*its))
+    same = same.join(prompts, prompts.c.score_id == paid.id).where(this.c.id == score_id)
+    async with store.read() as conn:
+        packed = (await conn.execute(own)).scalar_one_or_none()
+        if packed is None:
+            packed = (await conn.execute(same.order_by(paid.created_at.desc()).limit(1))).scalar_one_or_none()
+    return None if packed is None else await asyncio.to_thread(_unpack, packed)
+
+
+def _pack(messages: Messages) -> bytes:
+    text = sql.storable(json.dumps([dict(message) for message in messages], ensure_ascii=False))
+    return zlib.compress(text.encode())
+
+
+def _unpack(packed: bytes) -> Messages:
+    found: Messages = json.loads(zlib.decompress(packed))
+    return found
 
 
 async def _with_parts(conn: AsyncConnection, rows: Sequence[Any]) -> list[StoredScore]:

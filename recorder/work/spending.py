@@ -1,15 +1,16 @@
-"""What learning has cost lately, as the store has it: judgings with their tokens and money, and steps.
+"""What learning has cost, as the store has it: judgings with their tokens and money, and steps; lately, or a campaign.
 
-Owns: these questions. Refuses: what may still be spent (`recorder.work.budgets`). Campaigns count in neither; what
-versions' gates have judged counts as any other judging.
+Owns: these questions. Refuses: what may still be spent (`recorder.work.budgets`). Campaigns count in neither of the
+first two; what versions' gates have judged counts as any other judging.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import Integer, cast, func, select
+from sqlalchemy import Integer, case, cast, func, select
 
 from recorder.ids import first_id_at
 from recorder.settings import LearnSettings
@@ -19,6 +20,7 @@ from recorder.store.database import Store
 from recorder.store.schema import groups, ledger, scores, steps
 from recorder.work import budgets
 from recorder.work.budgets import DAY_S, Held, Spent
+from recorder.work.campaigns import CampaignView, groups_of
 
 MINUTE_S: Final = 60.0  # a day of judgings is told by the minute
 # Unscored, after a judge may have answered.
@@ -30,6 +32,19 @@ PAID_IN_VAIN: Final = (
     "judge_busy",
     "parts_missing",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What judging a campaign's groups cost. `unpriced`: judgings whose price nobody knew, which `usd` leaves out."""
+
+    judgings: int
+    tokens_in: int
+    tokens_cached: int
+    tokens_out: int
+    usd: float
+    unpriced: int
+    in_vain: int  # requests that came to no score; their tokens and price are counted
 
 
 async def judged_since(store: Store, project_id: str, since: float) -> list[Spent]:
@@ -86,3 +101,29 @@ async def stepped_since(store: Store, alias_id: str, since: float) -> list[float
     )
     async with store.read() as conn:
         return [float(at) for at in (await conn.execute(query)).scalars()]
+
+
+async def judged_for(store: Store, campaign: CampaignView) -> Judged:
+    """What a campaign's judging has cost until now: scores, those made again among them, and what came to nothing."""
+    mine = groups_of(campaign)
+    counted = (func.count(), func.sum(scores.c.tokens_in), func.sum(scores.c.tokens_cached))
+    priced = (func.sum(scores.c.tokens_out), func.sum(scores.c.cost_usd))
+    asked = scores.c.tokens_in + scores.c.tokens_out > 0
+    unknown = func.sum(case((asked & scores.c.cost_usd.is_(None), 1), else_=0))
+    scored = select(*counted, *priced, unknown).where(scores.c.group_id.in_(mine))
+    said = ledger.c.detail["detail"]  # as `scores.mark_unscored` writes it
+    failed = select(said["tokens_in"].as_integer(), said["tokens_out"].as_integer(), said["cost_usd"].as_float()).where(
+        ledger.c.object_kind == "group", ledger.c.object_id.in_(mine), ledger.c.code.in_(PAID_IN_VAIN)
+    )
+    async with store.read() as conn:
+        count, sent, cached, received, usd, unpriced = (await conn.execute(scored)).one()
+        vain = [tuple(row) for row in await conn.execute(failed)]
+    return Judged(
+        judgings=int(count),
+        tokens_in=int(sent or 0) + sum(int(row[0] or 0) for row in vain),
+        tokens_cached=int(cached or 0),
+        tokens_out=int(received or 0) + sum(int(row[1] or 0) for row in vain),
+        usd=float(usd or 0.0) + sum(float(row[2] or 0.0) for row in vain),
+        unpriced=int(unpriced or 0),
+        in_vain=len(vain),
+    )

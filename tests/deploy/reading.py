@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
 CLUSTERS = ("one-gpu", "several-engines")
-HONES_IMAGES = ("hone:local", "hone-learner:local", "hone-learner-cpu:local")
+_OURS = re.compile(r"(?:registry\.example/)?hone(?:-learner(?:-cpu)?)?:")
 
 
 def tool(name: str, package: str) -> str:
@@ -94,9 +94,14 @@ def containers() -> Iterator[Container]:
                 )
 
 
+def is_ours(image: str) -> bool:
+    """Whether it is one of Hone's images."""
+    return _OURS.match(image) is not None
+
+
 def hones() -> list[Container]:
     """Those that run `hone`, in Hone's images."""
-    return [one for one in containers() if one.image in HONES_IMAGES and one.argv[0] in ("hone", "sh")]
+    return [one for one in containers() if is_ours(one.image) and one.argv[0] in ("hone", "sh")]
 
 
 def _entrypoint(service: dict[str, Any]) -> list[str]:
@@ -104,7 +109,7 @@ def _entrypoint(service: dict[str, Any]) -> list[str]:
 
 
 def _default(image: str) -> list[str]:
-    return ["hone"] if image in HONES_IMAGES else []
+    return ["hone"] if is_ours(image) else []
 
 
 def _compose_mounts(service: dict[str, Any]) -> Iterator[str]:

@@ -22,6 +22,7 @@ ONLY_READ: Final = {
     "judge": "asks a judge model until it is stopped; tests/judge",
     "learn": "trains until it is stopped; tests/trainer",
     "train": "trains; tests/trainer and tests/e2e",
+    "report": "takes a campaign; tests/trainer/test_reporting.py",
     "score": "asks a judge model; tests/judge",
     "scenarios from-traffic": "asks before it writes; tests/trainer/campaign",
     "doctor": "asks judge and learner in processes of their own; tests/proxy/doctor",

@@ -80,6 +80,7 @@ async def scored(store: Store, group_id: str, rewards: dict[str, float | None], 
     parts = [NewPart(id_, "reward", value, explanation=f"worth {value}") for id_, value in rewards.items()]
     parts += [NewPart(id_, "ruler", value, 1.0, f"because of {value}") for id_, value in rewards.items()]
     row: dict[str, Any] = {"recipe_hash": "recipe", "prompt_hash": "hash", "judge_model": "judge-model"}
+    row["prompt"] = [{"role": "user", "content": "which is best?"}]
     return await scores.record_score(store, claim, NewScore(**{**row, "parts": parts, **more}))
 
 

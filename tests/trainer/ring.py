@@ -20,6 +20,11 @@ from typing import Any
 
 from aiohttp import web
 
+from judge.errors import Spent
+from judge.llm.model import Answer, Messages
+from judge.scoring.bench import open_bench
+from judge.scoring.worker import JudgeWorker
+from judge.settings import JudgeSettings
 from proxy.settings.sections import AliasSettings, GateSettings
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
@@ -37,6 +42,7 @@ from recorder.store.migrate import open_store
 from recorder.work import claims, scores, steps
 from recorder.work.claims import GroupClaim
 from recorder.work.scores import NewPart, NewScore
+from tests.judge.judge_server import entries, last_text
 from trainer.campaign import begin
 from trainer.campaign_settings import CampaignSettings
 from trainer.programs.services import Wanted
@@ -88,6 +94,10 @@ class Script:
     promote: bool = True
     judge: bool = True
     judge_fails: set[str] = field(default_factory=set)  # scenarios whose group cannot be scored the first time
+    providers: Mapping[str, float] = field(default_factory=dict)  # share of right answers by another provider's model
+    # Where set, Hone's own judge works in the place of the scripted one, and a model's replies are scripted: right
+    # answers get 1.
+    worker: JudgeSettings | None = None
 
 
 class Ring:
@@ -100,6 +110,8 @@ class Ring:
         self.script = script
         self.url = ""
         self.calls: Counter[str] = Counter()  # by address
+        self.asked: Counter[str] = Counter()  # models, by name
+        self.prompts: list[str] = []  # all that the judge model was shown
         self.reached_hold = asyncio.Event()
         self._held = 0
 
@@ -154,6 +166,7 @@ class Ring:
                 self.reached_hold.set()
             await self.script.hold.wait()
         body = await request.json()
+        self.asked[body["model"]] += 1
         failed = self.script.fail(number)
         answer = None if failed else await self._commit(group, trajectory, body, failed=False)
         if answer is None:
@@ -170,7 +183,9 @@ class Ring:
         assert ref.version_id is not None
         version = await self._asked_for(body["model"]) or await versions.get_version(self.store, ref.version_id)
         question = body["messages"][0]["content"]
-        answer = f"answer {question}" if _luck(trajectory) < self.script.skill(version.number) else "no idea"
+        provider = self.script.providers.get(body["model"])
+        skill = self.script.skill(version.number) if provider is None else provider
+        answer = f"answer {question}" if _luck(trajectory) < skill else "no idea"
         said = SampledChoice(0, {"role": "assistant", "content": answer}, [4, 5], [-0.1, -0.2], "stop")
         now = time.time()
         turn = Turn(
@@ -181,7 +196,7 @@ class Ring:
             request=request,
             state=CallState.ERRORED if failed else CallState.COMPLETE,
             alias_id=alias.id,
-            version_id=version.id,
+            version_id=version.id if provider is None else None,
             base_fingerprint=None,
             prompt_token_ids=[1, 2, 3],
             choices=[] if failed else [said],
@@ -204,7 +219,8 @@ class Ring:
     async def _report(self) -> None:
         while True:
             alias = await aliases.get_alias(self.store, PROJECT, ALIAS)
-            await replicas.report_replica(self.store, PROJECT, "http://engine", state="up")
+            loaded = [version.engine_name for version in await versions.get_versions(self.store, PROJECT)]
+            await replicas.report_replica(self.store, PROJECT, "http://engine", state="up", loaded=loaded)
             await replicas.report_proxy(
                 self.store, "proxy", PROJECT, self.url, generations={alias.id: alias.generation}, in_flight={}
             )
@@ -213,6 +229,9 @@ class Ring:
     # --- judge
 
     async def _judge(self) -> None:
+        if self.script.worker is not None:
+            async with open_bench(self.script.worker, self.store, PROJECT, ask=self._reply) as bench:
+                await JudgeWorker(self.store, PROJECT, bench, RecorderSettings()).run(asyncio.Event())
         if not self.script.judge:
             return
         await leases.acquire(self.store, PROJECT, "judge:scripted", "scripted", 600)
@@ -223,6 +242,13 @@ class Ring:
                 await asyncio.sleep(0.01)
                 continue
             await self._score(claim)
+
+    async def _reply(self, messages: Messages) -> Answer:
+        self.prompts.append(json.dumps(messages))
+        found = entries({"messages": list(messages)}, lambda document: float(last_text(document).startswith("answer")))
+        return Answer(
+            json.dumps({"trajectories": found}), "stop", None, Spent(tokens_in=100, tokens_out=20, cost_usd=0.5)
+        )
 
     async def _score(self, claim: GroupClaim) -> None:
         view = await transcripts.load_group(self.store, claim.group_id)
@@ -312,6 +338,14 @@ class Everything:
     track: TrackSettings = field(default_factory=TrackSettings)
     engine: Any = None
     aliases: Mapping[str, AliasSettings] = field(default_factory=dict)
+    judge: JudgeSettings = field(default_factory=JudgeSettings)
+    models: Sequence[str] = ()  # of other providers
+
+    def declared_aliases(self) -> Mapping[str, AliasSettings]:
+        return self.aliases
+
+    def providers(self) -> list[str]:
+        return list(self.models)
 
 
 class Told:
@@ -367,10 +401,18 @@ async def run_campaign(
     *,
     fresh: bool = False,
     resume: str | None = None,
+    judge: JudgeSettings | None = None,
+    models: Sequence[str] = (),
     track: TrackSettings | None = None,
 ) -> Ended:
     """`hone train` with a scripted trainer."""
-    everything = Everything(data, CampaignSettings.model_validate(settings), track=track or TrackSettings())
+    everything = Everything(
+        data,
+        CampaignSettings.model_validate(settings),
+        track=track or TrackSettings(),
+        judge=judge or JudgeSettings(),
+        models=models,
+    )
     if resume is None:
         chosen = begin.plan(everything.campaign, fresh=fresh)
     else:

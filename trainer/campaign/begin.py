@@ -25,15 +25,20 @@ from recorder.work import attempts as store_attempts
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView, NewScenario, Split
 from trainer.agents import answer
-from trainer.campaign import scenarios
-from trainer.campaign.scenarios import Scenario
+from trainer.campaign.stop import StopCode
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignBusy, CampaignError, TrainerError
 from trainer.progress import Progress, Said
 from trainer.step.keeper import Keeper
+from trainer.tasks import parts
+from trainer.tasks.scenarios import Scenario
 
-# What a campaign was begun with and cannot change halfway: its steps would not be what they were.
-SHAPE = ("seed", "group_size", "scenarios_per_step", "val_attempts", "reward_recipe")
+# What a campaign was begun with and cannot change halfway: its steps would not be what they were. After a pause another
+# recipe may judge what comes.
+SHAPE = (
+    "seed", "split", "adversarial_share", "group_size", "scenarios_per_step", "val_attempts", "baselines", "beat",
+    "reward_recipe",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,14 @@ class Plan:
     settings: CampaignSettings
     train: Sequence[Scenario] | None
     val: Sequence[Scenario]
+    test: Sequence[Scenario] = ()
     fresh: bool = False  # begin another even if one of that name is unfinished
+    validates: bool = False  # there are scenarios to validate with, here or in the store
+
+    @property
+    def parts(self) -> dict[Split, Sequence[Scenario]]:
+        """What there is of each part, those that are learnt from last."""
+        return {"test": self.test, "val": self.val, "train": self.train or ()}
 
 
 def plan(settings: CampaignSettings, *, fresh: bool = False) -> Plan:
@@ -55,15 +67,20 @@ def plan(settings: CampaignSettings, *, fresh: bool = False) -> Plan:
     if settings.scenarios is None:
         raise CampaignError("no scenarios: name a JSONL file with --scenarios or campaign.scenarios")
     _require_agent(settings)
-    train = scenarios.read(settings.scenarios)
-    val = scenarios.read(settings.val_scenarios) if settings.val_scenarios else []
+    found = parts.read(settings, settings.scenarios)
+    if not settings.adversarial_share and all(scenario.adversarial for scenario in found["train"]):
+        raise CampaignError(
+            "nothing to learn from: all scenarios to learn from are adversarial, and campaign.adversarial_share is 0"
+        )
     name = check_external(settings.name or settings.scenarios.stem, "the campaign's name (--name)")
-    return Plan(name, _anywhere(settings), train, val, fresh)
+    val, test = found.get("val", []), found.get("test", [])
+    return Plan(name, _anywhere(settings), found["train"], val, test, fresh, validates=bool(val))
 
 
 def _anywhere(settings: CampaignSettings) -> CampaignSettings:
     """The settings with absolute paths, so that the campaign can be gone on with from another folder."""
-    paths = {"python": settings.python, "scenarios": settings.scenarios, "val_scenarios": settings.val_scenarios}
+    names = ("python", "scenarios", "val_scenarios", "test_scenarios")
+    paths: dict[str, Path | None] = {name: getattr(settings, name) for name in names}
     # not resolved: a virtual environment's Python is a link
     absolute = {name: path.absolute() for name, path in paths.items() if path is not None}
     return settings.model_copy(update={**absolute, "cwd": (settings.cwd or Path()).absolute()})
@@ -77,16 +94,17 @@ async def plan_again(data: Path, recorder: RecorderSettings, project: str, name:
     store = await open_store(data, recorder, migrate=False, project=project)
     try:
         listed = await campaigns.list_campaigns(store, project)
+        found = next((c for c in listed if name in (c.name, c.id)), None)
+        validates = found is not None and bool(await campaigns.list_scenarios(store, found.id, "val"))
     finally:
         await store.close()
-    found = next((c for c in listed if name in (c.name, c.id)), None)
     if found is None or found.state is CampaignState.FINISHED:
         open_ones = ", ".join(c.name for c in listed if c.state is not CampaignState.FINISHED) or "none"
         what = "there is no such campaign" if found is None else f"it is finished ({found.reason})"
         raise CampaignError(f"campaign {name!r} cannot be gone on with: {what}. Unfinished: {open_ones}")
     settings = CampaignSettings.model_validate({**found.settings, **given})
     _require_agent(settings)
-    return Plan(found.name, settings, None, [])
+    return Plan(found.name, settings, None, [], validates=validates)
 
 
 def _require_agent(settings: CampaignSettings) -> None:
@@ -109,8 +127,8 @@ async def begin_or_find(store: Store, alias: AliasView, plan: Plan, progress: Pr
         campaign = await campaigns.create(
             store, alias.project_id, alias.id, plan.name, plan.settings.model_dump(mode="json")
         )
-        await campaigns.add_scenarios(store, campaign.id, "train", new_scenarios(plan.train or ()))
-        await campaigns.add_scenarios(store, campaign.id, "val", new_scenarios(plan.val))
+        for part, tasks in plan.parts.items():
+            await campaigns.add_scenarios(store, campaign.id, part, new_scenarios(tasks))
         return campaign
     await _require_same(store, found, alias, plan)
     progress.tell(Said(f"going on with campaign {found.name!r} ({found.id}), {found.state} until now"))
@@ -119,27 +137,45 @@ async def begin_or_find(store: Store, alias: AliasView, plan: Plan, progress: Pr
 
 def new_scenarios(tasks: Sequence[Scenario]) -> list[NewScenario]:
     """Scenarios of a file, to be written to the store."""
-    return [NewScenario(task.id, task.input, task.reference, task.rubric) for task in tasks]
+    return [NewScenario(task.id, task.input, task.reference, task.rubric, task.adversarial) for task in tasks]
 
 
 async def _require_same(store: Store, found: CampaignView, alias: AliasView, plan: Plan) -> None:
     now, was = plan.settings.model_dump(mode="json"), found.settings
-    changed = [f"{key} {was.get(key)} → {now[key]}" for key in SHAPE if was.get(key) != now[key]]
+    before = {key: was.get(key, CampaignSettings.model_fields[key].default) for key in SHAPE}
+    kept = [key for key in SHAPE if key != "reward_recipe" or found.reason != StopCode.PAUSED]
+    changed = [f"{key} {before[key]} → {now[key]}" for key in kept if before[key] != now[key]]
     if found.alias_id != alias.id:
         changed.append(f"alias → {alias.name}")
     if plan.train is not None:
-        given: dict[Split, Sequence[Scenario]] = {"train": plan.train, "val": plan.val}
-        for split, tasks in given.items():
-            stored = await campaigns.list_scenarios(store, found.id, split)
-            if not stored:  # the program was killed before it had written them
-                await campaigns.add_scenarios(store, found.id, split, new_scenarios(tasks))
-            elif [NewScenario(s.external_id, s.input, s.reference, s.rubric) for s in stored] != new_scenarios(tasks):
-                changed.append(f"the {split} scenarios")
+        changed += await _other_scenarios(store, found, plan)
+    elif not await campaigns.list_scenarios(store, found.id, "train"):
+        raise CampaignError(
+            f"campaign {found.name!r} was ended before its scenarios were written: begin it with them again "
+            f"(`hone train --name {found.name} --scenarios …`)"
+        )
     if changed:
         raise CampaignError(
             f"campaign {found.name!r} was begun otherwise and is not finished; changed: {', '.join(changed)}. "
             f"Go on with it as it was (`hone train --resume {found.name}`), or begin another (--new, or --name)."
         )
+
+
+async def _other_scenarios(store: Store, found: CampaignView, plan: Plan) -> list[str]:
+    """Which parts are other ones than those it was begun with."""
+    changed = []
+    begun = bool(await campaigns.list_scenarios(store, found.id, "train"))  # written last: all were
+    for part, tasks in plan.parts.items():
+        stored = await campaigns.list_scenarios(store, found.id, part)
+        if not (begun or stored):  # the program was killed before it had written them
+            await campaigns.add_scenarios(store, found.id, part, new_scenarios(tasks))
+        elif [_as_given(one) for one in stored] != new_scenarios(tasks):
+            changed.append(f"the {part} scenarios")
+    return changed
+
+
+def _as_given(stored: campaigns.Scenario) -> NewScenario:
+    return NewScenario(stored.external_id, stored.input, stored.reference, stored.rubric, stored.adversarial)
 
 
 @asynccontextmanager

@@ -16,11 +16,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from recorder.rubric import criteria
+from recorder.work.campaigns import Split
 from recorder.work.costs import PerRun
 from trainer.agents import answer
 from trainer.campaign.begin import Plan
-from trainer.campaign.scenarios import Scenario, draw
-from trainer.campaign_settings import CampaignSettings
+from trainer.campaign_settings import BASE, CampaignSettings
+from trainer.measuring.sides import named
+from trainer.measuring.yardstick import Yardstick, chosen
+from trainer.tasks.drawing import draw
+from trainer.tasks.scenarios import Scenario
 
 CHARS_A_TOKEN: Final = 4
 BY_LENGTHS: Final = "by the lengths of the scenarios and the most tokens of an answer"
@@ -36,6 +40,14 @@ class Reward(Protocol):
     @property
     def name(self) -> str:
         """What scores call it."""
+
+    @property
+    def weight(self) -> float:
+        """Its share of the reward."""
+
+    @property
+    def effect(self) -> str:
+        """`score`, `penalty` or `veto`."""
 
 
 class Recipe(Protocol):
@@ -68,6 +80,7 @@ class Counts:
 
     training: int = 0  # attempts
     validation: int = 0
+    test: int = 0
     judged: int = 0  # attempts that a model judges
     ruler: int = 0  # requests to it
     rubric: int = 0
@@ -75,11 +88,12 @@ class Counts:
     material_tokens: int = 0  # of what the judge is shown beside answers
     answers_shown: int = 0  # to the judge, each as often as it is
     validations: int = 0
+    baselines: int = 0  # version 0 among them costs nothing where it is what serves
 
     @property
     def attempts(self) -> int:
         """All of them."""
-        return self.training + self.validation
+        return self.training + self.validation + self.test
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +114,18 @@ def count(plan: Plan, rewards: Sequence[Reward]) -> Counts:
     """Count what the plan's rounds do."""
     kinds = [reward.kind for reward in rewards]
     rulers, rubrics = kinds.count("ruler"), kinds.count("rubric")
-    out = Counts(validations=len(_validated_after(plan.settings)) if plan.val else 0)
-    sizes = {scenario.id: _Size.of(scenario) for scenario in (*(plan.train or ()), *plan.val)}
-    for is_training, scenarios, each in _rounds(plan):
-        if is_training:
+    out = Counts()
+    if plan.val:
+        out.validations, out.baselines = len(_validated_after(plan.settings)), len(named(plan.settings))
+    sizes = {scenario.id: _Size.of(scenario) for part in plan.parts.values() for scenario in part}
+    beside = chosen(plan.settings, rewards, validated=bool(plan.val)) is Yardstick.WINS
+    for part, scenarios, each in _rounds(plan, against_version_0=beside):
+        if part == "train":
             out.training += len(scenarios) * each
-        else:
+        elif part == "val":
             out.validation += len(scenarios) * each
+        else:
+            out.test += len(scenarios) * each
         for scenario in scenarios:
             _add(out, sizes[scenario.id], each, rulers if each > 1 else 0, rubrics)
     return out
@@ -137,13 +156,16 @@ def _add(out: Counts, size: _Size, each: int, rulers: int, rubrics: int) -> None
     out.material_tokens += (rulers + rubrics) * each * size.input + (rulers + each * rubrics) * size.rubric
 
 
-def _rounds(plan: Plan) -> Iterator[tuple[bool, Sequence[Scenario], int]]:
-    """Each round: whether it is trained on, its scenarios, and the attempts at each."""
-    settings = plan.settings
-    for step in range(1, settings.steps + 1):
-        yield True, draw(plan.train or (), settings.scenarios_per_step, step, settings.seed), settings.group_size
-    for _ in _validated_after(settings):
-        yield False, plan.val, settings.val_attempts
+def _rounds(plan: Plan, *, against_version_0: bool) -> Iterator[tuple[Split, Sequence[Scenario], int]]:
+    """Each round: the part that it is of, its scenarios, and the attempts at each."""
+    s, train = plan.settings, plan.train or ()
+    each = s.val_attempts + against_version_0
+    for step in range(1, s.steps + 1):
+        yield "train", draw(train, s.scenarios_per_step, step, s.seed, s.adversarial_share), s.group_size
+    for _ in (*_validated_after(s), *named(s)):
+        yield "val", plan.val, each
+    for _ in ("what serves", *{BASE, *named(s)}):
+        yield "test", plan.test, each
 
 
 def _validated_after(settings: CampaignSettings) -> list[int]:

@@ -11,59 +11,46 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
-from recorder.registry import aliases, replicas, versions
+from recorder.registry import versions
 from recorder.registry.aliases import AliasView
-from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import VersionView
 from recorder.states import CampaignState, GroupState, Purpose, StepState, VersionState
-from recorder.store import ledger
 from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.store.ledger import LedgerRow
 from recorder.work import campaigns, claims, steps
 from recorder.work.campaigns import CampaignView, GroupStatus, Scenario
+from trainer.campaign import history as course
+from trainer.campaign.figures import figures_of
+from trainer.campaign.history import BEGUN, CHANGE, ENDED, STEP, History, read_history, summary
 from trainer.campaign.measure import Measured, Measurer
-from trainer.campaign.sampling import Sampler, Tally
-from trainer.campaign.scenarios import draw
-from trainer.campaign.stop import Measure, Rules, Stop, decide
+from trainer.campaign.pausing import Evidence, gained_most, recipe_changed, settings_changed, way_on
+from trainer.campaign.ruling import Ruling
+from trainer.campaign.sampling import Round, Sampler, Tally
+from trainer.campaign.serving import Service
+from trainer.campaign.stop import Stop, StopCode
+from trainer.campaign.validating import Validator
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError, StepFailed
-from trainer.progress import PHASES, Ended, Progress, Said, Status, StepDone, Validated
+from trainer.measuring.sides import Sides
+from trainer.measuring.yardstick import Yardstick
+from trainer.progress import PHASES, Changed, Ended, Progress, Said, Status, StepDone
 from trainer.step.report import StepReport, StepTrainer
-
-STEP = "step"  # a code of the ledger's rows about a campaign, as VALIDATION: their detail is the event shown
-# A proxy that has not seen the new version by then serves the old one a little longer: its samples are of age 1.
-_SEEN_TIMEOUT_S = 5.0
-_PROXY_GONE_S = 15.0  # a proxy shows every ten seconds that it lives
-
-_UNMEASURED: tuple[tuple[float | None, int], tuple[float | None, int]] = ((None, 0), (None, 0))
-
-E = TypeVar("E", StepDone, Validated)
+from trainer.tasks.drawing import draw
 
 
-@dataclass(slots=True)
-class History:
-    """What a campaign has written down so far, in order."""
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """By what a campaign's versions are compared, and with whom. `averaged`: a mean of its rewards says something."""
 
-    steps: list[StepDone] = field(default_factory=list)
-    validations: list[Validated] = field(default_factory=list)
-
-    @property
-    def steps_done(self) -> int:
-        """How many steps are over."""
-        return len(self.steps)
-
-    def measures(self, settings: CampaignSettings) -> list[Measure]:
-        """What the stop rules look at: validations where they are regular, else the steps' own attempts."""
-        seen = self.validations if settings.val_every and self.validations else self.steps
-        values = [(e.step, e.reward if e.success is None else e.success) for e in seen]
-        return [Measure(step, value) for step, value in values if value is not None]
+    yardstick: Yardstick
+    averaged: bool
+    sides: Sides
+    recipe: Mapping[str, Any]  # what the judge is told of the reward, to be compared with what it was told before
 
 
 class Campaign:
@@ -75,6 +62,7 @@ class Campaign:
         campaign: CampaignView,
         alias: AliasView,
         settings: CampaignSettings,
+        compared: Compared,
         *,
         sampler: Sampler,
         measurer: Measurer,
@@ -97,6 +85,20 @@ class Campaign:
         self._progress = progress
         self._still_ours = still_ours  # raises CampaignBusy when the campaign's lease was lost
         self._seconds: dict[str, float] = {}
+        self._compared = compared
+        self._service = Service(store, alias, campaign.name, settings.live_timeout_s, progress)
+        self._validator = Validator(
+            store,
+            campaign,
+            settings,
+            sides=compared.sides,
+            yardstick=compared.yardstick,
+            averaged=compared.averaged,
+            sampler=sampler,
+            measurer=measurer,
+            progress=progress,
+            refuse=_refuse_broken_agent,
+        )
 
     async def run(self) -> Ended:
         """Run to the end and mark the campaign finished.
@@ -105,26 +107,78 @@ class Campaign:
         """
         began = time.monotonic()
         history = await read_history(self._store, self._campaign)
-        train = await campaigns.list_scenarios(self._store, self._campaign.id, "train")
-        val = await campaigns.list_scenarios(self._store, self._campaign.id, "val")
+        await self._begin(history)
+        train, val, test = await self._scenarios()
+        s = self._settings
+        ruling = Ruling(self._store, self._campaign, s, self._compared.yardstick, train, self._gained, self._progress)
         await self._validate(history, val, last=False)
-        while (stop := self._stop(history)) is None:
+        while (stop := await ruling.stop(history)) is None:
             step = history.steps_done + 1
-            drawn = draw(train, self._settings.scenarios_per_step, step, self._settings.seed)
+            drawn = draw(train, s.scenarios_per_step, step, s.seed, s.adversarial_share)
             done = await self._step(step, drawn)
-            await self._write_down(STEP, done)
+            await self._tell(STEP, done)
             history.steps.append(done)
             self._refuse_hopeless(history)
             await self._validate(history, val, last=False)
-        await self._validate(history, val, last=True)
-        await campaigns.finish(self._store, self._campaign.id, CampaignState.FINISHED, stop.code)
-        live = await self._live()
-        return summary(self._campaign.name, stop, history, live.name, time.monotonic() - began)
+        if stop.code is StopCode.PAUSED:
+            return await self._pause(history, stop, began)
+        return await self._end(history, stop, val, test, began)
 
-    def _stop(self, history: History) -> Stop | None:
-        s = self._settings
-        rules = Rules(s.steps, s.target, s.target_steps, s.plateau_steps, s.plateau_delta)
-        return decide(history.measures(s), history.steps_done, rules)
+    async def _begin(self, history: History) -> None:
+        """Write down what this run of the program goes on with, and what is otherwise than before."""
+        step, settings = history.steps_done, self._settings.model_dump(mode="json")
+        stored = CampaignSettings.model_validate(self._campaign.settings).model_dump(mode="json")
+        recipe = dict(self._compared.recipe)
+        changes = settings_changed(step, stored, settings)
+        if history.begun:
+            changes += recipe_changed(step, history.begun[-1].get("recipe", {}), recipe)
+        for change in changes:
+            await self._tell(CHANGE, change)
+        await campaigns.set_settings(self._store, self._campaign.id, settings)
+        paused = self._campaign.reason == StopCode.PAUSED  # as it was found
+        begun = {"step": step, "paused": paused, "recipe": recipe}
+        await course.write_row(self._store, self._campaign, BEGUN, begun)
+        history.begun.append(begun)
+
+    async def _scenarios(self) -> tuple[list[Scenario], list[Scenario], list[Scenario]]:
+        id_ = self._campaign.id
+        return (
+            await campaigns.list_scenarios(self._store, id_, "train"),
+            await campaigns.list_scenarios(self._store, id_, "val"),
+            await campaigns.list_scenarios(self._store, id_, "test"),
+        )
+
+    async def _end(
+        self, history: History, stop: Stop, val: Sequence[Scenario], test: Sequence[Scenario], began: float
+    ) -> Ended:
+        """Measure what serves, leave the best version in service, test it, and mark the campaign finished."""
+        await self._validate(history, val, last=True)
+        if self._settings.serve == "best":
+            await self._serve_best(history, f"the campaign ended: {stop.code}")
+        live = await self._service.live()
+        if test:
+            await self._validator.test(history, test, live)
+        return await self._over(history, stop, live, CampaignState.FINISHED, began)
+
+    async def _pause(self, history: History, stop: Stop, began: float) -> Ended:
+        """Leave the best version that was validated in service, and say how to go on."""
+        live = await self._serve_best(history, f"the campaign was paused: {stop.detail}")
+        self._progress.tell(Said(way_on(self._campaign.name, live.name), warning=True))
+        return await self._over(history, stop, live, CampaignState.STOPPED, began)
+
+    async def _serve_best(self, history: History, why: str) -> VersionView:
+        return await self._service.serve_best(history.validations, self._compared.yardstick, why)
+
+    async def _over(self, history: History, stop: Stop, live: VersionView, state: CampaignState, began: float) -> Ended:
+        ended = summary(self._campaign.name, stop, history, live.name, time.monotonic() - began)
+        await course.write(self._store, self._campaign, ENDED, ended)
+        await campaigns.finish(self._store, self._campaign.id, state, stop.code)
+        return ended
+
+    async def _gained(self, step: int) -> Sequence[Evidence]:
+        """The attempts of a step that gained most."""
+        groups = await campaigns.group_states(self._store, self._campaign.id, step, Purpose.TRAIN)
+        return gained_most((await self._measurer.load(groups)).scores.values())
 
     def _refuse_hopeless(self, history: History) -> None:
         """Give up when the newest steps all failed: going on would only cost."""
@@ -142,20 +196,23 @@ class Campaign:
         self._still_ours()
         self._raise_early()
         await self._until_decided(step)
-        before = await self._live()
+        before = await self._service.live()
         with self._timed("sampling"):
-            tally = await self._sampler.sample(step, Purpose.TRAIN, scenarios, self._settings.group_size)
-        self._refuse_broken_agent(step, tally)
+            of = Round(step, Purpose.TRAIN, scenarios, range(self._settings.group_size))
+            tally = await self._sampler.sample(of)
+        _refuse_broken_agent(step, tally)
         with self._timed("judging"):
-            groups = await self._sampler.scored(step, Purpose.TRAIN)
+            groups = await self._sampler.scored(of)
         measured = await self._measurer.measure(groups)
+        loaded = await self._measurer.load(groups)
+        figures = figures_of(loaded.views, loaded.scores, measured.succeeded)
         with self._timed("training"):
             self._progress.tell(Status(step, "training"))
             report, failure = await self._train(groups)
         version = report.version if report and report.version else await self._trained_before(groups)
         with self._timed("swapping"):
             failure = (await self._swap(step, version) if version else None) or failure
-        return await self._done(step, before, tally, measured, groups, report, failure)
+        return await self._done(step, before, tally, measured, groups, report, failure, figures)
 
     async def _until_decided(self, step: int) -> None:
         """Wait for the decision on a version that was made before, by whomever: no step begins while there is one."""
@@ -166,13 +223,6 @@ class Campaign:
                 if time.monotonic() >= deadline:
                     raise self._not_in_service(waiting)
                 await news.wait(deadline - time.monotonic())
-
-    def _refuse_broken_agent(self, step: int, tally: Tally) -> None:
-        if tally.total and sum(tally.failed.values()) == tally.total:
-            reasons = ", ".join(f"{reason} {count}" for reason, count in tally.failed.most_common())
-            raise CampaignError(
-                f"all {tally.total} attempts of step {step} failed ({reasons}). The first: {tally.first_error}"
-            )
 
     async def _train(self, groups: Sequence[GroupStatus]) -> tuple[StepReport | None, str | None]:
         """Train on the scored groups; the report, or why there is none. A failed step is tried with what is left.
@@ -220,10 +270,10 @@ class Campaign:
                 await news.wait(deadline - time.monotonic())
                 version = await versions.get_version(self._store, version.id)
                 if version.state in (VersionState.LIVE, VersionState.RETIRED):  # retired: another is live already
-                    await self._seen_by_proxies()
+                    await self._service.seen()
                     return None
                 if version.state in (VersionState.REJECTED, VersionState.ABANDONED):
-                    live = await self._live()
+                    live = await self._service.live()
                     text = f"{version.name} was {version.state}: {version.reason}"
                     self._progress.tell(Said(f"{text}; going on from {live.name}", warning=True))
                     return text
@@ -237,17 +287,6 @@ class Campaign:
             f"(aliases.{self._alias.name}.promote, .canary_share). Then go on with the same command."
         )
 
-    async def _seen_by_proxies(self) -> None:
-        """Wait a moment until every proxy offers the live version: the next groups are then sampled from it."""
-        deadline = time.monotonic() + _SEEN_TIMEOUT_S
-        alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
-        with self._store.watch.on(Topic.PROXIES) as news:
-            while time.monotonic() < deadline:
-                await news.wait(deadline - time.monotonic())
-                proxies = await replicas.proxies_seen(self._store, self._alias.project_id, _PROXY_GONE_S)
-                if all(proxy.generations.get(alias.id, 0) >= alias.generation for proxy in proxies):
-                    return
-
     async def _done(
         self,
         step: int,
@@ -257,13 +296,14 @@ class Campaign:
         groups: Sequence[GroupStatus],
         report: StepReport | None,
         failure: str | None,
+        figures: Mapping[str, float],
     ) -> StepDone:
-        metrics = report.metrics if report else {}
+        metrics = {**figures, **(report.metrics if report else {})}
         unscored = sum(group.current_score_id is None for group in groups)
         failure = failure or ("no group was scored" if unscored == len(groups) else None)
         return StepDone(
             step=step,
-            version=(await self._live()).name,
+            version=(await self._service.live()).name,
             sampled_by=before.name,
             success=measured.success,
             reward=measured.reward,
@@ -277,37 +317,22 @@ class Campaign:
             seconds=dict(self._seconds),
             note=failure or (report.reason if report and report.reason else ""),
             failed=failure is not None,
-            metrics=dict(metrics),
+            metrics=metrics,
         )
 
     # --- validation
 
-    async def _validate(self, history: History, scenarios: Sequence[Scenario], *, last: bool) -> None:
+    async def _validate(self, history: History, tasks: Sequence[Scenario], *, last: bool) -> None:
         """Measure the live version where it is time to: before the first step, every `val_every`, after the last."""
+        if not tasks:
+            return
         step, every = history.steps_done, self._settings.val_every
         due = last or step == 0 or (every is not None and step % every == 0)
-        if not due or not scenarios or any(v.step == step for v in history.validations):
-            return
-        self._raise_early()
-        began, version = time.monotonic(), await self._live()
-        tally = await self._sampler.sample(step, Purpose.VAL, scenarios, self._settings.val_attempts)
-        self._refuse_broken_agent(step, tally)
-        if self._measurer.needs_scores:
-            groups = await self._sampler.scored(step, Purpose.VAL)
-        else:
-            groups = await self._sampler.groups(step, Purpose.VAL)
-        measured = await self._measurer.measure(groups)
-        done = Validated(
-            step=step,
-            version=version.name,
-            success=measured.success,
-            reward=measured.reward,
-            attempts=measured.attempts,
-            errored=sum(tally.failed.values()),
-            seconds=time.monotonic() - began,
-        )
-        await self._write_down(VALIDATION, done)
-        history.validations.append(done)
+        if due and not any(v.step == step for v in history.validations):
+            self._raise_early()
+            await self._validator.validate(history, tasks, await self._service.live())
+        if step == 0:
+            await self._validator.baselines(history, tasks, await self._service.live())
 
     # --- small things
 
@@ -316,15 +341,8 @@ class Campaign:
         if self._trainer_to_be.done():
             self._trainer_to_be.result()
 
-    async def _live(self) -> VersionView:
-        alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
-        assert alias.live_version_id is not None  # an alias is made with version 0 live
-        return await versions.get_version(self._store, alias.live_version_id)
-
-    async def _write_down(self, code: str, event: StepDone | Validated) -> None:
-        row = LedgerRow(self._campaign.project_id, "campaign", self._campaign.id, code, asdict(event))
-        async with self._store.write() as conn:
-            await ledger.write(conn, [row])
+    async def _tell(self, code: str, event: StepDone | Changed) -> None:
+        await course.write(self._store, self._campaign, code, event)
         self._progress.tell(event)
 
     @contextmanager
@@ -337,48 +355,9 @@ class Campaign:
             self._seconds[phase] = time.monotonic() - began
 
 
-async def read_history(store: Store, campaign: CampaignView) -> History:
-    """What a campaign wrote down before."""
-    history = History()
-    for entry in await ledger.of(store, "campaign", campaign.id):
-        if entry.detail is not None and entry.code == STEP:
-            history.steps.append(_event(StepDone, entry.detail))
-        elif entry.detail is not None and entry.code == VALIDATION:
-            history.validations.append(_event(Validated, entry.detail))
-    return history
-
-
-def _event(kind: type[E], detail: Mapping[str, Any]) -> E:
-    return kind(**detail)
-
-
-def summary(name: str, stop: Stop, history: History, live: str, seconds: float) -> Ended:
-    """What a whole campaign came to."""
-    measured = [(e.success, e.attempts) for e in (history.validations or history.steps) if e.success is not None]
-    (before, attempts_before), (after, attempts_after) = (measured[0], measured[-1]) if measured else _UNMEASURED
-    left_out: Counter[str] = Counter()
-    for step in history.steps:
-        left_out.update(step.left_out)
-    return Ended(
-        campaign=name,
-        reason=stop.code,
-        detail=stop.detail,
-        steps=history.steps_done,
-        version=live,
-        seconds=seconds,
-        success_before=before,
-        success_after=after,
-        attempts_before=attempts_before,
-        attempts_after=attempts_after,
-        versions=success_by_version(history.steps),
-        trained=sum(step.trained for step in history.steps),
-        left_out=dict(left_out),
-    )
-
-
-def success_by_version(done: Sequence[StepDone]) -> dict[str, float | None]:
-    """The share of successes among the attempts that each version sampled, in the order of the steps."""
-    by_version: dict[str, list[float]] = {}
-    for step in done:
-        by_version.setdefault(step.sampled_by, []).extend([] if step.success is None else [step.success])
-    return {name: sum(shares) / len(shares) if shares else None for name, shares in by_version.items()}
+def _refuse_broken_agent(step: int, tally: Tally) -> None:
+    if tally.total and sum(tally.failed.values()) == tally.total:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in tally.failed.most_common())
+        raise CampaignError(
+            f"all {tally.total} attempts of step {step} failed ({reasons}). The first: {tally.first_error}"
+        )

@@ -1,4 +1,4 @@
-"""What a round came to: the share of successes, and the mean reward.
+"""What a round came to: the share of successes, and the mean reward; apart, those of scenarios that tempt to cheat.
 
 Owns: success by a reward part or by the user's function (run in the user's Python), and what an attempt that the agent
 spoilt counts as. Refuses: scoring, and comparing versions.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from recorder.groups.readiness import usable
@@ -32,16 +32,31 @@ _SPOILT = AGENTS_OWN | {"no_complete_call"}
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Over `attempts` that could be measured; None: nothing could."""
+    """Over `attempts` that could be measured; None: nothing could.
+
+    `adversarial`: the same measure over the `adversarial_attempts` at scenarios that tempt to cheat, which are in
+    nothing else here.
+    """
 
     success: float | None
     reward: float | None
     attempts: int
+    adversarial: float | None = None
+    adversarial_attempts: int = 0
+    succeeded: Mapping[str, bool] = field(default_factory=dict)  # by the attempts' ids, as far as success was measured
 
     @property
     def value(self) -> float | None:
         """What stop rules look at."""
         return self.reward if self.success is None else self.success
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A round's groups with their attempts, and their scores by the scores' ids."""
+
+    views: Sequence[GroupView]
+    scores: Mapping[str, StoredScore]
 
 
 class Measurer:
@@ -59,27 +74,39 @@ class Measurer:
         """Whether nothing can be said before the judge has spoken."""
         return self._function is None
 
+    async def load(self, groups: Sequence[GroupStatus]) -> Loaded:
+        """A round's attempts, and what they were given."""
+        views = await transcripts.load_groups(self._store, [group.group_id for group in groups])
+        ids = [group.current_score_id for group in groups if group.current_score_id is not None]
+        return Loaded(views, await scores.get_scores(self._store, ids))
+
     async def measure(self, groups: Sequence[GroupStatus]) -> Measured:
         """Measure a round by its groups."""
+        found = await self._measured([group for group in groups if not group.adversarial])
+        apart = await self._measured([group for group in groups if group.adversarial])
+        succeeded = {**found.succeeded, **apart.succeeded}
+        return replace(found, adversarial=apart.value, adversarial_attempts=apart.attempts, succeeded=succeeded)
+
+    async def _measured(self, groups: Sequence[GroupStatus]) -> Measured:
         by_group = {group.group_id: group.current_score_id for group in groups}
         found = await scores.get_scores(self._store, [id_ for id_ in by_group.values() if id_ is not None])
         rewards = [value for score in found.values() for value in _values(score, REWARD).values()]
-        successes: list[bool] = []
+        successes: dict[str, bool] = {}
         if self._function is not None or self._part is not None:
             for view in await transcripts.load_groups(self._store, list(by_group)):
-                successes += await self._successes(view, found.get(by_group[view.id] or ""))
-        success = statistics.fmean(successes) if successes else None
+                successes |= await self._successes(view, found.get(by_group[view.id] or ""))
+        success = statistics.fmean(successes.values()) if successes else None
         reward = statistics.fmean(rewards) if rewards else None
-        return Measured(success, reward, len(successes or rewards))
+        return Measured(success, reward, len(successes or rewards), succeeded=successes)
 
-    async def _successes(self, view: GroupView, score: StoredScore | None) -> list[bool]:
+    async def _successes(self, view: GroupView, score: StoredScore | None) -> dict[str, bool]:
         parts = _values(score, self._part) if self._part is not None else {}
-        found = [await self.success(member, parts) for member in view.members]
-        return [solved for solved in found if solved is not None]
+        found = {member.id: await self.success(member, parts) for member in view.members}
+        return {id_: solved for id_, solved in found.items() if solved is not None}
 
     async def success(self, member: TrajectoryView, parts: Mapping[str, float]) -> bool | None:
         """Whether a run succeeded; None where nobody can tell. `parts`: the measured part's values, by run."""
-        if member.state is TrajectoryState.ERRORED and member.end_reason in _SPOILT:
+        if spoilt(member):
             return False
         if not usable(member.state, member.purpose, member.selection):
             return None
@@ -96,6 +123,11 @@ class Measurer:
         text = f"success of {member.id} is unknown: {self._function.spec.target} gave no number: {why[:300]}"
         self._progress.tell(Said(text, warning=True))
         return None
+
+
+def spoilt(member: TrajectoryView) -> bool:
+    """Whether an attempt came to nothing by its agent's own fault."""
+    return member.state is TrajectoryState.ERRORED and member.end_reason in _SPOILT
 
 
 def _values(score: StoredScore | None, name: str | None) -> dict[str, float]:

@@ -16,8 +16,8 @@ from recorder.content.turns import Message
 from recorder.reading.views import CallView, TrajectoryView
 from recorder.states import TurnKind
 from trainer.agents.replay import canonical
-from trainer.campaign.scenarios import Scenario
-from trainer.campaign.traffic import PassedOver, Task, first_call, texts_of
+from trainer.tasks.scenarios import Scenario
+from trainer.tasks.traffic import PassedOver, Task, first_call, texts_of
 
 # What of a request decides how is sampled. The rest is the agent's business with its server.
 _SAMPLING: Final = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "stop")

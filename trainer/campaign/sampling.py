@@ -29,6 +29,24 @@ _JUDGE_CHECK_S = 5.0
 _REASON_CHARS = 300
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Attempts at each of some scenarios, a group each. `numbers`: the attempts' in a group, by which the runner knows
+    what model each asks for. `key` tells rounds of one step and purpose apart.
+    """
+
+    step: int
+    purpose: Purpose
+    scenarios: Sequence[Scenario]
+    numbers: Sequence[int]
+    key: str = ""
+
+    @property
+    def total(self) -> int:
+        """How many attempts."""
+        return len(self.scenarios) * len(self.numbers)
+
+
 @dataclass(slots=True)
 class Tally:
     """What became of a round's attempts in this run of the program."""
@@ -67,51 +85,59 @@ class Sampler:
         self._progress = progress
         self._judge_runs = judge_runs
 
-    async def sample(self, step: int, purpose: Purpose, scenarios: Sequence[Scenario], each: int) -> Tally:
-        """Run what is not done yet of a round: `each` attempts at every scenario, a group per scenario."""
-        await self._plan(step, purpose, scenarios, each)
-        tally = Tally(len(scenarios) * each, await self._done_before(step, purpose))
-        phase = "sampling" if purpose is Purpose.TRAIN else "validating"
+    async def sample(self, of: Round) -> Tally:
+        """Run what is not done yet of a round."""
+        await self._plan(of)
+        tally = Tally(of.total, await self._done_before(of))
+        phase = "sampling" if of.purpose is Purpose.TRAIN else "validating"
 
         def on_end(ended: Ended) -> None:
             tally.add(ended)
-            self._progress.tell(Status(step, phase, tally.done, tally.total))
+            self._progress.tell(Status(of.step, phase, tally.done, tally.total))
 
-        self._progress.tell(Status(step, phase, tally.done, tally.total))
+        self._progress.tell(Status(of.step, phase, tally.done, tally.total))
         await self._runner.run_all(self._campaign.id, on_end)
-        await self._close_what_is_open(step, purpose)
+        await self._close_what_is_open(of)
         if unanswered := tally.failed[EndReason.NOT_RECORDED]:
             text = f"{unanswered} of {tally.total} attempts ended at a tool call that the record cannot answer"
             self._progress.tell(Said(text))
         return tally
 
-    async def _plan(self, step: int, purpose: Purpose, scenarios: Sequence[Scenario], each: int) -> None:
+    async def _plan(self, of: Round) -> None:
         campaign = self._campaign
-        named = [(f"{campaign.id}.{step:04d}.{purpose}.{index:04d}", s.id) for index, s in enumerate(scenarios)]
-        bindings = [Binding(group, scenario_id, each) for group, scenario_id in named]
+        named = list(zip(self._names(of), (scenario.id for scenario in of.scenarios), strict=True))
+        bindings = [Binding(group, scenario_id, len(of.numbers)) for group, scenario_id in named]
         await campaigns.bind_groups(self._store, campaign.project_id, campaign.id, campaign.alias_id, bindings)
         planned = [
-            NewAttempt(scenario_id, step, purpose, n, group, f"{n:03d}")
+            NewAttempt(scenario_id, of.step, of.purpose, number, group, f"{place:03d}")
             for group, scenario_id in named
-            for n in range(each)
+            for place, number in enumerate(of.numbers)
         ]
         await store_attempts.new_attempts(self._store, campaign.id, planned)
 
-    async def _done_before(self, step: int, purpose: Purpose) -> int:
-        counts = await store_attempts.progress(self._store, self._campaign.id, step, purpose)
+    def _names(self, of: Round) -> list[str]:
+        key = f"{of.key}." if of.key else ""
+        return [
+            f"{self._campaign.id}.{of.step:04d}.{of.purpose}.{key}{place:04d}" for place in range(len(of.scenarios))
+        ]
+
+    async def _done_before(self, of: Round) -> int:
+        counts = await store_attempts.progress(self._store, self._campaign.id, of.step, of.purpose, of.numbers)
         return counts.get(AttemptState.DONE, 0)
 
-    async def _close_what_is_open(self, step: int, purpose: Purpose) -> None:
+    async def _close_what_is_open(self, of: Round) -> None:
         """Nothing more joins a round's groups: one that lacks a member would wait for it."""
-        for group in await self.groups(step, purpose):
+        for group in await self.groups(of):
             if group.state is GroupState.OPEN:
                 await closing.close_group(self._store, self._campaign.project_id, group.group_id)
 
-    async def groups(self, step: int, purpose: Purpose) -> list[GroupStatus]:
+    async def groups(self, of: Round) -> list[GroupStatus]:
         """A round's groups as they stand."""
-        return await campaigns.group_states(self._store, self._campaign.id, step, purpose)
+        own = set(self._names(of))
+        found = await campaigns.group_states(self._store, self._campaign.id, of.step, of.purpose)
+        return [group for group in found if group.external_id in own]
 
-    async def scored(self, step: int, purpose: Purpose) -> list[GroupStatus]:
+    async def scored(self, of: Round) -> list[GroupStatus]:
         """Wait until every group of a round is scored or left out, or patience ends; the groups as they then stand."""
         deadline = time.monotonic() + self._settings.judge_timeout_s
         told: set[tuple[str, int]] = set()
@@ -119,16 +145,16 @@ class Sampler:
         with self._store.watch.on(Topic.GROUPS) as news:
             while True:
                 await news.wait(min(look_for_judge, deadline) - time.monotonic())
-                found = await self.groups(step, purpose)
+                found = await self.groups(of)
                 waiting = [group for group in found if group.state not in SETTLED]
-                self._progress.tell(Status(step, "judging", len(found) - len(waiting), len(found)))
+                self._progress.tell(Status(of.step, "judging", len(found) - len(waiting), len(found)))
                 await self._tell_unscored(found, told)
                 if not waiting:
                     return found
                 if time.monotonic() >= deadline:
                     self._warn(
-                        f"step {step} goes on without {len(waiting)} of {len(found)} groups: they had no score after "
-                        f"{self._settings.judge_timeout_s:g} s (campaign.judge_timeout_s)"
+                        f"step {of.step} goes on without {len(waiting)} of {len(found)} groups: they had no score "
+                        f"after {self._settings.judge_timeout_s:g} s (campaign.judge_timeout_s)"
                     )
                     return found
                 if time.monotonic() >= look_for_judge:

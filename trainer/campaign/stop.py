@@ -1,6 +1,6 @@
-"""When a campaign ends: after its steps, at its target, or on a plateau. Pure.
+"""When a campaign ends: at its target, by its health, out of budget, after its steps or epochs, on a plateau. Pure.
 
-Owns: the three rules and which of them speaks first. Refuses: measuring.
+Owns: the rules and which of them speaks first. Refuses: measuring, and the statistics (`trainer.curves`).
 """
 
 from __future__ import annotations
@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+from trainer.curves import SURE, Measure, gap, plateau
+from trainer.health import Finding
 
 
 class StopCode(StrEnum):
@@ -15,26 +19,46 @@ class StopCode(StrEnum):
 
     TARGET = "target"
     PLATEAU = "plateau"
+    BUDGET = "budget"
     STEPS = "steps"
+    EPOCHS = "epochs"
+    CONVERGED = "converged"
+    PAUSED = "paused"  # not over: the campaign is stopped, and can be gone on with
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What has to be beaten before the target counts: a baseline's measure on the same scenarios, by `margin`."""
+
+    name: str
+    measure: Measure
+    margin: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules in force; None: that rule does not apply."""
+    """The rules in force; None: that rule does not apply. `epoch_steps`: steps in which every scenario is seen once."""
 
     steps: int
     target: float | None = None
     target_steps: int = 1
     plateau_steps: int | None = None
     plateau_delta: float = 0.0
+    beat: Beat | None = None
+    epochs: int | None = None
+    epoch_steps: int = 1
+    max_minutes: float | None = None
+    max_judge_usd: float | None = None
+    max_judge_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """What was measured after `step` steps: the share of successes, or the mean reward."""
+class Spent:
+    """What the campaign has cost so far, over all runs of its program."""
 
-    step: int
-    value: float
+    minutes: float = 0.0
+    judge_usd: float = 0.0
+    judge_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +69,34 @@ class Stop:
     detail: str
 
 
-def decide(measures: Sequence[Measure], steps_done: int, rules: Rules) -> Stop | None:
-    """Whether the campaign ends now. `measures` are in the order of their steps; there may be none."""
-    if reached(measures, rules):
-        return Stop(StopCode.TARGET, f"{measures[-1].value:.3f} reached the target {rules.target:g}")
-    if rules.plateau_steps is not None and measures:
-        since = last_rise(measures, rules.plateau_delta)
-        if steps_done - since.step >= rules.plateau_steps:
-            return Stop(StopCode.PLATEAU, f"no rise over {since.value:.3f} in {steps_done - since.step} steps")
-    if steps_done >= rules.steps:
-        return Stop(StopCode.STEPS, f"{steps_done} steps done")
-    return None
+NOTHING_SPENT: Final = Spent()
+
+
+def decide(
+    measures: Sequence[Measure],
+    steps_done: int,
+    rules: Rules,
+    spent: Spent = NOTHING_SPENT,
+    unmet: Sequence[str] = (),
+    findings: Sequence[Finding] = (),
+) -> Stop | None:
+    """Whether the campaign ends now.
+
+    `measures` are in the order of their steps; there may be none. `unmet`: the goals that do not hold, a sentence each.
+    `findings`: what health says of the newest step. A pause goes before the target, which a gamed measure may reach.
+    """
+    held_back = _held_back(measures, rules, unmet)
+    found = (
+        _by_health(findings, "pause", StopCode.PAUSED)
+        or (_at_target(measures, rules) if held_back is None else None)
+        or _by_health(findings, "stop", StopCode.CONVERGED)
+        or _on_plateau(measures, rules)
+        or _out_of_budget(rules, spent)
+        or _after(steps_done, rules)
+    )
+    if found is None or not held_back or found.code is StopCode.PAUSED:
+        return found
+    return Stop(found.code, f"{found.detail}; {held_back}")
 
 
 def reached(measures: Sequence[Measure], rules: Rules) -> bool:
@@ -64,10 +105,57 @@ def reached(measures: Sequence[Measure], rules: Rules) -> bool:
     return rules.target is not None and len(last) == rules.target_steps and all(m.value >= rules.target for m in last)
 
 
-def last_rise(measures: Sequence[Measure], delta: float) -> Measure:
-    """The measure that last rose by more than `delta` over the best before it; small rises add up until they do."""
-    best = measures[0]
-    for measure in measures[1:]:
-        if measure.value > best.value + delta:
-            best = measure
-    return best
+def _held_back(measures: Sequence[Measure], rules: Rules, unmet: Sequence[str]) -> str | None:
+    """Why the target does not count though it is reached; None: it counts, or is not reached."""
+    if not reached(measures, rules):
+        return None
+    missing = [*unmet]
+    if rules.beat is not None and (why := _not_beaten(measures[-rules.target_steps :], rules.beat)):
+        missing.insert(0, why)
+    return f"the target {rules.target:g} was reached, but {' and '.join(missing)}" if missing else None
+
+
+def _not_beaten(last: Sequence[Measure], beat: Beat) -> str | None:
+    shown = gap(last, [beat.measure]).at_least(SURE)
+    if shown > beat.margin:
+        return None
+    return f"{beat.name} ({beat.measure.value:.3f}) is not beaten by {beat.margin:g} at 95 % (by {shown:.3f})"
+
+
+def _at_target(measures: Sequence[Measure], rules: Rules) -> Stop | None:
+    if not reached(measures, rules):
+        return None
+    beaten = f", and beats {rules.beat.name}" if rules.beat else ""
+    return Stop(StopCode.TARGET, f"{measures[-1].value:.3f} reached the target {rules.target:g}{beaten}")
+
+
+def _by_health(findings: Sequence[Finding], then: str, code: StopCode) -> Stop | None:
+    told = [f"{one.rule}: {one.detail}" for one in findings if one.then == then]
+    return Stop(code, "; ".join(told)) if told else None
+
+
+def _on_plateau(measures: Sequence[Measure], rules: Rules) -> Stop | None:
+    if rules.plateau_steps is None:
+        return None
+    found = plateau(measures, rules.plateau_steps, rules.plateau_delta)
+    if found is None:
+        return None
+    steps = found.newer[-1].step - found.older[0].step
+    how = f"the newer half is {found.rise.value:+.3f} from the older, not above it by {rules.plateau_delta:g} at 95 %"
+    return Stop(StopCode.PLATEAU, f"no rise in {steps} steps: {how}")
+
+
+def _out_of_budget(rules: Rules, spent: Spent) -> Stop | None:
+    limits: list[tuple[str, float | None, float]] = [
+        ("max_minutes", rules.max_minutes, spent.minutes),
+        ("max_judge_usd", rules.max_judge_usd, spent.judge_usd),
+        ("max_judge_tokens", rules.max_judge_tokens, spent.judge_tokens),
+    ]
+    over = [f"{used:.6g} of {most:g} ({name})" for name, most, used in limits if most is not None and used >= most]
+    return Stop(StopCode.BUDGET, f"spent {' and '.join(over)}") if over else None
+
+
+def _after(steps_done: int, rules: Rules) -> Stop | None:
+    if rules.epochs is not None and steps_done >= rules.epochs * rules.epoch_steps:
+        return Stop(StopCode.EPOCHS, f"every scenario was trained on {rules.epochs} times ({steps_done} steps)")
+    return Stop(StopCode.STEPS, f"{steps_done} steps done") if steps_done >= rules.steps else None

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from recorder import litellm_edge
 from recorder.errors import StoreError
@@ -29,6 +29,13 @@ from trainer.errors import CampaignError
 ASKING = ("ruler", "rubric")  # the kinds that ask a judge model
 
 
+class Whole(Recipe, Protocol):
+    """A recipe with all that it says."""
+
+    def model_dump(self, *, mode: str, include: set[str]) -> dict[str, Any]:
+        """Some of its settings, as JSON has them."""
+
+
 class Judge(Recipe, Protocol):
     """The judge's settings."""
 
@@ -38,7 +45,7 @@ class Judge(Recipe, Protocol):
     def recipe_of(self, alias: str | None, of_campaign: str | None = None) -> str:
         """The name of the recipe by which runs are judged."""
 
-    def by_recipe(self, name: str) -> Recipe:
+    def by_recipe(self, name: str) -> Whole:
         """The settings under a recipe."""
 
 

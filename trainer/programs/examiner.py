@@ -27,15 +27,16 @@ from recorder.store.database import Store
 from recorder.work import campaigns, gates
 from recorder.work.gates import Side, Wish
 from trainer.agents.attempts import AttemptRunner
-from trainer.campaign import begin, scenarios
+from trainer.campaign import begin
 from trainer.campaign.examining import Examination
 from trainer.campaign.measure import Measurer
-from trainer.campaign.scenarios import Scenario
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import AgentUnusable, CampaignBusy, ScenariosInvalid, ServiceUnavailable
 from trainer.programs.attempting import endpoint_of, start_agents
 from trainer.programs.services import RECENT_S, proxy_url
 from trainer.progress import Progress, Said
+from trainer.tasks import scenarios
+from trainer.tasks.scenarios import Scenario
 
 AGAIN_S: Final = 2.0  # after what may have passed by then: another process has the wish, no proxy answers
 SERVICES_S: Final = 120.0  # an engine that died may take so long to come back

@@ -12,13 +12,13 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from recorder import private
 from recorder.holding import holders, leases
-from recorder.registry import keys
 from recorder.registry.aliases import AliasView
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store.database import Store
@@ -26,15 +26,21 @@ from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from trainer.agents.attempts import AttemptRunner
 from trainer.campaign.begin import Plan, begin_or_find, hold, marked, still_ours
-from trainer.campaign.loop import Campaign, read_history
+from trainer.campaign.history import read_history
+from trainer.campaign.loop import Campaign, Compared
 from trainer.campaign.measure import Measurer
 from trainer.campaign.sampling import Sampler
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import AliasBusy
+from trainer.measuring import sides
+from trainer.measuring.yardstick import Yardstick
+from trainer.programs import comparing
 from trainer.programs.attempting import endpoint_of, start_agents
+from trainer.programs.estimating import Judge
 from trainer.programs.examiner import Gated
+from trainer.programs.reporting import reported
 from trainer.programs.services import Services, Wanted
-from trainer.progress import Ended, Event, JsonLines, Progress, Said, Several, Status
+from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepTrainer
 from trainer.track_settings import TrackSettings
@@ -61,6 +67,16 @@ class Settings(Protocol):
     def aliases(self) -> Mapping[str, Gated]:
         """The declared aliases."""
 
+    @property
+    def judge(self) -> Judge:
+        """Who judges."""
+
+    def declared_aliases(self) -> Mapping[str, object]:
+        """The aliases, by name."""
+
+    def providers(self) -> list[str]:
+        """The names of other providers' models."""
+
 
 class Trainer(StepTrainer, Protocol):
     """A trainer that is open."""
@@ -77,7 +93,8 @@ async def train(
 ) -> Ended:
     """Run a campaign to its end, with everything that it needs. `open_with` opens another trainer than the real one.
 
-    What is told is also appended to `campaigns/<name>/events.jsonl` in the data folder, whatever `progress` is.
+    What is told is also appended to `campaigns/<name>/events.jsonl` in the data folder, whatever `progress` is; at its
+    end the campaign's report lies beside it.
 
     Raises the trainer's and recorder's errors; the campaign is then marked failed, or stopped where it was cancelled,
     and can be gone on with.
@@ -85,7 +102,8 @@ async def train(
     settings = plan.settings
     async with AsyncExitStack() as stack:
         progress = Several(progress, stack.enter_context(event_log(everything.data, plan.name)))
-        _warn_of_blind_validation(plan, progress)
+        measure = comparing.measure_of(plan, everything)
+        _warn_of_blind_validation(plan, measure.yardstick, progress)
         services = await stack.enter_async_context(Services(wanted, lambda text: progress.tell(Said(text))))
         agent, *others = agents = await start_agents(settings, everything.data, stack)
         progress.tell(Status(0, "starting"))
@@ -95,26 +113,33 @@ async def train(
         store = await services.store()
         alias = await services.alias(settings.alias)
         campaign = await begin_or_find(store, alias, plan, progress)
+        owner = holders.holder_name()
+        keeper = await stack.enter_async_context(hold(store, campaign, owner, settings.lease_s))
         kept = runs.of_campaign(campaign, settings, everything.trainer, everything.data)
         tracking = await stack.enter_async_context(
             tracked(everything.track, kept, progress, Samples(store, campaign.id))
         )
-        tracking.again(await told_before(store, campaign))
+        tracking.again((await read_history(store, campaign)).events)
         told = Several(progress, tracking)
-        owner = holders.holder_name()
-        keeper = await stack.enter_async_context(hold(store, campaign, owner, settings.lease_s))
+        await stack.enter_async_context(reported(store, campaign, everything.data, progress))
         await stack.enter_async_context(marked(store, campaign))
         open_with = partial(in_turn, open_with or open_trainer, campaign, progress)
         trainer = await stack.enter_async_context(opening(store, alias, everything, open_with))
         for started in agents:
             await started.ready()
-        endpoint = await endpoint_of(store, await services.ready(), alias, campaign, [keys.Scope.INFER], stack)
+        compared = Compared(
+            measure.yardstick, measure.averaged, sides.of_campaign(settings, alias.name), measure.recipe
+        )
+        scopes = comparing.scopes_of(plan, measure.yardstick)
+        endpoint = await endpoint_of(store, await services.ready(), alias, campaign, scopes, stack)
+        endpoint = replace(endpoint, models=compared.sides.models(settings.val_attempts))
         runner = AttemptRunner(store, agent, endpoint, settings, owner, services.ready)
         run = Campaign(
             store,
             campaign,
             alias,
             settings,
+            compared,
             sampler=Sampler(store, campaign, settings, runner, told, services.judge_runs),
             measurer=Measurer(store, settings, others[0] if others else None, told),
             trainer=trainer,
@@ -128,17 +153,11 @@ async def train(
         return ended
 
 
-async def told_before(store: Store, campaign: CampaignView) -> list[Event]:
-    """What earlier processes of a campaign told, as it is written down."""
-    history = await read_history(store, campaign)
-    return [*history.steps, *history.validations]
-
-
-def _warn_of_blind_validation(plan: Plan, progress: Progress) -> None:
-    if plan.val and plan.settings.success is None and plan.settings.val_attempts == 1:
+def _warn_of_blind_validation(plan: Plan, yardstick: Yardstick, progress: Progress) -> None:
+    if yardstick is Yardstick.NOTHING and (plan.validates or plan.settings.plateau_steps is not None):
         text = (
-            "validation may measure nothing: a judge that compares needs two attempts at a scenario. Set "
-            "campaign.success, or campaign.val_attempts to 2 or more"
+            "nothing can be measured, so neither a target nor a plateau ends this campaign: RULER's scores compare the "
+            "runs of one group. Set campaign.success, or give validation scenarios where RULER is the only reward"
         )
         progress.tell(Said(text, warning=True))
 

@@ -23,6 +23,7 @@ from recorder.work import again
 
 OFFERED: Final = 40  # attempts that a form lets choose from
 _REPLIES_BYTES: Final = 60_000  # of judges' replies on a page, all together; and as much of their reasons
+_PROMPT_BYTES: Final = 60_000  # of each message of the one prompt that is shown
 _MOST_RUNS: Final = 100  # of all scores together on the page of what judges said
 _MOST_CHARS: Final = 2_000  # of one reason
 
@@ -53,10 +54,12 @@ async def group_page(
 
 
 @get("/groups/{group:str}/judging", include_in_schema=False)
-async def judging_page(shown: ForPages, request: AnyRequest, group: Id) -> Response[str]:
-    """What judges said, each reply whole up to a bound."""
+async def judging_page(
+    shown: ForPages, request: AnyRequest, group: Id, prompt: FromQuery[str | None] = None
+) -> Response[str]:
+    """What judges were asked and said, each reply whole up to a bound; `prompt`: of which score the prompt is shown."""
     group_id = await _found(shown, request, group)
-    judgings = await load_judgings(shown.store, group_id)
+    judgings = await load_judgings(shown.store, group_id, prompt)
     many = max(1, len(judgings))
     runs = max(8, _MOST_RUNS // many)
     told = sum(1 + len(run.parts) for one in judgings for run in one.runs[:runs])
@@ -65,9 +68,11 @@ async def judging_page(shown: ForPages, request: AnyRequest, group: Id) -> Respo
         "judging.html",
         group_id=group_id,
         judgings=judgings,
+        wanted=prompt,
         runs=runs,
         reasons=Fits((), (), min(_MOST_CHARS, _REPLIES_BYTES // max(1, told))),
         replies=Fits((), (), _REPLIES_BYTES // many),
+        prompts=Fits((), (), _PROMPT_BYTES),
     )
 
 

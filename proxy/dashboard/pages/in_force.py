@@ -66,9 +66,12 @@ async def make_key(shown: ForPages, request: AnyRequest) -> Response[str]:
     except BadRequest as e:
         return await _page(shown, request, wrong=str(e))
     expires_at = None if asked.days is None else time.time() + asked.days * 86400.0
+    by = who(caller_of(request))
     first = not await keys.any_keys(shown.hone.store, shown.project_id)
-    key, secret = await keys.mint(shown.hone.store, shown.project_id, asked.name, asked.scopes, expires_at=expires_at)
-    log.info("the key %s was made on the page of settings by %s", key.id, who(caller_of(request)))
+    key, secret = await keys.mint(
+        shown.hone.store, shown.project_id, asked.name, asked.scopes, expires_at=expires_at, by=by
+    )
+    log.info("the key %s was made on the page of settings by %s", key.id, by)
     return render(request, "key_made.html", key=key, secret=secret, first=first)
 
 
@@ -76,8 +79,9 @@ async def make_key(shown: ForPages, request: AnyRequest) -> Response[str]:
 async def revoke_key(shown: ForPages, request: AnyRequest, key: FromPath[str]) -> Response[None]:
     """Revoke a key, for good."""
     found = _in_force(await keys.newest_keys(shown.hone.store, shown.project_id), key)
-    await keys.revoke(shown.hone.store, shown.project_id, found.id)
-    log.info("the key %s was revoked on the page of settings by %s", found.id, who(caller_of(request)))
+    by = who(caller_of(request))
+    await keys.revoke(shown.hone.store, shown.project_id, found.id, by)
+    log.info("the key %s was revoked on the page of settings by %s", found.id, by)
     return forms.back_to(f"{PATH}#keys")
 
 
@@ -99,6 +103,7 @@ async def _page(shown: Shown, request: AnyRequest, wrong: str | None = None) -> 
         status=200 if wrong is None else 400,
         sections=sections(shown.stands.settings),
         keys=there,
+        names={one.id: one.name for one in there},
         now=time.time(),
         guarded=any(one.revoked_at is None for one in there),
         scopes=SCOPES,

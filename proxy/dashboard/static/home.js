@@ -1,4 +1,4 @@
-// The newest runs, as the server sends them: rows that it has rendered and escaped. Without this file they stand still.
+// Figures and the newest runs, as the server sends them: it has rendered and escaped them. Without this file they stand still.
 "use strict";
 (() => {
   const rows = document.getElementById("live-rows");
@@ -21,10 +21,19 @@
     document.getElementById("live-none").hidden = Boolean(rows.children.length);
   };
 
+  const count = (html) => {
+    const made = new DOMParser().parseFromString(html, "text/html");
+    for (const piece of made.querySelectorAll("body > [id]")) {
+      const there = document.getElementById(piece.id);
+      if (there && !there.contains(document.activeElement)) there.replaceWith(document.adoptNode(piece));
+    }
+  };
+
   const listen = () => {
     source = new EventSource("/hone/live");
     source.onopen = () => { said.textContent = "live"; };
     source.onmessage = (event) => show(event.data);
+    source.addEventListener("figures", (event) => count(event.data));
     source.onerror = () => {
       const over = source.readyState === EventSource.CLOSED;
       said.textContent = over ? "not live: reload the page" : "the proxy does not answer, asking again";

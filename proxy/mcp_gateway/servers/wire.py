@@ -30,6 +30,7 @@ from mcp.shared.inbound import (
 from proxy.http.sse import MAX_EVENT_BYTES
 from proxy.mcp_gateway.exchange import CURRENT
 from proxy.settings.mcp import McpServerSettings
+from recorder.urls import mask_parameters
 
 UNREACHABLE: Final = -32099  # our own code for "the server did not get, or did not finish, the request"
 # Shorter than servers keep an idle connection (uvicorn: 5 s): a request on one that they just closed would fail.
@@ -144,7 +145,7 @@ def reason(error: BaseException, settings: McpServerSettings) -> str:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return f"it said nothing within {settings.connect_s:g} s"
-    return str(error) or type(error).__name__
+    return mask_parameters(str(error)) or type(error).__name__
 
 
 def stamped(

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judge.llm.fence import json_line
 from judge.llm.fitting import TOOL_FLOOR, Fitted, cut_middle, fit
+from recorder.fence import json_line
 
 NONCE = "0123456789abcdef"
 Json = dict[str, Any]

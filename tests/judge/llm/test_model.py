@@ -194,8 +194,8 @@ async def test_no_key_from_the_environment_is_sent_to_another_server(
 
 def test_secrets_are_taken_out_of_any_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "key-of-the-environment")
-    text = "abc key-of-the-environment http://user:pass@host/v1 def"
-    assert without_secrets(text, "abc", None) == "*** *** http://***@host/v1 def"
+    text = "abc key-of-the-environment http://user:pass@host/v1?api-key=ghi&n=1 def"
+    assert without_secrets(text, "abc", None) == "*** *** http://***@host/v1?api-key=***&n=1 def"
 
 
 def test_litellm_is_not_imported_before_it_is_needed() -> None:

@@ -52,6 +52,17 @@ def test_rollback_takes_a_canary_away_and_leaves_the_live_version(tmp_path: Path
     assert asyncio.run(look()) == (None, VersionState.RETIRED)
 
 
+def test_a_version_gets_a_share_of_new_groups(tmp_path: Path) -> None:
+    make_versions(tmp_path, 1)
+    data = ("--data", str(tmp_path))
+    assert hone("canary", "1", "10", *data) == (0, "helpdesk@1 gets 10% of new groups\n", "")
+    told = json.loads(hone("canary", "helpdesk@1", "25", "--why", "it goes well", "--json", *data)[1])
+    assert told == {"alias": "helpdesk", "canary": "helpdesk@1", "share": 0.25}
+    moves = json.loads(hone("versions", "--moves", "--json", *data)[1])
+    assert [(m["move"], m["why"]) for m in moves[:2]] == [("canary", "it goes well"), ("canary", None)]
+    assert hone("canary", "1", "101", *data)[0] == 2
+
+
 def test_a_version_that_is_not_there_or_not_fit_is_refused(tmp_path: Path) -> None:
     make_versions(tmp_path, 0)
     code, _, err = hone("promote", "7", "--data", str(tmp_path))

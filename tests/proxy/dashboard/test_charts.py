@@ -1,54 +1,25 @@
-"""Charts are SVG that the pages' rules allow, the same for the same figures, whatever their labels say."""
+"""Which charts there are, and that a chart comes to the process that draws as it was."""
 
 from __future__ import annotations
 
-import asyncio
-from xml.etree import ElementTree
-
 import pytest
 
-from proxy.dashboard import charts
-from proxy.dashboard.charts import Chart, Series
+from proxy.dashboard.drawing.wire import asked, question
 from proxy.dashboard.drawn import curve, of_lessons, of_steps
+from recorder.charts import Chart, Level, Mark, Series
 from recorder.learned.lessons import Lessons
 
-HOSTILE = ("<script>alert(1)</script>", "$\\frac{", '" style="fill: url(http://x)"', "_\x00\u202eمرحبا", "]]>--")
-LINES = Chart(HOSTILE[0], HOSTILE, tuple(Series(name, (1.0, None, 0.5, 0.25, 2.0)) for name in HOSTILE))
-BARS = Chart("Seconds", ("1", "2"), (Series("train", (3.0, None)), Series("load", (1.0, 2.0))), bars=True)
+ODD = "]]>\n\x00\u202eمرحبا"
+LINES = Chart(ODD, (ODD,), (Series(ODD, (1.0,), (0.5,), (None,)),), levels=(Level(ODD, 0.5),), marks=(Mark(ODD, 0),))
 
 
-@pytest.mark.slow  # draws
-@pytest.mark.parametrize("chart", [LINES, BARS, Chart("Nothing", (), ())], ids=lambda chart: chart.title[:8])
-async def test_a_drawing_has_no_style_no_script_and_fetches_nothing(chart: Chart) -> None:
-    drawn = (await charts.svg(chart, dark=False)).decode()
-    root = ElementTree.fromstring(drawn)
-    tags = {one.tag.rpartition("}")[2] for one in root.iter()}
-    assert tags <= {"svg", "g", "defs", "path", "use", "clipPath", "rect", "pattern"}, tags
-    for one in root.iter():
-        for name, value in one.attrib.items():
-            local = name.rpartition("}")[2]
-            assert local != "style"
-            assert not local.startswith("on")
-            assert local != "href" or value.startswith("#")
-            assert "url(" not in value or value.startswith("url(#")
-
-
-@pytest.mark.slow  # draws
-async def test_the_same_figures_are_drawn_the_same_and_light_differs_from_dark() -> None:
-    before = await charts.svg(BARS, dark=True)
-    charts._drawn.drop((BARS, True))
-    again, light = await asyncio.gather(charts.svg(BARS, dark=True), charts.svg(BARS, dark=False))
-    assert again == before
-    assert light != again
-
-
-def test_style_attributes_become_attributes_of_their_own_and_sheets_go() -> None:
-    drawn = (
-        '<svg ><defs>\n<style type="text/css">*{a: b}</style>\n</defs><path style="fill: #fff; stroke-width: 2"/></svg>'
-    )
-    assert charts.plain(drawn) == (
-        '<svg stroke-linejoin="round" stroke-linecap="butt" ><path fill="#fff" stroke-width="2"/></svg>'
-    )
+@pytest.mark.parametrize("chart", [LINES, Chart("Nothing", (), ())], ids=["all of it", "empty"])
+@pytest.mark.parametrize("dark", [True, False])
+def test_a_chart_is_asked_for_on_one_line(chart: Chart, dark: bool) -> None:
+    line = question(chart, dark=dark)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert asked(line) == (dark, chart)
 
 
 def test_reasons_beyond_the_first_few_are_drawn_together() -> None:

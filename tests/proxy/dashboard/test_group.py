@@ -43,7 +43,7 @@ async def test_attempts_are_columns_in_order_of_reward_with_what_was_said_of_the
     assert page.text.index("reward 0.9") < page.text.index("reward 0.2") < page.text.index("reward –")
     for id_ in ids:
         assert f"/hone/runs/{id_}" in page.links
-    assert f"/hone/groups/{group}/judging" in page.links
+    assert any(link.startswith(f"/hone/groups/{group}/judging?prompt=") for link in page.links)
     tokens = next(link for link in page.links if f"{ids[1]}?tokens=" in link)
     assert "Tokens sampled" in (await opened(proxy.http, tokens)).text
 
@@ -84,8 +84,19 @@ async def test_the_comparison_is_json_too(proxy: Proxy) -> None:
 async def test_the_judges_reply_is_one_click_away(proxy: Proxy) -> None:
     group, _ = await three(proxy.store)
     text = (await opened(proxy.http, f"/hone/groups/{group}/judging")).text
-    for said in ("the first was best", "counts now", "because of 0.9", "hash (hash)", "not the prompt"):
+    for said in ("the first was best", "counts now", "because of 0.9", "hash (hash)"):
         assert said in text
+    assert "which is best?" not in text
+
+
+async def test_the_judges_prompt_is_one_click_away(proxy: Proxy) -> None:
+    group, _ = await three(proxy.store)
+    page = await opened(proxy.http, f"/hone/groups/{group}")
+    [way] = [link for link in page.links if "/judging?" in link]
+    assert "which is best?" in (await opened(proxy.http, way)).text
+    [score] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
+    [score] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging?prompt={score['id']}")).json()
+    assert score["asked"] == [{"role": "user", "content": "which is best?"}]
 
 
 async def test_a_group_nobody_judged_says_what_to_do(proxy: Proxy) -> None:

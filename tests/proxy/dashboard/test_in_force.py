@@ -109,9 +109,9 @@ async def test_a_key_is_revoked_when_it_was_asked_for_twice(store: Store) -> Non
         assert (await keys.verify(store, secret)) is not None
         answer = await me.post(f"{PATH}/keys/{other.id}/revoke", data={"csrf": csrf(asked)})
         assert (answer.status_code, answer.headers["location"]) == (303, f"{PATH}#keys")
-        by_id = {one.id: one.revoked_at for one in await keys.list_keys(store, PROJECT)}
-        assert by_id[other.id] is not None
-        assert by_id[mine.id] is None
+        by_id = {one.id: one.revoked_by for one in await keys.list_keys(store, PROJECT)}
+        assert by_id == {other.id: mine.id, mine.id: None}
+        assert "by mine" in (await opened(me, PATH)).text
         last = await opened(me, f"{PATH}?revoke={mine.id}")
         assert "last key in force" in last.text
         assert "signed in with it" in last.text

@@ -60,6 +60,15 @@ async def test_a_run_that_begins_and_goes_on_is_pushed_to_all_who_listen(proxy: 
             assert fragment.startswith("<tr data-line>")
 
 
+async def test_the_figures_move_with_the_list(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "FIGURES_S", 0.0)
+    assert "<dt>runs open</dt><dd>0</dd>" in (await proxy.http.get("/hone/")).text
+    async with listening(proxy) as page:
+        assert "<dt>runs open</dt><dd>0</dd>" in await until_said(page, 'id="live-figures"')
+        await proxy.chat("Where is order 1?", path="/t/one")
+        assert 'id="live-groups"' in await until_said(page, "<dt>runs open</dt><dd>1</dd>")
+
+
 async def test_one_more_than_may_listen_is_told_to_reload(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "MOST_LISTENERS", 1)
     await proxy.chat("Where is order 1?")
@@ -85,7 +94,7 @@ async def test_a_stream_that_lasted_ends_so_that_the_browser_asks_again(
 ) -> None:
     monkeypatch.setattr(live, "LASTS_S", 0.2)
     async with listening(proxy) as page:
-        assert [fragment async for fragment in page] in ([], [""])
+        assert [fragment async for fragment in page if "live-figures" not in fragment] in ([], [""])
 
 
 async def test_a_page_that_listens_does_not_keep_the_proxy_from_stopping(store: Store) -> None:

@@ -59,6 +59,14 @@ async def test_every_picture_of_the_page_is_there_light_and_dark(proxy: Proxy, l
     assert (await proxy.http.get("/hone/charts/versions.svg?alias=nobody")).status_code == 404
 
 
+async def test_where_a_picture_cannot_be_drawn_an_image_in_its_place_says_so(proxy: Proxy, learned: Learned) -> None:
+    await learned.accepted(1)
+    proxy.app._drawer._argv = ("false",)  # a process that ends at once
+    answer = await proxy.http.get("/hone/charts/reward.svg")
+    assert (answer.status_code, answer.headers["content-type"]) == (503, "image/svg+xml")
+    assert "The table below" in "".join(ElementTree.fromstring(answer.text).itertext())
+
+
 async def test_a_running_learners_page_goes_on_by_itself(proxy: Proxy, learned: Learned) -> None:
     assert "data-live" not in (await proxy.http.get("/hone/training")).text
     await leases.acquire(proxy.store, PROJECT, leases.trainer("helpdesk"), "learner", 60)
@@ -73,6 +81,7 @@ async def test_a_campaign_is_shown_with_how_far_it_is_and_when_it_ends(proxy: Pr
     assert "0 of at most 20" in text
     assert "after step 0: 25% 7% to 59%" in text
     assert "at 0.95 nothing measured yet" in text
+    assert f"hone report {campaign} --html report.html" in text
 
 
 async def test_older_steps_are_a_page_further(proxy: Proxy, learned: Learned, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,15 @@ def test_malformed_json_in_a_variable_is_named(monkeypatch: pytest.MonkeyPatch) 
         load_settings(None, {})
 
 
+@pytest.mark.parametrize("url", ["sesame:1", "http://me:sesame@h:1", "http://h:1/v1?token=sesame", "http://h#sesame"])
+def test_an_engines_url_is_an_address_and_nothing_else(tmp_path: Path, url: str) -> None:
+    write(tmp_path, f"[engine]\nurls = ['{url}']\n")
+    with pytest.raises(ConfigError, match=r"engine\.urls: .*http://host:port") as refused:
+        load_settings(None, {})
+    assert "me:sesame" not in str(refused.value)
+    assert "token=sesame" not in str(refused.value)
+
+
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
     write(tmp_path, "[proxy\n")
     with pytest.raises(ConfigError, match=r"hone\.toml cannot be read"):
@@ -155,3 +164,27 @@ def test_an_alias_compares_as_the_trainer_does_unless_it_says_otherwise(tmp_path
     write(tmp_path, "[trainer]\nbaseline = 'running'\n[aliases.a]\n[aliases.b]\nbaseline = 'group'\n")
     declared = load_settings(None, {}).settings.declared_aliases()
     assert {name: alias.baseline for name, alias in declared.items()} == {"a": "running", "b": "group"}
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("[engine]\nbase = '~nobody-here/model'\n", "engine.base"),
+        ("[engine]\nchat_template = '~nobody-here/t.jinja'\n", "engine.chat_template"),
+        ("[aliases.helpdesk.gate]\nscenarios = '~nobody-here/s.jsonl'\n", "aliases.helpdesk.gate.scenarios"),
+        ("data = '~nobody-here/data'\n", "data"),
+        ("[judge]\nfolder = 'round'\n", "judge.folder"),
+        ('[engine]\nbase = "./a\\u0000b"\n', "engine.base"),
+        (f"[engine]\nbase = '{'x' * 300}'\n", "engine.base"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_an_error_of_its_setting(tmp_path: Path, text: str, key: str) -> None:
+    (tmp_path / "round").symlink_to("round")
+    write(tmp_path, text)
+    with pytest.raises(ConfigError, match=rf"hone\.toml: {key}: .* (leads nowhere|is no path) \("):
+        load_settings(None, {})
+
+
+def test_a_data_folder_of_nobody_is_an_error_of_the_flag_that_names_it() -> None:
+    with pytest.raises(ConfigError, match=r"flag: data: '~nobody-here' leads nowhere"):
+        load_settings(None, {"data": "~nobody-here"})

@@ -33,14 +33,16 @@ def test_secrets_are_masked_wherever_they_stand() -> None:
             "engine.api_key": "very-secret",
             "judge.api_key": "very-secret",
             "engine.env": {"MY_TOKEN": "very-secret", "PLAIN": "shown"},
-            "recorder.url": "postgresql+asyncpg://me:very-secret@db/hone?ssl=on",
+            "recorder.url": "postgresql+asyncpg://me:very-secret@db/hone?ssl=on&user=very-secret&p%61ssword=very-secret",
             "mcp": {"e": {"url": "https://host/mcp?page=2&apiKey=very-secret&token=very-secret"}},
         },
     ).settings
     printed = {key: shown(key, value) for key, value in leaves(settings)}
     assert "very-secret" not in str(printed)
     assert printed["engine.env"] == {"MY_TOKEN": "********", "PLAIN": "shown"}
-    assert printed["recorder.url"] == "postgresql+asyncpg://me:********@db/hone?ssl=on"
+    assert (
+        printed["recorder.url"] == "postgresql+asyncpg://me:********@db/hone?ssl=on&user=********&p%61ssword=********"
+    )
     assert printed["mcp.e.url"] == "https://host/mcp?page=2&apiKey=********&token=********"
 
 

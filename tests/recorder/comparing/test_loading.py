@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import insert
 
 from benchmarks.pages import listening, walks
-from recorder.comparing.judging import NEWEST, load_judgings
+from recorder.comparing.judging import NEWEST, Message, load_judgings
 from recorder.comparing.loading import MOST_COLUMNS, load_comparison
 from recorder.errors import NotFound
 from recorder.store.schema import step_baselines, step_groups, steps
@@ -106,3 +106,6 @@ async def test_judgings_come_newest_first_with_reply_and_reasons(rows: Rows) -> 
         (one, 0.2, "worth 0.2"),
     ]
     assert found[0].runs[0].parts[0].explanation == "because of 0.9"
+    assert [judging.asked for judging in found] == [None] * NEWEST
+    told = await load_judgings(rows.store, group, prompt=found[1].id)
+    assert [judging.asked for judging in told] == [None, (Message("user", "which is best?"),), *[None] * (NEWEST - 2)]

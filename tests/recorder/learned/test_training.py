@@ -50,10 +50,13 @@ async def test_a_campaign_is_told_with_each_rule_that_may_end_it(learned: Learne
         (0, "helpdesk@0", 0.3), (1, "helpdesk@1", 0.8), (2, "helpdesk@2", 0.7),
     ]  # fmt: skip
     assert [(rule.rule, rule.now) for rule in told.rules] == [
-        ("after 20 steps", "0 done"),
+        ("after 20 steps", "0 done, 20 left"),
         ("at 0.95, 2 times in a row", "0.7 at last"),
-        ("no rise over 0.01 in 5 steps", "best 0.8 after step 1"),
+        ("no rise over 0.01 in 5 steps", "best 0.8 after step 1; in 3 steps at the soonest"),
     ]
+    await learned.validated(campaign, 5, "helpdesk@5", 0.8, 10)
+    [told] = await campaign_progress(learned.store, PROJECT)
+    assert told.rules[2].now == "best 0.8 after step 1; whenever it shows"
 
 
 async def test_a_campaign_without_validations_is_measured_by_its_own_steps(learned: Learned) -> None:

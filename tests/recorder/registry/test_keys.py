@@ -98,7 +98,7 @@ async def test_what_is_not_in_force_or_not_one_is_not_rotated(store: Store) -> N
 
 def test_admin_may_do_everything_and_infer_only_that(store: Store) -> None:
     def key(*scopes: Scope) -> keys.KeyView:
-        return keys.KeyView("k", PROJECT, "n", "hone_", frozenset(scopes), None, 0.0, None, None, "k", None)
+        return keys.KeyView("k", PROJECT, "n", "hone_", frozenset(scopes), None, 0.0, None, None, "k", None, None, None)
 
     assert all(key(Scope.ADMIN).may(scope) for scope in Scope)
     assert [scope for scope in Scope if key(Scope.INFER).may(scope)] == [Scope.INFER]

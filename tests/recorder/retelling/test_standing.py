@@ -43,9 +43,20 @@ async def test_its_score_is_the_groups_current_one_and_its_own_parts(store: Stor
         assert {part.trajectory_id for part in found.judged.parts} == {run}
 
 
+async def test_its_place_and_its_advantage_are_those_of_its_group(store: Store, rows: Rows) -> None:
+    group = await rows.scored_group(3)
+    told = []
+    for run in await rows.members(group):
+        place = (await stands(store, run)).place
+        assert place is not None
+        told.append((place.attempt.number, place.of, place.attempt.advantage, place.rule))
+    rule = "reward − mean of the 3 rewards that count (0.5)"
+    assert told == [(3, 3, -0.5, rule), (2, 3, 0.0, rule), (1, 3, 0.5, rule)]
+
+
 async def test_a_run_alone_has_nothing_of_a_group(store: Store, rows: Rows) -> None:
     found = await stands(store, await rows.trajectory())
-    assert (found.judged, found.group_size, found.lessons, found.ledger) == (None, 0, (), ())
+    assert (found.judged, found.place, found.group_size, found.lessons, found.ledger) == (None, None, 0, (), ())
 
 
 async def test_the_step_that_was_trained_on_it_is_named_and_none_for_its_sibling(store: Store, rows: Rows) -> None:

@@ -23,11 +23,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.capture.recorder import Recorder
 from recorder.capture.statements import INSERT_BLOBS, INSERT_TRAJECTORIES, NOW
 from recorder.content.turns import Address, Parent
-from recorder.errors import RolledBack
+from recorder.errors import RolledBack, StoreUnavailable
 from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
 from recorder.states import Confidence, TrajectoryState
 from recorder.store import migrate, sql, watch
+from recorder.store import postgres as postgresql
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.lanes import Executor, StoreLane
@@ -328,6 +329,95 @@ async def test_a_database_that_stays_away_is_an_error_that_says_so(
         await StoreLane(nowhere, patience_s=0.0).write(lambda ex: None)
     assert "secret" not in str(refused.value)
     await nowhere.close()
+
+
+# --- a server that hangs
+
+
+@asynccontextmanager
+async def hung(postgres: Postgres) -> AsyncIterator[None]:
+    with postgres.hung():
+        yield
+
+
+async def made_impatient(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Another store of the same database that gives up soon."""
+    for limit in ("CONNECT_S", "BEGIN_S", "ANSWER_S"):
+        monkeypatch.setattr(postgresql, limit, 0.5)
+    return Store(store.url)
+
+
+async def test_a_statement_that_a_hung_server_leaves_unanswered_is_given_up(
+    store: Store, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await made_impatient(store, monkeypatch)
+
+    async def hangs_midway() -> None:
+        async with other.write() as conn:
+            await conn.execute(update(projects).values(deletions=7))
+            async with hung(postgres):
+                await conn.execute(update(projects).values(deletions=8))
+
+    with pytest.raises(RolledBack, match="refused a write"):
+        await hangs_midway()
+    assert (await Rows(other).get(projects, PROJECT))["deletions"] == 0
+    await other.close()
+
+
+async def test_no_idle_and_no_new_connection_waits_for_a_hung_server(
+    store: Store, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await made_impatient(store, monkeypatch)
+    rows = Rows(other)
+    await rows.all(groups)  # a connection in the pool
+    async with hung(postgres):
+        with pytest.raises(StoreUnavailable, match="refused a read"):
+            await rows.all(groups)
+        with pytest.raises(StoreUnavailable, match="refused a write"):
+            await rows.group()
+    await rows.group(id="after")
+    assert [row["id"] for row in await rows.all(groups)] == ["after"]
+    await other.close()
+
+
+async def test_a_commit_that_a_hung_server_leaves_unanswered_is_looked_up(
+    store: Store, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has the COMMIT, and carries it out when it goes on: it is not written again."""
+    other = await made_impatient(store, monkeypatch)
+    connection: Any = AsyncAdapt_asyncpg_connection
+    real, tries = connection.commit, 0
+
+    def commit(self: Any) -> None:
+        monkeypatch.setattr(AsyncAdapt_asyncpg_connection, "commit", real)
+        with postgres.hung():
+            real(self)
+
+    def work(ex: Executor) -> int:
+        nonlocal tries
+        tries += 1
+        return ex.many(INSERT_TRAJECTORIES, [trajectory_row()])  # a second time it would be refused
+
+    monkeypatch.setattr(AsyncAdapt_asyncpg_connection, "commit", commit)
+    await StoreLane(other).write(work)
+    assert tries == 1
+    assert len(await Rows(store).all(trajectories)) == 1
+    await other.close()
+
+
+async def test_who_listens_to_a_hung_server_is_told(
+    store: Store, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await made_impatient(store, monkeypatch)
+    heard = postgresql.PostgresLook(other._reader)
+    assert await heard() is not None
+    monkeypatch.setattr(postgresql, "READ_ANYWAY_S", 0.0)
+    async with hung(postgres):
+        with pytest.raises(StoreUnavailable, match="cannot be listened to"):
+            await heard()
+    assert await heard() is not None
+    heard.close()
+    await other.close()
 
 
 # --- what is heard

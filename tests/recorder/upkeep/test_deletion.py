@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -36,6 +37,7 @@ from recorder.store.schema import (
     metadata,
     node_blobs,
     nodes,
+    prompts,
     score_parts,
     trajectories,
 )
@@ -116,6 +118,31 @@ async def test_the_bytes_are_gone_from_the_files(stores: Stores, ids: str) -> No
         assert where(folder) == []
         await recorder.stop()
         assert where(folder) == []
+
+
+@pytest.mark.sqlite_only("its files' bytes")
+async def test_the_bytes_of_what_a_judge_was_asked_are_gone_from_the_files(stores: Stores) -> None:
+    from recorder.work import claims
+
+    asked = random.Random(4821).randbytes(3000).hex()  # so that no two prompts are packed alike
+    async with a_store(stores) as (folder, store):
+        rows = Rows(store)
+        group = await rows.ready_group(2)
+        claim = await claims.claim_one_for_judging(store, group, "judge", 60)
+        assert claim is not None
+        prompt = [{"role": "user", "content": asked}]
+        await scores.record_score(store, claim, await rows.judgement(claim, prompt=prompt))
+        [row] = await rows.all(prompts)
+        mark = row["packed"][100:160]
+
+        def there() -> bool:
+            return any(mark in f.read_bytes() for f in folder.iterdir())
+
+        assert there()
+        await delete_trajectory(store, PROJECT, (await rows.members(group))[0])
+        assert await erase(store)
+        assert await rows.all(prompts) == []
+        assert not there()
 
 
 async def test_a_run_that_may_grow_again_is_not_deleted(store: Store, talk: Talk, rows: Rows) -> None:
@@ -258,6 +285,7 @@ async def test_a_judged_group_keeps_its_numbers_and_loses_the_judges_words(store
     await delete_trajectory(store, PROJECT, gone)
     score = await scores.get_score(store, claim)
     assert (score.reply, score.prompt_hash) == (None, None)
+    assert await scores.prompt_of(store, claim) is None
     assert {(p.trajectory_id, p.value, p.explanation) for p in score.parts} == {
         (kept[0], 0.5, None),
         (kept[1], 1.0, None),
@@ -274,7 +302,7 @@ async def scores_of(store: Store, rows: Rows, group: str) -> str:
 
     claim = await claims.claim_one_for_judging(store, group, "judge", 60)
     assert claim is not None
-    judged = await rows.judgement(claim, reply="the first said …")
+    judged = await rows.judgement(claim, reply="the first said …", prompt=[{"role": "user", "content": "which?"}])
     parts = [replace(p, explanation="better than the first") for p in judged.parts]
     return await scores.record_score(store, claim, replace(judged, parts=parts))
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from recorder.registry import versions
+from recorder.states import Purpose
 from recorder.store.database import now
 from recorder.store.schema import groups
 from recorder.store.schema import scores as score_table
 from recorder.store.schema import steps as step_table
 from recorder.store.sql import clock
-from recorder.work import claims, scores, spending, steps
+from recorder.work import attempts, campaigns, claims, scores, spending, steps
+from recorder.work.attempts import NewAttempt
+from recorder.work.campaigns import NewScenario
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -64,3 +67,26 @@ async def test_steps_of_an_alias_are_told_by_when_they_began(rows: Rows) -> None
     await rows.set(step_table, first.id, state="done", started_at=since - 1)
     assert len(await spending.stepped_since(rows.store, alias.id, since)) == 1
     assert await spending.stepped_since(rows.store, "another", since) == []
+
+
+async def test_what_a_campaigns_judging_cost_counts_its_own_groups_alone(rows: Rows) -> None:
+    alias = await rows.alias()
+    campaign = await campaigns.create(rows.store, PROJECT, alias.id, "orders", {})
+    await campaigns.add_scenarios(rows.store, campaign.id, "train", [NewScenario("order-1", "Where is it?")])
+    (scenario,) = await campaigns.list_scenarios(rows.store, campaign.id, "train")
+    for number, (tokens, usd) in enumerate(((100, 0.25), (50, None), (0, None))):
+        name = f"order-1-{number}"
+        group = await campaigns.bind_group(rows.store, PROJECT, name, campaign.id, scenario.id, 2, alias.id)
+        planned = NewAttempt(scenario.id, number, Purpose.TRAIN, 0, name, f"0~{name}")
+        await attempts.new_attempts(rows.store, campaign.id, [planned])
+        await rows.set(groups, group, state="ready")
+        if tokens:
+            await judged(rows, group, tokens, usd)
+            continue
+        claim = await claims.claim_one_for_judging(rows.store, group, "judge", 60)
+        assert claim is not None
+        await scores.mark_unscored(
+            rows.store, claim, "judge_unreadable", {"tokens_in": 9, "tokens_out": 1, "cost_usd": 0.5}, 60
+        )
+    await judged(rows, await rows.ready_group(), 1000, 9.0)
+    assert await spending.judged_for(rows.store, campaign) == spending.Judged(2, 157, 0, 3, 0.75, 1, 1)

@@ -10,8 +10,8 @@ import pytest
 from recorder.work.costs import PerRun
 from trainer.campaign.begin import Plan
 from trainer.campaign.estimate import Counts, Tokens, agent_tokens, count, judge_tokens
-from trainer.campaign.scenarios import Scenario
 from trainer.campaign_settings import CampaignSettings
+from trainer.tasks.scenarios import Scenario
 
 PLAIN = Scenario("plain", "x" * 400)
 CRITERIA = Scenario("criteria", "x" * 40, rubric=["a" * 20, {"text": "b", "check": "m:f"}])
@@ -22,6 +22,8 @@ CODED = Scenario("coded", "x" * 40, rubric=[{"text": "b", "check": "m:f"}])
 class Part:
     kind: str
     name: str = ""
+    weight: float = 1.0
+    effect: str = "score"
 
 
 @dataclass
@@ -34,9 +36,11 @@ class Judge:
         return self.rewards
 
 
-def plan(train: list[Scenario], val: list[Scenario] | None = None, **settings: Any) -> Plan:
+def plan(
+    train: list[Scenario], val: list[Scenario] | None = None, test: list[Scenario] | None = None, **settings: Any
+) -> Plan:
     made = CampaignSettings.model_validate({"steps": 3, "group_size": 4, "scenarios_per_step": 8} | settings)
-    return Plan("tasks", made, train, val or [])
+    return Plan("tasks", made, train, val or [], test or [])
 
 
 def test_attempts_are_counted_by_what_each_step_draws_and_each_validation_measures() -> None:
@@ -49,6 +53,34 @@ def test_attempts_are_counted_by_what_each_step_draws_and_each_validation_measur
 @pytest.mark.parametrize(("every", "times"), [(None, 2), (1, 4), (2, 3), (3, 2), (9, 2)])
 def test_a_validation_that_falls_on_the_last_step_is_one(every: int | None, times: int) -> None:
     assert count(plan([PLAIN], [PLAIN], val_every=every), []).validations == times
+
+
+def test_the_test_part_is_attempted_once_by_what_serves_and_by_the_base() -> None:
+    given = plan([PLAIN], [CODED], [CRITERIA, PLAIN], val_attempts=3, success="m:f")
+    found = count(given, [Part("ruler")])
+    assert (found.training, found.validation, found.test) == (3 * 4, 2 * 3, 2 * 2 * 3)
+    assert found.attempts == 12 + 6 + 12
+    assert found.ruler == 3 + 2 + 2 * 2
+
+
+def test_each_baseline_is_measured_once_before_and_once_at_the_end() -> None:
+    given = plan([PLAIN], [PLAIN], [CODED], success="m:f", baselines=["base", "gpt-5"])
+    found = count(given, [])
+    assert (found.validations, found.baselines) == (2, 2)
+    assert (found.validation, found.test) == (2 + 2, 3)  # at the end: what serves, version 0 and gpt-5
+    assert count(plan([PLAIN], None, [CODED]), []).test == 2
+
+
+def test_where_wins_are_counted_version_0_attempts_each_scenario_beside_every_side() -> None:
+    found = count(plan([PLAIN], [PLAIN], [CODED], baselines=["gpt-5"]), [Part("ruler")])
+    assert (found.validation, found.test) == (3 * 2, 3 * 2)
+    assert found.ruler == 3 + 3 + 3
+
+
+def test_what_tempts_is_counted_in_its_share() -> None:
+    tempting = Scenario("tempting", "x" * 4000, adversarial=True)
+    found = count(plan([PLAIN, tempting], scenarios_per_step=1, steps=10, adversarial_share=0.2), [])
+    assert (found.training, found.input_tokens) == (10 * 4, 4 * (8 * 100 + 2 * 1000))
 
 
 def test_ruler_is_asked_once_a_group_and_not_about_one_run() -> None:

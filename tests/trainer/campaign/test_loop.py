@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -27,41 +27,13 @@ from recorder.store.database import Store
 from recorder.store.schema import attempts, groups, step_groups, trajectories
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
-from tests.stores import Stores
-from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign, write_user_folder
+from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign
 from trainer.agents import attempts as trainer_attempts
 from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, ScenariosInvalid, ServiceUnavailable
 
 pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
 
 World = Callable[..., AbstractAsyncContextManager[Ring]]
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def user(tmp_path: Path) -> dict[str, Any]:
-    return write_user_folder(tmp_path / "user")
-
-
-@pytest.fixture
-async def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-async def ring(data: Path, script: Script, stores: Stores) -> AsyncIterator[Ring]:
-    with stores.made(data) as settings:
-        async with Ring.running(data, script, settings) as running:
-            yield running
-
-
-@pytest.fixture
-def told() -> Told:
-    return Told()
 
 
 async def rows(store: Store, table: Any, *where: Any) -> list[Any]:
@@ -125,8 +97,8 @@ async def test_a_campaign_stops_on_a_plateau_of_its_validations(
     script.skill = lambda number: 0.5
     settings = user | {"steps": 9, "val_every": 1, "plateau_steps": 2, "plateau_delta": 1.0}
     ended = await run_campaign(data, ring.url, settings, told)
-    assert (ended.reason, ended.steps) == ("plateau", 2)
-    assert [v.step for v in told.validations()] == [0, 1, 2]
+    assert (ended.reason, ended.steps) == ("plateau", 3)
+    assert [v.step for v in told.validations()] == [0, 1, 2, 3]
 
 
 async def test_validation_is_never_trained_on(ring: Ring, data: Path, user: dict[str, Any], told: Told) -> None:
@@ -320,7 +292,7 @@ async def test_a_step_whose_version_was_live_before_the_kill_is_not_trained_agai
 
     settings = user | {"steps": 1, "val_scenarios": None}
     with monkeypatch.context() as patched:
-        patched.setattr("trainer.campaign.loop.Campaign._write_down", dies)
+        patched.setattr("trainer.campaign.loop.Campaign._tell", dies)
         with pytest.raises(asyncio.CancelledError):
             await run_campaign(data, ring.url, settings, told)
     assert (await the_campaign(ring.store)).state is CampaignState.STOPPED
@@ -431,7 +403,7 @@ async def test_every_step_is_in_the_ledger_as_it_was_told(
     await run_campaign(data, ring.url, user | {"steps": 2}, told)
     campaign = await the_campaign(ring.store)
     entries = await ledger.of(ring.store, "campaign", campaign.id)
-    assert [entry.code for entry in entries] == ["validation", "step", "step", "validation"]
+    assert [entry.code for entry in entries] == ["begun", "validation", "step", "step", "validation", "ended"]
     assert [e.detail["version"] for e in entries if e.code == "step" and e.detail] == [s.version for s in told.steps()]
 
 

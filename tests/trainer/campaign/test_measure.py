@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,19 @@ async def test_groups_that_nobody_was_asked_about_move_no_mean(store: Store, row
     assert both.reward == pytest.approx(0.95)
     assert (both.success, both.attempts) == (None, 2)
     assert await measured(store, [same]) == Measured(None, None, 0)
+
+
+async def test_what_tempts_is_measured_apart(store: Store, rows: Rows) -> None:
+    ordinary = await judged(store, rows, [0.9, 1.0], unasked=False)
+    tempting = replace(await judged(store, rows, [0.1, 0.2, 0.3], unasked=False), adversarial=True)
+    found = await measured(store, [ordinary, tempting])
+    assert found.reward == pytest.approx(0.95)
+    assert found.adversarial == pytest.approx(0.2)
+    assert (found.attempts, found.adversarial_attempts) == (2, 3)
+    told = await measured(store, [ordinary, tempting], success="ruler", success_threshold=0.3)
+    assert told.success == 1.0
+    assert told.adversarial == pytest.approx(1 / 3)
+    assert (await measured(store, [ordinary])).adversarial is None
 
 
 async def test_success_is_told_by_parts_that_were_asked_for(store: Store, rows: Rows) -> None:

@@ -22,9 +22,10 @@ from tests.trainer.building import call, choice, trajectory
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, Told, run_campaign, write_user_folder
 from tests.trainer.traffic import SYSTEM, asked
 from trainer.agents.replay import canonical
-from trainer.campaign import replaying, scenarios, traffic
-from trainer.campaign.traffic import PassedOver
+from trainer.campaign import replaying
 from trainer.progress import Said
+from trainer.tasks import scenarios, traffic
+from trainer.tasks.traffic import PassedOver
 
 FIND = {"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}
 

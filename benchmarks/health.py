@@ -1,0 +1,402 @@
+"""How often health rules and the plateau are wrong, and what they find: simulated campaigns before the real rules.
+
+    python -m benchmarks.health --write     writes benchmarks/results/health.json and the table in docs/health.md
+
+A healthy campaign takes `STEPS` steps of 8 groups of 8 attempts and validates after each of them with `ATTEMPTS`
+attempts: success rises from .2-.5 to .6-.95 and then stays there, at the pace that it drew, and so does the reward;
+tasks differ in how hard they are, so that steps scatter by more than their attempts alone would. Attempts grow by a
+third, the entropy halves. Told is, for each rule, the share of healthy campaigns in which it ever speaks; and for a
+fault that begins in the middle, by its size, in which share of campaigns it is found, and after how many steps in the
+median. A rule that spoke before the fault began counts as having found nothing.
+
+For the plateau: the share of campaigns that rise by so much a validation, without end or bend, and that it ends all the
+same; and of flat ones, the share that it ends within so many validations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypedDict, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.load import machine
+from trainer.campaign.stop import Rules, decide
+from trainer.curves import Measure
+from trainer.health import RULES, Seen, speaking
+from trainer.health_settings import HealthSettings, RuleName
+from trainer.progress import StepDone, Validated
+
+RESULTS: Final = Path(__file__).parent / "results" / "health.json"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "health.md"
+BEGIN, END = "<!-- made by `python -m benchmarks.health --write` -->", "<!-- until here -->"
+CURVES = 1000
+STEPS = 40
+ATTEMPTS = 100  # of a validation
+GROUPS, EACH = 8, 8  # of a step
+FAULT = STEPS // 2  # the step at which a fault begins
+SEED = 13
+VALIDATIONS = 40  # of a curve that the plateau looks at
+
+Floats = NDArray[np.float64]
+
+
+class Found(TypedDict):
+    """How often a fault of one size is found, and after how many steps in the median."""
+
+    rule: str
+    what: str
+    size: float
+    found: float
+    within_3: float
+    median_steps: float | None
+
+
+class Figures(TypedDict):
+    """What is kept of all simulations."""
+
+    curves: int
+    steps: int
+    attempts: int
+    false_alarms: dict[str, float]
+    paused_standing_still: float
+    found: list[Found]
+    plateau: dict[str, dict[str, float]]
+
+
+@dataclass(slots=True)
+class Truth:
+    """What a campaign's figures would be without chance: [steps + 1], index 0 before the first step."""
+
+    validation: Floats
+    reward: Floats
+    metrics: dict[str, Floats] = field(default_factory=dict)
+
+
+Fault = Callable[[Truth, float], None]
+
+
+def healthy(rng: np.random.Generator) -> Truth:
+    """A campaign that learns at its own pace until it can do what can be done."""
+    at = np.arange(STEPS + 1)
+    start, top, pace = rng.uniform(0.2, 0.5), rng.uniform(0.6, 0.95), rng.uniform(4, 20)
+    rising = start + (top - start) * (1 - np.exp(-at / pace))
+    part = at / STEPS
+    metrics = {
+        "health.length": 300 * (1 + part / 3),
+        "health.turns": np.full(STEPS + 1, 4.0),
+        "health.tool_calls": np.full(STEPS + 1, 2.5),
+        "health.seconds": 8 * (1 + part / 3),
+        "health.repetition": np.full(STEPS + 1, 0.06),
+        "health.judge_agreement": np.full(STEPS + 1, 0.85),
+        "entropy": 0.6 * (1 - part / 2),
+        "kl_engine": np.full(STEPS + 1, 0.003),
+        "part.correct": rising.copy(),
+        "part.brief": np.full(STEPS + 1, 0.7),
+    }
+    return Truth(rising.copy(), rising.copy(), metrics)
+
+
+SCATTER: Final = {  # of a step's figure: as a part of it, or (shares) in points
+    "health.length": 0.08, "health.turns": 0.08, "health.tool_calls": 0.10, "health.seconds": 0.20, "entropy": 0.10,
+    "kl_engine": 0.30, "health.repetition": -0.02, "health.judge_agreement": -0.07, "part.correct": -0.07,
+    "part.brief": -0.03,
+}  # fmt: skip
+
+
+def run(truth: Truth, rng: np.random.Generator) -> tuple[list[StepDone], list[Validated]]:
+    """A campaign as it is written down: what chance makes of the truth."""
+    validations = [_validated(step, truth, rng) for step in range(len(truth.validation))]
+    return [_step(step, truth, rng) for step in range(1, len(truth.reward))], validations
+
+
+def _validated(step: int, truth: Truth, rng: np.random.Generator) -> Validated:
+    share = rng.binomial(ATTEMPTS, truth.validation[step]) / ATTEMPTS
+    return Validated(step, f"v@{step}", share, None, ATTEMPTS, 0, 1.0)
+
+
+def _step(step: int, truth: Truth, rng: np.random.Generator) -> StepDone:
+    mean = truth.reward[step]
+    room = min(mean, 1 - mean)
+    chances = np.clip(mean + room * 0.8 * rng.uniform(-1, 1, GROUPS), 0, 1)  # of the tasks, some harder than others
+    won = rng.binomial(EACH, chances) / EACH
+    reward = float(won.mean())
+    metrics = {name: _scattered(name, values[step], rng) for name, values in truth.metrics.items()}
+    drawn = {
+        "health.perfect": reward,
+        "health.zero_variance": float(((won == 0) | (won == 1)).mean()),
+        "reward_std": float(np.sqrt(reward * (1 - reward))),
+    }
+    return StepDone(
+        step, f"v@{step}", f"v@{step - 1}", None, reward, None, None, None, GROUPS * EACH, 0, GROUPS * EACH,
+        metrics=drawn | metrics,
+    )  # fmt: skip
+
+
+def _scattered(name: str, value: float, rng: np.random.Generator) -> float:
+    by = SCATTER.get(name, 0.0)
+    if by < 0:
+        return float(np.clip(value - by * rng.standard_normal(), 0, 1))
+    return float(value * np.exp(by * rng.standard_normal()))
+
+
+# --- faults, each by its size
+
+
+def _shifted(name: str) -> Fault:
+    def fault(truth: Truth, size: float) -> None:
+        truth.metrics[name][FAULT:] += size
+
+    return fault
+
+
+def _times(name: str) -> Fault:
+    def fault(truth: Truth, size: float) -> None:
+        truth.metrics[name][FAULT:] *= size
+
+    return fault
+
+
+def _set(name: str, before: float) -> Fault:
+    def fault(truth: Truth, size: float) -> None:
+        truth.metrics[name] = np.where(np.arange(STEPS + 1) < FAULT, before, size)
+
+    return fault
+
+
+def _falls(steps: int) -> Fault:
+    """The validations fall by `size` within so many steps, from where they stood still, while the reward rises."""
+
+    def fault(truth: Truth, size: float) -> None:
+        before = truth.validation[FAULT]
+        truth.validation[: FAULT + 1] = np.maximum(truth.validation[: FAULT + 1], before)
+        fallen = np.minimum(1, np.arange(1, STEPS + 1 - FAULT) / steps)
+        truth.validation[FAULT + 1 :] = np.maximum(0.0, before - size * fallen)
+        _reward_rises(truth, 0.01)
+
+    return fault
+
+
+def _falls_from_a_rise(truth: Truth, size: float) -> None:
+    """The validations fall by `size` at once, from a rise of two points a step, while the reward rises."""
+    truth.validation[:] = 0.3 + 0.02 * np.arange(STEPS + 1)
+    truth.validation[FAULT + 1 :] = truth.validation[FAULT] - size
+    _reward_rises(truth, 0.01)
+
+
+def _reward_rises(truth: Truth, by: float) -> None:
+    rising = truth.reward[FAULT] + by * np.arange(1, STEPS + 1 - FAULT)
+    truth.reward[FAULT + 1 :] = np.minimum(0.98, rising)
+
+
+def _overfits(truth: Truth, size: float) -> None:
+    """The validations stand still after a rise, while the reward goes on rising by `size` a step."""
+    truth.validation[:] = 0.3 + 0.02 * np.minimum(np.arange(STEPS + 1), FAULT)
+    truth.reward[:] = np.minimum(0.98, 0.3 + size * np.arange(STEPS + 1))
+
+
+def _jumps(truth: Truth, size: float) -> None:
+    truth.reward[:] = np.where(np.arange(STEPS + 1) < FAULT, 0.4, 0.4 + size)
+
+
+def _parts_part(truth: Truth, size: float) -> None:
+    truth.metrics["part.correct"][FAULT:] += size / 2
+    truth.metrics["part.brief"][FAULT:] -= size
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A fault that a rule is there for, in sizes."""
+
+    rule: RuleName
+    what: str
+    fault: Fault
+    sizes: Sequence[float]
+
+
+CASES: Final = (
+    Case("reward_hacking", "validation falls at once by", _falls(1), (0.1, 0.15, 0.2, 0.3)),
+    Case("reward_hacking", "validation falls within 10 steps by", _falls(10), (0.1, 0.2, 0.3)),
+    Case("reward_hacking", "validation falls from a rise of .02 a step by", _falls_from_a_rise, (0.1, 0.2, 0.3)),
+    Case("converged", "validation flat, reward rises a step by", _overfits, (0.005, 0.01, 0.015)),
+    Case("reward_jump", "the reward jumps by", _jumps, (0.3, 0.4, 0.5)),
+    Case("perfect_scores", "share with the highest reward", _set("health.perfect", 0.3), (0.9, 0.97, 1.0)),
+    Case("repetition", "share of repeated phrases rises by", _shifted("health.repetition"), (0.1, 0.2, 0.4)),
+    Case("length_drift", "tokens, times", _times("health.length"), (1.5, 2.5, 4.0)),
+    Case("tool_drift", "tool calls, times", _times("health.tool_calls"), (1.5, 2.5, 4.0)),
+    Case("latency_drift", "seconds, times", _times("health.seconds"), (2.0, 4.0)),
+    Case("entropy_collapse", "entropy, times", _times("entropy"), (0.5, 0.25, 0.1)),
+    Case("kl_engine", "nats a token", _set("kl_engine", 0.003), (0.03, 0.07, 0.2)),
+    Case("zero_variance", "share of groups", _set("health.zero_variance", 0.3), (0.7, 0.9, 1.0)),
+    Case("part_divergence", "one part rises by half of, another falls by", _parts_part, (0.1, 0.2, 0.4)),
+    Case("judge_drift", "share of pairs falls by", _shifted("health.judge_agreement"), (-0.1, -0.25, -0.4)),
+)
+
+
+def alone(rule: RuleName) -> dict[RuleName, HealthSettings]:
+    """Settings by which one rule is looked at, and no other."""
+    return {name: HealthSettings(then="off") for name in get_args(RuleName) if name != rule}
+
+
+def first_spoken(
+    steps: Sequence[StepDone], validations: Sequence[Validated], settings: Mapping[RuleName, HealthSettings]
+) -> dict[RuleName, int]:
+    """The step after which each rule spoke first."""
+    at: dict[RuleName, int] = {}
+    for done in range(1, len(steps) + 1):
+        for name in speaking(Seen(steps[:done], validations[: done + 1]), settings):
+            at.setdefault(name, done)
+    return at
+
+
+def false_alarms(curves: int, rng: np.random.Generator) -> dict[str, float]:
+    """The share of healthy campaigns in which each rule speaks, and in which any pauses."""
+    spoken = [first_spoken(*run(healthy(rng), rng), {}) for _ in range(curves)]
+    by: dict[str, float] = {name: _share([name in one for one in spoken]) for name in RULES}
+    pausing = {name for name, rule in RULES.items() if rule.then == "pause"}
+    return {**by, "any pause": _share([not pausing.isdisjoint(one) for one in spoken])}
+
+
+def paused_standing_still(curves: int, rng: np.random.Generator) -> float:
+    """The share of campaigns that are paused though nothing rises or falls in them."""
+    paused = []
+    for _ in range(curves):
+        truth = healthy(rng)
+        truth.validation[:] = truth.reward[:] = 0.5
+        paused.append(bool(first_spoken(*run(truth, rng), alone("reward_hacking"))))
+    return _share(paused)
+
+
+def found(case: Case, size: float, curves: int, rng: np.random.Generator) -> Found:
+    """How often a fault is found at all, within three steps of its beginning, and after how many in the median."""
+    after: list[float] = []
+    for _ in range(curves):
+        truth = healthy(rng)
+        case.fault(truth, size)
+        at = first_spoken(*run(truth, rng), alone(case.rule)).get(case.rule, 0)
+        after.append(at - FAULT if at >= FAULT else np.inf)
+    median = float(np.median(after))
+    return {
+        "rule": case.rule,
+        "what": case.what,
+        "size": size,
+        "found": _share([np.isfinite(one) for one in after]),
+        "within_3": _share([one <= 3 for one in after]),
+        "median_steps": median if np.isfinite(median) else None,
+    }
+
+
+def plateaus(rise: float, curves: int, rng: np.random.Generator) -> dict[str, float]:
+    """The share of campaigns that the plateau ends, whose validations rise by so much each: by when."""
+    ends = [_ended(rise, rng) for _ in range(curves)]
+    return {str(by): _share([end <= by for end in ends]) for by in (10, 15, 20, 30, VALIDATIONS)}
+
+
+def _ended(rise: float, rng: np.random.Generator) -> float:
+    """After how many validations the plateau ends a campaign."""
+    start = 0.5 if rise == 0 else 0.1
+    chances = [chance for n in range(VALIDATIONS) if (chance := start + rise * n) <= 0.95]
+    measures = [Measure(n, rng.binomial(ATTEMPTS, chance) / ATTEMPTS, ATTEMPTS) for n, chance in enumerate(chances)]
+    rules = Rules(10**6, plateau_steps=10, plateau_delta=0.01)
+    return next((float(n) for n in range(1, len(measures) + 1) if decide(measures[:n], n, rules)), np.inf)
+
+
+def _share(of: Sequence[bool]) -> float:
+    return round(sum(map(bool, of)) / len(of), 4)
+
+
+def measure(curves: int) -> Figures:
+    """All of it, with one seed."""
+    rng = np.random.default_rng(SEED)
+    faults = max(1, curves // 5)
+    return {
+        "curves": curves,
+        "steps": STEPS,
+        "attempts": ATTEMPTS,
+        "false_alarms": false_alarms(curves, rng),
+        "paused_standing_still": paused_standing_still(curves, rng),
+        "found": [found(case, size, faults, rng) for case in CASES for size in case.sizes],
+        "plateau": {str(rise): plateaus(rise, curves, rng) for rise in (0.0, 0.005, 0.01, 0.02, 0.03)},
+    }
+
+
+# --- the table
+
+
+def table(figures: Figures) -> str:
+    """What docs/health.md shows of the figures."""
+    plateau = figures["plateau"]
+    by = list(next(iter(plateau.values())))
+    paused, still = _percent(figures["false_alarms"]["any pause"]), _percent(figures["paused_standing_still"])
+    return "\n".join(
+        [
+            f"Of {figures['curves']:,} healthy campaigns of {figures['steps']} steps, each followed by a validation of",
+            f"{figures['attempts']} attempts, {paused} were paused by mistake; of as many that stand still at .5",
+            f"all the while, {still}. A fault begins at step {FAULT}.",
+            "",
+            _row(["rule", "speaks in healthy campaigns", "fault", "size", "found", "within 3 steps", "median steps"]),
+            _row(["---"] * 7),
+            *_found_rows(figures),
+            "",
+            "The plateau (`plateau_steps = 10`, `plateau_delta = 0.01`): the share of campaigns that it ends within so",
+            "many validations.",
+            "",
+            _row(["rise a validation", *by]),
+            _row(["---"] * (1 + len(by))),
+            *(_row([f"{float(rise):g}", *map(_percent, shares.values())]) for rise, shares in plateau.items()),
+        ]
+    )
+
+
+def _found_rows(figures: Figures) -> Iterator[str]:
+    told: set[str] = set()
+    for one in figures["found"]:
+        first = one["rule"] not in told
+        told.add(one["rule"])
+        rule = [f"`{one['rule']}`", _percent(figures["false_alarms"][one["rule"]])] if first else ["", ""]
+        median = "–" if one["median_steps"] is None else f"{one['median_steps']:g}"
+        shares = [_percent(one["found"]), _percent(one["within_3"])]
+        yield _row([*rule, one["what"], f"{abs(one['size']):g}", *shares, median])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if 0 < share < 1 else f"{100 * share:.0f} %"
+
+
+def written(page: str, figures: Figures) -> str:
+    """The page with the figures' table between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise ValueError(f"docs/health.md has no place for the table: put {BEGIN} and {END} into it")
+    return f"{before}{BEGIN}\n\n{table(figures)}\n\n{END}{after}"
+
+
+def main() -> None:
+    """Simulate, print, and keep figures and table if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS} and the table in {PAGE}")
+    parser.add_argument("--curves", type=int, default=CURVES)
+    options = parser.parse_args()
+    began = time.monotonic()
+    figures = measure(options.curves)
+    kept = {"machine": machine(), **figures, "took_s": round(time.monotonic() - began)}
+    text = json.dumps(kept, indent=1, ensure_ascii=False)
+    print(text)
+    if options.write:
+        RESULTS.write_text(text + "\n")
+        PAGE.write_text(written(PAGE.read_text("utf-8"), figures), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""URLs as they may be told to people, in logs and in errors: without the secrets that stand in them.
+
+Owns: which parameters of a URL are secret. Refuses: settings and command lines (`proxy.settings.showing`), and keys
+that are known by their value (`recorder.litellm_edge`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_plus
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+MASK: Final = "***"  # as SQLAlchemy masks a password
+SECRET_NAMES: Final = ("key", "token", "secret", "password", "passwd", "authorization")
+# In a URL's query there are more: what it takes to log in, and what signs a link.
+_OF_QUERIES: Final = (
+    *SECRET_NAMES,
+    "pass",
+    "pwd",
+    "user",
+    "username",
+    "login",
+    "auth",
+    "credential",
+    "sig",
+    "signature",
+)
+_PARAMETER = re.compile(r"""([?&;])([^=?&;#\s"']+)=([^&;#\s"']*)""")
+
+
+def mask_parameters(text: str, mask: str = MASK) -> str:
+    """A URL, or a text with URLs in it, without the values of secret parameters. Names may be percent-encoded."""
+
+    def masked(found: re.Match[str]) -> str:
+        secret = unquote_plus(found[2]).lower().endswith(_OF_QUERIES)
+        return f"{found[1]}{found[2]}={mask}" if secret else found[0]
+
+    return _PARAMETER.sub(masked, text)
+
+
+def shown_store(url: URL) -> str:
+    """A store's URL without its password, wherever it stands: drivers take one from the query as well."""
+    return mask_parameters(url.render_as_string(hide_password=True))

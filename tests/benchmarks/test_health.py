@@ -1,0 +1,70 @@
+"""The simulated campaigns: the rules keep what is promised of them, and the page shows the committed figures."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+import numpy as np
+import pytest
+
+from benchmarks import health
+from trainer.health import RULES
+
+HACKING = next(case for case in health.CASES if case.rule == "reward_hacking")
+
+
+def committed() -> health.Figures:
+    return cast(health.Figures, json.loads(health.RESULTS.read_text("utf-8")))
+
+
+def test_the_committed_campaigns_keep_what_is_promised() -> None:
+    found = committed()
+    assert (found["curves"], found["attempts"]) == (1000, 100)
+    assert found["false_alarms"].keys() == {*RULES, "any pause"}
+    assert found["false_alarms"]["any pause"] <= 0.01
+    fall = next(one for one in found["found"] if one["what"] == HACKING.what and one["size"] == 0.2)
+    assert fall["within_3"] >= 0.95
+    assert found["plateau"]["0.02"][str(health.VALIDATIONS)] <= 0.05
+    assert found["plateau"]["0.0"]["20"] >= 0.95
+
+
+def test_the_page_shows_the_committed_figures() -> None:
+    page = health.PAGE.read_text("utf-8")
+    assert health.written(page, committed()) == page
+
+
+def test_a_page_without_its_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no place for the table"):
+        health.written("# Health\n", committed())
+
+
+def test_every_rule_has_a_fault_that_it_is_there_for_and_finds_the_largest() -> None:
+    found = committed()["found"]
+    for rule in RULES:
+        sizes = [one for one in found if one["rule"] == rule]
+        assert sizes, rule
+        assert max(one["found"] for one in sizes) >= 0.9, rule
+
+
+@pytest.mark.slow
+def test_the_program_runs_at_a_small_size() -> None:
+    figures = health.measure(2)
+    assert figures["curves"] == 2
+    assert [(one["rule"], one["size"]) for one in figures["found"]] == [
+        (case.rule, size) for case in health.CASES for size in case.sizes
+    ]
+    assert health.table(figures).count("\n") > len(figures["found"])
+
+
+@pytest.mark.slow
+def test_at_most_one_of_a_hundred_healthy_campaigns_is_paused() -> None:
+    rng, settings = np.random.default_rng(21), health.alone("reward_hacking")
+    assert [name for name, rule in RULES.items() if rule.then == "pause"] == ["reward_hacking"]
+    paused = sum(bool(health.first_spoken(*health.run(health.healthy(rng), rng), settings)) for _ in range(1000))
+    assert paused <= 10
+
+
+@pytest.mark.slow
+def test_a_fall_of_twenty_points_while_the_reward_rises_pauses_within_three_validations() -> None:
+    assert health.found(HACKING, 0.2, 200, np.random.default_rng(22))["within_3"] >= 0.95

@@ -1,0 +1,56 @@
+"""Charts are SVG that strict rules allow, the same for the same figures, whatever their labels say."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from recorder.charts import Chart, Level, Mark, Series, dark_inks, draw, plain
+
+HOSTILE = ("<script>alert(1)</script>", "$\\frac{", '" style="fill: url(http://x)"', "_\x00\u202eمرحبا", "]]>--")
+LINES = Chart(HOSTILE[0], HOSTILE, tuple(Series(name, (1.0, None, 0.5, 0.25, 2.0)) for name in HOSTILE))
+BARS = Chart("Seconds", ("1", "2"), (Series("train", (3.0, None)), Series("load", (1.0, 2.0))), bars=True)
+HELD = Chart(
+    "Held against", tuple("0123"), (Series("success", (0.1, None, 0.5, 0.25)),), share=True,
+    levels=tuple(Level(name, 0.2) for name in HOSTILE), marks=tuple(Mark(name, 2) for name in HOSTILE),
+)  # fmt: skip
+
+
+@pytest.mark.slow  # draws
+@pytest.mark.parametrize("chart", [LINES, BARS, HELD, Chart("Nothing", (), ())], ids=lambda chart: chart.title[:8])
+def test_a_drawing_has_no_style_no_script_and_fetches_nothing(chart: Chart) -> None:
+    drawn = draw(chart)
+    root = ElementTree.fromstring(drawn)
+    tags = {one.tag.rpartition("}")[2] for one in root.iter()}
+    assert tags <= {"svg", "g", "defs", "path", "use", "clipPath", "rect", "pattern"}, tags
+    for one in root.iter():
+        for name, value in one.attrib.items():
+            local = name.rpartition("}")[2]
+            assert local != "style"
+            assert not local.startswith("on")
+            assert local != "href" or value.startswith("#")
+            assert "url(" not in value or value.startswith("url(#")
+
+
+@pytest.mark.slow  # draws
+def test_a_light_drawing_has_no_colour_that_a_dark_one_lacks_a_place_for() -> None:
+    light, dark = draw(HELD), draw(HELD, dark=True)
+    for bright, dim in dark_inks():
+        light = light.replace(f'"{bright}"', f'"{dim}"')
+    assert _without_ids(light) == _without_ids(dark)
+
+
+def _without_ids(drawn: str) -> str:
+    """matplotlib makes them of how a thing looks."""
+    return re.sub(r"\b[a-z][0-9a-f]{10}\b", "", drawn)
+
+
+def test_style_attributes_become_attributes_of_their_own_and_sheets_go() -> None:
+    drawn = (
+        '<svg ><defs>\n<style type="text/css">*{a: b}</style>\n</defs><path style="fill: #fff; stroke-width: 2"/></svg>'
+    )
+    assert plain(drawn) == (
+        '<svg stroke-linejoin="round" stroke-linecap="butt" ><path fill="#fff" stroke-width="2"/></svg>'
+    )

@@ -1,0 +1,98 @@
+"""A pause: what gained most and what paid for it, what was changed before going on; and a campaign that is paused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judge.settings import JudgeSettings
+from recorder.registry import versions
+from recorder.states import CampaignState
+from recorder.work import campaigns
+from recorder.work.scores import NewPart, StoredScore
+from tests.trainer.ring import PROJECT, Ring, Script, Told, ledger_codes, run_campaign
+from trainer.campaign.pausing import gained_most, recipe_changed, settings_changed
+from trainer.errors import CampaignError
+from trainer.progress import Alarm, Changed
+
+CODE = {"kind": "function", "function": "mine:check"}
+
+
+def score(*parts: tuple[str, str, float | None, float | None]) -> StoredScore:
+    made = tuple(NewPart(id_, name, value, weight) for id_, name, value, weight in parts)
+    return StoredScore("s", "g", "h", None, None, None, None, None, 0, 0, 0, None, None, True, 0.0, made)
+
+
+def test_what_lay_highest_above_its_group_gained_most_and_its_part_paid() -> None:
+    one = score(
+        ("a", "reward", 0.9, None), ("a", "polite", 1.0, 0.5), ("a", "right", 0.4, 1.0),
+        ("b", "reward", 0.1, None), ("b", "polite", 0.0, 0.5), ("b", "right", 0.3, 1.0),
+    )  # fmt: skip
+    other = score(("c", "reward", 0.9, None), ("d", "reward", 0.85, None), ("e", "reward", None, None))
+    assert list(gained_most([one, other])) == [
+        {"trajectory": "a", "reward": 0.9, "part": "polite"},
+        {"trajectory": "c", "reward": 0.9, "part": None},
+        {"trajectory": "d", "reward": 0.85, "part": None},
+    ]
+    assert gained_most([]) == []
+
+
+def test_what_was_changed_is_told_but_not_where_a_campaign_runs() -> None:
+    was = {"steps": 3, "cwd": "/a", "goals": [], "target": None}
+    now = {"steps": 5, "cwd": "/b", "goals": [], "target": 0.5}
+    assert settings_changed(2, was, now) == [
+        Changed(2, "campaign.steps", "3", "5"), Changed(2, "campaign.target", "null", "0.5"),
+    ]  # fmt: skip
+    (told,) = recipe_changed(2, {"rubric": "a"}, {"rubric": "b" * 900})
+    assert (told.what, told.was, len(told.now)) == ("judge.rubric", "a", 501)
+
+
+@pytest.mark.slow
+async def test_a_paused_campaign_keeps_the_best_version_and_is_gone_on_with(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.skill = lambda number: 0.75 if number == 1 else 0.5
+    health = {"perfect_scores": {"at": 0.4, "then": "pause"}, "reward_hacking": {"then": "off"}}
+    settings = user | {"success": "my_agent:solved", "val_every": 1, "val_attempts": 4, "steps": 4, "health": health}
+    ended = await run_campaign(data, ring.url, settings | {"name": "mine"}, told)
+    assert (ended.reason, ended.steps, ended.version) == ("paused", 3, "helpdesk@1")
+    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    assert (campaign.state, campaign.reason) == (CampaignState.STOPPED, "paused")
+    (alarm,) = [event for event in told.events if isinstance(event, Alarm) and event.then == "pause"]
+    assert (alarm.rule, alarm.step, len(alarm.evidence)) == ("perfect_scores", 3, 3)
+    assert all(one["reward"] == 1.0 for one in alarm.evidence)
+    assert any("hone train --resume mine" in text and "hone score --all" in text for text in told.warnings())
+    again = Told()
+    judge = JudgeSettings.model_validate({"rewards": [CODE]})
+    ended = await run_campaign(data, ring.url, {"steps": 5}, again, resume="mine", judge=judge)
+    assert (ended.reason, ended.steps) == ("steps", 5)
+    changed = {event.what for event in again.events if isinstance(event, Changed)}
+    assert changed == {"campaign.steps", "judge.rewards"}
+    best = await versions.by_name(ring.store, PROJECT, "helpdesk@1")
+    assert (await versions.by_name(ring.store, PROJECT, "helpdesk@4")).parent_id == best.id
+    codes = await ledger_codes(ring.store, campaign.id)
+    assert [codes.count(code) for code in ("begun", "step", "change", "ended")] == [2, 5, 2, 2]
+
+
+@pytest.mark.slow
+async def test_a_campaign_ends_where_judging_has_cost_what_it_may(data: Path, user: dict[str, Any], told: Told) -> None:
+    ruler = JudgeSettings(model="openai/judge")
+    async with Ring.running(data, Script(worker=ruler, skill=lambda number: 0.5)) as ring:
+        settings = user | {"steps": 9, "max_judge_usd": 1.4, "val_scenarios": None}
+        ended = await run_campaign(data, ring.url, settings, told, judge=ruler)
+        assert (ended.reason, ended.steps) == ("budget", 2)  # a dollar a step
+        assert "max_judge_usd" in ended.detail
+
+
+@pytest.mark.slow
+async def test_a_campaign_ends_after_its_epochs(ring: Ring, data: Path, user: dict[str, Any], told: Told) -> None:
+    ended = await run_campaign(data, ring.url, user | {"steps": 9, "epochs": 2, "val_scenarios": None}, told)
+    assert (ended.reason, ended.steps) == ("epochs", 4)
+
+
+async def test_a_target_that_rulers_scores_would_reach_is_refused(data: Path, user: dict[str, Any], told: Told) -> None:
+    mixed = JudgeSettings.model_validate({"model": "openai/judge", "rewards": [{"kind": "ruler"}, CODE]})
+    with pytest.raises(CampaignError, match=r"campaign\.target cannot be reached"):
+        await run_campaign(data, "http://127.0.0.1:9", user | {"target": 0.9}, told, judge=mixed)

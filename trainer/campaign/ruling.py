@@ -1,0 +1,126 @@
+"""What the rules that end a campaign are told of it: measures, figures, baselines, goals, and what it has cost.
+
+Owns: gathering these, what health says of the newest step, and writing that down once. Refuses: the rules
+(`trainer.campaign.stop`, `trainer.health`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from recorder.store.database import Store
+from recorder.work import spending
+from recorder.work.campaigns import CampaignView, Scenario
+from trainer.campaign import history as course
+from trainer.campaign.history import ALARM, History
+from trainer.campaign.pausing import Gained
+from trainer.campaign.stop import Beat, Rules, Spent, Stop, StopCode, decide
+from trainer.campaign_settings import BASE, CampaignSettings
+from trainer.curves import Measure
+from trainer.health import Finding, findings
+from trainer.measuring import yardstick as yardsticks
+from trainer.measuring.yardstick import Yardstick
+from trainer.progress import Alarm, Progress, StepDone, Validated
+from trainer.tasks.drawing import steps_of_a_pass
+
+PLATEAU_STEPS: Final = 10  # where there is validation and nothing else was said
+_SURELY: Final = 10**9  # comparisons of version 0 with itself: half of them are won, whoever counts
+
+
+class Ruling:
+    """Decides for one run of a campaign's program, which `began` at a time of `time.monotonic`."""
+
+    def __init__(
+        self,
+        store: Store,
+        campaign: CampaignView,
+        settings: CampaignSettings,
+        yardstick: Yardstick,
+        train: Sequence[Scenario],
+        gained: Gained,
+        progress: Progress,
+    ) -> None:
+        self._store = store
+        self._campaign = campaign
+        self._settings = settings
+        self._yardstick = yardstick
+        self._epoch_steps = steps_of_a_pass(train, settings.scenarios_per_step, settings.adversarial_share)
+        self._gained = gained
+        self._progress = progress
+        self._began = time.monotonic()
+        self._minutes_before: float | None = None
+
+    async def stop(self, history: History) -> Stop | None:
+        """Whether the campaign ends now, and why."""
+        if history.tests:  # the program was killed amid them: what was seen at the end is not learnt after
+            return Stop(StopCode.STEPS, f"{history.steps_done} steps done, and the test part is measured")
+        s = self._settings
+        seen = history.measured(self._yardstick, regularly=s.val_every is not None)
+        newest = history.validations[-1] if history.validations else None
+        missing = yardsticks.unmet(s.goals, newest) if s.goals else []
+        beat = self._beat(history.baselines)
+        if s.beat is not None and beat is None:
+            missing.append(f"{s.beat.baseline} was not measured")
+        found = await self._look(history)
+        measures = [self._measure(event, value) for event, value in seen]
+        return decide(measures, history.steps_done, self._rules(beat), await self._spent(history), missing, found)
+
+    def _measure(self, event: StepDone | Validated, value: float) -> Measure:
+        return Measure(event.step, value, event.attempts, yardsticks.spread_of(event, self._yardstick))
+
+    def _rules(self, beat: Beat | None) -> Rules:
+        s = self._settings
+        return Rules(
+            steps=s.steps,
+            target=s.target,
+            target_steps=s.target_steps,
+            beat=beat,
+            plateau_steps=s.plateau_steps or (PLATEAU_STEPS if s.val_every is not None else None),
+            plateau_delta=s.plateau_delta,
+            epochs=s.epochs,
+            epoch_steps=self._epoch_steps,
+            max_minutes=s.max_minutes,
+            max_judge_usd=s.max_judge_usd,
+            max_judge_tokens=s.max_judge_tokens,
+        )
+
+    def _beat(self, baselines: Sequence[Validated]) -> Beat | None:
+        if (wanted := self._settings.beat) is None:
+            return None
+        if wanted.baseline == BASE and self._yardstick is Yardstick.WINS:  # a win rate is a comparison with it already
+            return Beat(BASE, Measure(0, 0.5, _SURELY), wanted.margin)
+        against = next((one for one in baselines if one.version == wanted.baseline), None)
+        value = yardsticks.value_of(against, self._yardstick) if against is not None else None
+        if against is None or value is None:
+            return None
+        return Beat(wanted.baseline, self._measure(against, value), wanted.margin)
+
+    async def _spent(self, history: History) -> Spent:
+        s = self._settings
+        if self._minutes_before is None:
+            self._minutes_before = history.seconds / 60
+        minutes = self._minutes_before + (time.monotonic() - self._began) / 60
+        if s.max_judge_usd is None and s.max_judge_tokens is None:
+            return Spent(minutes)
+        judged = await spending.judged_for(self._store, self._campaign)
+        return Spent(minutes, judged.usd, judged.tokens_in + judged.tokens_out)
+
+    async def _look(self, history: History) -> list[Finding]:
+        """What health says of the newest step since the campaign was last gone on with after a pause."""
+        since = history.answered_until
+        steps = [step for step in history.steps if step.step > since]
+        validations = [one for one in history.validations if one.step > since]
+        found = findings(steps, validations, self._settings.health)
+        for one in found:
+            if not any((alarm.step, alarm.rule) == (one.step, one.rule) for alarm in history.alarms):
+                await self._write_down(history, one)
+        return found
+
+    async def _write_down(self, history: History, one: Finding) -> None:
+        evidence = await self._gained(one.step) if one.then == "pause" else []
+        alarm = Alarm(one.step, one.rule, one.then, one.detail, one.figures, evidence)
+        history.alarms.append(alarm)
+        await course.write(self._store, self._campaign, ALARM, alarm)
+        self._progress.tell(alarm)

@@ -1,0 +1,181 @@
+"""What a campaign measures beside its steps: validations, baselines before the first step, the test part at the end.
+
+Owns: which rounds those are, by whom each scenario is attempted, and that each is written down once. Refuses: when it
+is time for one (`trainer.campaign.loop`), and any training: none of these attempts is there for it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from recorder.reading.views import GroupView, TrajectoryView
+from recorder.registry.retention import VALIDATION
+from recorder.registry.versions import VersionView
+from recorder.states import Purpose
+from recorder.store.database import Store
+from recorder.work.campaigns import CampaignView, Scenario
+from recorder.work.scores import REWARD
+from trainer.campaign import history as course
+from trainer.campaign.figures import figures_of
+from trainer.campaign.history import BASELINE, TEST, History
+from trainer.campaign.measure import Loaded, Measurer, spoilt
+from trainer.campaign.sampling import Round, Sampler, Tally
+from trainer.campaign_settings import BASE, CampaignSettings
+from trainer.measuring.sides import Side, Sides, named
+from trainer.measuring.wins import Wins, Worth, counted
+from trainer.measuring.yardstick import SPREAD, Yardstick
+from trainer.progress import Progress, Validated
+
+_NAMED: Final = {"turns": "health.turns", "tokens": "health.length", "seconds": "health.seconds"}
+
+
+class Validator:
+    """Measures for one campaign. `refuse` raises where the agent is broken."""
+
+    def __init__(
+        self,
+        store: Store,
+        campaign: CampaignView,
+        settings: CampaignSettings,
+        *,
+        sides: Sides,
+        yardstick: Yardstick,
+        averaged: bool,
+        sampler: Sampler,
+        measurer: Measurer,
+        progress: Progress,
+        refuse: Callable[[int, Tally], None],
+    ) -> None:
+        self._store = store
+        self._campaign = campaign
+        self._settings = settings
+        self._sides = sides
+        self._yardstick = yardstick
+        self._averaged = averaged  # whether the mean of the rewards says anything: of RULER's it does not
+        self._sampler = sampler
+        self._measurer = measurer
+        self._progress = progress
+        self._refuse = refuse
+
+    async def validate(self, history: History, tasks: Sequence[Scenario], live: VersionView) -> None:
+        """Measure the version in service after the steps that are done."""
+        of = self._round(history.steps_done, Purpose.VAL, tasks, self._sides.live)
+        done = await self._measure(of, self._sides.live, live.name)
+        history.validations.append(done)
+        await self._write(VALIDATION, done)
+
+    async def baselines(self, history: History, tasks: Sequence[Scenario], live: VersionView) -> None:
+        """Measure each baseline that was not measured yet. What was measured of version 0 itself is not done again."""
+        for name in named(self._settings):
+            if any(one.version == name for one in history.baselines):
+                continue
+            own = next((v for v in history.validations if v.step == 0), None) if live.number == 0 else None
+            if name == BASE and own is not None:
+                done = replace(own, version=BASE, baseline=True)
+            else:
+                side = self._sides.of(name)
+                of = self._round(0, Purpose.EVAL, tasks, side)
+                done = replace(await self._measure(of, side, name), baseline=True)
+            history.baselines.append(done)
+            await self._write(BASELINE, done)
+
+    async def test(self, history: History, tasks: Sequence[Scenario], live: VersionView) -> None:
+        """Measure what serves at the end, version 0 and the baselines with scenarios that nobody has seen before."""
+        rivals = [self._sides.of(name) for name in dict.fromkeys([BASE, *named(self._settings)])]
+        for side in (self._sides.live, *rivals):
+            name = live.name if side is self._sides.live else side.name
+            if any(one.version == name for one in history.tests):
+                continue
+            of = self._round(history.steps_done, Purpose.EVAL, tasks, side, key="test")
+            done = replace(await self._measure(of, side, name), part="test", baseline=side is not self._sides.live)
+            history.tests.append(done)
+            await self._write(TEST, done)
+
+    def _round(self, step: int, purpose: Purpose, tasks: Sequence[Scenario], side: Side, key: str = "") -> Round:
+        numbers = side.numbers(self._settings.val_attempts)
+        if self._yardstick is Yardstick.WINS:
+            numbers.append(self._sides.beside(side))  # the last of each group is version 0's
+        keys = [key, f"side{side.place}" if purpose is Purpose.EVAL else ""]
+        return Round(step, purpose, tasks, numbers, "-".join(one for one in keys if one))
+
+    async def _measure(self, of: Round, side: Side, name: str) -> Validated:
+        began = time.monotonic()
+        tally = await self._sampler.sample(of)
+        self._refuse(of.step, tally)
+        groups = await (self._sampler.scored(of) if self._needs_scores else self._sampler.groups(of))
+        measured = await self._measurer.measure(groups)
+        ordinary = await self._measurer.load([group for group in groups if not group.adversarial])
+        tempting = await self._measurer.load([group for group in groups if group.adversarial])
+        done = Validated(
+            step=of.step,
+            version=name,
+            success=measured.success,
+            reward=measured.reward if self._averaged else None,
+            attempts=measured.attempts,
+            errored=sum(tally.failed.values()),
+            seconds=time.monotonic() - began,
+            figures=self._figures(ordinary),
+            adversarial=measured.adversarial,
+            adversarial_attempts=measured.adversarial_attempts,
+        )
+        if self._yardstick is not Yardstick.WINS:
+            return done
+        won, apart = self._wins(ordinary), self._wins(tempting)
+        return replace(
+            done,
+            win_rate=won.share,
+            attempts=won.compared,
+            adversarial=apart.share,
+            adversarial_attempts=apart.compared,
+        )
+
+    @property
+    def _needs_scores(self) -> bool:
+        return self._measurer.needs_scores or any(goal.metric.startswith("part.") for goal in self._settings.goals)
+
+    def _figures(self, loaded: Loaded) -> dict[str, float]:
+        """What the attempts looked like that are not version 0's, put beside others to be compared with."""
+        ours = range(self._settings.val_attempts)
+        views = [replace(view, members=[m for m in view.members if _place(m) in ours]) for view in loaded.views]
+        own = {member.id for view in views for member in view.members}
+        scored = {
+            id_: replace(score, parts=tuple(part for part in score.parts if part.trajectory_id in own))
+            for id_, score in loaded.scores.items()
+        }
+        found = figures_of(views, scored)
+        figures = {name: found[of] for name, of in _NAMED.items() if of in found}
+        figures |= {name: value for name, value in found.items() if name.startswith("part.")}
+        rewards = [p.value for score in scored.values() for p in score.parts if p.part == REWARD and not p.unasked]
+        known = [value for value in rewards if value is not None]
+        if self._yardstick is Yardstick.REWARD and len(known) > 1:
+            figures[SPREAD] = statistics.stdev(known)
+        return figures
+
+    def _wins(self, loaded: Loaded) -> Wins:
+        parts = [part for score in loaded.scores.values() for part in score.parts if part.part == REWARD]
+        rewards = {part.trajectory_id: part.value for part in parts}
+        return counted(pair for view in loaded.views if (pair := self._pair(view, rewards)) is not None)
+
+    def _pair(self, view: GroupView, rewards: Mapping[str, float | None]) -> tuple[list[Worth], Worth] | None:
+        """What a group's attempts were worth, and version 0's; of one that was run again, the one that counts."""
+        each = self._settings.val_attempts
+        worth: dict[int, Worth] = {}
+        for member in view.members:
+            found = Worth(rewards.get(member.id), spoilt(member))
+            if found.value is not None:
+                worth[_place(member)] = found
+        return ([one for place, one in worth.items() if 0 <= place < each], worth[each]) if each in worth else None
+
+    async def _write(self, code: str, done: Validated) -> None:
+        await course.write(self._store, self._campaign, code, done)
+        self._progress.tell(done)
+
+
+def _place(member: TrajectoryView) -> int:
+    """Which of its group's attempts a member is, by the name that the sampler gave it; -1: somebody else's."""
+    name = (member.external_id or "").partition("~")[0]
+    return int(name) if name.isdigit() else -1

@@ -1,0 +1,108 @@
+"""What a series of measurements says: shares and means pooled over attempts, how sure their difference is, a plateau.
+
+Owns: the statistics that stop rules and health rules share. Pure. Refuses: what follows from them (`trainer.health`,
+`trainer.campaign.stop`).
+
+Two pools of attempts are compared by the interval of Agresti and Caffo ("Simple and effective confidence intervals for
+proportions and differences of proportions result from adding two successes and two failures", The American Statistician
+54, 2000): one success and one failure are added to each pool, so that no pool is ever sure of 0 or 1. Attempts at the
+same scenario resemble each other more than that takes them to, so real differences are somewhat surer than said here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+SURE: Final = NormalDist().inv_cdf(0.95)  # one-sided
+FEWEST: Final = 4  # measurements of a plateau
+# A plateau is not told before a rise of this much a measurement would have shown. Rules that look after every
+# measurement err by their worst look: `POWER` standard errors keep a whole campaign's looks below 5 % (docs/health.md).
+WORTH: Final = 0.02
+POWER: Final = 4.75
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What was measured after `step` steps: the share of successes, or of comparisons won, or the mean reward.
+
+    `spread`: the standard deviation of one attempt's value, for means; None: `value` is a share, in 0..1.
+    """
+
+    step: int
+    value: float
+    attempts: int
+    spread: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value as it was found, and for comparing: its `centre`, drawn a little to the middle, and standard error."""
+
+    value: float
+    centre: float
+    error: float
+
+    def at_least(self, sure: float = SURE) -> float:
+        """The one-sided lower bound, `sure` standard errors down."""
+        return self.centre - sure * self.error
+
+
+def pooled(measures: Sequence[Measure]) -> Estimate:
+    """All attempts of some measurements together; there is at least one. What is no share and has no spread is unsure
+    without bounds.
+    """
+    attempts = sum(max(1, one.attempts) for one in measures)
+    value = math.fsum(one.value * max(1, one.attempts) for one in measures) / attempts
+    if all(one.spread is not None for one in measures):
+        squares = math.fsum((one.spread or 0.0) ** 2 * max(1, one.attempts) for one in measures)
+        return Estimate(value, value, math.sqrt(squares) / attempts)
+    if not 0 <= value <= 1:
+        return Estimate(value, value, math.inf)
+    centre = (value * attempts + 1) / (attempts + 2)
+    return Estimate(value, centre, math.sqrt(centre * (1 - centre) / (attempts + 2)))
+
+
+def gap(newer: Sequence[Measure], older: Sequence[Measure]) -> Estimate:
+    """By how much the newer ones are above the older."""
+    new, old = pooled(newer), pooled(older)
+    return Estimate(new.value - old.value, new.centre - old.centre, math.hypot(new.error, old.error))
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """A window of measurements, cut in the middle."""
+
+    older: Sequence[Measure]
+    newer: Sequence[Measure]
+
+    @property
+    def rise(self) -> Estimate:
+        """By how much the newer half is above the older."""
+        return gap(self.newer, self.older)
+
+
+def plateau(measures: Sequence[Measure], steps: int, delta: float) -> Halves | None:
+    """The halves of the newest window, where the newer is not above the older by `delta`; None: no plateau is shown.
+
+    The window spans at least `steps` steps and `FEWEST` measurements, and reaches further back until a rise of `WORTH`
+    a measurement would have shown in it; where all of them are too few for that, nothing is said. A share that cannot
+    rise by `delta` needs no such proof.
+    """
+    for size in range(FEWEST, len(measures) + 1, 2):
+        window = measures[-size:]
+        halves = Halves(window[: size // 2], window[size // 2 :])
+        if window[-1].step - window[0].step < steps:
+            continue
+        if _is_at_its_top(halves.older, delta):
+            return halves
+        if POWER * halves.rise.error <= WORTH * size / 2:
+            return halves if halves.rise.at_least() <= delta else None
+    return None
+
+
+def _is_at_its_top(measures: Sequence[Measure], delta: float) -> bool:
+    return all(one.spread is None for one in measures) and pooled(measures).value + delta >= 1

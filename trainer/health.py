@@ -1,0 +1,341 @@
+"""What looks unhealthy in a campaign: rules about what its steps and validations wrote down. Pure.
+
+Owns: the rules, their defaults, and when each speaks. Refuses: taking figures (`trainer.campaign.figures`), the
+statistics (`trainer.curves`), and what follows (`trainer.campaign.stop`). docs/health.md says what to do about each,
+and how often it is wrong.
+
+A rule whose figures are absent says nothing, and one that has spoken is silent until it has not held for a step.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from trainer.curves import Halves, Measure, gap, plateau, pooled
+from trainer.health_settings import HealthSettings, RuleName
+from trainer.progress import StepDone, Validated
+
+Then = Literal["note", "pause", "stop", "off"]
+
+FIRST: Final = 5  # steps that a drift is measured from
+NEWEST: Final = 3  # steps, or validations, whose mean is compared: one alone may be chance
+BEFORE: Final = (4, 8)  # validations that a fall is measured from: few see one after a rise, many one from level ground
+# Standard errors at which a fall of validations is shown. It is looked for after each validation, in six windows:
+# by simulation (benchmarks/health.py) that is wrong in fewer than 1 % of whole campaigns.
+FALLEN: Final = 3.75
+JUMPED: Final = 4.0  # standard errors of a jump: there may be hundreds of steps
+MOVED: Final = 3.0  # standard errors of steps' means that rose or fell
+PARTS: Final = 5  # steps of each half in which parts are compared
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that speaks after a step. `then`: note, pause, or stop (the campaign has come to its end)."""
+
+    rule: RuleName
+    then: Then
+    step: int
+    detail: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a campaign wrote down, in order: since it began, or since it was last gone on with after a pause."""
+
+    steps: Sequence[StepDone]
+    validations: Sequence[Validated]
+
+    def metric(self, name: str) -> list[float]:
+        """A metric of the steps that have it."""
+        return [step.metrics[name] for step in self.steps if name in step.metrics]
+
+    def measures(self) -> list[Measure]:
+        """The validations as measurements: the share of comparisons won or of successes, else the mean reward."""
+        own = (measured(one) for one in self.validations if one.part == "val" and not one.baseline)
+        return [found for found in own if found is not None]
+
+    def rewards(self, after: int = -1, until: int | None = None) -> list[Measure]:
+        """The mean rewards of the steps after one, until another."""
+        return [
+            Measure(one.step, one.reward, one.attempts - one.errored, one.metrics.get("reward_std"))
+            for one in self.steps
+            if one.reward is not None and one.step > after and (until is None or one.step <= until)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a rule saw."""
+
+    detail: str
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule's threshold and consequence by default, the threshold's unit, and the rule."""
+
+    at: float
+    unit: str
+    look: Callable[[Seen, float], Found | None]
+    then: Then = "note"
+
+
+def measured(one: Validated) -> Measure | None:
+    """A validation as a measurement; None: it came to nothing. `figures` has the spread of a mean as reward_std."""
+    if one.win_rate is not None:
+        return Measure(one.step, one.win_rate, one.attempts)
+    if one.success is not None:
+        return Measure(one.step, one.success, one.attempts)
+    return None if one.reward is None else Measure(one.step, one.reward, one.attempts, one.figures.get("reward_std"))
+
+
+def findings(
+    steps: Sequence[StepDone], validations: Sequence[Validated], settings: Mapping[RuleName, HealthSettings]
+) -> list[Finding]:
+    """The rules that speak after the newest step and did not after the one before.
+
+    `validations`: those that were made so far; other parts and baselines are not looked at. Where a campaign was gone
+    on with after a pause, both hold what came since: it is not compared with what it was paused by.
+    """
+    if not steps:
+        return []
+    newest = steps[-1].step
+    earlier = Seen(steps[:-1], [one for one in validations if one.step < newest])
+    now, before = speaking(Seen(steps, validations), settings), speaking(earlier, settings)
+    return [
+        Finding(name, _then(name, settings), newest, found.detail, found.figures)
+        for name, found in now.items()
+        if name not in before
+    ]
+
+
+def speaking(seen: Seen, settings: Mapping[RuleName, HealthSettings]) -> dict[RuleName, Found]:
+    """What each rule sees now, of those that see something and are not off."""
+    looked = {
+        name: rule.look(seen, _at(name, settings)) for name, rule in RULES.items() if _then(name, settings) != "off"
+    }
+    return {name: found for name, found in looked.items() if found is not None}
+
+
+def _at(name: RuleName, settings: Mapping[RuleName, HealthSettings]) -> float:
+    given = settings[name].at if name in settings else None
+    return RULES[name].at if given is None else given
+
+
+def _then(name: RuleName, settings: Mapping[RuleName, HealthSettings]) -> Then:
+    return (settings[name].then if name in settings else None) or RULES[name].then
+
+
+# --- validation beside reward: ↑ ↑ is healthy
+
+
+def _reward_hacking(seen: Seen, at: float) -> Found | None:
+    """Validations fall while the reward does not.
+
+    The newest one, two or three validations are compared with the four or eight before them. A reward that only
+    compares runs with one another (RULER's) does not rise, so it is enough that it is not shown to fall.
+    """
+    fallen = (halves for halves in _recent(seen.measures()) if _fell(halves, at))
+    for halves, rewards in ((halves, _beside(seen, halves)) for halves in fallen):
+        if rewards is None or gap(rewards.older, rewards.newer).at_least() > 0:
+            continue
+        return Found(
+            f"validations fell from {pooled(halves.older).value:.3f} to {pooled(halves.newer).value:.3f} while the "
+            f"reward went from {pooled(rewards.older).value:.3f} to {pooled(rewards.newer).value:.3f}",
+            {"validation": halves.rise.value, "reward": rewards.rise.value},
+        )
+    return None
+
+
+def _recent(measures: Sequence[Measure]) -> Iterator[Halves]:
+    """The newest few validations, each time beside those before them."""
+    for size in range(1, min(NEWEST, len(measures) - 1) + 1):
+        before = measures[:-size]
+        yield from (Halves(before[-reach:], measures[-size:]) for reach in BEFORE)
+
+
+def _fell(halves: Halves, at: float) -> bool:
+    fall = gap(halves.older, halves.newer)
+    return fall.value >= at and fall.at_least(FALLEN) > 0
+
+
+def _converged(seen: Seen, at: float) -> Found | None:
+    """Validations are on a plateau while the reward rises: what is still learnt is the reward."""
+    halves = plateau(seen.measures(), 1, at)
+    rewards = _beside(seen, halves) if halves else None
+    if halves is None or rewards is None or _shown(_values(rewards.older), _values(rewards.newer)) <= 0:
+        return None
+    steps = halves.newer[-1].step - halves.older[0].step
+    return Found(
+        f"in {steps} steps validations went by {halves.rise.value:+.3f} and the reward by {rewards.rise.value:+.3f}",
+        {"validation": halves.rise.value, "reward": rewards.rise.value},
+    )
+
+
+def _beside(seen: Seen, validations: Halves) -> Halves | None:
+    """The rewards of the steps beside two halves of validations; None: there are none beside one of them."""
+    older, newer = validations.older, validations.newer
+    rewards = Halves(seen.rewards(older[0].step - 1, older[-1].step), seen.rewards(older[-1].step, newer[-1].step))
+    return rewards if rewards.older and rewards.newer else None
+
+
+def _values(measures: Sequence[Measure]) -> list[float]:
+    return [one.value for one in measures]
+
+
+# --- rewards of the steps themselves
+
+
+def _reward_jump(seen: Seen, at: float) -> Found | None:
+    """One step's reward is far above those of the steps before: a trick that was found."""
+    rewards = [one for one in seen.rewards() if one.spread is not None]
+    if len(rewards) < 2:
+        return None
+    older, newest = rewards[-1 - FIRST : -1], rewards[-1]
+    jump = gap([newest], older)
+    spread = statistics.fmean(one.spread for one in older if one.spread is not None)
+    if jump.value < at * spread or jump.at_least(JUMPED) <= 0:
+        return None
+    return Found(
+        f"the reward jumped from {pooled(older).value:.3f} to {newest.value:.3f}",
+        {"jump": jump.value, "spread": spread},
+    )
+
+
+def _perfect_scores(seen: Seen, at: float) -> Found | None:
+    """Nearly every attempt has the highest reward there is."""
+    return _high(seen, "health.perfect", at, "of the attempts have the highest reward")
+
+
+def _zero_variance(seen: Seen, at: float) -> Found | None:
+    """Nearly every group's attempts are worth the same: there is nothing to learn from them."""
+    return _high(seen, "health.zero_variance", at, "of the groups have the same reward for all attempts")
+
+
+def _high(seen: Seen, name: str, at: float, what: str) -> Found | None:
+    newest = seen.metric(name)[-NEWEST:]
+    if len(newest) < NEWEST or (now := statistics.fmean(newest)) < at:
+        return None
+    return Found(f"{100 * now:.0f} % {what} ({NEWEST} steps)", {name: now})
+
+
+def _part_divergence(seen: Seen, at: float) -> Found | None:
+    """One part of the reward rises while another falls: who pays for the gain?"""
+    newest = [step.metrics for step in seen.steps if any(map(_is_part, step.metrics))][-2 * PARTS :]
+    if len(newest) < 2 * PARTS:
+        return None
+    names = [name for name in newest[-1] if _is_part(name) and all(name in one for one in newest)]
+    moves = {name: _shown([m[name] for m in newest[:PARTS]], [m[name] for m in newest[PARTS:]]) for name in names}
+    up = max((name for name in names if moves[name] >= at), key=moves.__getitem__, default=None)
+    down = min((name for name in names if moves[name] <= -at), key=moves.__getitem__, default=None)
+    if up is None or down is None:
+        return None
+    figures = {up: moves[up], down: moves[down]}
+    return Found(
+        " while ".join(f"{name.removeprefix('part.')} went {by:+.3f}" for name, by in figures.items()), figures
+    )
+
+
+def _is_part(name: str) -> bool:
+    return name.startswith("part.") and name.count(".") == 1  # one with more is an extra value of a part
+
+
+def _shown(older: Sequence[float], newer: Sequence[float]) -> float:
+    """By how much the newer steps are from the older; 0 where that may be the steps' own scatter (Welch).
+
+    Steps differ by the scenarios that they drew, which their attempts' spread does not show.
+    """
+    if min(len(older), len(newer)) < 2:
+        return 0.0
+    error = (statistics.variance(older) / len(older) + statistics.variance(newer) / len(newer)) ** 0.5
+    by = statistics.fmean(newer) - statistics.fmean(older)
+    return by if abs(by) > MOVED * error else 0.0
+
+
+# --- drifts of the attempts, and what the trainer says of the model
+
+
+def _drift(seen: Seen, name: str) -> tuple[float, float] | None:
+    """A metric's mean over the first steps, and over the newest; None: too few have it."""
+    values = seen.metric(name)
+    if len(values) < FIRST + NEWEST:
+        return None
+    return statistics.fmean(values[:FIRST]), statistics.fmean(values[-NEWEST:])
+
+
+def _went(what: str, drift: tuple[float, float], unit: str = "") -> Found:
+    before, now = drift
+    return Found(f"{what} went from {before:.3g} to {now:.3g}{unit}", {"before": before, "now": now})
+
+
+def _repetition(seen: Seen, at: float) -> Found | None:
+    """Attempts say the same again and again, more than at first."""
+    drift = _drift(seen, "health.repetition")
+    return _went("the share of repeated phrases", drift) if drift and drift[1] - drift[0] >= at else None
+
+
+def _length_drift(seen: Seen, at: float) -> Found | None:
+    """Attempts became many times as long, or as short."""
+    drift = _drift(seen, "health.length")
+    return _went("an attempt", drift, " tokens") if drift and _times(*drift, 1.0) >= at else None
+
+
+def _tool_drift(seen: Seen, at: float) -> Found | None:
+    """Attempts call tools many times as often, or as seldom."""
+    drift = _drift(seen, "health.tool_calls")
+    return _went("an attempt", drift, " tool calls") if drift and _times(*drift, 0.5) >= at else None
+
+
+def _times(before: float, now: float, little: float) -> float:
+    """How many times as much, or as little; `little` is added, or nothing would be endlessly less than a bit."""
+    return max((now + little) / (before + little), (before + little) / (now + little))
+
+
+def _latency_drift(seen: Seen, at: float) -> Found | None:
+    """Attempts take many times as long."""
+    drift = _drift(seen, "health.seconds")
+    return _went("an attempt", drift, " s") if drift and drift[1] >= at * drift[0] > 0 else None
+
+
+def _entropy_collapse(seen: Seen, at: float) -> Found | None:
+    """The model is sure of nearly every token: its attempts hardly differ, and it explores no more."""
+    drift = _drift(seen, "entropy")
+    return _went("the entropy of sampling", drift, " nats a token") if drift and drift[1] <= at * drift[0] else None
+
+
+def _kl_engine(seen: Seen, at: float) -> Found | None:
+    """Engine and trainer compute different probabilities for the same tokens."""
+    newest = seen.metric("kl_engine")[-NEWEST:]
+    if len(newest) < NEWEST or (now := statistics.median(newest)) < at:
+        return None
+    return Found(f"engine and trainer are {now:.2g} nats a token apart", {"kl_engine": now})
+
+
+def _judge_drift(seen: Seen, at: float) -> Found | None:
+    """Inside groups the reward tells successes from failures less often than at first."""
+    drift = _drift(seen, "health.judge_agreement")
+    if not drift or drift[0] - drift[1] < at:
+        return None
+    return _went("the share of pairs that the reward orders as success does", drift)
+
+
+RULES: Final[Mapping[RuleName, Rule]] = {
+    "reward_hacking": Rule(0.05, "fall of the validations", _reward_hacking, "pause"),
+    "converged": Rule(0.01, "rise of the validations that is none", _converged, "stop"),
+    "reward_jump": Rule(0.75, "standard deviations of an attempt's reward", _reward_jump),
+    "perfect_scores": Rule(0.95, "share of attempts", _perfect_scores),
+    "repetition": Rule(0.15, "rise of the share of repeated four-word phrases", _repetition),
+    "length_drift": Rule(2.0, "times as many sampled tokens, or as few", _length_drift),
+    "tool_drift": Rule(2.0, "times as many tool calls, or as few", _tool_drift),
+    "latency_drift": Rule(3.0, "times as many seconds", _latency_drift),
+    "entropy_collapse": Rule(0.3, "of the entropy at first", _entropy_collapse),
+    "kl_engine": Rule(0.05, "nats a token", _kl_engine),
+    "zero_variance": Rule(0.8, "share of groups", _zero_variance),
+    "part_divergence": Rule(0.1, "rise of one part, and fall of another", _part_divergence),
+    "judge_drift": Rule(0.2, "fall of the share of pairs", _judge_drift),
+}

@@ -1,0 +1,60 @@
+"""By what a planned campaign is measured, as the settings have it, before anything is started.
+
+Owns: which recipe judges it, and refusing what could not be measured or compared with. Refuses: choosing the yardstick
+(`trainer.measuring.yardstick`), and starting anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from recorder.registry.keys import Scope
+from trainer.campaign.begin import Plan
+from trainer.measuring import sides, yardstick
+from trainer.measuring.yardstick import Yardstick
+from trainer.programs.estimating import Judge
+
+_OF_THE_REWARD: Final = {"model", "temperature", "rubric", "rewards", "missing"}
+
+
+class Settings(Protocol):
+    """What of Hone's settings is read here."""
+
+    @property
+    def judge(self) -> Judge:
+        """Who judges."""
+
+    def declared_aliases(self) -> Mapping[str, object]:
+        """The aliases, by name."""
+
+    def providers(self) -> list[str]:
+        """The names of other providers' models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """The yardstick; `averaged`: a mean of rewards over groups says something; `recipe`: what makes the reward."""
+
+    yardstick: Yardstick
+    averaged: bool
+    recipe: dict[str, Any]
+
+
+def measure_of(plan: Plan, settings: Settings) -> Measure:
+    """By what a planned campaign is measured. Raises `CampaignError` for what could never be said of it."""
+    declared = list(settings.declared_aliases())
+    alias = plan.settings.alias or (declared[0] if len(declared) == 1 else None)
+    recipe = settings.judge.by_recipe(settings.judge.recipe_of(alias, plan.settings.reward_recipe))
+    rewards = recipe.in_force()
+    found = yardstick.chosen(plan.settings, rewards, validated=plan.validates)
+    yardstick.refuse_unmeasured(plan.settings, found, validated=plan.validates)
+    sides.refuse_unknown(plan.settings, settings.providers())
+    return Measure(found, yardstick.averaged(rewards), recipe.model_dump(mode="json", include=_OF_THE_REWARD))
+
+
+def scopes_of(plan: Plan, found: Yardstick) -> list[Scope]:
+    """What the agent's key must allow: asking for a version by name needs more than asking for the alias."""
+    asks_by_name = found is Yardstick.WINS or bool(sides.named(plan.settings))
+    return [Scope.INFER, Scope.EVAL] if asks_by_name else [Scope.INFER]

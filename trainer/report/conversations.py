@@ -1,0 +1,100 @@
+"""The conversations that a report shows, cut so that it stays small.
+
+Owns: how much of one is shown, and in which words. Refuses: which are shown (`recorder.learned.improvement`, and what
+an alarm names), and making text harmless (whoever shows it does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from recorder.learned.improvement import Attempted, attempted_by, most_improved
+from recorder.reading.transcripts import load_trajectories
+from recorder.reading.views import TrajectoryView
+from recorder.registry.versions import VersionView
+from recorder.retelling.standing import version_names
+from recorder.retelling.turns import Asked, Facts, Turn, tell
+from recorder.store.database import Store
+from recorder.work.campaigns import CampaignView
+from trainer.progress import Alarm
+from trainer.report.shapes import Alarmed, Conversation, Pair, Said
+
+PAIRS: Final = 3
+CHARS: Final = 1500  # of one message
+HEAD, TAIL = 4, 12  # messages
+
+
+async def pairs(store: Store, campaign: CampaignView, first: VersionView, best: VersionView) -> list[Pair]:
+    """The scenarios that improved most from the first version to the best, by both."""
+    before, after = [await attempted_by(store, campaign, version.id) for version in (first, best)]
+    chosen = most_improved(before, after, PAIRS)
+    views = await _views(store, [side.run for one in chosen for side in (one.before, one.after)])
+    names = {first.id: first.name, best.id: best.name}
+
+    def told(side: Attempted) -> Conversation:
+        return conversation(views[side.run], names[side.version_id], side.reward)
+
+    return [
+        Pair(one.scenario, one.split, told(one.before), told(one.after), one.rise)
+        for one in chosen
+        if one.before.run in views and one.after.run in views
+    ]
+
+
+async def alarmed(store: Store, alarms: Collection[Alarm]) -> list[Alarmed]:
+    """Alarms; the newest that paused comes with the conversations that it points to."""
+    pausing = [alarm for alarm in alarms if alarm.then == "pause"][-1:]
+    shown = [str(one["trajectory"]) for alarm in pausing for one in alarm.evidence[:PAIRS] if one.get("trajectory")]
+    views = await _views(store, shown)
+    names = await version_names(store, {_answered_by(view) for view in views.values()})
+    return [Alarmed(alarm, list(_evidence(alarm, views, names)) if alarm in pausing else ()) for alarm in alarms]
+
+
+def _evidence(alarm: Alarm, views: Mapping[str, TrajectoryView], names: Mapping[str, str]) -> Iterator[Conversation]:
+    for one in alarm.evidence[:PAIRS]:
+        view = views.get(str(one.get("trajectory")))
+        if view is not None:
+            yield conversation(view, names.get(_answered_by(view), "?"), _number(one.get("reward")))
+
+
+def _answered_by(view: TrajectoryView) -> str:
+    """The id of the version that gave the run's last answer; "" where none did."""
+    last = view.main_path[-1][0] if view.main_path else None
+    return next((call.version_id or "" for call in view.calls if call.id == last), "")
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+async def _views(store: Store, runs: Collection[str]) -> dict[str, TrajectoryView]:
+    return {view.id: view for view in await load_trajectories(store, list(dict.fromkeys(runs)))}
+
+
+def conversation(view: TrajectoryView, version: str, reward: float | None) -> Conversation:
+    """A run as it is shown: its beginning and its end, and of each message so much."""
+    said = [message for turn in tell(view, Facts()).turns for message in _said(turn)]
+    skipped = max(0, len(said) - HEAD - TAIL)
+    shown = said if not skipped else [*said[:HEAD], *said[-TAIL:]]
+    return Conversation(view.id, version, reward, shown, skipped, min(HEAD, len(shown)))
+
+
+def _said(turn: Turn) -> Iterator[Said]:
+    if turn.thinking:
+        yield _cut(f"{turn.role}, thinking", turn.thinking)
+    words = [*turn.texts, *(f"[{kind}]" for kind in turn.media)]
+    if words or not turn.asked:
+        yield _cut(turn.role, "\n".join(words))
+    for asked in turn.asked:
+        yield from _asked(asked)
+
+
+def _asked(asked: Asked) -> Iterator[Said]:
+    yield _cut("asks", f"{asked.name} {asked.arguments}")
+    if asked.result is not None:
+        yield from _said(asked.result)
+
+
+def _cut(role: str, text: str) -> Said:
+    return Said(role, text[:CHARS], max(0, len(text) - CHARS))

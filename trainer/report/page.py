@@ -1,0 +1,107 @@
+"""A report as one HTML file: no script, nothing outside of it, hostile transcripts as text.
+
+Owns: filling the template, the file's Content-Security-Policy, drawings put into it. Refuses: what is told
+(`gathering`), which figures are drawn (`charts`) and how (`recorder.charts`).
+
+Every text that is shown is escaped by Jinja and made visible by `clean`. The only markup that is not is the drawings':
+their words are outlines, so that nothing of a text is left in them. The policy allows the one style sheet, by its hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import re
+from pathlib import Path
+from typing import Final
+
+import jinja2
+from markupsafe import Markup, escape
+
+from recorder import private
+from recorder.charts import Chart, dark_inks, draw
+from recorder.commands.terminal import clean
+from trainer.report import charts, words
+from trainer.report.shapes import Point, Report
+
+HERE: Final = Path(__file__).parent / "templates"
+STEPS: Final = (10, 50)  # of a long campaign: the first and the last in its table
+VALIDATIONS: Final = (10, 40)
+_NAMED: Final = re.compile(r'(\bid="|href="#|url\(#)')
+_TRACK: Final = 120.0  # how long the line is on which an interval is shown
+
+
+def write(report: Report, path: Path) -> None:
+    """Write the page, to be read by its owner alone: conversations are on it. Raises OSError."""
+    private.write(path, render(report))
+
+
+def render(report: Report) -> str:
+    """The page."""
+    sheet = _sheet()
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            report=report,
+            sheet=Markup(sheet),  # noqa: S704 - ours, and a style element holds no markup
+            policy=policy(sheet),
+            curve=_drawn(charts.curve(report), "curve"),
+            seconds=_drawn(charts.seconds(report), "seconds"),
+            health=[_drawn(chart, f"health{at}") for at, chart in enumerate(charts.health(report))],
+            steps=words.ends_of(report.steps, *STEPS),
+            validations=words.ends_of(report.validations, *VALIDATIONS),
+        )
+    )
+
+
+def policy(sheet: str) -> str:
+    """What a browser may do with the page: nothing but apply its style sheet."""
+    known = base64.b64encode(hashlib.sha256(sheet.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{known}'; base-uri 'none'; form-action 'none'"
+
+
+def _sheet() -> str:
+    """The style sheet, and the drawings' dark colours in the place of their light ones."""
+    swapped = "".join(
+        f'.drawn [{name}="{light}"] {{ {name}: {dark}; }}\n'
+        for light, dark in dark_inks()
+        for name in ("fill", "stroke")
+    )
+    own = (HERE / "report.css").read_text("utf-8")
+    return f"{own}@media screen and (prefers-color-scheme: dark) {{\n{swapped}}}\n"
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= {"visible": clean, "count": words.count, "number": words.number, "span": words.span}
+    made.filters |= {"when": words.when, "holds": words.holds, "title": charts.title}
+    made.globals |= {"words": words, "track": track}
+    return made
+
+
+def _drawn(chart: Chart, name: str) -> Markup | None:
+    """A chart as part of a page, its ids apart from those of the others; None: there is nothing to draw."""
+    if chart.empty:
+        return None
+    drawn = draw(chart)
+    svg = _NAMED.sub(lambda found: f"{found[1]}{name}-", drawn[drawn.index("<svg ") :])
+    told = escape(clean(charts.alone(chart)))
+    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{told}" ', 1))  # noqa: S704 - words are outlines
+
+
+def track(point: Point) -> dict[str, float] | None:
+    """Where a share and the ends of its interval lie on a line from 0 to 1; None: it has no interval within."""
+    if point.value is None or point.low is None or point.high is None or point.low < 0 or point.high > 1:
+        return None
+    ends = {"low": point.low, "high": point.high, "value": point.value}
+    return {name: round(4 + _TRACK * value, 1) for name, value in ends.items()}

@@ -1,0 +1,150 @@
+"""What a report says, as plain data.
+
+Owns: the shapes that are shown and printed as JSON. Refuses: where they come from (`trainer.report.gathering`), and how
+they look (`text`, `page`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from recorder.states import CampaignState
+from recorder.work.spending import Judged
+from trainer.measuring.yardstick import Yardstick
+from trainer.progress import Alarm, Changed, StepDone
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What a model was measured at after so many steps, with a 95 % interval where there is one."""
+
+    step: int
+    version: str  # a version's name, or a baseline's
+    value: float | None
+    attempts: int  # that could be measured
+    errored: int
+    low: float | None = None
+    high: float | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)  # means of an attempt
+    adversarial: float | None = None  # success at scenarios that tempt to cheat
+    adversarial_attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stands:
+    """Where the campaign stands, in a word and in a sentence.
+
+    `goes_on`: what to do, where something is to be done, its commands between backticks.
+    """
+
+    code: str  # running, left, finished, paused, interrupted, failed
+    words: str
+    goes_on: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What must hold beside the target, and whether it does of the best version; None: not measured."""
+
+    words: str  # turns at most 4
+    value: float | None
+    holds: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message of a conversation. `cut`: how many characters are left out at its end."""
+
+    role: str
+    text: str
+    cut: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One run. `skipped`: how many messages are left out, behind the first `head`."""
+
+    run: str
+    version: str
+    reward: float | None
+    messages: Sequence[Said]
+    skipped: int = 0
+    head: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One scenario by the first version and by the best: of each the run nearest to its mean reward.
+
+    `rise`: by how much the mean reward rose; None where rewards of different groups cannot be compared.
+    """
+
+    scenario: str
+    split: str
+    before: Conversation
+    after: Conversation
+    rise: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Alarmed:
+    """An alarm, and the conversations that it points to."""
+
+    alarm: Alarm
+    conversations: Sequence[Conversation] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Runs that were not trained on, with the reason's sentence."""
+
+    code: str
+    runs: int
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One campaign. Times are unix seconds.
+
+    `first` is the version that it began with; `best` the newest validation of the version that measured most; `served`
+    what was in service when it ended, and `live` what is now.
+    """
+
+    id: str
+    name: str
+    alias: str
+    state: CampaignState
+    made_at: float
+    began_at: float
+    ended_at: float | None
+    stands: Stands
+    steps_done: int
+    most_steps: int | None
+    failed_steps: int
+    kind: Yardstick
+    target: float | None
+    beat: str | None  # in words, where a baseline is to be beaten
+    own: Sequence[Point]  # of each step's own attempts
+    validations: Sequence[Point]
+    baselines: Sequence[Point]
+    tests: Sequence[Point]
+    first: str | None
+    before: Point | None
+    best: Point | None
+    served: str | None
+    live: str | None
+    goals: Sequence[Goal]
+    alarms: Sequence[Alarmed]
+    changes: Sequence[Changed]
+    judged: Judged
+    attempts: int
+    errored: int
+    trained: int
+    left_out: Sequence[LeftOut]
+    seconds: Mapping[str, float]  # by phase
+    health: Mapping[str, Sequence[float | None]]  # figure → its value at each step
+    steps: Sequence[StepDone]
+    pairs: Sequence[Pair]
+    notes: Sequence[str]  # what is not in the report, and why

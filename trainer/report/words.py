@@ -1,0 +1,131 @@
+"""A report's figures as people read them, the same in a terminal and on a page. Pure.
+
+Owns: numbers, shares, spans, money, and the sentences about them. Refuses: layout, and making text harmless.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from recorder.work.spending import Judged
+from trainer.measuring.yardstick import Yardstick
+from trainer.report.shapes import Goal, Point, Report
+
+NONE: Final = "–"
+_UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+_NAMES: Final = {Yardstick.SUCCESS: "success", Yardstick.WINS: "win rate", Yardstick.REWARD: "reward"}
+
+T = TypeVar("T")
+
+
+def named(kind: Yardstick) -> str:
+    """What a campaign is measured by."""
+    return _NAMES.get(kind, "measure")
+
+
+def is_share(kind: Yardstick) -> bool:
+    """Whether it lies between 0 and 1, and reads in per cent."""
+    return kind in (Yardstick.SUCCESS, Yardstick.WINS)
+
+
+def percent_or_number(value: float | None, *, share: bool) -> str:
+    """A share in per cent, another value to three places that count."""
+    if value is None:
+        return NONE
+    return f"{100 * value:.1f} %" if share else f"{value:.3g}"
+
+
+def measure(value: float | None, kind: Yardstick) -> str:
+    """A value of the report's kind."""
+    return percent_or_number(value, share=is_share(kind))
+
+
+def interval(point: Point, kind: Yardstick) -> str:
+    """Its 95 % interval; a dash where there is none."""
+    if point.low is None or point.high is None:
+        return NONE
+    return f"{measure(point.low, kind)} to {measure(point.high, kind)}"
+
+
+def adversarial(point: Point) -> str:
+    """Success at scenarios that tempt to cheat."""
+    if point.adversarial is None:
+        return NONE
+    return f"{percent_or_number(point.adversarial, share=True)} of {point.adversarial_attempts}"
+
+
+def count(value: float) -> str:
+    """How many."""
+    return f"{value:,.0f}"
+
+
+def number(value: float | None) -> str:
+    """To three places that count."""
+    return percent_or_number(value, share=False)
+
+
+def loose(value: object) -> str:
+    """A number that somebody else wrote down, if it is one."""
+    return number(value) if isinstance(value, int | float) else NONE
+
+
+def span(seconds: float | None) -> str:
+    """A span of time in its largest unit."""
+    if seconds is None:
+        return NONE
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def when(at: float | None) -> str:
+    """A time (unix seconds), in this machine's zone."""
+    return NONE if at is None else time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(at))
+
+
+def verdict(report: Report) -> str:
+    """What the campaign came to, in one sentence."""
+    before, best = report.before, report.best
+    if before is None or best is None or before.value is None:
+        return "Nothing was validated, so nobody can say which version is the best."
+    if best.version == before.version:
+        return f"No version measured better than {before.version}, which it began with."
+    was, now = measure(before.value, report.kind), measure(best.value, report.kind)
+    of = "comparisons with version 0" if report.kind is Yardstick.WINS else "attempts"
+    return f"{named(report.kind).capitalize()} {was} → {now} of {best.attempts} {of}, by {best.version}."
+
+
+def serves(report: Report) -> str:
+    """What is in service."""
+    if report.served is not None and report.live not in (None, report.served):
+        return f"{report.served} at its end, {report.live} now"
+    return report.live or NONE
+
+
+def judged(spent: Judged) -> str:
+    """What judging cost."""
+    if not spent.judgings and not spent.in_vain:
+        return "no judging"
+    if not spent.tokens_in and not spent.tokens_out:
+        return f"{count(spent.judgings)} judgings, none by a model"
+    told = [f"{count(spent.judgings)} judgings", f"{count(spent.tokens_in)} tokens sent"]
+    told += [f"{count(spent.tokens_out)} tokens answered"]
+    if spent.usd or not spent.unpriced:
+        told += [f"${spent.usd:,.4f}" if spent.usd < 1 else f"${spent.usd:,.2f}"]
+    told += [f"{count(spent.unpriced)} at a price that is not known"] if spent.unpriced else []
+    told += [f"{count(spent.in_vain)} requests came to nothing"] if spent.in_vain else []
+    return ", ".join(told)
+
+
+def holds(goal: Goal) -> str:
+    """Whether a goal is met."""
+    return "not measured" if goal.holds is None else "holds" if goal.holds else "does not hold"
+
+
+def ends_of(rows: Sequence[T], head: int, tail: int) -> tuple[Sequence[T], int, Sequence[T]]:
+    """A long list's beginning and end, and how many lie between."""
+    between = len(rows) - head - tail
+    return (rows, 0, ()) if between <= 0 else (rows[:head], between, rows[-tail:])

@@ -1,0 +1,51 @@
+"""`hone report`.
+
+Owns: its flags and where the page is written. Refuses: what a report says (`trainer.report`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from recorder.commands.support import Context
+    from recorder.store.database import Store
+    from trainer.report.shapes import Report
+
+
+@click.command()
+@click.argument("campaign", required=False)
+@click.option(
+    "--html", "page_path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Write it as one HTML file that needs nothing else.",
+)  # fmt: skip
+@click.pass_obj
+def report(context: Context, campaign: str | None, page_path: Path | None) -> None:
+    """Show what a CAMPAIGN came to (its name or id), the newest if none is named: its curve with intervals, why it
+    stopped, the best version, baselines, alarms, what judging cost, what was left out and why.
+
+    A campaign that still runs, was paused or failed is told as it stands. `hone train` leaves the page behind as
+    campaigns/NAME/report.html in the data folder. The page shows conversations, before and after: whoever gets it can
+    read them.
+    """
+    from recorder.commands.support import echo_json, run, show
+    from trainer.report import page, text
+
+    found = run(context, lambda store, project: _found(store, project, campaign))
+    if page_path is not None:
+        page.write(found, page_path)
+    if context.json:
+        echo_json(found)
+    else:
+        show(text.shown(found))
+        if page_path is not None:
+            click.echo(f"Wrote {page_path}.")
+
+
+async def _found(store: Store, project: str, campaign: str | None) -> Report:
+    from trainer.report.gathering import find, gather
+
+    return await gather(store, await find(store, project, campaign))

@@ -1,0 +1,175 @@
+"""Scenario files: JSON in, checked scenarios out.
+
+Owns: the form of a scenario (`{"id", "input", "reference"?, "rubric"?, "adversarial"?}` a line), errors that name the
+line, writing a file that can be read. Objects with a `prompt` are tables' tasks (`trainer.tasks.tables`).
+Refuses: the store, and any meaning of input and reference: the agent and the judge know that. Of a rubric that is a
+list it knows that its criteria can be judged (`recorder.rubric`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from recorder import private, rubric
+from recorder.errors import InvalidId, RubricInvalid
+from recorder.ids import check_external
+from trainer.errors import NoTasks, ScenariosInvalid
+from trainer.tasks import tables
+from trainer.tasks.objects import Doubled, Fault, Found, Unfit, objects
+
+_KEYS = ("id", "input", "reference", "rubric", "adversarial")
+_MOST_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One task to attempt. `adversarial`: it tempts to cheat. `place`: the file and line that it was read from."""
+
+    id: str
+    input: Any
+    reference: Any = None
+    rubric: Any = None
+    adversarial: bool = False
+    place: str = field(default="", compare=False)
+
+
+def read(path: Path) -> list[Scenario]:
+    """Read a JSONL file. Raises `ScenariosInvalid`, which names the file and every line at fault (the first ten)."""
+    try:
+        content = path.read_bytes()
+    except OSError as e:
+        raise ScenariosInvalid(f"the scenario file {path} cannot be read: {e.strerror or e}") from e
+    return parse(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), str(path))
+
+
+def parse(lines: Iterable[bytes], source: str) -> list[Scenario]:
+    """Scenarios of a file's lines, in order. Raises `ScenariosInvalid`."""
+    found: list[Scenario] = []
+    faults: list[str] = []
+    first_line: dict[str, int] = {}
+    for one in objects(lines):
+        if isinstance(one, Fault):
+            faults.append(f"line {one.line}: {one.why}")
+            continue
+        try:
+            scenario = replace(_scenario(one), place=f"{source}, line {one.line}")
+        except Unfit as e:
+            faults.append(f"line {one.line_of(e)}: {one.name}{e}")
+            continue
+        if scenario.id in first_line:
+            faults.append(
+                f"line {one.line}: {one.name}the id {scenario.id!r} is taken by line {first_line[scenario.id]}"
+            )
+        first_line.setdefault(scenario.id, one.line)
+        found.append(scenario)
+    if faults:
+        more = f"\n… and {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
+        raise ScenariosInvalid(f"{source} is not usable:\n" + "\n".join(faults[:_MOST_SHOWN]) + more)
+    if not found:
+        raise ScenariosInvalid(f'{source} has no scenario. Write one a line: {{"id": "…", "input": …}}')
+    return found
+
+
+def write(path: Path, found: Iterable[Scenario]) -> None:
+    """Write a JSONL file that only its owner may read: it has what users asked. Raises `NoTasks` where it is there."""
+    try:
+        # a lone surrogate becomes its JSON escape: what was recorded is read back as it was
+        with open(path, "x", encoding="utf-8", errors="backslashreplace", opener=private.opener) as file:
+            file.writelines(line(scenario) + "\n" for scenario in found)
+    except FileExistsError:
+        raise NoTasks(f"{path} is there already: name another file with --out, or remove it") from None
+    except OSError as e:
+        raise NoTasks(f"{path} cannot be written: {e.strerror or e}") from e
+
+
+def line(scenario: Scenario) -> str:
+    """A scenario as its line, without what it has not."""
+    told = {key: value for key in _KEYS if (value := getattr(scenario, key)) is not None}
+    if not scenario.adversarial:
+        del told["adversarial"]
+    return json.dumps(told, ensure_ascii=False)
+
+
+def _scenario(found: Found) -> Scenario:
+    value = found.value
+    if not isinstance(value, dict):
+        raise Unfit(f"a scenario is a JSON object, not {_kind(value)}")
+    if isinstance(value, Doubled):
+        raise Unfit(f"the key {value.key!r} is there twice", value.key, nth=2)
+    if tables.is_task(value):
+        id_ = f"task-{found.number}" if value.get("task_id") is None else _id(value["task_id"], "task_id")
+        return Scenario(id_, tables.prompt(value), rubric=tables.rubric(value))
+    for key in value:
+        if key not in _KEYS:
+            raise Unfit(f"unknown key {key!r}{_meant(key)}", key)
+    if value.get("input") is None:
+        raise Unfit('"input" is missing')
+    return Scenario(
+        _id(value.get("id"), "id"),
+        value["input"],
+        value.get("reference"),
+        _rubric(value.get("rubric")),
+        _adversarial(value.get("adversarial")),
+    )
+
+
+def _adversarial(value: object) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise Unfit(f'"adversarial" is {_kind(value)}: it must be true or false', "adversarial")
+    return bool(value)
+
+
+def _rubric(value: Any) -> Any:
+    """A scenario's rubric as it is; a list is one of criteria."""
+    if isinstance(value, list):
+        try:
+            for place, entry in enumerate(value, start=1):
+                if (doubled := _doubled(entry)) is not None:
+                    raise RubricInvalid(f"the key {doubled!r} is there twice in one criterion", place)
+            rubric.criteria(value)
+        except RubricInvalid as e:
+            raise Unfit(f'"rubric": {e}', "rubric", entry=e.place) from e
+    return value
+
+
+def _doubled(value: Any) -> str | None:
+    """The first key that stands twice in one object of a criterion, be it deep in the schema of its check."""
+    if isinstance(value, Doubled):
+        return value.key
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((key for key in map(_doubled, inner) if key is not None), None)
+
+
+def _id(value: object, key: str) -> str:
+    if value is None:
+        raise Unfit(f'"{key}" is missing')
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise Unfit(f'"{key}" is {_kind(value)}: it must be a text or a whole number', key)
+    try:
+        return check_external(value, f"the {key}")
+    except InvalidId as e:
+        raise Unfit(str(e), key) from e
+
+
+def _kind(value: object) -> str:
+    names = {
+        list: "a list",
+        dict: "an object",
+        str: "a text",
+        int: "a number",
+        float: "a number",
+        bool: "true or false",
+    }
+    return names.get(type(value), "null")
+
+
+def _meant(key: str) -> str:
+    near = difflib.get_close_matches(key, _KEYS, 1)
+    return f": did you mean {near[0]!r}?" if near else f" (known: {', '.join(_KEYS)})"

@@ -1,0 +1,88 @@
+"""The parts of a campaign's tasks: those that it learns from, those that it is measured by, and those for its end.
+
+Owns: to which part a scenario of one file belongs, and that no task is in two parts. Pure. Refuses: reading files.
+
+A scenario's part hangs on its id and the seed alone: one that is added or taken out moves no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from trainer.errors import ScenariosInvalid
+from trainer.tasks.scenarios import Scenario
+
+PARTS: Final = ("train", "val", "test")
+_MOST_SHOWN: Final = 5
+_STEPS: Final = 2**64
+
+
+def part_of(id_: str, shares: Sequence[float], seed: int) -> str:
+    """The part of a scenario. Two shares: there is no test part."""
+    digest = hashlib.sha256(f"{seed}:{id_}".encode()).digest()
+    at, end = int.from_bytes(digest[:8], "big") / _STEPS, 0.0
+    for part, share in zip(PARTS, shares, strict=False):
+        end += share
+        if at < end:
+            return part
+    return PARTS[len(shares) - 1]  # the shares' sum may be a hair below 1
+
+
+def split(scenarios: Sequence[Scenario], shares: Sequence[float], seed: int) -> dict[str, list[Scenario]]:
+    """The parts of one file's scenarios, in its order. Raises `ScenariosInvalid` where one is empty."""
+    parts: dict[str, list[Scenario]] = {part: [] for part in PARTS[: len(shares)]}
+    for scenario in scenarios:
+        parts[part_of(scenario.id, shares, seed)].append(scenario)
+    if empty := [part for part, found in parts.items() if not found]:
+        raise ScenariosInvalid(
+            f"of {len(scenarios)} scenarios none is in the {' and the '.join(empty)} part (campaign.split "
+            f"{list(shares)}, campaign.seed {seed}): add scenarios, give the part a larger share, or name files in its "
+            "place (campaign.val_scenarios, campaign.test_scenarios)"
+        )
+    return parts
+
+
+def require_apart(parts: Mapping[str, Sequence[Scenario]]) -> None:
+    """Raise `ScenariosInvalid` where two parts share a scenario: by its id, or by what it asks."""
+    by_id: dict[str, tuple[str, Scenario]] = {}
+    by_input: dict[str, tuple[str, Scenario]] = {}
+    faults: list[str] = []
+    for part, scenarios in parts.items():
+        for scenario in scenarios:
+            same_id = by_id.setdefault(scenario.id, (part, scenario))
+            same_input = by_input.setdefault(alike(scenario.input), (part, scenario))
+            if same_id[0] != part:
+                faults.append(f"{_named(*same_id)} and {_named(part, scenario)} have one id")
+            elif same_input[0] != part:
+                faults.append(f"{_named(*same_input)} and {_named(part, scenario)} have one input")
+    if faults:
+        more = f"\n… and {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
+        raise ScenariosInvalid(
+            "what is trained on would be measured: a scenario must be in one part only. Take one of each out:\n"
+            + "\n".join(faults[:_MOST_SHOWN])
+            + more
+        )
+
+
+def alike(value: Any) -> str:
+    """A scenario's input as it is compared: case, white space, Unicode forms and the order of keys tell none apart."""
+    return json.dumps(_plain(value), sort_keys=True, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return " ".join(unicodedata.normalize("NFKC", value).casefold().split())
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value
+
+
+def _named(part: str, scenario: Scenario) -> str:
+    where = f", {scenario.place}" if scenario.place else ""
+    return f"{scenario.id!r} ({part}{where})"
