@@ -34,11 +34,11 @@ from trainer.campaign_settings import CampaignSettings
 from trainer.errors import AliasBusy
 from trainer.measuring import sides
 from trainer.measuring.yardstick import Yardstick
-from trainer.programs import comparing
+from trainer.programs import comparing, left_out
 from trainer.programs.attempting import endpoint_of, start_agents
 from trainer.programs.estimating import Judge
 from trainer.programs.examiner import Gated
-from trainer.programs.reporting import reported
+from trainer.programs.reporting import failure_reported, leave_report
 from trainer.programs.services import Services, Wanted
 from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
 from trainer.settings import TrainerSettings
@@ -121,8 +121,9 @@ async def train(
         )
         tracking.again((await read_history(store, campaign)).events)
         told = Several(progress, tracking)
-        await stack.enter_async_context(reported(store, campaign, everything.data, progress))
+        await stack.enter_async_context(failure_reported(store, campaign, everything.data, progress))
         await stack.enter_async_context(marked(store, campaign))
+        await stack.enter_async_context(left_out.telling(store, campaign.id, progress))
         open_with = partial(in_turn, open_with or open_trainer, campaign, progress)
         trainer = await stack.enter_async_context(opening(store, alias, everything, open_with))
         for started in agents:
@@ -149,6 +150,7 @@ async def train(
             still_ours=lambda: still_ours(keeper, campaign),
         )
         ended = await run.run()
+        await leave_report(store, campaign, everything.data, told)  # before the end, which scripts wait for
         told.tell(ended)
         return ended
 
