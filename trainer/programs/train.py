@@ -40,7 +40,7 @@ from trainer.programs.estimating import Judge
 from trainer.programs.examiner import Gated
 from trainer.programs.reporting import failure_reported, leave_report
 from trainer.programs.services import Services, Wanted
-from trainer.progress import Ended, Event, JsonLines, Progress, Said, Several, Status
+from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepTrainer
 from trainer.track_settings import TrackSettings
@@ -113,14 +113,14 @@ async def train(
         store = await services.store()
         alias = await services.alias(settings.alias)
         campaign = await begin_or_find(store, alias, plan, progress)
+        owner = holders.holder_name()
+        keeper = await stack.enter_async_context(hold(store, campaign, owner, settings.lease_s))
         kept = runs.of_campaign(campaign, settings, everything.trainer, everything.data)
         tracking = await stack.enter_async_context(
             tracked(everything.track, kept, progress, Samples(store, campaign.id))
         )
-        tracking.again(await told_before(store, campaign))
+        tracking.again((await read_history(store, campaign)).events)
         told = Several(progress, tracking)
-        owner = holders.holder_name()
-        keeper = await stack.enter_async_context(hold(store, campaign, owner, settings.lease_s))
         await stack.enter_async_context(failure_reported(store, campaign, everything.data, progress))
         await stack.enter_async_context(marked(store, campaign))
         await stack.enter_async_context(left_out.telling(store, campaign.id, progress))
@@ -153,13 +153,6 @@ async def train(
         await leave_report(store, campaign, everything.data, told)  # before the end, which scripts wait for
         told.tell(ended)
         return ended
-
-
-async def told_before(store: Store, campaign: CampaignView) -> list[Event]:
-    """What earlier processes of a campaign told, as it is written down."""
-    history = await read_history(store, campaign)
-    measured = (*history.baselines, *history.validations, *history.tests)
-    return [*history.steps, *measured, *history.alarms, *history.changes]
 
 
 def _warn_of_blind_validation(plan: Plan, yardstick: Yardstick, progress: Progress) -> None:

@@ -53,7 +53,7 @@ _STEP: Final = (
     Name("step/failed", "0 or 1", _EACH, "1: it failed by a fault, not for want of something to learn"),
     Name("left_out/CODE", "attempts", _EACH, "not trained on, by reason (docs/reasons.md)"),
     Name("seconds/PHASE", "seconds", _EACH, "sampling, judging, training, swapping; and what training took them for"),
-    Name("part/NAME", "reward", _MADE, "mean of a part of the reward, or of what was given beside it (NAME.EXTRA)"),
+    Name("part/NAME", "reward", _EACH, "mean of a part of the reward, or of what was given beside it (NAME.EXTRA)"),
 )
 _TRAIN: Final = tuple(
     Name(f"train/{name}", unit, when, what)
