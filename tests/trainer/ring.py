@@ -50,6 +50,7 @@ from trainer.programs.train import train
 from trainer.progress import Ended, Event, Said, StepDone, Validated
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepReport
+from trainer.track_settings import TrackSettings
 
 PROJECT, ALIAS = "default", "helpdesk"
 
@@ -340,6 +341,7 @@ class Everything:
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
     learn: LearnSettings = field(default_factory=LearnSettings)
     trainer: TrainerSettings = field(default_factory=lambda: TrainerSettings(min_groups=1))
+    track: TrackSettings = field(default_factory=TrackSettings)
     engine: Any = None
     aliases: Mapping[str, AliasSettings] = field(default_factory=dict)
     judge: JudgeSettings = field(default_factory=JudgeSettings)
@@ -407,10 +409,15 @@ async def run_campaign(
     resume: str | None = None,
     judge: JudgeSettings | None = None,
     models: Sequence[str] = (),
+    track: TrackSettings | None = None,
 ) -> Ended:
     """`hone train` with a scripted trainer."""
     everything = Everything(
-        data, CampaignSettings.model_validate(settings), judge=judge or JudgeSettings(), models=models
+        data,
+        CampaignSettings.model_validate(settings),
+        judge=judge or JudgeSettings(),
+        models=models,
+        track=track or TrackSettings(),
     )
     if resume is None:
         chosen = begin.plan(everything.campaign, fresh=fresh)
