@@ -35,9 +35,11 @@ _DECISIONS: Final = 20  # newest moves a version that are read
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a version was worth. `kind`: the share of successes, or the mean reward; `of`: how many attempts."""
+    """What a version was worth. `kind`: the share of successes, of comparisons with version 0 that it won, or the mean
+    reward; `of`: how many attempts, or comparisons.
+    """
 
-    kind: Literal["success", "reward"]
+    kind: Literal["success", "win rate", "reward"]
     value: float
     of: int
     interval: Interval | None
@@ -168,6 +170,8 @@ def measured_by(said: Mapping[str, Any]) -> Measure | None:
     of = int(said.get("attempts") or 0)
     if (success := said.get("success")) is not None:
         return Measure("success", success, of, intervals.of_share(success, of), "validation")
+    if (won := said.get("win_rate")) is not None:
+        return Measure("win rate", won, of, intervals.of_share(won, of), "validation")
     reward = said.get("reward")
     return Measure("reward", reward, of, None, "validation") if reward is not None else None
 
