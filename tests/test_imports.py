@@ -49,11 +49,21 @@ GROUND: dict[str, set[str]] = {
         "rules",
         "seldom",
         "settings",
+        "signals",
         "states",
         "urls",
     },
     "judge": {"errors", "settings"},
-    "trainer": {"campaign_settings", "curves", "errors", "health", "health_settings", "progress", "settings"},
+    "trainer": {
+        "campaign_settings",
+        "curves",
+        "errors",
+        "health",
+        "health_settings",
+        "progress",
+        "settings",
+        "track_settings",
+    },
     "proxy": {"errors", "metrics", "store_metrics"},
 }
 # Files at a package's root that no room imports; the rooms named here are roofs too.
@@ -105,7 +115,8 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "measuring": set(),
         "campaign": {"agents", "measuring", "step", "tasks"},
         "report": {"campaign", "measuring"},
-        "programs": {"agents", "campaign", "generating", "measuring", "report", "step", "tasks"},
+        "tracking": set(),
+        "programs": {"agents", "campaign", "generating", "measuring", "report", "step", "tasks", "tracking"},
     },
     "proxy": {
         "http": set(),

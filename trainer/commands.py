@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from recorder.settings import LearnSettings, RecorderSettings
 from trainer.campaign_settings import CampaignSettings
 from trainer.settings import TrainerSettings
+from trainer.track_settings import TrackSettings
 
 if TYPE_CHECKING:
     from recorder.content.redaction import Redaction
@@ -54,6 +55,7 @@ class Settings(Protocol):
     learn: LearnSettings
     trainer: TrainerSettings
     campaign: CampaignSettings
+    track: TrackSettings
     engine: Any  # its `base` and `dtype`
 
     @property
@@ -100,6 +102,10 @@ def _shares(_context: click.Context, _option: click.Parameter, text: str | None)
         raise click.BadParameter(f"{text!r} is no list of shares: write them as 0.8,0.1,0.1") from None
 
 
+def _listed(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> list[str] | None:
+    return list(names) or None  # none given: what the settings say
+
+
 @click.command()
 @_path("--scenarios", "JSONL file of scenarios to learn from.")
 @_path("--val-scenarios", "JSONL file of scenarios to measure with; never trained on.")
@@ -130,6 +136,15 @@ def _shares(_context: click.Context, _option: click.Parameter, text: str | None)
 @click.option("--on-agent-error", type=click.Choice(["exclude", "judge"]), help="Attempts that raise [exclude].")
 @click.option("--target", type=float, help="Stop when the measure reaches this.")
 @click.option("--plateau", "plateau_steps", type=int, metavar="STEPS", help="Stop after so many steps without a rise.")
+@click.option("--epochs", type=int, help="Stop when every scenario was learnt from so often.")
+@click.option("--max-minutes", type=float, metavar="MINUTES", help="Stop after so long, over all runs of the campaign.")
+@click.option("--max-judge-usd", type=float, metavar="USD", help="Stop when judging has cost so much.")
+@click.option("--max-judge-tokens", type=int, metavar="TOKENS", help="Stop when judging has taken so many.")
+@click.option(
+    "--baseline", "baselines", multiple=True, metavar="NAME", callback=_listed,
+    help="`base` or a model of [[proxy.models]], measured beside it before the first step. Repeatable.",
+)  # fmt: skip
+@click.option("--serve", type=click.Choice(["best", "last"]), help="Which version serves at the end [best].")
 @click.option("--val-every", type=int, metavar="STEPS", help="Steps between validations [before and after only].")
 @click.option("--val-attempts", type=int, help="Attempts at each validation scenario [1].")
 @click.option("--seed", type=int, help="Of the order of scenarios [0].")

@@ -86,7 +86,7 @@ class Alarm:
 
     step: int
     rule: str
-    then: str  # note, or pause
+    then: str  # note, pause, or stop: the campaign has come to its end
     detail: str
     figures: Mapping[str, float] = field(default_factory=dict)
     evidence: Sequence[Mapping[str, Any]] = ()  # {"trajectory", "reward", "part"}

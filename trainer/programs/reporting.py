@@ -24,20 +24,22 @@ PAGE = "report.html"  # beside the campaign's events
 
 
 @asynccontextmanager
-async def reported(store: Store, campaign: CampaignView, data: Path, progress: Progress) -> AsyncIterator[None]:
-    """When the campaign has ended, finished or failed, tell it in short and write its page. Interrupted, it goes on."""
+async def failure_reported(store: Store, campaign: CampaignView, data: Path, progress: Progress) -> AsyncIterator[None]:
+    """Leave the report of a campaign that fails within, once it has come to anything. An interruption is no failure."""
     try:
         yield
     except (TrainerError, RecorderError):
-        await _report(store, campaign, data, progress)
+        await leave_report(store, campaign, data, progress)
         raise
-    await _report(store, campaign, data, progress)
 
 
-async def _report(store: Store, campaign: CampaignView, data: Path, progress: Progress) -> None:
+async def leave_report(store: Store, campaign: CampaignView, data: Path, progress: Progress) -> None:
+    """Write the page of a campaign that has ended, and tell it in short; of one that did nothing there is none."""
     path = data / "campaigns" / campaign.name / PAGE
     try:
         report = await gather(store, await campaigns.get(store, campaign.id))
+        if not report.steps and not report.validations:
+            return
         await asyncio.to_thread(page.write, report, path)
     except (OSError, RecorderError) as e:
         told = f"no report was written to {path}: {e}. `hone report {campaign.name}` shows one"

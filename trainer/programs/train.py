@@ -26,6 +26,7 @@ from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from trainer.agents.attempts import AttemptRunner
 from trainer.campaign.begin import Plan, begin_or_find, hold, marked, still_ours
+from trainer.campaign.history import read_history
 from trainer.campaign.loop import Campaign, Compared
 from trainer.campaign.measure import Measurer
 from trainer.campaign.sampling import Sampler
@@ -37,11 +38,15 @@ from trainer.programs import comparing, left_out
 from trainer.programs.attempting import endpoint_of, start_agents
 from trainer.programs.estimating import Judge
 from trainer.programs.examiner import Gated
-from trainer.programs.reporting import reported
+from trainer.programs.reporting import failure_reported, leave_report
 from trainer.programs.services import Services, Wanted
-from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
+from trainer.progress import Ended, Event, JsonLines, Progress, Said, Several, Status
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepTrainer
+from trainer.track_settings import TrackSettings
+from trainer.tracking import runs
+from trainer.tracking.samples import Samples
+from trainer.tracking.tracker import tracked
 
 YIELD_TIMEOUT_S = 1800.0  # a step on a large model may take minutes, and is not cut short
 
@@ -55,6 +60,7 @@ class Settings(Protocol):
     learn: LearnSettings
     trainer: TrainerSettings
     campaign: CampaignSettings
+    track: TrackSettings
     engine: Any
 
     @property
@@ -107,9 +113,15 @@ async def train(
         store = await services.store()
         alias = await services.alias(settings.alias)
         campaign = await begin_or_find(store, alias, plan, progress)
+        kept = runs.of_campaign(campaign, settings, everything.trainer, everything.data)
+        tracking = await stack.enter_async_context(
+            tracked(everything.track, kept, progress, Samples(store, campaign.id))
+        )
+        tracking.again(await told_before(store, campaign))
+        told = Several(progress, tracking)
         owner = holders.holder_name()
         keeper = await stack.enter_async_context(hold(store, campaign, owner, settings.lease_s))
-        await stack.enter_async_context(reported(store, campaign, everything.data, progress))
+        await stack.enter_async_context(failure_reported(store, campaign, everything.data, progress))
         await stack.enter_async_context(marked(store, campaign))
         await stack.enter_async_context(left_out.telling(store, campaign.id, progress))
         open_with = partial(in_turn, open_with or open_trainer, campaign, progress)
@@ -129,17 +141,25 @@ async def train(
             alias,
             settings,
             compared,
-            sampler=Sampler(store, campaign, settings, runner, progress, services.judge_runs),
-            measurer=Measurer(store, settings, others[0] if others else None, progress),
+            sampler=Sampler(store, campaign, settings, runner, told, services.judge_runs),
+            measurer=Measurer(store, settings, others[0] if others else None, told),
             trainer=trainer,
             lease_s=everything.trainer.lease_s,
             max_tries=everything.trainer.max_tries,
-            progress=progress,
+            progress=told,
             still_ours=lambda: still_ours(keeper, campaign),
         )
         ended = await run.run()
-        progress.tell(ended)
+        await leave_report(store, campaign, everything.data, told)  # before the end, which scripts wait for
+        told.tell(ended)
         return ended
+
+
+async def told_before(store: Store, campaign: CampaignView) -> list[Event]:
+    """What earlier processes of a campaign told, as it is written down."""
+    history = await read_history(store, campaign)
+    measured = (*history.baselines, *history.validations, *history.tests)
+    return [*history.steps, *measured, *history.alarms, *history.changes]
 
 
 def _warn_of_blind_validation(plan: Plan, yardstick: Yardstick, progress: Progress) -> None:

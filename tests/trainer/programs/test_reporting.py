@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from recorder.states import CampaignState
 from tests.stores import Stores
 from tests.trainer.report.played import climbed, played
 from tests.trainer.ring import Ring, Script, Told, run_campaign, write_user_folder
 from trainer.errors import CampaignError
-from trainer.programs.reporting import PAGE, reported
-from trainer.progress import Said
+from trainer.programs.reporting import PAGE, failure_reported, leave_report
+from trainer.progress import Ended, Said
 
 pytestmark = pytest.mark.slow  # whole campaigns, and pages
 
@@ -35,9 +34,10 @@ async def test_a_campaign_tells_what_it_came_to_and_leaves_its_page_behind(
     html = page.read_text("utf-8")
     assert "all its steps are done" in html
     assert "helpdesk@2" in html
-    last = told.events[-1]
-    assert isinstance(last, Said)
-    assert str(page) in last.text
+    said, last = told.events[-2:]
+    assert isinstance(said, Said)
+    assert str(page) in said.text
+    assert isinstance(last, Ended)  # scripts read it last
 
 
 async def test_a_failed_campaign_has_its_report_too_and_fails_all_the_same(tmp_path: Path, stores: Stores) -> None:
@@ -47,7 +47,7 @@ async def test_a_failed_campaign_has_its_report_too_and_fails_all_the_same(tmp_p
         async with played(data, settings) as world:
             await climbed(world, steps=1)
             with pytest.raises(CampaignError):
-                async with reported(world.store, world.campaign, data, told):
+                async with failure_reported(world.store, world.campaign, data, told):
                     raise CampaignError("all attempts failed")
     assert (data / "campaigns" / "orders" / PAGE).exists()
 
@@ -57,7 +57,19 @@ async def test_where_the_page_cannot_be_written_that_is_told_and_nothing_is_rais
 ) -> None:
     told, data = Told(), tmp_path / "data"
     with stores.made(data) as settings:
-        async with played(data, settings) as world, reported(world.store, world.campaign, data, told):
-            assert world.campaign.state is CampaignState.RUNNING
+        async with played(data, settings) as world:
+            await climbed(world, steps=1)
+            await leave_report(world.store, world.campaign, data, told)
     (said,) = told.warnings()
     assert "hone report orders" in said
+
+
+async def test_what_fails_before_it_began_leaves_nothing(tmp_path: Path, stores: Stores) -> None:
+    told, data = Told(), tmp_path / "data"
+    with stores.made(data) as settings:
+        async with played(data, settings) as world:
+            with pytest.raises(CampaignError):
+                async with failure_reported(world.store, world.campaign, data, told):
+                    raise CampaignError("no base model is known")
+    assert told.events == []
+    assert not list(data.rglob(PAGE))
