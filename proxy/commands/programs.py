@@ -37,10 +37,11 @@ def _of_the_proxy(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--host", help="Address of the proxy [127.0.0.1].")
     @click.option("--port", type=int, help="Port of the proxy [8700]; 0 takes a free one.")
     @click.option("--workers", type=int, help="Processes of the proxy, all on its port [1].")
-    @click.pass_obj
     @functools.wraps(command)
+    @click.pass_obj
     def with_flags(
         context: Context,
+        /,
         engines: tuple[str, ...],
         models: tuple[str, ...],
         host: str | None,
