@@ -1,6 +1,6 @@
 """`hone judge` and `hone score`.
 
-Owns: reading arguments, signals. Refuses: scoring (`judge.scoring`), and how a score reads (`judge.showing`).
+Owns: reading arguments. Refuses: scoring (`judge.scoring`), and how a score reads (`judge.showing`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypedDict, Unpack
 
@@ -78,24 +77,24 @@ async def run_worker(settings: Settings) -> None:
     """Run one judge worker until SIGTERM or SIGINT. Raises JudgeMisconfigured, StoreError, SchemaMismatch."""
     from judge.scoring.bench import check_settings, open_bench, told_parts
     from judge.scoring.worker import JudgeWorker
+    from recorder.signals import stopping
     from recorder.store.migrate import open_store
 
     check_settings(settings.judge)
     known = settings.judge.known_recipes()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
-    try:
-        async with open_bench(settings.judge, store, settings.project) as bench:
-            worker = JudgeWorker(store, settings.project, bench, settings.recorder, learn=settings.learn)
-            told = "; ".join(f"{name}: {told_parts(settings.judge.by_recipe(name)) or 'nothing'}" for name in known)
-            logging.getLogger(__name__).info(
-                "judge %s: %s (%s)", worker.owner, told, settings.judge.model or "no model"
-            )
-            await worker.run(stop)
-    finally:
-        await store.close()
+    with stopping(stop.set):
+        store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
+        try:
+            async with open_bench(settings.judge, store, settings.project) as bench:
+                worker = JudgeWorker(store, settings.project, bench, settings.recorder, learn=settings.learn)
+                told = "; ".join(f"{name}: {told_parts(settings.judge.by_recipe(name)) or 'nothing'}" for name in known)
+                logging.getLogger(__name__).info(
+                    "judge %s: %s (%s)", worker.owner, told, settings.judge.model or "no model"
+                )
+                await worker.run(stop)
+        finally:
+            await store.close()
 
 
 @click.command()

@@ -45,6 +45,9 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "asked_anew": "Somebody wanted the group scored again; its detail says who, and why.",
         "judge_fault": "A fault of Hone's own kept the group from being scored; the log has it.",
     },
+    "Campaigns": {
+        "tool_left_out": "A tool that its MCP server does not mark read-only was kept from a campaign's attempts.",
+    },
     "Training: runs and groups": {
         "trained": "A version in the line of the live one was trained on it.",
         "untrained": "It was trained on, and that version was taken back.",

@@ -30,6 +30,7 @@ RUN = {
     "proxy.cli": (["--version"], 0),
     "proxy.dashboard.drawing.host": (["--help"], 1),
     "proxy.programs.watch": (["5", sys.executable, "-c", "raise SystemExit(7)"], 7),
+    "trainer.tracking.child": (["--help"], 0),
 }
 
 

@@ -70,6 +70,9 @@ class CampaignSettings(BaseModel):
     replay: bool = False
     """Hone attempts the scenarios itself, in the agent's place: tools are answered from the record of each scenario's
     run. The file is one of `hone scenarios from-traffic --replay`."""
+    allow_writes: bool = False
+    """Attempts may use tools of Hone's MCP gateway that their server does not mark read-only (`readOnlyHint`). Else
+    these are not offered to attempts, nor to those of a version's gate."""
     python: Path | None = None
     """The Python that runs the agent. Default: the one that runs Hone."""
     cwd: Path | None = None

@@ -21,13 +21,16 @@ from pydantic import ValidationError
 from recorder.settings import LearnSettings, RecorderSettings
 from trainer.campaign_settings import CampaignSettings
 from trainer.settings import TrainerSettings
+from trainer.track_settings import TrackSettings
 
 if TYPE_CHECKING:
     from recorder.content.redaction import Redaction
     from trainer.campaign.begin import Plan
     from trainer.campaign.estimate import Estimate
-    from trainer.programs.estimating import Judge
+    from trainer.generating import asking
+    from trainer.programs import estimating
     from trainer.programs.examiner import Gated
+    from trainer.programs.generating import Outcome, Server
     from trainer.progress import Ended
     from trainer.tasks.traffic import Opening, Tasks
 
@@ -36,6 +39,11 @@ PAUSED = 3  # a campaign looked unhealthy and waits for a person
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+
+if TYPE_CHECKING:
+
+    class Judge(estimating.Judge, asking.Settings, Protocol):
+        """What these commands read of the judge's settings."""
 
 
 class Settings(Protocol):
@@ -47,11 +55,16 @@ class Settings(Protocol):
     learn: LearnSettings
     trainer: TrainerSettings
     campaign: CampaignSettings
+    track: TrackSettings
     engine: Any  # its `base` and `dtype`
 
     @property
     def judge(self) -> Judge:
         """Who judges."""
+
+    @property
+    def mcp(self) -> Mapping[str, Server]:
+        """The MCP servers."""
 
     def declared_aliases(self) -> Mapping[str, object]:
         """The aliases, and what they leave to other sections."""
@@ -89,6 +102,10 @@ def _shares(_context: click.Context, _option: click.Parameter, text: str | None)
         raise click.BadParameter(f"{text!r} is no list of shares: write them as 0.8,0.1,0.1") from None
 
 
+def _listed(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> list[str] | None:
+    return list(names) or None  # none given: what the settings say
+
+
 @click.command()
 @_path("--scenarios", "JSONL file of scenarios to learn from.")
 @_path("--val-scenarios", "JSONL file of scenarios to measure with; never trained on.")
@@ -101,6 +118,9 @@ def _shares(_context: click.Context, _option: click.Parameter, text: str | None)
 @click.option("--agent", metavar="MODULE:FUNCTION|COMMAND", help="What attempts a scenario.")
 @click.option(
     "--replay", is_flag=True, default=None, help="Attempt scenarios of `from-traffic --replay`; no agent runs."
+)
+@click.option(
+    "--allow-writes", is_flag=True, default=None, help="Attempts may use MCP tools that are not marked read-only."
 )
 @click.option("--success", metavar="MODULE:FUNCTION|PART", help="What counts as success [the mean reward is shown].")
 @_path("--python", "The Python that runs the agent [Hone's].")
@@ -116,6 +136,15 @@ def _shares(_context: click.Context, _option: click.Parameter, text: str | None)
 @click.option("--on-agent-error", type=click.Choice(["exclude", "judge"]), help="Attempts that raise [exclude].")
 @click.option("--target", type=float, help="Stop when the measure reaches this.")
 @click.option("--plateau", "plateau_steps", type=int, metavar="STEPS", help="Stop after so many steps without a rise.")
+@click.option("--epochs", type=int, help="Stop when every scenario was learnt from so often.")
+@click.option("--max-minutes", type=float, metavar="MINUTES", help="Stop after so long, over all runs of the campaign.")
+@click.option("--max-judge-usd", type=float, metavar="USD", help="Stop when judging has cost so much.")
+@click.option("--max-judge-tokens", type=int, metavar="TOKENS", help="Stop when judging has taken so many.")
+@click.option(
+    "--baseline", "baselines", multiple=True, metavar="NAME", callback=_listed,
+    help="`base` or a model of [[proxy.models]], measured beside it before the first step. Repeatable.",
+)  # fmt: skip
+@click.option("--serve", type=click.Choice(["best", "last"]), help="Which version serves at the end [best].")
 @click.option("--val-every", type=int, metavar="STEPS", help="Steps between validations [before and after only].")
 @click.option("--val-attempts", type=int, help="Attempts at each validation scenario [1].")
 @click.option("--seed", type=int, help="Of the order of scenarios [0].")
@@ -378,6 +407,71 @@ def from_traffic(
         click.echo(f"Wrote {written}: hone train --scenarios {written} --alias {alias} {who}")
     elif out is None:
         click.echo("Nothing was written: name a file with --out.")
+
+
+@scenarios.command()
+@click.option("--mcp", metavar="URL|NAME", help="An MCP server whose tools they need: its URL, or its name in [mcp].")
+@click.option("--task", metavar="TEXT", help="What the agent is for, in words; beside --mcp, or alone.")
+@click.option("-n", "number", required=True, type=click.IntRange(1, 2000), help="How many.")
+@click.option("--model", metavar="MODEL", help="The model that writes them, by its LiteLLM name [judge.model].")
+@click.option(
+    "--adversarial",
+    default=0.0,
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    help="So many of them tempt to cheat, and say so [none].",
+)
+@click.option("--allow-writes", is_flag=True, help="Also for tools that are not marked read-only.")
+@click.option("--seed", default=0, show_default=True, help="Of which tools a request shows, where there are many.")
+@click.option(
+    "--max-usd", type=click.FloatRange(0, min_open=True), metavar="USD", help="Ask no more once this is spent."
+)
+@_path("--out", "JSONL file to write [they are printed].")
+@click.pass_obj
+def generate(context: Context, /, out: Path | None, **order: Any) -> None:
+    """Have a model write scenarios, from an MCP server's tools or a description.
+
+    They are of stated difficulties: one tool, several steps, an error to be handled, nothing to be done. No tool is
+    called. Ones that are nearly the same, or name tools that are not offered, are dropped and counted. Exits with 1
+    where there are fewer in the end than were asked for.
+    """
+    from trainer.generating import telling
+    from trainer.programs.generating import Order, generated
+    from trainer.tasks import scenarios as files
+
+    asked = Order(**order)
+    if asked.mcp is None and not (asked.task or "").strip():
+        raise click.UsageError("say what the scenarios are for: --mcp URL, --task TEXT, or both.")
+    if out is not None:
+        files.require_new(out)  # before a model is paid for them
+    made = asyncio.run(generated(asked, context.settings(), lambda found, wanted: _tell(telling.so_far(found, wanted))))
+    if out is not None:
+        files.write(out, made.found.scenarios)
+    _show_generated(made, out, as_json=context.json)
+    sys.exit(1 if made.found.missing else 0)
+
+
+def _tell(text: str) -> None:
+    """A line beside the output: what comes from a model or a server is nothing that a terminal obeys."""
+    from recorder.commands.terminal import clean
+
+    click.echo(clean(text), err=True)
+
+
+def _show_generated(made: Outcome, out: Path | None, *, as_json: bool) -> None:
+    from trainer.generating import telling
+    from trainer.tasks.scenarios import line
+
+    if as_json:
+        click.echo(json.dumps(telling.as_json(made.found, made.wanted, made.spent, out), indent=2))
+        return
+    if out is None:
+        for scenario in made.found.scenarios:
+            click.echo(line(scenario))
+    for text in telling.summary(made.found, made.wanted, made.spent):
+        _tell(text)
+    if out is not None:
+        _tell(f"Wrote {out}: look through it, then hone train --scenarios {out} --agent …")
 
 
 async def _tasks(

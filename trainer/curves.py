@@ -89,8 +89,8 @@ def plateau(measures: Sequence[Measure], steps: int, delta: float) -> Halves | N
     """The halves of the newest window, where the newer is not above the older by `delta`; None: no plateau is shown.
 
     The window spans at least `steps` steps and `FEWEST` measurements, and reaches further back until a rise of `WORTH`
-    a measurement would have shown in it; where all of them are too few for that, nothing is said. A share that cannot
-    rise by `delta` needs no such proof.
+    a measurement would have shown in it; where all of them are too few for that, nothing is said. A share that is
+    surely too high to rise by `delta` needs no such proof.
     """
     for size in range(FEWEST, len(measures) + 1, 2):
         window = measures[-size:]
@@ -105,4 +105,4 @@ def plateau(measures: Sequence[Measure], steps: int, delta: float) -> Halves | N
 
 
 def _is_at_its_top(measures: Sequence[Measure], delta: float) -> bool:
-    return all(one.spread is None for one in measures) and pooled(measures).value + delta >= 1
+    return all(one.spread is None for one in measures) and pooled(measures).centre + delta >= 1

@@ -13,6 +13,8 @@ TrainerError
 ├── ScenariosInvalid      a scenario file that cannot be read, with the lines at fault
 ├── ConditionInvalid      a `--where` that cannot be read
 ├── NoTasks               recorded runs that give no task, or a file that would have to be written over
+├── ToolsUnavailable      an MCP server that lists no tool for which tasks could be written
+├── GeneratorFailed       no model is set that could write scenarios, or none came of it
 ├── AgentUnusable         an agent or success function that cannot be imported, started or called
 ├── ServiceUnavailable    no proxy answers, or what was started for the campaign did not come up
 └── CampaignError         a campaign that cannot begin or go on
@@ -72,6 +74,14 @@ class ConditionInvalid(TrainerError):
 
 class NoTasks(TrainerError):
     """Nothing of the record fits, or it may not be written; nothing was."""
+
+
+class ToolsUnavailable(TrainerError):
+    """An MCP server does not answer, or has no tool that tasks may need."""
+
+
+class GeneratorFailed(TrainerError):
+    """The model that is to write scenarios is not set, does not answer, or writes none that can be used."""
 
 
 class AgentUnusable(TrainerError):

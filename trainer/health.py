@@ -77,10 +77,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule's threshold and consequence by default, the threshold's unit, and the rule."""
+    """A rule, and its threshold and consequence by default."""
 
     at: float
-    unit: str
     look: Callable[[Seen, float], Found | None]
     then: Then = "note"
 
@@ -325,17 +324,17 @@ def _judge_drift(seen: Seen, at: float) -> Found | None:
 
 
 RULES: Final[Mapping[RuleName, Rule]] = {
-    "reward_hacking": Rule(0.05, "fall of the validations", _reward_hacking, "pause"),
-    "converged": Rule(0.01, "rise of the validations that is none", _converged, "stop"),
-    "reward_jump": Rule(0.75, "standard deviations of an attempt's reward", _reward_jump),
-    "perfect_scores": Rule(0.95, "share of attempts", _perfect_scores),
-    "repetition": Rule(0.15, "rise of the share of repeated four-word phrases", _repetition),
-    "length_drift": Rule(2.0, "times as many sampled tokens, or as few", _length_drift),
-    "tool_drift": Rule(2.0, "times as many tool calls, or as few", _tool_drift),
-    "latency_drift": Rule(3.0, "times as many seconds", _latency_drift),
-    "entropy_collapse": Rule(0.3, "of the entropy at first", _entropy_collapse),
-    "kl_engine": Rule(0.05, "nats a token", _kl_engine),
-    "zero_variance": Rule(0.8, "share of groups", _zero_variance),
-    "part_divergence": Rule(0.1, "rise of one part, and fall of another", _part_divergence),
-    "judge_drift": Rule(0.2, "fall of the share of pairs", _judge_drift),
+    "reward_hacking": Rule(0.05, _reward_hacking, "pause"),  # fall of the validations
+    "converged": Rule(0.01, _converged, "stop"),  # rise of the validations that is none
+    "reward_jump": Rule(0.75, _reward_jump),  # standard deviations of an attempt's reward
+    "perfect_scores": Rule(0.95, _perfect_scores),  # share of attempts
+    "repetition": Rule(0.15, _repetition),  # rise of the share of repeated four-word phrases
+    "length_drift": Rule(2.0, _length_drift),  # times as many sampled tokens, or as few
+    "tool_drift": Rule(2.0, _tool_drift),  # times as many tool calls, or as few
+    "latency_drift": Rule(3.0, _latency_drift),  # times as many seconds
+    "entropy_collapse": Rule(0.3, _entropy_collapse),  # of the entropy at first
+    "kl_engine": Rule(0.05, _kl_engine),  # nats a token
+    "zero_variance": Rule(0.8, _zero_variance),  # share of groups
+    "part_divergence": Rule(0.1, _part_divergence),  # rise of one part, and fall of another
+    "judge_drift": Rule(0.2, _judge_drift),  # fall of the share of pairs
 }

@@ -76,7 +76,7 @@ class Validated:
     baseline: bool = False  # measured to be compared with, and never trained
     win_rate: float | None = None  # share of comparisons with version 0 won, a tie half; `attempts` counts them then
     figures: Mapping[str, float] = field(default_factory=dict)  # means of an attempt: turns, tokens, seconds, part.NAME
-    adversarial: float | None = None  # success at scenarios that tempt to cheat, measured apart
+    adversarial: float | None = None  # the measure at scenarios that tempt to cheat
     adversarial_attempts: int = 0
 
 
@@ -86,7 +86,7 @@ class Alarm:
 
     step: int
     rule: str
-    then: str  # note, or pause
+    then: str  # note, pause, or stop: the campaign has come to its end
     detail: str
     figures: Mapping[str, float] = field(default_factory=dict)
     evidence: Sequence[Mapping[str, Any]] = ()  # {"trajectory", "reward", "part"}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import uvicorn
 from mcp.server import MCPServer
+from mcp_types import ToolAnnotations
 from starlette.applications import Starlette
 
 from examples.helpdesk.orders import Order
@@ -35,18 +36,19 @@ def tools_app(database: Path) -> Starlette:
         raise FileNotFoundError(f"orders database {database} does not exist: write it with examples.helpdesk.scenarios")
     connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, check_same_thread=False)
     server = MCPServer("helpdesk", log_level="WARNING")
+    reads = ToolAnnotations(read_only_hint=True)
 
     def look_up(column: str, value: str) -> Order | None:
         row = connection.execute(_SELECT.format(column=column), (value,)).fetchone()
         return Order(*row) if row else None
 
     # async, so that the SDK does not send a look-up of microseconds to a thread
-    @server.tool(structured_output=False)
+    @server.tool(structured_output=False, annotations=reads)
     async def find_order(order_id: str) -> str:
         """Status and tracking number of an order."""
         return found(look_up("order_id", order_id))
 
-    @server.tool(structured_output=False)
+    @server.tool(structured_output=False, annotations=reads)
     async def track_parcel(tracking: str) -> str:
         """The day on which a parcel arrives."""
         return tracked(look_up("tracking", tracking))

@@ -52,7 +52,7 @@ def _answer_schema(schema: Any, run: TrajectoryView) -> Broken:
         given = json.loads(answer, parse_constant=_no_json)
     except (ValueError, RecursionError) as e:
         return f"the answer is no JSON: {e}"[:MAX_SHOWN_CHARS]
-    draft = _patient(validator_for(schema, default=Draft202012Validator))
+    draft = _patient(validator_for(schema, default=Draft202012Validator), _Searches())
     try:
         wrong = best_match(draft(schema, registry=REGISTRY).iter_errors(given))
     except (Unresolvable, RecursionError, ArithmeticError) as e:  # the last: of numbers that no float holds
@@ -64,16 +64,19 @@ def _no_json(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _patient(draft: Any) -> Any:
+def _patient(draft: Any, searches: _Searches) -> Any:
     """A draft of JSON Schema in which all expressions of one check have the time of one between them.
+
+    So have those of parts that name a draft of their own, by `$schema`; a reference to the whole is one of them.
 
     Written anew are the keywords that hold texts to expressions. One more does, `unevaluatedProperties` beside
     `patternProperties`, and is refused at start (`recorder.rules`).
     """
+    import attrs
     from jsonschema.exceptions import ValidationError
-    from jsonschema.validators import extend
+    from jsonschema.validators import extend, validator_for
 
-    found = _Searches().found
+    found = searches.found
 
     def pattern(validator: Any, expression: str, given: Any, schema: Any) -> Iterator[ValidationError]:
         if validator.is_type(given, "string") and not found(expression, given):
@@ -100,7 +103,17 @@ def _patient(draft: Any) -> Any:
         "patternProperties": pattern_properties,
         "additionalProperties": additional_properties,
     }
-    return extend(draft, {keyword: check for keyword, check in timed.items() if keyword in draft.VALIDATORS})
+    patient: Any = extend(draft, {keyword: check for keyword, check in timed.items() if keyword in draft.VALIDATORS})
+
+    def evolve(validator: Any, **changes: Any) -> Any:
+        """The validator of a part. The library's own takes the draft that the part names as the library has it."""
+        named = validator_for(changes.get("schema", validator.schema), default=draft)
+        kind = patient if named is draft else _patient(named, searches)
+        given = {field.alias: getattr(validator, field.name) for field in attrs.fields(patient) if field.init}
+        return kind(**(given | changes))
+
+    patient.evolve = evolve
+    return patient
 
 
 def _regex(expression: Any, run: TrajectoryView) -> Broken:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from judge.errors import CannotJudge, JudgeFailed, JudgeMisconfigured, RecipeUnknown, Spent
 from judge.rewards.kind import Bench
@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 IN_HAND = "a judge has it in hand"
 CHANGED = "somebody took it, or it was left out, while it was judged"
 DELETED = "it was deleted meanwhile"
+_WAITING: Final = (GroupState.READY, GroupState.UNSCORED)  # any running judge may take these
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +184,11 @@ async def score_again(
     """
 
     async def one(group: GroupView, of: Scorable) -> None:
-        if group.state is not GroupState.READY:
+        if group.state not in _WAITING:
             scored = await score_group(group, bench)
             await _to_its_end(_save(store, group, scored, tell, lease_s, anew))
             return
-        async with _taken(store, group.id, lease_s) as claim:
+        async with _taken(store, group, lease_s) as claim:
             if claim is None:
                 tell(Outcome(group.id, "passed", why=IN_HAND))
                 return
@@ -256,10 +257,13 @@ async def _guarded(store: Store, of: Scorable, do: Callable[[GroupView, Scorable
 
 
 @asynccontextmanager
-async def _taken(store: Store, group_id: str, lease_s: float) -> AsyncIterator[GroupClaim | None]:
-    """A ready group, held until the end of the block and given back if it has no score then; None: it is not free."""
-    ready = (GroupState.READY,)
-    claim = await claims.claim_one_for_judging(store, group_id, holder_name(), lease_s, free=ready)
+async def _taken(store: Store, group: GroupView, lease_s: float) -> AsyncIterator[GroupClaim | None]:
+    """A group that waits, held until the end of the block and put back as it was if it has no score then.
+
+    None: it is not free, or is no more what it was.
+    """
+    due_at = await claims.due_at(store, group.id)
+    claim = await claims.claim_one_for_judging(store, group.id, holder_name(), lease_s, free=(group.state,))
     if claim is None:
         yield None
         return
@@ -270,7 +274,14 @@ async def _taken(store: Store, group_id: str, lease_s: float) -> AsyncIterator[G
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
         with suppress(Conflict):  # it is scored, or somebody else's by now
-            await _to_its_end(claims.give_back(store, claim))
+            await _to_its_end(_put_back(store, claim, group.state, due_at))
+
+
+async def _put_back(store: Store, claim: GroupClaim, was: GroupState, due_at: float | None) -> None:
+    if was is GroupState.UNSCORED:
+        await claims.give_back_unscored(store, claim, due_at)
+    else:
+        await claims.give_back(store, claim)
 
 
 async def _kept(store: Store, claim: GroupClaim, lease_s: float) -> None:

@@ -127,6 +127,12 @@ async def listed_runs(store: Store, project_id: str, query: Asked) -> Runs:
     return Runs(page.lines, page.next, page.looked_at, around)
 
 
+async def listed_groups(store: Store, project_id: str, query: Asked) -> Groups:
+    """The page of groups that a query asks for. Raises FilterInvalid."""
+    page = await list_groups(store, project_id, group_filter(query.said), before=query.before, limit=query.limit)
+    return Groups(page.lines, page.next, page.looked_at)
+
+
 @get("/hone/v1/trajectories", responses=answers(200, Runs), operation_class=_OfRuns)
 async def show_runs(hone: Injected, request: AnyRequest) -> Response[bytes]:
     """List runs, newest first: those that all given words are true of. Of `state` and `tag` several may be given.
@@ -139,7 +145,4 @@ async def show_runs(hone: Injected, request: AnyRequest) -> Response[bytes]:
 @get("/hone/v1/groups", responses=answers(200, Groups), operation_class=_OfGroups)
 async def show_groups(hone: Injected, request: AnyRequest) -> Response[bytes]:
     """List groups, newest first: those that all given words are true of. Of `state` several may be given."""
-    query = asked(request)
-    wanted = group_filter(query.said)
-    page = await list_groups(hone.store, hone.project_id, wanted, before=query.before, limit=query.limit)
-    return as_json(Groups(page.lines, page.next, page.looked_at))
+    return as_json(await listed_groups(hone.store, hone.project_id, asked(request)))

@@ -7,8 +7,9 @@ Owns: their flags, and logging to the terminal. Refuses: the work (`proxy.progra
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,12 +29,36 @@ def _log_to_terminal() -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
+def _of_the_proxy(command: Callable[..., None]) -> Callable[..., None]:
+    """The flags of whatever runs a proxy; they are laid over the settings before the command is called."""
+
+    @click.option("--engine", "engines", multiple=True, metavar="URL", help="An engine that runs already. Repeatable.")
+    @click.option("--model", "models", multiple=True, metavar="NAME", help="A model of it to serve. Repeatable.")
+    @click.option("--host", help="Address of the proxy [127.0.0.1].")
+    @click.option("--port", type=int, help="Port of the proxy [8700]; 0 takes a free one.")
+    @click.option("--workers", type=int, help="Processes of the proxy, all on its port [1].")
+    @click.pass_obj
+    @functools.wraps(command)
+    def with_flags(
+        context: Context,
+        engines: tuple[str, ...],
+        models: tuple[str, ...],
+        host: str | None,
+        port: int | None,
+        workers: int | None,
+        **others: object,
+    ) -> None:
+        override_engine(context, engines, models)
+        context.override("proxy.host", host)
+        context.override("proxy.port", port)
+        context.override("proxy.workers", workers)
+        command(**others)
+
+    return with_flags
+
+
 @click.command()
-@click.option("--engine", "engines", multiple=True, metavar="URL", help="An engine that runs already. Repeatable.")
-@click.option("--model", "models", multiple=True, metavar="NAME", help="A model of the engine to serve. Repeatable.")
-@click.option("--host", help="Address to listen on [127.0.0.1].")
-@click.option("--port", type=int, help="Port to listen on [8700]; 0 takes a free one.")
-@click.option("--workers", type=int, help="Processes that serve on the port [1].")
+@_of_the_proxy
 @click.option("--mcp", "servers", multiple=True, metavar="NAME=URL", help="An MCP server for /mcp. Repeatable.")
 @click.option("--mcp-prefix", type=click.Choice(["server", "none"]), help="How its tools are called [server].")
 @click.option("--worker", type=int, hidden=True, help="Which of them this one is.")
@@ -41,18 +66,12 @@ def _log_to_terminal() -> None:
 @click.pass_obj
 def serve(
     context: Context,
-    engines: tuple[str, ...],
-    models: tuple[str, ...],
-    host: str | None,
-    port: int | None,
-    workers: int | None,
     servers: tuple[str, ...],
     mcp_prefix: str | None,
     worker: int | None,
     meet: Path | None,
 ) -> None:
     """Run the proxy before an engine: the one named with --engine, else the one of hone.toml."""
-    _override(context, engines, models, host, port, workers)
     context.override("mcp", dict(map(_server, servers)) or None)
     context.override("proxy.mcp_prefix", mcp_prefix)
     loaded = context.loaded()
@@ -76,20 +95,6 @@ def _server(text: str) -> tuple[str, dict[str, str]]:
     if not equals or not name or not url:
         raise click.BadParameter(f"{text!r}: write it as NAME=URL", param_hint="--mcp")
     return name, {"url": url}
-
-
-def _override(
-    context: Context,
-    engines: tuple[str, ...],
-    models: tuple[str, ...],
-    host: str | None,
-    port: int | None,
-    workers: int | None,
-) -> None:
-    override_engine(context, engines, models)
-    context.override("proxy.host", host)
-    context.override("proxy.port", port)
-    context.override("proxy.workers", workers)
 
 
 @click.command()
@@ -126,6 +131,7 @@ async def _run_engine(settings: HoneSettings) -> None:
     from proxy.engine.note import noted
     from proxy.programs.engine import engine_program
     from proxy.programs.supervise import Supervisor
+    from recorder.signals import stopping
 
     command = engine_command(
         settings.engine, key=engine_key(settings.engine, settings.data), served_names=settings.base_models()
@@ -134,10 +140,8 @@ async def _run_engine(settings: HoneSettings) -> None:
     log = settings.data / "logs" / "engine.log"
     supervisor = Supervisor(engine_program(settings.engine, command, log))
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     click.echo(f"starting {settings.engine.base} at {command.url}; its log: {log}")
-    with noted(settings.data, settings.engine):
+    with stopping(stop.set), noted(settings.data, settings.engine):
         await _until_stopped(supervisor, stop, f"the engine is up at {command.url}")
 
 
@@ -160,27 +164,17 @@ async def _until_stopped(supervisor: Supervisor, stop: asyncio.Event, up: str) -
 @click.command()
 @click.option("--no-learn", is_flag=True, help="Leave the learner out.")
 @click.option("--no-judge", is_flag=True, help="Leave the judge out.")
-@click.option("--engine", "engines", multiple=True, metavar="URL", help="An engine that runs already. Repeatable.")
-@click.option("--model", "models", multiple=True, metavar="NAME", help="A model of the engine to serve. Repeatable.")
-@click.option("--host", help="Address of the proxy [127.0.0.1].")
-@click.option("--port", type=int, help="Port of the proxy [8700].")
-@click.option("--workers", type=int, help="Processes of the proxy [1].")
+@_of_the_proxy
 @click.pass_obj
 def up(
     context: Context,
     no_learn: bool,
     no_judge: bool,
-    engines: tuple[str, ...],
-    models: tuple[str, ...],
-    host: str | None,
-    port: int | None,
-    workers: int | None,
 ) -> None:
     """Run engine, proxy, judge and learner together; Ctrl-C stops them all.
 
     What dies is started again. Logs are in the data folder's logs/.
     """
-    _override(context, engines, models, host, port, workers)
     logging.basicConfig(level=logging.ERROR)  # restarts are shown as states
     from rich.console import Console
 

@@ -39,10 +39,10 @@ _INK: Final = {False: "#57606a", True: "#a3abb3"}
 def curve(lines: Sequence[VersionLine]) -> Chart:
     """What versions were measured at, oldest first."""
     shown = [(one.number, one.measure) for one in reversed(lines) if one.measure is not None]
-    kinds = [kind for kind in ("success", "reward") if any(measure.kind == kind for _, measure in shown)]
+    kinds = [kind for kind in ("success", "win rate", "reward") if any(measure.kind == kind for _, measure in shown)]
     series = tuple(_measured(kind, [measure for _, measure in shown]) for kind in kinds)
     title = " and ".join(kinds).capitalize() + " of each version"
-    return Chart(title, tuple(f"@{number}" for number, _ in shown), series, share=kinds == ["success"])
+    return Chart(title, tuple(f"@{number}" for number, _ in shown), series, share="reward" not in kinds)
 
 
 def _measured(kind: str, shown: Sequence[Measure]) -> Series:

@@ -1,6 +1,7 @@
 """Forms: a change is a POST with a token that only a page of ours can know.
 
-Owns: the token, its check before any handler of a POST runs, and reading fields. Refuses: what a change does.
+Owns: the token, its check before any handler of a POST runs, reading fields, and what makes a form that is sent twice
+known. Refuses: what a change does.
 
 The token is a hash of what the browser keeps in a cookie of ours (SameSite=Strict, HttpOnly): of the sign-in where
 there are keys, else of a random value. A page from elsewhere can neither read the cookie nor have it sent along.
@@ -23,6 +24,7 @@ from proxy.api.route_parts import AnyRequest
 from proxy.errors import BadRequest, Forbidden, WrongMediaType
 
 FIELD: Final = "csrf"
+ONCE: Final = "once"
 VISITOR: Final = "hone_visitor"  # where nobody signs in
 MAX_CHARS: Final = 100_000
 
@@ -40,6 +42,17 @@ def token_for(request: AnyRequest) -> tuple[str, Cookie | None]:
         return _token(kept), None
     visitor = secrets.token_urlsafe(32)
     return _token(visitor), cookie(request, VISITOR, visitor, 30 * 86400)
+
+
+def once() -> str:
+    """For a form whose deed is to be done once, however often it is sent: the value of its field `ONCE`."""
+    return secrets.token_urlsafe(16)
+
+
+def secret_of(request: AnyRequest, *said: str) -> bytes:
+    """32 bytes that nobody else can know, the same whenever this browser sends the same."""
+    parts = "".join(f"{len(part)}:{part}" for part in said)
+    return hmac.digest((_kept(request) or secrets.token_urlsafe(32)).encode(), parts.encode(), "sha256")
 
 
 async def check(request: AnyRequest) -> None:

@@ -20,14 +20,13 @@ from proxy.dashboard.live import Live
 from proxy.dashboard.pages import (
     group,
     group_changes,
-    groups,
     home,
     in_force,
     judge,
+    lists,
     moving,
     run,
     run_changes,
-    runs,
     tools,
     training,
     versions,
@@ -39,8 +38,8 @@ from proxy.http.stopping import Stop
 
 HANDLERS = [
     home.home_page,
-    runs.runs_page,
-    groups.groups_page,
+    lists.runs_page,
+    lists.groups_page,
     run.run_page,
     run.call_page,
     run_changes.give_feedback,

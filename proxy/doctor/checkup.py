@@ -57,6 +57,7 @@ def before(settings: HoneSettings, run: Mapping[str, object] | None, *, starting
         here.names(settings),
         here.base(settings),
         *here.precision(settings, detect_device(settings.engine)),
+        *here.trackers(settings),
         *([here.trainer(settings)] if starting else []),  # `of_environments` tells more, and takes longer
     ]
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from proxy.doctor.mending import Installer
+from proxy.doctor.mending import Extra, Installer
 from proxy.engine.command import Device, base_folder, dtype_of, has_driver, require_free
 from proxy.errors import PortInUse
 from proxy.settings.hone import HoneSettings
@@ -160,3 +160,17 @@ def trainer(settings: HoneSettings) -> Finding:
     line = installer.install("cuda" if has_driver() else "cpu")
     found = f"{', '.join(missing)} is not installed."
     return Finding("trainer", Verdict.WRONG, found, f"Run `hone up --no-learn`, or install it: {line}")
+
+
+def trackers(settings: HoneSettings) -> list[Finding]:
+    """Whether each tracker that [track] names is installed; nothing where it names none."""
+    return [_tracker(name, key) for name, key in settings.track.named().items()]
+
+
+def _tracker(name: Extra, key: str) -> Finding:
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.origin is not None:  # a folder of that name is no library
+        return Finding("trackers", Verdict.FINE, f"{name} is installed.")
+    installer = Installer(sys.executable, has_pip=importlib.util.find_spec("pip") is not None)
+    found = f"{key} is set and {name} is not installed: nothing is sent to it."
+    return Finding("trackers", Verdict.WRONG, found, f"Install it: {installer.install(name)}")

@@ -14,7 +14,7 @@ from typing import Final, Literal
 # PyTorch's own index: its CPU builds are on no other.
 TORCH_CPU_WHEELS: Final = "https://download.pytorch.org/whl/cpu"
 
-Extra = Literal["cpu", "cuda", "postgres"]
+Extra = Literal["cpu", "cuda", "postgres", "wandb", "tensorboard", "mlflow"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,14 +65,23 @@ class Calling:
         self._unrecorded, self._untold = Seldom(log), Seldom(log)
 
     async def call(
-        self, ctx: Context, called: Called, answer: Callable[[], Awaitable[dict[str, Any]]]
+        self,
+        ctx: Context,
+        called: Called,
+        answer: Callable[[], Awaitable[dict[str, Any]]],
+        refused: Callable[[], Awaitable[str | None]],
     ) -> dict[str, Any]:
         """Have a tool called, recorded, and its result given back. Raises MCPError with the server's own refusal.
 
         A server that is away is told as a failed tool: a model can read that, and its agent goes on. Whoever names the
-        run of another key is refused, and no tool is called.
+        run of another key is refused, and no tool is called. `refused` says, once the call's run is known, why the
+        tool is not called, if so; that is told as a failed tool too.
         """
         called.joined = await self._join(ctx, called)
+        if (why := await refused()) is not None:
+            called.outcome, called.error = ToolOutcome.ERRORED, why
+            await self._end(called)
+            return {"content": [{"type": "text", "text": why}], "isError": True}
         try:
             result = await answer()
         except UpstreamDown as e:

@@ -44,6 +44,7 @@ from proxy.mcp_gateway.results import (
 )
 from proxy.mcp_gateway.servers.link import Link
 from proxy.mcp_gateway.servers.upstream import Upstream
+from proxy.mcp_gateway.writes import Writes, only_reads, refusal
 from proxy.metrics import Metrics
 from proxy.settings.mcp import McpServerSettings
 
@@ -69,6 +70,7 @@ class Gateway:
         *,
         prefix: bool,
         calling: Calling,
+        writes: Writes,
         metrics: Metrics,
         max_body_bytes: int,
         idle_s: float,
@@ -76,6 +78,7 @@ class Gateway:
         naming = Naming(None if prefix else next(iter(servers)))
         self.pool = Pool(servers, naming, metrics, idle_s=idle_s, ended=calling.ended)
         self._calling = calling
+        self._writes = writes
         self._parking = Parking()
         facade = Facade(self._answers(), self.pool)
         self._manager = _Manager(facade, retry_interval=RETRY_MS, max_request_body_size=max_body_bytes)
@@ -119,6 +122,8 @@ class Gateway:
         """One of the four lists."""
         kind, field = _LISTED[ctx.method]
         items, hints = await self.pool.merged(kind, who(ctx))
+        if kind == "tools" and (offered := await self._writes.offered(ctx, items)) is not items:
+            items, hints = list(offered), hints | {"cacheScope": "private"}  # others are offered more
         try:
             page, following = names.page(items, (ctx.params or {}).get("cursor"))
         except ValueError as e:
@@ -135,11 +140,26 @@ class Gateway:
         found = self.pool.tool(name, who(ctx))
         if found is None:
             called = Called(None, name, name, arguments, None)
-            return await self._calling.call(ctx, called, partial(self._unknown_tool, name))
+            return await self._calling.call(ctx, called, partial(self._unknown_tool, name), _nothing_refused)
         upstream, own, known = found
         called = Called(upstream.name, name, own, arguments, _mapping(known.get("annotations")))
         forward = partial(self._forward, ctx, upstream, {**sent, "name": own}, schema=self.pool.schema(name))
-        return in_form(ctx, await self._calling.call(ctx, called, forward))
+        refused = partial(self._refused, ctx, called, upstream)
+        return in_form(ctx, await self._calling.call(ctx, called, forward, refused))
+
+    async def _refused(self, ctx: Context, called: Called, upstream: Upstream) -> str | None:
+        """Why a tool must not be called for an attempt of a campaign, if so."""
+        if only_reads({"annotations": called.annotations}):
+            return None
+        campaign = await self._writes.barred(ctx, called.joined.trajectory_id)
+        if campaign is None:
+            return None
+        if called.annotations is None:  # it may be that its server has not told yet
+            listed = (await upstream.listing("tools", who(ctx))).items.get(called.tool, {})
+            if only_reads(listed):
+                return None
+        await self._writes.note(campaign, [called.name])
+        return refusal(called.name)
 
     async def _unknown_tool(self, name: str) -> dict[str, Any]:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:200]}")
@@ -271,6 +291,11 @@ def _asks_what_there_is(scope: Scope) -> bool:
     if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_PROTOCOL_VERSIONS:
         return headers.get(b"mcp-method") == b"server/discover"
     return scope["method"] == "POST" and b"mcp-session-id" not in headers
+
+
+async def _nothing_refused() -> str | None:
+    """Of a tool that is nobody's."""
+    return None
 
 
 def _mapping(value: object) -> Mapping[str, Any] | None:

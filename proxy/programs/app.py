@@ -245,12 +245,14 @@ def _gateway(deps: Deps, parts: Parts) -> Gateway:
     # the SDK costs half a second to import, and who has no MCP server need not wait for it
     from proxy.mcp_gateway.calling import Calling
     from proxy.mcp_gateway.gateway import Gateway
+    from proxy.mcp_gateway.writes import Writes
 
     limit_s = deps.recorder_settings.commit_timeout_s
     return Gateway(
         deps.mcp,
         prefix=deps.settings.mcp_prefix == "server",
         calling=Calling(deps.project_id, deps.recorder, parts.metrics, limit_s),
+        writes=Writes(deps.store, deps.project_id, limit_s),
         metrics=parts.metrics,
         max_body_bytes=deps.settings.max_body_bytes,
         idle_s=deps.recorder_settings.idle_timeout_s,

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from proxy.programs.telling import ProgramLine, Telling
 from proxy.settings.hone import HoneSettings
 from proxy.settings.showing import as_environment
 from recorder.findings import Finding, Verdict, any_wrong
+from recorder.signals import stopping
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
 
@@ -73,7 +73,7 @@ class Up:
             self._settings.data, self._settings.recorder, migrate=True, project=self._settings.project
         )
         try:
-            with self._signals():
+            with stopping(self._stop.set):
                 async with self._telling_news(store):
                     await self._run(store)
         finally:
@@ -261,17 +261,6 @@ class Up:
             engine_urls=engine_urls(self._settings.engine),
             pids=pids,
         )
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop.set)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
 
 
 def _failed_later(supervisor: Supervisor) -> bool:

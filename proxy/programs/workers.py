@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import socket
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from proxy.programs.supervise import Program, ProgramState, Supervisor
 from proxy.settings.hone import HoneSettings
 from proxy.settings.showing import as_environment
 from proxy.workers.peers import Peers
+from recorder.signals import stopping
 from recorder.store.migrate import open_store
 
 START_TIMEOUT_S: Final = 60.0
@@ -67,7 +67,7 @@ class Workers:
         with (
             reserved(self._settings.proxy.host, self._settings.proxy.port) as port,
             tempfile.TemporaryDirectory(prefix="hone-workers-") as folder,
-            self._signals(),
+            stopping(self._stop.set),
         ):
             await self._prepare()
             peers = Peers(Path(folder), 0, len(self._numbers))
@@ -144,17 +144,6 @@ class Workers:
                     f"{one.program.name} {one.detail}. The last lines of {one.program.log}:\n"
                     f"{one.last_lines(LAST_WORDS)}"
                 )
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop.set)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
 
 
 async def _answers(peers: Peers, number: int) -> bool:

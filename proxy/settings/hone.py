@@ -17,6 +17,7 @@ from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from recorder.settings import LearnSettings, RecorderSettings
 from trainer.campaign_settings import CampaignSettings
 from trainer.settings import TrainerSettings
+from trainer.track_settings import TrackSettings
 
 ENV_PREFIX = "HONE_"  # `proxy.port` is HONE_PROXY__PORT
 NESTED = "__"
@@ -47,6 +48,8 @@ class HoneSettings(BaseSettings):
     """How scored groups become versions."""
     campaign: CampaignSettings = CampaignSettings()
     """Training over scenarios that Hone runs itself (`hone train`)."""
+    track: TrackSettings = TrackSettings()
+    """Trackers of experiments that figures of training are sent to."""
     aliases: dict[str, AliasSettings] = {}
     """The names that agents ask for. Default: one, named as the engine names the base."""
 

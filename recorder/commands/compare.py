@@ -12,6 +12,7 @@ import click
 
 from recorder.commands.support import Context, echo_json, run
 from recorder.commands.support import show as print_shown
+from recorder.errors import NotFound
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from recorder.comparing.comparison import Attempt, Cell, Comparison
     from recorder.comparing.differences import ComparedCall
+    from recorder.comparing.judging import Judging
     from recorder.store.database import Store
 
 SHOWN_CHARS: Final = 300  # of one text, unless everything is asked for
@@ -30,13 +32,17 @@ _COLUMN: Final = 24  # characters: what does not fit the screen by that is asked
 @click.option("--left", metavar="RUN", help="Hold this run against another; both by their ids.")
 @click.option("--right", metavar="RUN", help="The other one. Default: the best besides.")
 @click.option("--full", is_flag=True, help="Show long texts whole.")
+@click.option("--judge", is_flag=True, help="Show what the judge was asked and what it replied instead.")
 @click.pass_obj
-def compare(context: Context, group: str, left: str | None, right: str | None, full: bool) -> None:
+def compare(context: Context, group: str, left: str | None, right: str | None, full: bool, judge: bool) -> None:
     """Show the attempts of a group side by side: best first, with their rewards and where they part.
 
     GROUP is Hone's id, the end of it, or the one its caller gave. As many columns as fit are shown, the best first;
-    --left and --right choose two.
+    --left and --right choose two. With --judge: what the judge was asked for the score that counts, and its reply.
     """
+    if judge:
+        _tell_judging(context, run(context, lambda store, project: _judging(store, project, group)))
+        return
     found = run(context, lambda store, project: _load(store, project, group, left, right))
     if context.json:
         echo_json(found)
@@ -46,11 +52,46 @@ def compare(context: Context, group: str, left: str | None, right: str | None, f
 
 async def _load(store: Store, project: str, group: str, left: str | None, right: str | None) -> Comparison:
     from recorder.comparing.loading import load_comparison
+
+    return await load_comparison(store, await _named(store, project, group), left=left, right=right)
+
+
+async def _named(store: Store, project: str, group: str) -> str:
     from recorder.groups.lookup import find_group
     from recorder.listing.short_ids import in_full
 
-    group_id = await find_group(store, project, await in_full(store, project, group))
-    return await load_comparison(store, group_id, left=left, right=right)
+    return await find_group(store, project, await in_full(store, project, group))
+
+
+async def _judging(store: Store, project: str, group: str) -> Judging:
+    """The score that counts, with its prompt. Raises NotFound."""
+    from recorder.comparing.judging import load_judgings
+
+    group_id = await _named(store, project, group)
+    current = next((one.id for one in await load_judgings(store, group_id) if one.current), None)
+    if current is None:
+        raise NotFound(f"group {group_id} has no score: `hone judge` scores groups that are ready")
+    return next(one for one in await load_judgings(store, group_id, prompt=current) if one.current)
+
+
+def _tell_judging(context: Context, found: Judging) -> None:
+    if context.json:
+        echo_json(found)
+    else:
+        print_shown(*_said(found))
+
+
+def _said(found: Judging) -> Iterable[RenderableType]:
+    from rich.text import Text
+
+    from recorder.commands.terminal import clean, line
+
+    yield line(f"{found.id} by {found.judge_version or found.judge_model or 'checks alone'}", "bold")
+    if found.asked is None:
+        yield line("What was asked is not kept: nobody was, or one of its runs was deleted, or it is older.", "dim")
+    for role, text in [(one.role, one.content) for one in found.asked or ()] + [("reply", found.reply or "")]:
+        yield line(role, "dim")
+        yield Text(clean(text))
 
 
 def _shown(c: Comparison, limit: int | None) -> Iterable[RenderableType]:

@@ -7,13 +7,11 @@ tool calls say nothing: every attempt has its own. Refuses: putting turns side b
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from recorder.content import said
 from recorder.content.turns import Message
-
-_THINKING = ("reasoning_content", "reasoning")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ def turns_of(messages: Sequence[Message], sampled: Mapping[int, str] | None = No
         if message.get("role") == "tool" and _answer(turns, open_ids, message):
             continue
         turns.append(_turn(message, (sampled or {}).get(at)))
-        open_ids = [str(one.get("id")) for one in _calls(message)]
+        open_ids = [str(one.id) for one in said.tool_calls(message)]
     return turns
 
 
@@ -89,20 +87,9 @@ def _answer(turns: list[Turn], open_ids: list[str | None], message: Message) -> 
 
 
 def _turn(message: Message, call_id: str | None) -> Turn:
-    thinking = next((said for name in _THINKING if isinstance(said := message.get(name), str)), "")
-    asked = tuple(_asked(one) for one in _calls(message))
-    return Turn(str(message.get("role", "?")), text_of(message.get("content")), thinking, asked, call_id)
-
-
-def _calls(message: Message) -> list[Mapping[str, Any]]:
-    found = message.get("tool_calls")
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, Sequence) else []
-
-
-def _asked(call: Mapping[str, Any]) -> Asked:
-    function = call.get("function")
-    told: Mapping[str, Any] = function if isinstance(function, Mapping) else {}
-    return Asked(str(told.get("name", "?")), _arguments(told.get("arguments")))
+    asked = tuple(Asked(one.name, _arguments(one.arguments)) for one in said.tool_calls(message))
+    role, text = str(message.get("role", "?")), text_of(message.get("content"))
+    return Turn(role, text, said.thinking(message), asked, call_id)
 
 
 def _arguments(given: object) -> tuple[Argument, ...]:
@@ -123,15 +110,4 @@ def _argument(name: str, value: object) -> Argument:
 
 def text_of(content: object) -> str:
     """The text of a message's content; a part that is none is named by its type."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    if isinstance(content, Iterable) and not isinstance(content, Mapping):
-        return "\n".join(_part(part) for part in content)
-    return json.dumps(content, ensure_ascii=False)
-
-
-def _part(part: object) -> str:
-    if not isinstance(part, Mapping):
-        return str(part)
-    text = part.get("text")
-    return text if isinstance(text, str) else f"[{part.get('type', '?')}]"
+    return "\n".join(f"[{said.kind(part)}]" if text is None else text for text, part in said.parts(content))

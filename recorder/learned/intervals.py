@@ -36,3 +36,14 @@ def of_mean(mean: float, std: float, number: int) -> Interval | None:
         return None
     half = _Z * std / math.sqrt(number)
     return Interval(mean - half, mean + half)
+
+
+def of_reward(mean: float, std: float, number: int, least: float, most: float) -> Interval | None:
+    """`of_mean` of rewards that went from `least` to `most`, within what a reward can be.
+
+    That is 0 to 1 unless a recipe says otherwise; a side on which a reward went further has no end that is known here.
+    """
+    found = of_mean(mean, std, number)
+    if found is None:
+        return None
+    return Interval(max(0.0, found.low) if least >= 0 else found.low, min(1.0, found.high) if most <= 1 else found.high)

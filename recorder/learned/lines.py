@@ -35,9 +35,11 @@ _DECISIONS: Final = 20  # newest moves a version that are read
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a version was worth. `kind`: the share of successes, or the mean reward; `of`: how many attempts."""
+    """What a version was worth. `kind`: the share of successes, of comparisons with version 0 that it won, or the mean
+    reward; `of`: how many attempts, or comparisons.
+    """
 
-    kind: Literal["success", "reward"]
+    kind: Literal["success", "win rate", "reward"]
     value: float
     of: int
     interval: Interval | None
@@ -168,6 +170,8 @@ def measured_by(said: Mapping[str, Any]) -> Measure | None:
     of = int(said.get("attempts") or 0)
     if (success := said.get("success")) is not None:
         return Measure("success", success, of, intervals.of_share(success, of), "validation")
+    if (won := said.get("win_rate")) is not None:
+        return Measure("win rate", won, of, intervals.of_share(won, of), "validation")
     reward = said.get("reward")
     return Measure("reward", reward, of, None, "validation") if reward is not None else None
 
@@ -176,7 +180,12 @@ async def _own(conn: AsyncConnection, alias: AliasView, ids: Collection[str]) ->
     """By the rewards that the next step read: most of its runs were sampled by the version that it began from."""
     counted = (score_parts.c.part == REWARD, score_parts.c.value.is_not(None), ~score_parts.c.unasked)
     runs = (
-        select(step_groups.c.step_id, func.count().label("runs"))
+        select(
+            step_groups.c.step_id,
+            func.count().label("runs"),
+            func.min(score_parts.c.value).label("least"),
+            func.max(score_parts.c.value).label("most"),
+        )
         .join(score_parts, score_parts.c.score_id == step_groups.c.score_id)
         .join(steps, steps.c.id == step_groups.c.step_id)
         .where(steps.c.alias_id == alias.id, steps.c.parent_version_id.in_(ids), steps.c.state == StepState.DONE)
@@ -184,11 +193,13 @@ async def _own(conn: AsyncConnection, alias: AliasView, ids: Collection[str]) ->
         .group_by(step_groups.c.step_id)
         .subquery()
     )
-    query = select(steps.c.parent_version_id, steps.c.metrics, runs.c.runs).join(runs, runs.c.step_id == steps.c.id)
+    query = select(steps.c.parent_version_id, steps.c.metrics, runs.c.runs, runs.c.least, runs.c.most).join(
+        runs, runs.c.step_id == steps.c.id
+    )
     found = {}
-    for parent, metrics, number in await conn.execute(query.order_by(steps.c.number)):
+    for parent, metrics, number, least, most in await conn.execute(query.order_by(steps.c.number)):
         if (mean := metrics.get("reward_mean")) is not None:
-            sure = intervals.of_mean(mean, metrics.get("reward_std", 0.0), number)
+            sure = intervals.of_reward(mean, metrics.get("reward_std", 0.0), number, least, most)
             found[str(parent)] = Measure("reward", mean, int(number), sure, "own runs")
     return found
 

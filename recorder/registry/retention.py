@@ -75,8 +75,8 @@ async def _best(conn: AsyncConnection, alias: Any) -> str | None:
 
 
 def _measure(detail: Mapping[str, Any]) -> float | None:
-    success: float | None = detail.get("success")
-    return success if success is not None else detail.get("reward")
+    found = (detail.get(name) for name in ("success", "win_rate", "reward"))
+    return next((value for value in found if value is not None), None)
 
 
 def _ended(alias: Any, keep: int) -> Select[Any]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
+from recorder.content import said
+from recorder.content.said import ToolCall
 from recorder.content.turns import Message
 from recorder.reading.views import CallView, ChoiceView, ToolCallView, TrajectoryView
 from recorder.states import CallState, Confidence, TurnKind
@@ -231,7 +233,7 @@ class _Teller:
         work = self.work.get((call.id, choice), [])
         asked = tuple(replace(a, work=tuple(w for w in work if a.id and w.tool_call_id == a.id)) for a in turn.asked)
         joined = {one.id for a in asked for one in a.work}
-        thinking = turn.thinking or (_thinking(own.message) if own is not None and own.message else None)
+        thinking = turn.thinking or (said.thinking(own.message) or None if own is not None and own.message else None)
         others = [self._other(turn.at, call, c) for c in call.choices if c.index != choice and c.message is not None]
         return replace(
             turn,
@@ -335,52 +337,29 @@ def _turn(message: Message, at: int) -> Turn:
     if isinstance(refusal, str) and refusal:
         texts = (*texts, refusal)
     name = message.get("name") or message.get("tool_call_id")
-    asked = message.get("tool_calls")
-    old = message.get("function_call")
-    calls = [*(asked if isinstance(asked, list) else []), *([{"function": old}] if isinstance(old, Mapping) else [])]
     return Turn(
         at=at,
         role=str(message.get("role", "?")),
         name=str(name) if name else None,
         texts=texts,
-        thinking=_thinking(message),
+        thinking=said.thinking(message) or None,
         media=media,
-        asked=tuple(_asked(one) for one in calls if isinstance(one, Mapping)),
+        asked=tuple(_asked(one) for one in said.tool_calls(message)),
     )
 
 
-def _thinking(message: Message) -> str | None:
-    thought = message.get("reasoning_content") or message.get("reasoning")
-    return thought if isinstance(thought, str) and thought else None
+def _asked(one: ToolCall) -> Asked:
+    given = one.arguments
+    return Asked(one.id, one.name, given if isinstance(given, str) else json.dumps(given, ensure_ascii=False))
 
 
-def _asked(one: Mapping[str, Any]) -> Asked:
-    function = one.get("function") or one.get("custom")
-    told = function if isinstance(function, Mapping) else {}
-    arguments = told.get("arguments", told.get("input", ""))
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return Asked(str(one["id"]) if one.get("id") else None, str(told.get("name", "?")), text)
-
-
-def _content(content: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _content(content: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The texts of a message, and what else it shows by name."""
-    if content is None or content == "":
-        return (), ()
-    if isinstance(content, str):
-        return (content,), ()
-    if not isinstance(content, list):
-        return (json.dumps(content, ensure_ascii=False),), ()
-    texts, media = [], []
-    for part in content:
-        text = part.get("text") if isinstance(part, Mapping) else part
-        if isinstance(text, str):
-            texts.append(text)
-        else:
-            media.append(_named(part))
-    return tuple(texts), tuple(media)
+    found = said.parts(content)
+    texts = tuple(text for text, _ in found if text is not None)
+    return texts, tuple(_named(part) for text, part in found if text is None)
 
 
-def _named(part: Any) -> str:
+def _named(part: object) -> str:
     """What a part is that is no text, and how long: it is never loaded."""
-    kind = part.get("type", "?") if isinstance(part, Mapping) else type(part).__name__
-    return f"{kind}, {len(json.dumps(part, ensure_ascii=False, default=str)):,} characters"
+    return f"{said.kind(part)}, {len(json.dumps(part, ensure_ascii=False, default=str)):,} characters"

@@ -34,6 +34,7 @@ OURS: Final = (
     ADAPTERS,
     "checkpoints",
     "campaigns",
+    "tracking",
 )
 _NOBODYS: Final = frozenset({"lost+found"})  # what a fresh file system has in it
 

@@ -19,7 +19,7 @@ from recorder.states import GroupState, Purpose, TrajectoryState, VersionState
 from recorder.store.changes import quietly
 from recorder.store.database import Store, now
 from recorder.store.schema import aliases, groups, scores, trajectories, versions
-from recorder.store.transitions import guarded
+from recorder.store.transitions import guarded, move
 
 # What a judge takes once `try_after` is over. It stands on a scored group where feedback came after its score.
 _AGAIN: Final = (GroupState.UNSCORED, GroupState.SCORED)
@@ -234,6 +234,20 @@ async def give_back(store: Store, claim: GroupClaim) -> None:
     async with store.write() as conn:
         if not await put_back(conn, claim):
             raise _lost(claim)
+
+
+async def due_at(store: Store, group_id: str) -> float | None:
+    """From when on a judge takes a group again (unix seconds). None: it waits for no time. A claim forgets it."""
+    async with store.read() as conn:
+        return (await conn.execute(select(groups.c.try_after).where(groups.c.id == group_id))).scalar_one_or_none()
+
+
+async def give_back_unscored(store: Store, claim: GroupClaim, due_at: float | None) -> None:
+    """Put a group back that was unscored when it was claimed, to wait as it did. Raises LeaseLost."""
+    async with store.write() as conn:
+        await move(
+            conn, groups, claim.group_id, GroupState.UNSCORED, owner=claim.owner, epoch=claim.epoch, try_after=due_at
+        )
 
 
 async def put_back(conn: AsyncConnection, claim: GroupClaim) -> bool:

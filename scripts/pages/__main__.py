@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from scripts import reasons
-from scripts.pages import api, commands, settings
+from scripts.pages import api, commands, metrics, settings
 
-MADE: Final[Mapping[Path, Callable[[], str]]] = {made.PAGE: made.page for made in (settings, commands, api, reasons)}
+MADE: Final[Mapping[Path, Callable[[], str]]] = {
+    made.PAGE: made.page for made in (settings, commands, api, metrics, reasons)
+}
 
 
 def main(write: bool) -> int:

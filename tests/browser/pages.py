@@ -29,6 +29,7 @@ OPENED: Final[Sequence[Where]] = (
     Where("/groups/{group:str}", "eight", lambda rich: f"/groups/{rich.group}"),
     Where("/groups/{group:str}", "thirty turns", lambda rich: f"/groups/{rich.long_group}"),
     Where("/groups/{group:str}/judging", "replied", lambda rich: f"/groups/{rich.group}/judging"),
+    Where("/groups/{group:str}/judging", "asked", lambda r: f"/groups/{r.group}/judging?prompt={r.score}"),
     Where("/runs/{run:str}", "everything", lambda rich: f"/runs/{rich.run}"),
     Where("/runs/{run:str}", "thirty turns", lambda rich: f"/runs/{rich.long_run}"),
     Where("/runs/{run:str}", "open", lambda rich: f"/runs/{rich.open_run}"),

@@ -52,6 +52,7 @@ class Rich:
     version: str  # of those that were retired: it may be made live again
     canary: str
     campaign: str
+    score: str  # of `group`
 
 
 async def make(data: Path) -> Rich:
@@ -93,7 +94,9 @@ class _Maker:
         (run, call), open_run = await self._run_with_everything(), await self._open()
         while await fill(self.store, PROJECT):  # what `hone serve` does beside the calls
             pass
-        return Rich(self.data, run, call, open_run, long_run, group, long_group, best, retired, canary, campaign)
+        [score] = await scores.of_group(self.store, group)
+        known = (run, call, open_run, long_run, group, long_group, best, retired, canary, campaign, score.id)
+        return Rich(self.data, *known)
 
     async def _engines(self) -> None:
         known: dict[str, Any] = {
@@ -300,6 +303,7 @@ def judgement(runs: Sequence[str]) -> NewScore:
         recipe_hash="recipe", judge_model="judge-model", judge_version="1", prompt_hash=f"prompt-{runs[0]}",
         order_seed=7, reply=reply, tokens_in=2400, tokens_cached=800, tokens_out=180, cost_usd=0.0031, latency_s=2.4,
         parts=parts,
+        prompt=[{"role": "system", "content": "You judge attempts."}, {"role": "user", "content": "…\n" * 400}],
     )  # fmt: skip
 
 

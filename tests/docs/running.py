@@ -25,6 +25,7 @@ ONLY_READ: Final = {
     "report": "takes a campaign; tests/trainer/test_reporting.py",
     "score": "asks a judge model; tests/judge",
     "scenarios from-traffic": "asks before it writes; tests/trainer/campaign",
+    "scenarios generate": "asks a model; tests/trainer/programs/test_generating.py",
     "doctor": "asks judge and learner in processes of their own; tests/proxy/doctor",
     "promote": "takes a version that was trained; tests/proxy/commands",
     "rollback": "takes two versions that were trained; tests/proxy/commands",

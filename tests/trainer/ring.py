@@ -31,7 +31,7 @@ from recorder.content.turns import Address, Attribution, Request, SampledChoice,
 from recorder.holding import leases
 from recorder.ids import new_id
 from recorder.reading import transcripts
-from recorder.registry import aliases, replicas, versions
+from recorder.registry import aliases, descent, replicas, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.settings import LearnSettings, RecorderSettings
@@ -50,6 +50,7 @@ from trainer.programs.train import train
 from trainer.progress import Ended, Event, Said, StepDone, Validated
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepReport
+from trainer.track_settings import TrackSettings
 
 PROJECT, ALIAS = "default", "helpdesk"
 
@@ -85,6 +86,7 @@ class Script:
     """What the ring does, for tests to set."""
 
     skill: Callable[[int], float] = lambda number: min(1.0, 0.3 + 0.2 * number)  # share of right answers by version
+    by_steps: bool = False  # `skill` is asked by how many steps a version is from version 0, and not by its number
     fail: Callable[[int], bool] = lambda call: False  # which calls (counted from 1) the engine fails with 500
     hold: asyncio.Event | None = None  # calls from `hold_after` on wait for it
     hold_after: int = 10**9
@@ -183,7 +185,8 @@ class Ring:
         version = await self._asked_for(body["model"]) or await versions.get_version(self.store, ref.version_id)
         question = body["messages"][0]["content"]
         provider = self.script.providers.get(body["model"])
-        skill = self.script.skill(version.number) if provider is None else provider
+        number = await self._steps_to(version) if self.script.by_steps else version.number
+        skill = self.script.skill(number) if provider is None else provider
         answer = f"answer {question}" if _luck(trajectory) < skill else "no idea"
         said = SampledChoice(0, {"role": "assistant", "content": answer}, [4, 5], [-0.1, -0.2], "stop")
         now = time.time()
@@ -209,6 +212,10 @@ class Ring:
         )
         await self.recorder.commit(turn)
         return answer
+
+    async def _steps_to(self, version: VersionView) -> int:
+        async with self.store.read() as conn:
+            return len(list(await conn.execute(descent.lineage(version.id)))) - 1
 
     async def _asked_for(self, model: str) -> VersionView | None:
         """The version that a model's name names, if it names one."""
@@ -334,6 +341,7 @@ class Everything:
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
     learn: LearnSettings = field(default_factory=LearnSettings)
     trainer: TrainerSettings = field(default_factory=lambda: TrainerSettings(min_groups=1))
+    track: TrackSettings = field(default_factory=TrackSettings)
     engine: Any = None
     aliases: Mapping[str, AliasSettings] = field(default_factory=dict)
     judge: JudgeSettings = field(default_factory=JudgeSettings)
@@ -401,10 +409,15 @@ async def run_campaign(
     resume: str | None = None,
     judge: JudgeSettings | None = None,
     models: Sequence[str] = (),
+    track: TrackSettings | None = None,
 ) -> Ended:
     """`hone train` with a scripted trainer."""
     everything = Everything(
-        data, CampaignSettings.model_validate(settings), judge=judge or JudgeSettings(), models=models
+        data,
+        CampaignSettings.model_validate(settings),
+        judge=judge or JudgeSettings(),
+        models=models,
+        track=track or TrackSettings(),
     )
     if resume is None:
         chosen = begin.plan(everything.campaign, fresh=fresh)

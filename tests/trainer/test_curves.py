@@ -81,8 +81,10 @@ def test_few_attempts_say_nothing_for_long_and_more_of_them_sooner() -> None:
     assert [said_after(attempts) for attempts in (2, 50, 100, 800)] == [48, 18, 14, 8]
 
 
-def test_a_share_that_cannot_rise_any_more_is_on_a_plateau_whatever_its_attempts() -> None:
-    assert plateau([Measure(step, 1.0, 2) for step in range(4)], 3, 0.01)
+def test_a_share_that_cannot_rise_any_more_is_on_a_plateau_at_once() -> None:
+    assert plateau([Measure(step, 1.0, 100) for step in range(4)], 3, 0.01)
+    assert plateau([Measure(step, 0.8, 2) for step in range(4)], 3, 0.5)
+    assert plateau([Measure(step, 1.0, 9) for step in range(4)], 3, 0.01) is None  # nine of nine may be chance
     assert plateau([Measure(step, 0.99, 2, 0.1) for step in range(4)], 3, 0.01) is None  # a mean may be above 1
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -191,3 +193,12 @@ def test_every_rule_has_defaults_and_only_known_ones_can_be_set() -> None:
     for given in wrong:
         with pytest.raises(ValidationError):
             check.validate_python(given)
+
+
+def test_the_page_tells_every_rule_with_its_defaults() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "health.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([\d.]+) \| (pause|note|the campaign ends) \|", page, re.MULTILINE)
+    words = {"stop": "the campaign ends"}
+    assert {name: (float(at), then) for name, at, then in rows} == {
+        name: (rule.at, words.get(rule.then, rule.then)) for name, rule in RULES.items()
+    }

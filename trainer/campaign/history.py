@@ -46,6 +46,14 @@ class History:
     begun: list[Mapping[str, Any]] = field(default_factory=list)
 
     @property
+    def events(self) -> list[Written]:
+        """All that was told, by step."""
+        of_steps: list[StepDone | Validated | Alarm | Changed] = [
+            *self.baselines, *self.steps, *self.validations, *self.alarms, *self.changes, *self.tests,
+        ]  # fmt: skip
+        return [*sorted(of_steps, key=lambda event: event.step), *self.ended]
+
+    @property
     def steps_done(self) -> int:
         """How many steps are over."""
         return len(self.steps)

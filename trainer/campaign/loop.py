@@ -133,7 +133,9 @@ class Campaign:
         if history.begun:
             changes += recipe_changed(step, history.begun[-1].get("recipe", {}), recipe)
         for change in changes:
-            await self._tell(CHANGE, change)
+            if change not in history.changes:  # the program was killed before it had taken the new settings over
+                history.changes.append(change)
+                await self._tell(CHANGE, change)
         await campaigns.set_settings(self._store, self._campaign.id, settings)
         paused = self._campaign.reason == StopCode.PAUSED  # as it was found
         begun = {"step": step, "paused": paused, "recipe": recipe}

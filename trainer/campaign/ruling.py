@@ -30,7 +30,7 @@ _SURELY: Final = 10**9  # comparisons of version 0 with itself: half of them are
 
 
 class Ruling:
-    """Decides for one run of a campaign's program, which `began` at a time of `time.monotonic`."""
+    """Decides for one run of a campaign's program; its minutes count from when this is made."""
 
     def __init__(
         self,

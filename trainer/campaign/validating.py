@@ -119,11 +119,12 @@ class Validator:
             errored=sum(tally.failed.values()),
             seconds=time.monotonic() - began,
             figures=self._figures(ordinary),
-            adversarial=measured.adversarial,
-            adversarial_attempts=measured.adversarial_attempts,
         )
-        if self._yardstick is not Yardstick.WINS:
+        if self._yardstick is Yardstick.NOTHING:  # a mean of RULER's says nothing of those that tempt either
             return done
+        if self._yardstick is not Yardstick.WINS:
+            apart_of = measured.adversarial_attempts
+            return replace(done, adversarial=measured.adversarial, adversarial_attempts=apart_of)
         won, apart = self._wins(ordinary), self._wins(tempting)
         return replace(
             done,

@@ -73,12 +73,25 @@ def refuse_unmeasured(settings: CampaignSettings, yardstick: Yardstick, *, valid
             "name), or give validation scenarios where RULER is the only reward: the win rate is then measured."
         )
     if validated:
+        _refuse_unseen(settings, yardstick)
         return
     wanted = {"campaign.baselines": named(settings), "campaign.goals": settings.goals}
     if without := [key for key, value in wanted.items() if value]:
         raise CampaignError(
             f"{' and '.join(without)}: there is nothing to measure them with. Give scenarios that are never trained "
             "on, with --val-scenarios or campaign.val_scenarios."
+        )
+
+
+def _refuse_unseen(settings: CampaignSettings, yardstick: Yardstick) -> None:
+    """Between the first validation and the last a target is looked for in the steps' own attempts, and they are no wins
+    and not comparable with a baseline's.
+    """
+    held_to = settings.beat is not None or settings.goals or yardstick is Yardstick.WINS
+    if settings.target is not None and held_to and settings.val_every is None:
+        raise CampaignError(
+            "campaign.target is held to validations here, and there is one before the first step and one after the "
+            "last only: say with --val-every or campaign.val_every after how many steps there is another."
         )
 
 

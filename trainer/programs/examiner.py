@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from recorder.errors import Conflict, StoreUnavailable
 from recorder.holding import holders
-from recorder.registry import keys, replicas
+from recorder.registry import keys, replicas, writes
 from recorder.registry.aliases import AliasView
 from recorder.states import CampaignState
 from recorder.store.changes import Topic
@@ -120,6 +120,7 @@ class Examiner:
         async with AsyncExitStack() as stack:
             owner = holders.holder_name()
             keeper = await stack.enter_async_context(begin.hold(self._store, wish.row, owner, settings.lease_s))
+            await writes.set_allowed(self._store, wish.row.id, allowed=settings.allow_writes)
             await campaigns.add_scenarios(self._store, wish.row.id, "val", begin.new_scenarios(tasks))
             agent, success = agents = await start_agents(settings, self._everything.data, stack)
             for started in agents:

@@ -25,7 +25,9 @@ from trainer.programs.examiner import Examiner
 from trainer.programs.learner import Learner
 from trainer.programs.train import OpenTrainer, Settings, open_trainer, opening, trainer_settings
 from trainer.programs.waiting import Patience
-from trainer.progress import Progress, Said, Status
+from trainer.progress import Progress, Said, Several, Status
+from trainer.tracking import runs
+from trainer.tracking.tracker import tracked
 
 STORE_PAUSE_S: Final = 2.0  # after the store was away
 
@@ -43,7 +45,7 @@ async def learn(
         found = await _aliases(store, everything.project, names, progress)
         async with asyncio.TaskGroup() as learners:
             for alias in found:
-                learners.create_task(_learn(store, alias, everything, progress, open_with))
+                learners.create_task(_tracked(store, alias, everything, progress, open_with))
                 learners.create_task(Examiner(store, alias, everything, progress).run())
     except ExceptionGroup as several:
         raise several.exceptions[0] from several
@@ -64,6 +66,14 @@ async def _aliases(store: Store, project: str, names: Sequence[str], progress: P
                 missing = ", ".join(sorted(set(names) - {alias.name for alias in there})) or "an alias"
                 progress.tell(Status(0, "waiting", detail=f"for the proxy to declare {missing}"))
                 told = True
+
+
+async def _tracked(
+    store: Store, alias: AliasView, everything: Settings, progress: Progress, open_with: OpenTrainer
+) -> None:
+    run = runs.of_alias(alias, everything.trainer, everything.data)
+    async with tracked(everything.track, run, progress) as tracking:
+        await _learn(store, alias, everything, Several(progress, tracking), open_with)
 
 
 async def _learn(

@@ -26,6 +26,7 @@ from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from trainer.agents.attempts import AttemptRunner
 from trainer.campaign.begin import Plan, begin_or_find, hold, marked, still_ours
+from trainer.campaign.history import read_history
 from trainer.campaign.loop import Campaign, Compared
 from trainer.campaign.measure import Measurer
 from trainer.campaign.sampling import Sampler
@@ -33,7 +34,7 @@ from trainer.campaign_settings import CampaignSettings
 from trainer.errors import AliasBusy
 from trainer.measuring import sides
 from trainer.measuring.yardstick import Yardstick
-from trainer.programs import comparing
+from trainer.programs import comparing, left_out
 from trainer.programs.attempting import endpoint_of, start_agents
 from trainer.programs.estimating import Judge
 from trainer.programs.examiner import Gated
@@ -42,6 +43,10 @@ from trainer.programs.services import Services, Wanted
 from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepTrainer
+from trainer.track_settings import TrackSettings
+from trainer.tracking import runs
+from trainer.tracking.samples import Samples
+from trainer.tracking.tracker import tracked
 
 YIELD_TIMEOUT_S = 1800.0  # a step on a large model may take minutes, and is not cut short
 
@@ -55,6 +60,7 @@ class Settings(Protocol):
     learn: LearnSettings
     trainer: TrainerSettings
     campaign: CampaignSettings
+    track: TrackSettings
     engine: Any
 
     @property
@@ -109,8 +115,15 @@ async def train(
         campaign = await begin_or_find(store, alias, plan, progress)
         owner = holders.holder_name()
         keeper = await stack.enter_async_context(hold(store, campaign, owner, settings.lease_s))
+        kept = runs.of_campaign(campaign, settings, everything.trainer, everything.data)
+        tracking = await stack.enter_async_context(
+            tracked(everything.track, kept, progress, Samples(store, campaign.id))
+        )
+        tracking.again((await read_history(store, campaign)).events)
+        told = Several(progress, tracking)
         await stack.enter_async_context(failure_reported(store, campaign, everything.data, progress))
         await stack.enter_async_context(marked(store, campaign))
+        await stack.enter_async_context(left_out.telling(store, campaign.id, progress))
         open_with = partial(in_turn, open_with or open_trainer, campaign, progress)
         trainer = await stack.enter_async_context(opening(store, alias, everything, open_with))
         for started in agents:
@@ -128,17 +141,17 @@ async def train(
             alias,
             settings,
             compared,
-            sampler=Sampler(store, campaign, settings, runner, progress, services.judge_runs),
-            measurer=Measurer(store, settings, others[0] if others else None, progress),
+            sampler=Sampler(store, campaign, settings, runner, told, services.judge_runs),
+            measurer=Measurer(store, settings, others[0] if others else None, told),
             trainer=trainer,
             lease_s=everything.trainer.lease_s,
             max_tries=everything.trainer.max_tries,
-            progress=progress,
+            progress=told,
             still_ours=lambda: still_ours(keeper, campaign),
         )
         ended = await run.run()
-        await leave_report(store, campaign, everything.data, progress)  # before the end, which scripts wait for
-        progress.tell(ended)
+        await leave_report(store, campaign, everything.data, told)  # before the end, which scripts wait for
+        told.tell(ended)
         return ended
 
 

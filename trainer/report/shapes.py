@@ -27,7 +27,7 @@ class Point:
     low: float | None = None
     high: float | None = None
     figures: Mapping[str, float] = field(default_factory=dict)  # means of an attempt
-    adversarial: float | None = None  # success at scenarios that tempt to cheat
+    adversarial: float | None = None  # the measure at scenarios that tempt to cheat
     adversarial_attempts: int = 0
 
 

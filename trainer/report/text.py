@@ -95,7 +95,7 @@ def _points(points: Sequence[Point], report: Report) -> RenderableType:
 
 def _point(point: Point, report: Report) -> list[str]:
     value, sure = words.measure(point.value, report.kind), words.interval(point, report.kind)
-    return [str(point.step), point.version, value, sure, str(point.attempts), words.adversarial(point)]
+    return [str(point.step), point.version, value, sure, str(point.attempts), words.adversarial(point, report.kind)]
 
 
 def _goals(report: Report) -> Iterator[RenderableType]:

@@ -49,11 +49,11 @@ def interval(point: Point, kind: Yardstick) -> str:
     return f"{measure(point.low, kind)} to {measure(point.high, kind)}"
 
 
-def adversarial(point: Point) -> str:
+def adversarial(point: Point, kind: Yardstick) -> str:
     """Success at scenarios that tempt to cheat."""
     if point.adversarial is None:
         return NONE
-    return f"{percent_or_number(point.adversarial, share=True)} of {point.adversarial_attempts}"
+    return f"{measure(point.adversarial, kind)} of {point.adversarial_attempts}"
 
 
 def count(value: float) -> str:

@@ -1,1 +1,1 @@
-"""The tasks of a campaign: scenario files, tables of prompts, tasks from traffic, and which of them a step draws."""
+"""The tasks of a campaign: scenario files, tables of prompts, tasks from traffic, their parts, what a step draws."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -66,13 +67,18 @@ async def make_key(shown: ForPages, request: AnyRequest) -> Response[str]:
     except BadRequest as e:
         return await _page(shown, request, wrong=str(e))
     expires_at = None if asked.days is None else time.time() + asked.days * 86400.0
-    by = who(caller_of(request))
-    first = not await keys.any_keys(shown.hone.store, shown.project_id)
-    key, secret = await keys.mint(
-        shown.hone.store, shown.project_id, asked.name, asked.scopes, expires_at=expires_at, by=by
-    )
+    by, store = who(caller_of(request)), shown.hone.store
+    secret = _secret(request, forms.text(told, forms.ONCE), asked)
+    key = await keys.adopt(store, shown.project_id, asked.name, asked.scopes, secret, expires_at, by)
+    first = all(one.id == key.id or one.revoked_at for one in await keys.newest_keys(store, shown.project_id))
     log.info("the key %s was made on the page of settings by %s", key.id, by)
     return render(request, "key_made.html", key=key, secret=secret, first=first)
+
+
+def _secret(request: AnyRequest, once: str, asked: NewKey) -> str:
+    """Of the form that was sent: a second click on its button makes no second key, and shows the same."""
+    own = forms.secret_of(request, once, asked.name, *sorted(asked.scopes), f"{asked.days}")
+    return keys.PREFIX + urlsafe_b64encode(own).decode().rstrip("=")
 
 
 @post("/settings/keys/{key:str}/revoke", include_in_schema=False)
@@ -107,6 +113,7 @@ async def _page(shown: Shown, request: AnyRequest, wrong: str | None = None) -> 
         now=time.time(),
         guarded=any(one.revoked_at is None for one in there),
         scopes=SCOPES,
+        once=forms.once(),
         wrong=wrong,
     )
 

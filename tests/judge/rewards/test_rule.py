@@ -90,6 +90,18 @@ async def test_an_expression_that_takes_for_ever_is_no_value(store: Store, recor
 
 
 HOPELESS = r"^(?:(?:a|aa)+)+$"
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+
+
+@pytest.mark.parametrize(("value", "broken"), [(1, 0.0), ("x", 1.0), ([2, [3]], 0.0), ([2, ["x"]], 1.0)])
+async def test_a_part_is_held_to_the_draft_that_it_names(
+    store: Store, recorded: Recorded, value: Any, broken: float
+) -> None:
+    """Draft 4 knows `exclusiveMinimum` as a yes or no beside `minimum`, and draft 7 a schema that refers to itself."""
+    older = {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 0, "exclusiveMinimum": True}
+    itself = {"type": "array", "items": {"$ref": "#"}}
+    schema = {"$schema": DRAFT_7, "anyOf": [{**older, "type": "number"}, itself]}
+    assert check("answer_schema", schema, await run_of(store, recorded, json.dumps(value))).value == broken
 
 
 @pytest.mark.slow  # each waits until the time is over
@@ -98,6 +110,8 @@ HOPELESS = r"^(?:(?:a|aa)+)+$"
     [
         ({"pattern": HOPELESS}, json.dumps("a" * 40 + "!")),
         ({"$schema": "http://json-schema.org/draft-04/schema#", "pattern": HOPELESS}, json.dumps("a" * 40 + "!")),
+        ({"items": {"$schema": DRAFT_7, "pattern": HOPELESS}}, json.dumps(["a" * 40 + "!"])),
+        ({"$schema": DRAFT_7, "items": {"$ref": "#"}, "pattern": HOPELESS}, json.dumps(["a" * 40 + "!"])),
         ({"items": {"anyOf": [{"pattern": HOPELESS}, {"type": "null"}]}}, json.dumps(["a" * 40 + "!"] * 1000)),
         ({"patternProperties": {HOPELESS: {"type": "number"}}}, json.dumps({"a" * 40 + "!": 1})),
         ({"additionalProperties": False, "patternProperties": {HOPELESS: {}}}, json.dumps({"a" * 40 + "!": 1})),

@@ -112,10 +112,12 @@ async def test_what_was_trained_on_keeps_its_score(store: Store, recorded: Recor
     assert len(await of_group(store, group_id)) == 2
 
 
+@pytest.mark.parametrize("state", ["ready", "unscored"])
 async def test_what_waits_for_a_judge_is_taken_before_anybody_is_paid(
-    store: Store, recorded: Recorded, run: Any, server: JudgeServer
+    store: Store, recorded: Recorded, run: Any, server: JudgeServer, state: str
 ) -> None:
     group_id = await made(recorded, "a")
+    await Rows(store).set(groups, group_id, state=state, try_after=1.0)
     taken = []
 
     async def another_looks(body: Json) -> web.StreamResponse:
@@ -136,6 +138,19 @@ async def test_what_waits_for_a_judge_still_does_where_nobody_can_judge_it(
     assert list((await run()).failed()) == ["judge_down"]
     assert await now_(store, group_id) == ("ready", None)
     assert await claims.claim_for_judging(store, PROJECT, "a judge that runs", 60) is not None
+
+
+async def test_what_is_tried_again_later_still_is_where_nobody_can_judge_it(
+    store: Store, recorded: Recorded, run: Any, server: JudgeServer
+) -> None:
+    group_id = await made(recorded, "a")
+    await Rows(store).set(groups, group_id, state="unscored", reason="judge_timeout", tries=3, try_after=4e9)
+    before = await Rows(store).get(groups, group_id)
+    server.behave(fails(503))
+    assert list((await run()).failed()) == ["judge_down"]
+    after = await Rows(store).get(groups, group_id)
+    kept = ("state", "reason", "tries", "try_after", "current_score_id", "lease_owner")
+    assert [after[name] for name in kept] == [before[name] for name in kept]
 
 
 async def test_what_a_judge_has_in_hand_is_passed_over_unasked(

@@ -13,7 +13,7 @@ from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.schema import groups
 from recorder.work import feedback
-from tests.proxy.dashboard.sending import Page, opened, sent
+from tests.proxy.dashboard.reading import Page, opened, sent
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
 from tests.recorder.attempts import Step, group_of, scored
@@ -112,7 +112,7 @@ async def test_the_better_of_two_is_picked(proxy: Proxy) -> None:
     path = f"/hone/groups/{group}/preference"
     page = await opened(proxy.http, f"/hone/groups/{group}")
     assert page.form(path).fields.keys() >= {"csrf", "better", "worse", "comment"}
-    answer = await sent(proxy.http, page, path, better=ids[1], worse=ids[0], comment="kinder")
+    answer = await sent(proxy.http, page.form(path), better=ids[1], worse=ids[0], comment="kinder")
     assert answer.headers["location"] == f"/hone/groups/{group}#preferences"
     [written] = await feedback.of(proxy.store, ids[1])
     assert (written.name, written.comment) == ("preference", "kinder")
@@ -158,7 +158,7 @@ async def test_what_is_no_preference_is_refused_and_nothing_written(
 async def test_a_group_is_scored_anew_and_the_ledger_says_who_and_why(proxy: Proxy) -> None:
     group, _ = await three(proxy.store)
     page = await opened(proxy.http, f"/hone/groups/{group}")
-    await sent(proxy.http, page, f"/hone/groups/{group}/again", why="the rubric was wrong")
+    await sent(proxy.http, page.form(f"/hone/groups/{group}/again"), why="the rubric was wrong")
     [entry] = await ledger.of(proxy.store, "group", group)
     assert entry.detail == {"by": "somebody on this machine", "why": "the rubric was wrong"}
     assert (await Rows(proxy.store).get(groups, group))["try_after"] is not None
@@ -169,7 +169,7 @@ async def test_what_a_step_trained_on_is_not_scored_anew(proxy: Proxy) -> None:
     group, _ = await three(proxy.store)
     page = await opened(proxy.http, f"/hone/groups/{group}")
     await Rows(proxy.store).set(groups, group, state="trained")
-    answer = await sent(proxy.http, page, f"/hone/groups/{group}/again", 409, why="")
+    answer = await sent(proxy.http, page.form(f"/hone/groups/{group}/again"), 409, why="")
     assert "keeps the score that it was trained on" in Page(answer.text).text
     assert "keeps the score that it was trained on" in (await opened(proxy.http, f"/hone/groups/{group}")).text
 

@@ -16,7 +16,7 @@ from proxy.settings.hone import HoneSettings
 from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.store.database import Store
-from tests.proxy.dashboard.sending import Page, opened
+from tests.proxy.dashboard.reading import Page, opened
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import NO_TLS, PROJECT, Proxy, serving
 from tests.proxy.until import until
@@ -75,6 +75,24 @@ async def test_the_first_key_is_shown_once_and_the_next_page_asks_for_it(
             listed = await me.get(PATH)
             assert secret not in listed.text
             assert "me <i>" in Page(listed.text).text
+
+
+async def test_a_form_that_is_sent_twice_makes_one_key_and_shows_it_again(store: Store) -> None:
+    _, mine = await keys.mint(store, PROJECT, "mine", ["admin"])
+    async with FakeEngine() as engine, serving(store, engine) as proxy, signed_in(proxy, mine) as me:
+
+        async def sent(fields: dict[str, str]) -> str:
+            [secret] = {
+                w for w in Page((await me.post(f"{PATH}/keys", data=fields)).text).text.split() if keys.PREFIX in w
+            }
+            return secret
+
+        wanted = (await opened(me, PATH)).form(f"{PATH}/keys").fields | {"name": "an agent", "scope": "read"}
+        assert await sent(wanted) == await sent(wanted)
+        assert len(await keys.list_keys(store, PROJECT)) == 2
+        fresh = (await opened(me, PATH)).form(f"{PATH}/keys").fields
+        assert await sent(wanted | {"once": fresh["once"]}) != await sent(wanted)
+        assert len(await keys.list_keys(store, PROJECT)) == 3
 
 
 @pytest.mark.parametrize(

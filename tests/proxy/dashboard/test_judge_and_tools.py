@@ -11,7 +11,7 @@ from recorder.ids import new_id
 from recorder.store.database import Store
 from recorder.store.schema import tool_calls
 from recorder.work import claims, scores
-from tests.proxy.dashboard.sending import opened
+from tests.proxy.dashboard.reading import opened
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, serving
 from tests.recorder.rows import Rows
@@ -40,7 +40,7 @@ async def test_the_judges_figures_and_what_it_fails_at(store: Store) -> None:
     await scores.mark_unscored(store, claim, "parts_missing", {"message": "f: KeyError: '<x>'"}, 60)
     async with FakeEngine() as engine, serving(store, engine) as proxy:
         page = await opened(proxy.http, "/hone/judge")
-        assert "1 group could not be judged ( parts_missing ), tried again" in page.text
+        assert "1 group could not be judged (parts_missing), tried again" in page.text
         assert "f: KeyError: '<x>'" in page.text
         assert "m<1>" in page.text
         assert f"/hone/groups/{group}" in page.links

@@ -49,7 +49,8 @@ async def opened(proxy: Proxy, path: str) -> Page:
 
 async def send(proxy: Proxy, run: str, what: str, **fields: str) -> httpx.Response:
     """What a browser posts: the page is opened first, for its token and the cookie."""
-    token = (await opened(proxy, f"/hone/runs/{run}")).field("csrf") or ""
+    forms = (await opened(proxy, f"/hone/runs/{run}")).forms
+    token = next((form.fields["csrf"] for form in forms if "csrf" in form.fields), "")
     return await proxy.http.post(f"/hone/runs/{run}/{what}", data={"csrf": token, **fields})
 
 

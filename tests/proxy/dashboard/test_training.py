@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from recorder.holding import leases
-from tests.proxy.dashboard.looking import look
+from tests.proxy.dashboard.reading import opened
 from tests.proxy.running import PROJECT, Proxy
 from tests.recorder.learning import Learned
 
@@ -20,7 +20,7 @@ def learned(proxy: Proxy) -> Learned:
 
 
 async def test_before_the_first_step_the_page_says_what_leads_to_one(proxy: Proxy) -> None:
-    page = await look(proxy.http, "/hone/training")
+    page = await opened(proxy.http, "/hone/training")
     assert "No step yet" in page.text
     assert f"{proxy.url}/v1" in page.text
     assert "no group yet" in page.text
@@ -32,7 +32,7 @@ async def test_steps_are_shown_with_their_figures_and_each_picture_with_its_tabl
 ) -> None:
     await learned.accepted(1)
     await learned.gated(2)
-    page = await look(proxy.http, "/hone/training")
+    page = await opened(proxy.http, "/hone/training")
     [row] = [row for row in page.rows if row[:3] == ["2", "done", "helpdesk@2"]]
     assert row[3:11] == ["0.4 ± 0.2", "0.001", "1.5", "0.02", "1 234", "1", "1", "train 3.5 s, load 250 ms"]
     assert [alt.partition(":")[0] for alt in page.images.values()] == [
@@ -49,7 +49,7 @@ async def test_steps_are_shown_with_their_figures_and_each_picture_with_its_tabl
 async def test_every_picture_of_the_page_is_there_light_and_dark(proxy: Proxy, learned: Learned) -> None:
     await learned.accepted(1)
     for path in ("/hone/training", "/hone/versions"):
-        for address in (await look(proxy.http, path)).images:
+        for address in (await opened(proxy.http, path)).images:
             for dark in ("", "&dark=1"):
                 answer = await proxy.http.get(address + dark)
                 assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml"), address
@@ -76,7 +76,7 @@ async def test_a_running_learners_page_goes_on_by_itself(proxy: Proxy, learned: 
 async def test_a_campaign_is_shown_with_how_far_it_is_and_when_it_ends(proxy: Proxy, learned: Learned) -> None:
     campaign = await learned.campaign(target=0.95, plateau_steps=3)
     await learned.validated(campaign, 0, "helpdesk@0", 0.25, 8)
-    page = await look(proxy.http, "/hone/training?alias=helpdesk")
+    page = await opened(proxy.http, "/hone/training?alias=helpdesk")
     text = " ".join(page.text.split())
     assert "0 of at most 20" in text
     assert "after step 0: 25% 7% to 59%" in text
@@ -89,8 +89,8 @@ async def test_older_steps_are_a_page_further(proxy: Proxy, learned: Learned, mo
     monkeypatch.setattr("proxy.dashboard.pages.training.STEPS", 1)
     await learned.accepted(1)
     await learned.accepted(2)
-    page = await look(proxy.http, "/hone/training")
-    older = await look(proxy.http, next(link for link in page.links if "after=" in link))
+    page = await opened(proxy.http, "/hone/training")
+    older = await opened(proxy.http, next(link for link in page.links if "after=" in link))
     assert [row[2] for row in older.rows if row[1:2] == ["done"]] == ["helpdesk@1"]
 
 

@@ -9,7 +9,7 @@ from recorder.registry.aliases import get_alias
 from recorder.registry.keys import Scope, mint
 from recorder.registry.moves import Move, list_moves
 from recorder.store.schema import groups
-from tests.proxy.dashboard.looking import Page, look, submit
+from tests.proxy.dashboard.reading import Page, opened, sent
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import PROJECT, Proxy
 from tests.proxy.until import until
@@ -35,7 +35,7 @@ async def newest(proxy: Proxy) -> Move:
 
 
 async def test_an_alias_without_versions_says_how_one_comes(proxy: Proxy) -> None:
-    page = await look(proxy.http, "/hone/versions")
+    page = await opened(proxy.http, "/hone/versions")
     assert "Only the base model so far" in page.text
     assert f"{proxy.url}/v1" in page.text
     assert "hone learn" in page.text
@@ -47,7 +47,7 @@ async def test_each_version_stands_in_its_line_with_what_it_was_worth(proxy: Pro
     spoilt = await learned.step(2)
     await versions.reject(proxy.store, spoilt.id, f"kl: {HOSTILE}", lessons="left_out", who="controller")
     await learned.gated(3)
-    page = await look(proxy.http, "/hone/versions?alias=helpdesk")
+    page = await opened(proxy.http, "/hone/versions?alias=helpdesk")
     waiting, live = page.row("helpdesk@3"), page.row("helpdesk@1")
     worth = "75% 51% to 90% success, 16 attempts, held-out scenarios of its gate"
     assert waiting[1:5] == ["gated", "helpdesk@1", worth, "1 group, 1 run step 3"]
@@ -63,9 +63,9 @@ async def test_a_long_line_is_told_in_parts(proxy: Proxy, learned: Learned, monk
     monkeypatch.setattr("proxy.dashboard.pages.versions.VERSIONS", 2)
     for number in (1, 2):
         await learned.accepted(number)
-    page = await look(proxy.http, "/hone/versions")
+    page = await opened(proxy.http, "/hone/versions")
     assert [row[0] for row in page.rows if row[0].startswith("●")] == ["● helpdesk@2", "● helpdesk@1"]
-    older = await look(proxy.http, next(link for link in page.links if "before=" in link))
+    older = await opened(proxy.http, next(link for link in page.links if "before=" in link))
     assert [row[0] for row in older.rows if row[0].startswith("●")] == ["● helpdesk@0"]
 
 
@@ -75,16 +75,16 @@ async def test_a_version_tells_of_its_step_its_groups_and_its_tasks_beside_its_p
     await learned.accepted(1, implicit_key="task")
     await learned.accepted(2, implicit_key="task")
     await learned.group(3, implicit_key="task")
-    page = await look(proxy.http, "/hone/versions/helpdesk@2")
+    page = await opened(proxy.http, "/hone/versions/helpdesk@2")
     assert page.row("an implicit task")[1:] == ["0.5 order-2 0.5 over 2, best 1", "0.5 order-3 0.5 over 2, best 1", "0"]
     assert page.row("order-2")[1:] == ["trained", "2", "0.5"]
     assert "train 3.5 s" in page.text
     assert {"/hone/runs?version=helpdesk%402", "/hone/groups/grp_0002", "/hone/versions/helpdesk%401"} <= set(
         page.links
     )
-    other = await look(proxy.http, "/hone/versions/helpdesk@2?beside=helpdesk@0")
+    other = await opened(proxy.http, "/hone/versions/helpdesk@2?beside=helpdesk@0")
     assert "by helpdesk@0" in [cell for row in other.rows for cell in row]
-    assert "No version" not in (await look(proxy.http, "/hone/versions/helpdesk@9", status=404)).text
+    assert "No version" not in (await opened(proxy.http, "/hone/versions/helpdesk@9", status=404)).text
 
 
 async def test_the_answers_of_both_versions_to_one_task_are_set_side_by_side(
@@ -97,38 +97,38 @@ async def test_the_answers_of_both_versions_to_one_task_are_set_side_by_side(
     for name, by in (("old", base), ("new", version.id)):
         group = (await proxy.http.get(f"/hone/v1/groups/{name}")).json()["id"]
         await learned.rows.set(groups, group, implicit_key="task", version_id=by)
-    page = await look(proxy.http, "/hone/versions/helpdesk@1")
+    page = await opened(proxy.http, "/hone/versions/helpdesk@1")
     assert "Open a task to see how each answered it." in page.text
     [link] = [link for link in page.links if "task=" in link]
-    told = " ".join((await look(proxy.http, link)).text.split())
+    told = " ".join((await opened(proxy.http, link)).text.split())
     assert "Where is order 4821?" in told
     first, second = told.index("It is old <b></td><script>alert(1)"), told.index("It is new <b></td><script>alert(1)")
     assert first < second
-    await look(proxy.http, "/hone/versions/helpdesk@1?task=another", status=404)
+    await opened(proxy.http, "/hone/versions/helpdesk@1?task=another", status=404)
 
 
 async def test_promoting_is_asked_twice_and_written_down_with_why(proxy: Proxy, learned: Learned) -> None:
     version = await learned.gated(1)
-    line = await look(proxy.http, "/hone/versions")
-    asked = Page((await submit(proxy.http, line.form(do="promote", version="helpdesk@1"), 200)).text)
+    line = await opened(proxy.http, "/hone/versions")
+    asked = Page((await sent(proxy.http, line.form(do="promote", version="helpdesk@1"), 200)).text)
     assert "Make helpdesk@1 live?" in asked.text
     assert (asked.row("from")[1], asked.row("to")[1]) == ("helpdesk@0", "helpdesk@1")
     assert asked.row("to")[3].startswith("75% 51% to 90%")
     assert await learned.live() != version.id
-    answer = await submit(proxy.http, asked.form(do="promote"), why="the gate likes it")
+    answer = await sent(proxy.http, asked.form(do="promote"), why="the gate likes it")
     assert answer.headers["location"] == "/hone/versions?alias=helpdesk"
     assert await learned.live() == version.id
     move = await newest(proxy)
     assert (move.move, move.who, move.why) == ("promote", "somebody on this machine", "the gate likes it")
-    assert "the gate likes it" in (await look(proxy.http, "/hone/versions")).text
+    assert "the gate likes it" in (await opened(proxy.http, "/hone/versions")).text
 
 
 async def test_what_moved_since_it_was_asked_for_is_asked_again(proxy: Proxy, learned: Learned) -> None:
     await learned.accepted(1)
-    asked = await look(proxy.http, "/hone/versions/move?do=rollback&alias=helpdesk")
+    asked = await opened(proxy.http, "/hone/versions/move?do=rollback&alias=helpdesk")
     assert "Go back to helpdesk@0?" in asked.text
     second = await learned.accepted(2)
-    answer = await submit(proxy.http, asked.form(do="rollback"), 409)
+    answer = await sent(proxy.http, asked.form(do="rollback"), 409)
     assert "look again" in answer.text
     assert await learned.live() == second.id
 
@@ -136,8 +136,8 @@ async def test_what_moved_since_it_was_asked_for_is_asked_again(proxy: Proxy, le
 async def test_rolling_back_goes_to_what_was_live_before(proxy: Proxy, learned: Learned) -> None:
     first = await learned.accepted(1)
     await learned.accepted(2)
-    asked = await look(proxy.http, "/hone/versions/move?do=rollback&alias=helpdesk")
-    await submit(proxy.http, asked.form(do="rollback"))
+    asked = await opened(proxy.http, "/hone/versions/move?do=rollback&alias=helpdesk")
+    await sent(proxy.http, asked.form(do="rollback"))
     assert await learned.live() == first.id
     assert (await newest(proxy)).move == "rollback"
 
@@ -145,15 +145,15 @@ async def test_rolling_back_goes_to_what_was_live_before(proxy: Proxy, learned: 
 async def test_a_canary_gets_its_share_and_another_and_is_taken_away(proxy: Proxy, learned: Learned) -> None:
     version = await learned.gated(1)
     for share in ("25", "50"):
-        form = (await look(proxy.http, "/hone/versions")).form(do="canary", version="helpdesk@1")
-        asked = Page((await submit(proxy.http, form, 200, share=share)).text)
+        form = (await opened(proxy.http, "/hone/versions")).form(do="canary", version="helpdesk@1")
+        asked = Page((await sent(proxy.http, form, 200, share=share)).text)
         assert f"Give helpdesk@1 {share} % of new groups?" in asked.text
-        await submit(proxy.http, asked.form(do="canary"))
+        await sent(proxy.http, asked.form(do="canary"))
         alias = await get_alias(proxy.store, PROJECT, "helpdesk")
         assert (alias.canary_version_id, alias.canary_share) == (version.id, int(share) / 100)
-    asked = await look(proxy.http, "/hone/versions/move?do=rollback&alias=helpdesk")
+    asked = await opened(proxy.http, "/hone/versions/move?do=rollback&alias=helpdesk")
     assert "Take the canary helpdesk@1 away?" in asked.text
-    await submit(proxy.http, asked.form(do="rollback"))
+    await sent(proxy.http, asked.form(do="rollback"))
     assert (await get_alias(proxy.store, PROJECT, "helpdesk")).canary_version_id is None
 
 
@@ -169,15 +169,15 @@ async def test_a_canary_gets_its_share_and_another_and_is_taken_away(proxy: Prox
     ],
 )
 async def test_what_cannot_be_is_refused_before_it_is_asked(proxy: Proxy, query: str, status: int) -> None:
-    await look(proxy.http, f"/hone/versions/move?{query}", status)
+    await opened(proxy.http, f"/hone/versions/move?{query}", status)
 
 
 async def test_a_version_that_did_not_pass_its_gate_is_not_made_live(proxy: Proxy, learned: Learned) -> None:
     await learned.step(1)
-    line = await look(proxy.http, "/hone/versions")
+    line = await opened(proxy.http, "/hone/versions")
     assert "promote" not in [form.fields.get("do") for form in line.forms]
-    asked = await look(proxy.http, "/hone/versions/move?do=promote&version=helpdesk@1")
-    answer = await submit(proxy.http, asked.form(do="promote"), 409)
+    asked = await opened(proxy.http, "/hone/versions/move?do=promote&version=helpdesk@1")
+    answer = await sent(proxy.http, asked.form(do="promote"), 409)
     assert "cannot be made live" in answer.text
 
 
@@ -187,20 +187,20 @@ async def test_who_may_only_read_sees_no_forms_and_moves_nothing(proxy: Proxy, l
     admin, secret = await mint(proxy.store, PROJECT, "admin", {Scope.ADMIN})
     await until(lambda: refused(proxy))
     proxy.http.headers["authorization"] = f"Bearer {reader}"
-    page = await look(proxy.http, "/hone/versions")
+    page = await opened(proxy.http, "/hone/versions")
     assert [form.action for form in page.forms if "move" in form.action] == []
-    await look(proxy.http, "/hone/versions/move?do=promote&version=helpdesk@1", status=403)
+    await opened(proxy.http, "/hone/versions/move?do=promote&version=helpdesk@1", status=403)
     proxy.http.headers["authorization"] = f"Bearer {secret}"
-    asked = await look(proxy.http, "/hone/versions/move?do=promote&version=helpdesk@1")
-    await submit(proxy.http, asked.form(do="promote"))
+    asked = await opened(proxy.http, "/hone/versions/move?do=promote&version=helpdesk@1")
+    await sent(proxy.http, asked.form(do="promote"))
     assert (await newest(proxy)).who == admin.id
 
 
 async def test_an_alias_whose_name_has_slashes_has_all_its_pages(proxy: Proxy) -> None:
     await aliases.ensure_alias(proxy.store, PROJECT, "org/a:b~c", "base-model", "fingerprint")
-    line = await look(proxy.http, "/hone/versions?alias=org/a:b~c")
+    line = await opened(proxy.http, "/hone/versions?alias=org/a:b~c")
     link = next(link for link in line.links if link.startswith("/hone/versions/"))
-    assert "org/a:b~c@0" in (await look(proxy.http, link)).text
+    assert "org/a:b~c@0" in (await opened(proxy.http, link)).text
     assert (await proxy.http.get("/hone/v1/versions/org/a:b~c@0")).json()["version"]["name"] == "org/a:b~c@0"
     assert (await proxy.http.options("/hone/v1/versions/org/a:b~c@0")).headers["allow"] == "GET, OPTIONS"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import socket
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import AliasSettings, EngineSettings, ModelSettings, ProxySettings
 from recorder.findings import Verdict
 from trainer.settings import TrainerSettings
+from trainer.track_settings import TrackSettings
 
 RUN = {"pids": {"up": 7}, "proxy_url": "http://127.0.0.1:8700"}
 ALIAS = {"helpdesk": AliasSettings()}
@@ -99,3 +101,15 @@ def test_a_precision_that_is_guessed_on_a_machine_without_a_gpu_is_told() -> Non
 def test_one_that_is_said_or_that_nothing_hangs_on_is_not(more: dict[str, object], guessed: Device) -> None:
     engine = EngineSettings.model_validate({"urls": BY_URL.urls, "base": "org/model"} | more)
     assert not [*here.precision(HoneSettings(aliases=ALIAS, engine=engine), guessed)]
+
+
+def test_a_tracker_that_is_named_and_not_installed_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = HoneSettings(track=TrackSettings(wandb_project="p", mlflow="sqlite:///mlflow.db"))
+    assert here.trackers(HoneSettings()) == []
+    assert [found.verdict for found in here.trackers(settings)] == [Verdict.FINE, Verdict.FINE]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # the environment of the tests has them all
+    wandb, mlflow = here.trackers(settings)
+    assert wandb.verdict is Verdict.WRONG
+    assert "track.wandb_project" in wandb.found
+    assert "hone-proxy[wandb]" in str(wandb.todo)
+    assert "hone-proxy[mlflow]" in str(mlflow.todo)

@@ -35,6 +35,16 @@ def test_the_same_is_told_as_json_and_of_two_that_are_chosen(hone: Hone) -> None
     assert found["rows"][0][1]["words"] == ["arguments of find", "result of find"]
 
 
+def test_what_the_judge_was_asked_and_replied_is_shown_where_it_is_kept(hone: Hone) -> None:
+    group, _ = hone.do(two)
+    shown = hone("compare", "orders", "--judge").stdout
+    assert "which is best?" in shown
+    assert "judge-model" in shown
+    assert hone.json("compare", group, "--judge")["asked"] == [{"role": "user", "content": "which is best?"}]
+    unjudged, _ = hone.do(lambda store: group_of(store, [["a"], ["b"]], name="later"))
+    assert "has no score" in hone("compare", unjudged, "--judge", fails=True).stderr
+
+
 def test_a_group_that_is_not_there_is_told_in_a_line(hone: Hone) -> None:
     hone.do(two)
     assert "no group 'nothing'" in hone("compare", "nothing", fails=True).stderr

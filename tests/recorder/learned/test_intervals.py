@@ -35,3 +35,17 @@ def test_the_interval_of_a_mean_is_two_standard_errors_to_each_side() -> None:
     found = intervals.of_mean(0.5, 0.2, 100)
     assert found is not None
     assert (found.low, found.high) == pytest.approx((0.4608, 0.5392))
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "ends"),
+    [
+        (0.0, 1.0, (0.0, 1.0)),
+        (-0.5, 1.0, (0.9 - 1.96 * 2.0 / 2, 1.0)),
+        (0.0, 7.0, (0.0, 0.9 + 1.96 * 2.0 / 2)),
+    ],
+)
+def test_a_reward_is_no_surer_to_be_where_none_can_be(least: float, most: float, ends: tuple[float, float]) -> None:
+    found = intervals.of_reward(0.9, 2.0, 4, least, most)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx(ends)

@@ -73,6 +73,15 @@ async def test_the_best_one_of_the_newest_campaign_that_measured_any_is_kept(row
     assert await released(one) == [ids[2]]
 
 
+async def test_the_best_one_may_have_been_told_by_its_wins(rows: Rows) -> None:
+    one, ids = await lived(rows, 4)
+    campaign = await campaigns.create(one.store, PROJECT, one.alias.id, "wins", {})
+    said = [{"version": f"helpdesk@{n}", "success": None, "win_rate": won} for n, won in ((1, 0.7), (2, 0.4))]
+    async with one.store.write() as conn:
+        await ledger.write(conn, [LedgerRow(PROJECT, "campaign", campaign.id, VALIDATION, row) for row in said])
+    assert await released(one) == [ids[1]]
+
+
 @pytest.mark.parametrize("how", ["run", "group"])
 async def test_what_an_open_run_or_group_is_pinned_to_is_kept(rows: Rows, how: str) -> None:
     one, ids = await lived(rows, 3)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from judge.settings import JudgeSettings
 from recorder.store.database import Store
 from recorder.store.schema import groups, scenarios, step_groups, trajectories
 from tests.trainer.ring import Ring, Script, Told, run_campaign, write_user_folder
@@ -73,6 +74,24 @@ async def test_each_part_is_attempted_for_its_own_purpose_and_what_tempts_is_mea
     measured = [(one.part, one.attempts, one.adversarial, one.adversarial_attempts) for one in told.validations()]
     assert measured == [("val", 3, 1.0, 3)] * 2 + [("test", 2, 1.0, 1)] * 2
     assert [step.success for step in told.steps()] == [1.0] * 3
+
+
+@pytest.mark.parametrize("averaged", [True, False])
+async def test_of_what_tempts_a_mean_is_told_only_where_one_says_something(
+    ring: Ring, script: Script, tmp_path: Path, averaged: bool
+) -> None:
+    script.skill, told = lambda number: 1.0, Told()
+    settings = split_file(tmp_path / "user") | {"success": None, "steps": 1}
+    beside = (
+        [{"kind": "feedback", "name": "thumbs"}]
+        if averaged
+        else [{"kind": "ruler"}, {"kind": "feedback", "name": "thumbs"}]
+    )
+    judge = JudgeSettings.model_validate({"model": "openai/judge", "rewards": beside})
+    await run_campaign(tmp_path / "data", ring.url, settings, told, judge=judge)
+    expected = (1.0, 1.0, 3) if averaged else (None, None, 0)
+    measured = [one for one in told.validations() if one.part == "val"]
+    assert [(one.reward, one.adversarial, one.adversarial_attempts) for one in measured] == [expected] * 2
 
 
 async def test_what_is_learnt_from_is_the_train_part_alone(ring: Ring, tmp_path: Path) -> None:

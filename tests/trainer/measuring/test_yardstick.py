@@ -52,7 +52,7 @@ def test_rulers_scores_are_never_a_measure(
 def test_a_target_that_nothing_measures_is_refused() -> None:
     with pytest.raises(CampaignError, match=r"campaign\.target cannot be reached: RULER"):
         refuse_unmeasured(settings(target=0.9), Yardstick.NOTHING, validated=True)
-    refuse_unmeasured(settings(target=0.9), Yardstick.WINS, validated=True)
+    refuse_unmeasured(settings(target=0.9, val_every=1), Yardstick.WINS, validated=True)
     refuse_unmeasured(settings(), Yardstick.NOTHING, validated=False)
 
 
@@ -67,6 +67,15 @@ def test_a_target_that_nothing_measures_is_refused() -> None:
 def test_what_needs_validation_is_refused_without(given: dict[str, Any], named: str) -> None:
     with pytest.raises(CampaignError, match=named):
         refuse_unmeasured(settings(**given), Yardstick.SUCCESS, validated=False)
+
+
+@pytest.mark.parametrize("given", [{"beat": {"baseline": "base"}}, {"goals": [{"metric": "turns", "at_most": 3}]}])
+def test_a_target_that_is_held_to_validations_needs_them_between_steps(given: dict[str, Any]) -> None:
+    for more, yardstick in ((given, Yardstick.SUCCESS), ({}, Yardstick.WINS)):
+        with pytest.raises(CampaignError, match="val_every"):
+            refuse_unmeasured(settings(target=0.9, **more), yardstick, validated=True)
+        refuse_unmeasured(settings(target=0.9, val_every=2, **more), yardstick, validated=True)
+    refuse_unmeasured(settings(**given), Yardstick.SUCCESS, validated=True)
 
 
 def test_goals_are_told_where_they_do_not_hold() -> None:

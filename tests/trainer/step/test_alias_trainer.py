@@ -20,6 +20,7 @@ from tests.trainer.world import PROJECT, World
 from trainer.artifacts import adapters
 from trainer.batch.weights import NotTrained
 from trainer.step.alias_trainer import OPTIMIZER_FRESH
+from trainer.tracking.names import names
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +47,8 @@ async def test_scored_groups_become_a_written_version(world: World) -> None:
     assert report.left_out == {NotTrained.REWARD_MISSING: 1, NotTrained.ZERO_VARIANCE: 2}
     assert report.reason is None
     assert step.metrics == version.metrics == dict(report.metrics)
+    told = [f"train/{name}" for name in report.metrics if not name.startswith(("part.", "seconds."))]
+    assert [name for name in told if not any(known.fits(name) for known in names())] == []  # docs/metrics.md has them
     assert report.metrics["reward_mean"] == pytest.approx(2.2 / 5)
     assert report.metrics["part.checked"] == pytest.approx(1.2 / 3)  # of those that are trained
     assert report.metrics["groups"] == 2

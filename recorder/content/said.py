@@ -1,0 +1,64 @@
+"""What a stored message says: its texts, its thinking, the tools that it asked for; in each spelling of the form.
+
+Owns: reading these, whatever nonsense stands in their place. Refuses: how they are shown or held against each other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from recorder.content.turns import Message
+
+_THINKING: Final = ("reasoning_content", "reasoning")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool that was asked for. `arguments` as they stand there: mostly a string of JSON."""
+
+    id: str | None
+    name: str
+    arguments: object
+
+
+def thinking(message: Message) -> str:
+    """What the model thought, "" for nothing."""
+    return next((said for name in _THINKING if isinstance(said := message.get(name), str) and said), "")
+
+
+def tool_calls(message: Message) -> list[ToolCall]:
+    """The tools that it asked for; a function, as it was called before there were tools, too."""
+    asked, old = message.get("tool_calls"), message.get("function_call")
+    found = [one for one in asked if isinstance(one, Mapping)] if isinstance(asked, list) else []
+    return [_tool_call(one) for one in [*found, *([{"function": old}] if isinstance(old, Mapping) else [])]]
+
+
+def _tool_call(one: Mapping[str, object]) -> ToolCall:
+    function = one.get("function") or one.get("custom")
+    told: Mapping[str, object] = function if isinstance(function, Mapping) else {}
+    id_ = str(one["id"]) if one.get("id") else None
+    return ToolCall(id_, str(told.get("name", "?")), told.get("arguments", told.get("input", "")))
+
+
+def parts(content: object) -> list[tuple[str | None, object]]:
+    """The parts of a message's content, each with its text; None for one that is no text."""
+    if content is None or content == "":
+        return []
+    if isinstance(content, str):
+        return [(content, content)]
+    if not isinstance(content, list):
+        return [(json.dumps(content, ensure_ascii=False), content)]
+    return [(_text(part), part) for part in content]
+
+
+def _text(part: object) -> str | None:
+    text = part.get("text") if isinstance(part, Mapping) else part
+    return text if isinstance(text, str) else None
+
+
+def kind(part: object) -> str:
+    """What a part is that is no text."""
+    return str(part.get("type", "?")) if isinstance(part, Mapping) else type(part).__name__

@@ -1,0 +1,24 @@
+"""Being told to stop: SIGINT (Ctrl-C) and SIGTERM, as programs of Hone hear them.
+
+Owns: which signals these are. Refuses: what a program does then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def stopping(stop: Callable[[], object]) -> Iterator[None]:
+    """Call `stop`, in the running event loop, whenever this process is told to stop; until left."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

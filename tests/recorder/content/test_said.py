@@ -1,0 +1,49 @@
+"""What a stored message says, in each spelling that there is, and in those that there should not be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recorder.content.said import ToolCall, kind, parts, thinking, tool_calls
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(["content", "tool_calls", "function_call", "reasoning", "reasoning_content"])
+
+
+@pytest.mark.parametrize(
+    ("message", "asked"),
+    [
+        ({"tool_calls": [{"id": "c", "function": {"name": "find", "arguments": "{}"}}]}, ToolCall("c", "find", "{}")),
+        ({"tool_calls": [{"custom": {"name": "sh", "input": "ls"}}]}, ToolCall(None, "sh", "ls")),
+        ({"function_call": {"name": "find", "arguments": "{}"}}, ToolCall(None, "find", "{}")),
+        ({"tool_calls": [{"id": 7}]}, ToolCall("7", "?", "")),
+    ],
+)
+def test_a_tool_is_asked_for_in_several_spellings(message: dict[str, Any], asked: ToolCall) -> None:
+    assert tool_calls(message) == [asked]
+
+
+def test_parts_have_their_text_and_others_are_of_a_kind() -> None:
+    found = parts(["a", {"type": "text", "text": "b"}, {"type": "image_url", "image_url": {}}, 5])
+    assert [text for text, _ in found] == ["a", "b", None, None]
+    assert [kind(part) for text, part in found if text is None] == ["image_url", "int"]
+
+
+def test_thinking_is_the_first_that_says_something() -> None:
+    assert thinking({"reasoning_content": "", "reasoning": "hm"}) == "hm"
+    assert thinking({"reasoning_content": None}) == ""
+
+
+@given(st.dictionaries(NAMES, JSON))
+def test_no_nonsense_in_a_message_is_an_error(message: dict[str, Any]) -> None:
+    assert isinstance(thinking(message), str)
+    assert all(isinstance(one.name, str) for one in tool_calls(message))
+    assert all(text is None or isinstance(text, str) for text, _ in parts(message.get("content")))

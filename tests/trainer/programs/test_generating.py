@@ -1,0 +1,184 @@
+"""`hone scenarios generate`: a real MCP server, a scripted model over HTTP, and the program as people start it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.judge.judge_server import Json, JudgeServer, completion, fails, says, serve
+from tests.proxy.mcp_everything import Everything, served
+from trainer.tasks.scenarios import read
+
+pytestmark = pytest.mark.slow  # LiteLLM and the program itself take seconds to start
+
+ROOT = Path(__file__).parents[3]
+KINDS = {"One call of": 1, "at least two calls": 2, "goes wrong": 0, "Nothing is to be done": 0}
+SUBJECTS = ["refunds", "harbours", "violins", "glaciers", "lanterns", "orchards", "turbines", "mosaics", "falcons"]
+VERBS = ["compare", "describe", "postpone", "translate", "summarise", "schedule", "forecast", "withdraw"]
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[JudgeServer]:
+    async with serve() as server:
+        server.behave(Writer().answer)
+        yield server
+
+
+class Writer:
+    """Writes as many tasks as it is asked for, of the kind that it is asked for, all with other words."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    async def answer(self, body: Json) -> web.StreamResponse:
+        said = body["messages"][-1]["content"]
+        asked = re.match(r"Write (\d+)", said)
+        assert asked is not None
+        calls = next(calls for words, calls in KINDS.items() if words in said)
+        tasks = "\n".join(json.dumps(self._task(calls)) for _ in range(int(asked[1])))
+        return completion(f"<think>{{hm</think>Here:\n```\n{tasks}\n```")
+
+    def _task(self, calls: int) -> dict[str, Any]:
+        verb, subject = divmod(self._number, len(SUBJECTS))
+        self._number += 1
+        return {
+            "input": f"{VERBS[verb]} our {SUBJECTS[subject]}, {SUBJECTS[subject][::-1]}",
+            "tools": ["find_order"] * calls,
+        }
+
+
+async def generate(folder: Path, *arguments: str, **env: str) -> tuple[int, str, str]:
+    own = {name: value for name, value in os.environ.items() if not name.upper().startswith("HONE_")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "proxy.cli", "scenarios", "generate", *arguments),
+        cwd=folder,
+        env={**own, "PYTHONPATH": str(ROOT), **env},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+def judged_by(model: JudgeServer, folder: Path) -> None:
+    (folder / "hone.toml").write_text(
+        f'[judge]\nmodel = "openai/m"\napi_base = "{model.url}"\napi_key = "the-judges-own-key"\nretry_wait_s = 0.01\n'
+    )
+
+
+async def test_scenarios_of_a_servers_tools_are_written_checked_and_no_tool_is_called(
+    model: JudgeServer, tmp_path: Path
+) -> None:
+    judged_by(model, tmp_path)
+    everything = Everything()
+    async with served(everything) as url:
+        code, out, err = await generate(tmp_path, "--mcp", url, "-n", "20", "--out", "made.jsonl")
+    assert code == 0, err
+    assert out == ""
+    found = read(tmp_path / "made.jsonl")
+    assert len(found) == 20
+    kinds = [one.reference["difficulty"] for one in found]
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "one_tool": 7,
+        "several_steps": 7,
+        "error": 3,
+        "nothing_to_do": 3,
+    }
+    assert everything.seen == []
+    assert "20 of 20 scenarios" in err
+    assert "not marked read-only, so left out (--allow-writes): " in err
+    shown = json.dumps([body["messages"] for body in model.requests])
+    assert "find_order" in shown
+    unmarked = [name for name, (told, _) in everything.tools.items() if "readOnlyHint" not in json.dumps(told)]
+    assert unmarked
+    assert not [name for name in unmarked if f'\\"name\\":\\"{name}\\"' in shown]
+    assert model.headers[0]["Authorization"] == "Bearer the-judges-own-key"
+
+
+async def test_with_writes_allowed_every_tool_is_shown(model: JudgeServer, tmp_path: Path) -> None:
+    judged_by(model, tmp_path)
+    everything = Everything()
+    everything.tools = {"send_mail": ({"name": "send_mail", "inputSchema": {"type": "object"}}, _never)}
+    model.behave(says('{"input": "Write to Ann", "tools": ["send_mail"]}'))
+    async with served(everything) as url:
+        code, _, err = await generate(tmp_path, "--mcp", url, "-n", "1")
+        assert code == 1
+        assert "none of the server's 1 tools is marked read-only (send_mail)" in err
+        assert "--allow-writes" in err
+        code, out, err = await generate(tmp_path, "--mcp", url, "-n", "1", "--allow-writes")
+    assert code == 0, err
+    assert json.loads(out)["input"] == "Write to Ann"
+
+
+async def test_a_description_is_enough_and_json_has_all_of_it(model: JudgeServer, tmp_path: Path) -> None:
+    model.behave(says('{"input": "Add 2 and 3"}'))
+    judged_by(model, tmp_path)
+    code, out, _ = await generate(tmp_path, "--task", "An agent that adds", "-n", "4", "--json")
+    assert code == 1  # fewer than were asked for
+    told = json.loads(out)
+    assert [one["input"] for one in told["scenarios"]] == ["Add 2 and 3"]
+    assert told["dropped"]["duplicate"] >= 3
+    assert sum(told["missing"].values()) == 3
+    assert told["spent"]["tokens_in"] == 100 * told["spent"]["requests"]
+    assert "An agent that adds" in model.requests[0]["messages"][1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (["-n", "2"], 2, "--mcp URL, --task TEXT, or both"),
+        (["-n", "2", "--task", "x"], 1, "no model is set that could write scenarios: name one with --model"),
+        (["-n", "2", "--mcp", "desk", "--model", "openai/m"], 1, "'desk' is neither a URL"),
+        (["-n", "2", "--mcp", "http://127.0.0.1:9/mcp", "--model", "openai/m"], 1, "cannot be asked for its tools"),
+        (["-n", "2", "--task", "x", "--model", "openai/m", "--out", "taken"], 1, "taken is there already"),
+    ],
+)
+async def test_what_is_wrong_is_told_before_anything_is_asked(
+    tmp_path: Path, arguments: list[str], code: int, why: str
+) -> None:
+    (tmp_path / "taken").write_text("mine")
+    found, out, err = await generate(tmp_path, *arguments)
+    assert (found, out) == (code, ""), err
+    assert why in err
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+async def test_a_model_that_refuses_is_told_without_its_key_and_no_file_is_left(
+    model: JudgeServer, tmp_path: Path
+) -> None:
+    model.behave(fails(401, "bad key the-judges-own-key"))
+    judged_by(model, tmp_path)
+    code, _, err = await generate(tmp_path, "--task", "x", "-n", "2", "--out", "made.jsonl")
+    assert code == 1
+    assert "refused the request" in err
+    assert "the-judges-own-key" not in err
+    assert not (tmp_path / "made.jsonl").exists()
+
+
+async def test_a_model_that_was_overloaded_is_asked_again(model: JudgeServer, tmp_path: Path) -> None:
+    model.behave(fails(503), says('{"input": "Add 2 and 3"}'))
+    judged_by(model, tmp_path)
+    code, out, err = await generate(tmp_path, "--task", "x", "-n", "1")
+    assert code == 0, err
+    assert json.loads(out)["input"] == "Add 2 and 3"
+
+
+async def test_another_providers_model_never_gets_the_judges_key(model: JudgeServer, tmp_path: Path) -> None:
+    judged_by(model, tmp_path)
+    arguments = ("--task", "x", "-n", "1", "--model", "hosted_vllm/other")
+    code, _, _ = await generate(tmp_path, *arguments, HOSTED_VLLM_API_BASE="http://127.0.0.1:9/v1")
+    assert code == 1
+    assert model.requests == []
+
+
+async def _never(*_: Any) -> dict[str, Any]:
+    raise AssertionError("no tool is called")

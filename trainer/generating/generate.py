@@ -1,0 +1,150 @@
+"""Scenarios written until there are as many as were wanted, or the model has nothing new to say.
+
+Owns: how many are asked for at once, which tools each request shows, when a kind is given up. Refuses: the words
+(`prompts`), the model (`asking`), and what counts (`checking`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from trainer.errors import GeneratorFailed
+from trainer.generating import prompts, reading
+from trainer.generating.checking import Checker, Dropped
+from trainer.generating.difficulties import Difficulty
+from trainer.generating.tools import Tool
+from trainer.tasks.scenarios import Scenario
+
+AT_ONCE: Final = 10  # scenarios a request: more of them resemble each other, and are cut off
+TOOLS_SHOWN: Final = 30  # of a server with more, each request shows others
+REMINDED_OF: Final = 30  # tasks that are written already
+FRUITLESS: Final = 3  # requests in a row without one new scenario, after which a kind is given up
+
+
+class Model(Protocol):
+    """Who writes."""
+
+    @property
+    def spent_up(self) -> bool:
+        """Whether as much was spent as may be."""
+
+    @property
+    def ask(self) -> Callable[[Sequence[dict[str, str]]], Awaitable[str]]:
+        """What it says to messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What scenarios are wanted, and for what. `absent`: tools of the server that the agent will not be offered."""
+
+    counts: Mapping[Difficulty, int]
+    tools: Sequence[Tool] = ()
+    task: str | None = None
+    absent: Sequence[str] = ()
+    seed: int = 0
+
+    @property
+    def total(self) -> int:
+        """How many."""
+        return sum(self.counts.values())
+
+
+@dataclass(slots=True)
+class Generated:
+    """What came of it. `missing`: kinds that came short, by how many, with why."""
+
+    scenarios: list[Scenario] = field(default_factory=list)
+    of_kind: Counter[Difficulty] = field(default_factory=Counter)
+    dropped: Counter[Dropped] = field(default_factory=Counter)
+    missing: Counter[Difficulty] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+
+async def generate(wanted: Wanted, model: Model, tell: Callable[[Generated], None]) -> Generated:
+    """Ask for scenarios of each kind, the kinds side by side. `tell` hears after each reply how things stand.
+
+    Raises `GeneratorFailed` where nothing usable came at all; else what failed is told in `notes`.
+    """
+    work = _Work(wanted, model, tell)
+    await asyncio.gather(*(work.fill(kind, number) for kind, number in wanted.counts.items()))
+    found = work.found
+    if not found.scenarios:
+        counted = ", ".join(f"{why} {count}" for why, count in found.dropped.most_common()) or "it said nothing"
+        raise GeneratorFailed(f"the model wrote no usable scenario: {'; '.join(found.notes) or counted}")
+    found.scenarios.sort(key=lambda one: (list(wanted.counts).index(_kind(one)), one.id))
+    return found
+
+
+def _kind(scenario: Scenario) -> Difficulty:
+    return Difficulty(scenario.reference["difficulty"])
+
+
+class _Work:
+    """One run of `generate`."""
+
+    def __init__(self, wanted: Wanted, model: Model, tell: Callable[[Generated], None]) -> None:
+        self._wanted = wanted
+        self._model = model
+        self._tell = tell
+        self._checker = Checker([tool.name for tool in wanted.tools], wanted.absent)
+        self.found = Generated()
+
+    async def fill(self, kind: Difficulty, number: int) -> None:
+        """Ask until there are `number` of a kind, or it is given up."""
+        written: list[str] = []
+        draw = random.Random(f"{self._wanted.seed}:{kind}")
+        fruitless, at_once = 0, AT_ONCE
+        while len(written) < number and fruitless < FRUITLESS and not self._model.spent_up:
+            asked = min(at_once, number - len(written))
+            messages = prompts.messages(kind, asked, self._shown(draw), self._wanted.task, written[-REMINDED_OF:])
+            try:
+                reply = await self._model.ask(messages)
+            except GeneratorFailed as e:
+                self._note(str(e))
+                break
+            read = await asyncio.to_thread(reading.read, reply)  # a long reply takes a while
+            new = self._take(kind, read, number - len(written))
+            written += new
+            fruitless = 0 if new else fruitless + 1
+            at_once = at_once if new else max(1, at_once // 2)  # it may have been cut off
+            self._tell(self.found)
+        self._end(kind, number - len(written), fruitless)
+
+    def _take(self, kind: Difficulty, read: reading.Read, room: int) -> list[str]:
+        """Keep the good drafts, as many as there is room for; what they say."""
+        new: list[str] = []
+        self.found.dropped[Dropped.UNREADABLE] += read.unreadable
+        for draft in read.drafts:
+            if len(new) == room:
+                break
+            checked = self._checker.check(draft, kind)
+            if isinstance(checked, Dropped):
+                self.found.dropped[checked] += 1
+            else:
+                self.found.scenarios.append(checked)
+                self.found.of_kind[kind] += 1
+                new.append(draft.input)
+        self.found.dropped = +self.found.dropped
+        return new
+
+    def _shown(self, draw: random.Random) -> list[Tool]:
+        tools = list(self._wanted.tools)
+        return tools if len(tools) <= TOOLS_SHOWN else draw.sample(tools, TOOLS_SHOWN)
+
+    def _end(self, kind: Difficulty, short: int, fruitless: int) -> None:
+        if not short:
+            return
+        self.found.missing[kind] = short
+        if fruitless == FRUITLESS:
+            self._note(f"{kind}: the last {FRUITLESS} replies had nothing new")
+        elif self._model.spent_up:
+            self._note("--max-usd is spent")
+
+    def _note(self, text: str) -> None:
+        if text not in self.found.notes:
+            self.found.notes.append(text)
