@@ -28,7 +28,8 @@ Each is an extra, imported only where it is named, in a process of its own. Wher
 as it starts, and so does `hone doctor`.
 
 - **A campaign is one run**, found by its id when it is gone on with (`hone train --resume`): no step is sent twice, and
-  what was not sent before is sent then. So is an alias that `hone learn` trains.
+  what was not sent before is sent then. An alias that `hone learn` trains is one run too, of all that it ever learns;
+  what its tracker missed stays missing.
 - **A tracker never holds a step.** One that fails is told of once and sent nothing more. At the end of a campaign it
   has 30 seconds for what it lacks.
 - **What is sent**: the figures below; of `[trainer]` and `[campaign]` the numbers, switches and choices; the names of

@@ -1,7 +1,7 @@
 """A tracker in a process of its own, fed from a thread.
 
 Owns: that no tracker holds a step: what is sent waits in a queue, and a tracker that fails, or takes too much, rests
-from then on and has told why once. Refuses: trying again: what it missed is sent when its run is gone on with.
+from then on and has told why once. Refuses: trying again: what it missed is sent when its campaign is gone on with.
 """
 
 from __future__ import annotations

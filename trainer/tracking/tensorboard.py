@@ -27,7 +27,7 @@ _ONE = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
 def begin(run: Run, settings: TrackSettings) -> Tracker:
     """Open a file beside those that earlier processes of the run wrote: TensorBoard reads them as one."""
     assert settings.tensorboard is not None  # it is why we were called
-    folder = settings.tensorboard / f"{run.name}-{run.id}"
+    folder = settings.tensorboard / f"{run.name.replace('/', '_')}-{run.id}"  # an alias may be named as org/model
     gone_on_with = folder.is_dir() and any(folder.iterdir())
     private.make_folder(folder)
     name = f"events.out.tfevents.{time.time_ns()}.hone.{os.getpid()}"  # its own names would tell the machine's

@@ -106,8 +106,7 @@ class Tracking:
     def _tell_failures(self) -> None:
         for tracker in self._trackers:
             if (why := tracker.failure) is not None:
-                text = f"{tracker.name} is sent nothing more: {why}. Training goes on; `hone train --resume` sends it"
-                self._tell_once(tracker.name, text)
+                self._tell_once(tracker.name, f"{tracker.name} is sent nothing more: {why}. Training goes on")
 
     def _tell_once(self, what: str, text: str) -> None:
         if what not in self._told:

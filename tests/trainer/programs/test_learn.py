@@ -31,6 +31,7 @@ from trainer.programs.learn import learn
 from trainer.programs.services import Wanted
 from trainer.progress import Said, Status
 from trainer.step.report import StepReport
+from trainer.track_settings import TrackSettings
 
 
 class HoldingTrainer(ScriptedTrainer):
@@ -59,7 +60,8 @@ def waited_for(told: Told, words: str) -> bool:
 async def test_a_campaign_beside_a_learner_has_the_alias_until_it_ends(tmp_path: Path) -> None:
     data = tmp_path / "data"
     settings = CampaignSettings.model_validate(write_user_folder(tmp_path / "user") | {"steps": 2})
-    everything = Everything(data, settings, engine=EngineSettings())
+    track = TrackSettings(tensorboard=tmp_path / "runs")
+    everything = Everything(data, settings, track=track, engine=EngineSettings())
     async with Ring.running(data, Script()) as ring:
         learner, campaign = Told(), Told()
         learning = asyncio.create_task(learn(everything, [], learner, hold))
@@ -74,6 +76,12 @@ async def test_a_campaign_beside_a_learner_has_the_alias_until_it_ends(tmp_path:
         assert learner.steps()[0].version == "helpdesk@3"
         learning.cancel()
         await asyncio.gather(learning, return_exceptions=True)
+    tracked = {
+        run.name.partition("-")[0]: b"".join(f.read_bytes() for f in run.iterdir())
+        for run in (tmp_path / "runs").iterdir()
+    }
+    assert tracked.keys() == {"helpdesk", "train"}
+    assert all(b"step/trained" in figures for figures in tracked.values())
 
 
 class Halting(ScriptedTrainer):
