@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from hypothesis import given
 
 from tests.judge.llm.hostile import HOSTILE
@@ -41,6 +42,7 @@ def test_the_model_is_told_the_kind_the_tools_the_domain_and_what_is_written() -
     ]
 
 
+@pytest.mark.slow
 @given(HOSTILE, HOSTILE)
 def test_no_description_leaves_its_line_or_forms_the_fence(description: str, task: str) -> None:
     documents = shown(Tool("t", description, {"description": description}, True), task, (description,))

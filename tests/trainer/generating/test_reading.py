@@ -58,6 +58,7 @@ def test_a_draft_without_an_input_is_one_for_the_checks_to_refuse() -> None:
     assert read('{"tools": []}') == Read([Draft("")], 0)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_nothing_that_a_model_says_is_an_error(reply: str) -> None:
     assert read(reply).unreadable >= 0

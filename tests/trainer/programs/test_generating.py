@@ -172,6 +172,17 @@ async def test_a_model_that_was_overloaded_is_asked_again(model: JudgeServer, tm
     assert json.loads(out)["input"] == "Add 2 and 3"
 
 
+async def test_a_model_that_hangs_is_told_and_not_asked_again(model: JudgeServer, tmp_path: Path) -> None:
+    model.behave(model.hang)
+    judged_by(model, tmp_path)
+    with (tmp_path / "hone.toml").open("a") as file:
+        file.write("timeout_s = 0.5\n")
+    code, _, err = await generate(tmp_path, "--task", "x", "-n", "1")
+    assert code == 1
+    assert "did not answer within 0.5 s (judge.timeout_s)" in err
+    assert len(model.requests) <= 1  # it may hang before it is read
+
+
 async def test_another_providers_model_never_gets_the_judges_key(model: JudgeServer, tmp_path: Path) -> None:
     judged_by(model, tmp_path)
     arguments = ("--task", "x", "-n", "1", "--model", "hosted_vllm/other")
