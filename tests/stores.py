@@ -100,6 +100,28 @@ async def opened(stores: Stores, folder: Path) -> AsyncIterator[Store]:
             await store.close()
 
 
+@asynccontextmanager
+async def on_its_own_server(folder: Path) -> AsyncIterator[tuple[Postgres, Store]]:
+    """A store on a PostgreSQL of the test's own, in its database `hone`: one that may be taken away under programs."""
+    server = Postgres(synchronous_commit="on")  # or a crash may take what it had confirmed
+    try:
+        server.create("hone")
+        store = await open_store(folder, RecorderSettings(url=server.url("hone")), migrate=True)
+        yield server, store
+        await store.close()
+    finally:
+        server.stop()
+
+
+async def take_away(server: Postgres, how: str) -> None:
+    """`cut`: its connections end. `fast`, `immediate`: it is stopped so, and started again."""
+    if how == "cut":
+        await asyncio.to_thread(server.cut, "hone")
+    else:
+        await asyncio.to_thread(server.halt, how)
+        await asyncio.to_thread(server.start)
+
+
 def stored_in(recording: RecorderSettings) -> dict[str, str]:
     """The variables by which a program opens this store."""
     return {} if recording.url is None else {"HONE_RECORDER__URL": recording.url}

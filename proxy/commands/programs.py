@@ -29,15 +29,18 @@ def _log_to_terminal() -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
+_FLAGS = (
+    click.option("--engine", "engines", multiple=True, metavar="URL", help="An engine that runs already. Repeatable."),
+    click.option("--model", "models", multiple=True, metavar="NAME", help="A model of it to serve. Repeatable."),
+    click.option("--host", help="Address of the proxy [127.0.0.1]."),
+    click.option("--port", type=int, help="Port of the proxy [8700]; 0 takes a free one."),
+    click.option("--workers", type=int, help="Processes of the proxy, all on its port [1]."),
+)
+
+
 def _of_the_proxy(command: Callable[..., None]) -> Callable[..., None]:
     """The flags of whatever runs a proxy; they are laid over the settings before the command is called."""
 
-    @click.option("--engine", "engines", multiple=True, metavar="URL", help="An engine that runs already. Repeatable.")
-    @click.option("--model", "models", multiple=True, metavar="NAME", help="A model of it to serve. Repeatable.")
-    @click.option("--host", help="Address of the proxy [127.0.0.1].")
-    @click.option("--port", type=int, help="Port of the proxy [8700]; 0 takes a free one.")
-    @click.option("--workers", type=int, help="Processes of the proxy, all on its port [1].")
-    @functools.wraps(command)
     @click.pass_obj
     def with_flags(
         context: Context,
@@ -55,7 +58,10 @@ def _of_the_proxy(command: Callable[..., None]) -> Callable[..., None]:
         context.override("proxy.workers", workers)
         command(**others)
 
-    return with_flags
+    made: Callable[..., None] = functools.update_wrapper(with_flags, command)  # its options too
+    for flag in reversed(_FLAGS):
+        made = flag(made)
+    return made
 
 
 @click.command()
