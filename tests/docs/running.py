@@ -51,7 +51,7 @@ OTHERS: Final = {
     "sqlite3": "is not everywhere", "curl": "is not everywhere", "openssl": "is not everywhere",
     "cd": "a shell's own", "export": "a shell's own", "source": "a shell's own", ".": "a shell's own",
     "cp": "copies what is not here", "mv": "moves what is not here", "mkdir": "makes what nobody needs here",
-    "chmod": "changes what is not here", "rm": "removes what is not here", "cat": "shows what is not here",
+    "chmod": "changes what is not here", "sed": "changes what a reader would set", "rm": "removes what is not here", "cat": "shows what is not here",
     "echo": "only prints", "ls": "only prints", "env": "only prints", "nvidia-smi": "needs a GPU",
     "gh": "needs a forge",
     "twine": "needs a registry", "watch": "goes on until it is stopped", "ssh": "needs another machine",
