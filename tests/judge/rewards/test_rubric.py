@@ -37,6 +37,8 @@ from tests.judge.judge_server import verdicts as verdicts_by_worth
 from tests.judge.recorded import PROJECT, Recorded
 from tests.judge.rubric_replies import checked, criteria
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., JudgeSettings]
 
 RUBRIC = ["has apple", {"id": "pear", "text": "has pear", "weight": 2}, {"id": "bad", "text": "has worm", "weight": -3}]

@@ -11,6 +11,8 @@ from judge.settings import JudgeSettings
 from proxy.cli import cli
 from recorder.findings import Finding, Verdict, from_json
 
+pytestmark = pytest.mark.slow
+
 CODE = "def half(t): return len(t.messages) / 4\ndef strict(t): return t.scenario['reference'] == 1\n"
 
 
@@ -54,7 +56,6 @@ async def test_functions_that_cannot_be_imported_are_wrong(tmp_path: Path) -> No
     assert "no_such_file" in one.found
 
 
-@pytest.mark.slow  # imports LiteLLM
 async def test_a_missing_key_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     one = (await found(tmp_path, model="openai/gpt-5-mini"))["judge key"]

@@ -23,6 +23,8 @@ from recorder.work.campaigns import Binding, NewScenario
 from tests.judge.judge_server import JudgeServer
 from tests.judge.recorded import PROJECT, Recorded
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., JudgeSettings]
 ANSWERS = ["worth 0.2", "worth 0.9"]
 CODE = "def a_tenth(t): return 0.1\ndef a_half(t): return 0.5\n"

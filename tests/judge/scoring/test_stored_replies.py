@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from judge.scoring.score import GroupScore, score_group
 from recorder.reading.transcripts import load_group
 from recorder.store.database import Store
@@ -11,6 +13,8 @@ from tests.judge.judge_server import (
 )
 from tests.judge.recorded import Recorded
 from tests.judge.scoring.judging import judged, rewards
+
+pytestmark = pytest.mark.slow
 
 
 async def save(store: Store, group_id: str, scored: GroupScore) -> str:

@@ -1,7 +1,5 @@
 """A version held to scenarios: what its attempts and the live version's decide, and what becomes of it without them.
 
-pytestmark = pytest.mark.slow
-
 A scripted engine, a real store, and a learner of this file's that attempts nothing and says who succeeded. The real
 one: tests/trainer/programs/test_examiner.py.
 """
@@ -30,6 +28,8 @@ from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import NewScenario
 from recorder.work.gates import Pair, Side, Wish
 from tests.proxy.controlled import World, served
+
+pytestmark = pytest.mark.slow
 
 HELD_OUT = {"scenarios": Path("held-out.jsonl"), "agent": "my_agent:run", "success": "my_agent:solved"}
 TASKS = 8  # a round

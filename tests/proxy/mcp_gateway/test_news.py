@@ -21,6 +21,8 @@ from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import serving
 from tests.proxy.until import until
 
+pytestmark = pytest.mark.slow
+
 WATCHED = "test://watched-resource"
 ACCEPTS = {"accept": "application/json, text/event-stream"}
 HELLO = {

@@ -20,6 +20,8 @@ from tests.recorder.rows import Rows
 from tests.recorder.search.conftest import Index
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, user
 
+pytestmark = pytest.mark.slow
+
 
 async def delete_run(store: Store, talk: Talk, turn: Turn) -> None:
     id_ = turn.attribution.trajectory.id
