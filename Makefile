@@ -9,7 +9,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # A test worker a core; the end-to-end tests start engines, which share the cores as it is.
 PARALLEL := --numprocesses auto --dist loadscope --ignore tests/e2e
 # Three workers on two cores: they wait for small servers now and then, and each one collects all tests. tests/e2e imports torch and peft.
-QUICK := --numprocesses $(shell echo $$(((3 * $$(nproc) + 1) / 2))) --dist loadscope --hypothesis-profile quick --ignore tests/e2e
+QUICK := --numprocesses $(shell echo $$(((3 * $$(nproc) + 1) / 2))) --dist loadscope --hypothesis-profile quick --ignore tests/e2e --ignore tests/browser \
+	--ignore tests/conformance --ignore tests/install
 # A worker a core, each with a browser and a store of its own.
 BROWSER := --numprocesses auto --dist load tests/browser
 

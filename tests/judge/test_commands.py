@@ -19,6 +19,8 @@ from tests.judge.judge_server import JudgeServer, by_worth, fails, says, verdict
 from tests.judge.recorded import Recorded
 from tests.recorder.rows import Rows
 
+pytestmark = pytest.mark.slow
+
 
 async def test_score_shows_rewards_and_reasons_and_changes_nothing(
     store: Store, recorded: Recorded, score: Any, server: JudgeServer

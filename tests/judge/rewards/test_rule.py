@@ -16,6 +16,8 @@ from recorder.states import CallState, TurnKind
 from recorder.store.database import Store
 from tests.judge.recorded import Answer, Recorded
 
+pytestmark = pytest.mark.slow
+
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "required": ["order"],
@@ -104,7 +106,6 @@ async def test_a_part_is_held_to_the_draft_that_it_names(
     assert check("answer_schema", schema, await run_of(store, recorded, json.dumps(value))).value == broken
 
 
-@pytest.mark.slow  # each waits until the time is over
 @pytest.mark.parametrize(
     ("schema", "answer"),
     [

@@ -27,6 +27,8 @@ from tests.judge.judge_server import (
 from tests.judge.recorded import Recorded
 from tests.judge.scoring.judging import judged, rewards
 
+pytestmark = pytest.mark.slow
+
 
 def unlike(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**entries[0], "score": 7}, *({**one, "score": 0.5} for one in entries[1:])]

@@ -19,6 +19,8 @@ from tests.judge.judge_server import (
 from tests.judge.recorded import PROJECT, Recorded
 from tests.judge.scoring.judging import HELPFUL, function, judged, rewards
 
+pytestmark = pytest.mark.slow
+
 
 async def test_parts_are_combined_and_kept(store: Store, recorded: Recorded, judging: Any) -> None:
     group_id, (one, _) = await recorded.group("g", ["right 0.2", "wrong 0.8"])

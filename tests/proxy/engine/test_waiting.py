@@ -13,6 +13,8 @@ from proxy.engine.client import Client, Reply
 from proxy.errors import EngineBroke
 from tests.proxy.raw_engine import CHUNKED, END, HEAD, Raw, RawEngine, framed, sized
 
+pytestmark = pytest.mark.slow
+
 FIRST = CHUNKED + framed(b"hello")
 # Chunk framing that aiohttp's parser dislikes. It closes the connection then, and tells nobody.
 BROKEN = {

@@ -11,6 +11,8 @@ import pytest
 from tests.proxy.fake_engine import FakeEngine, Script, ids_of, words
 from tests.proxy.running import Proxy
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def engine() -> Any:

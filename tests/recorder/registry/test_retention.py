@@ -17,6 +17,8 @@ from recorder.work import campaigns
 from tests.recorder.descending import Line, line
 from tests.recorder.rows import PROJECT, Rows
 
+pytestmark = pytest.mark.slow
+
 
 async def lived(rows: Rows, count: int) -> tuple[Line, list[str]]:
     """An alias with so many versions, each live after the other; their ids."""

@@ -27,6 +27,8 @@ from recorder.store import migrate
 from recorder.store.schema import metadata, projects
 from tests.recorder.rows import Rows
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = RecorderSettings()
 
 
@@ -341,7 +343,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.slow
 def test_processes_that_start_at_once_on_a_new_folder_all_open_it(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", OPEN, str(tmp_path / "data")]
     starting = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(4)]
@@ -392,7 +393,6 @@ main()
 """
 
 
-@pytest.mark.slow
 def test_a_disk_without_room_is_one_line(tmp_path: Path) -> None:
     """A limit on the size of files is met as a full disk is: in the middle of a write."""
     ran = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "data")], capture_output=True, text=True)

@@ -30,6 +30,8 @@ from recorder.work.campaigns import NewScenario
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.talk import Talk, user
 
+pytestmark = pytest.mark.slow
+
 LONG_S = 1000.0
 SETTINGS = RecorderSettings(
     answered_idle_s=LONG_S, idle_timeout_s=LONG_S, group_window_s=LONG_S, group_timeout_s=LONG_S

@@ -31,6 +31,8 @@ from tests.trainer.ring import PROJECT, Everything, Ring, Script, Told, held_to_
 from trainer.campaign_settings import CampaignSettings
 from trainer.programs.examiner import Examiner
 
+pytestmark = pytest.mark.slow
+
 
 def settings(tmp_path: Path, val: int = 3, **gate: Any) -> Everything:
     """A learner's settings, with as many held-out scenarios."""
@@ -68,7 +70,6 @@ async def over(ring: Ring, wish: str) -> Answer:
                 return found
 
 
-@pytest.mark.slow
 async def test_a_wish_is_answered_by_attempts_as_both_versions(tmp_path: Path) -> None:
     worse = Script(skill=lambda number: float(number == 0))
     async with Ring.running(tmp_path / "data", worse) as ring, examining(ring, settings(tmp_path)):
@@ -84,7 +85,6 @@ async def test_a_wish_is_answered_by_attempts_as_both_versions(tmp_path: Path) -
         assert ring.calls.total() == 24
 
 
-@pytest.mark.slow
 async def test_no_more_pairs_are_made_than_were_asked_for(tmp_path: Path) -> None:
     async with Ring.running(tmp_path / "data", Script()) as ring, examining(ring, settings(tmp_path)):
         wish, _ = await ask(ring, pairs=2)
@@ -92,7 +92,6 @@ async def test_no_more_pairs_are_made_than_were_asked_for(tmp_path: Path) -> Non
         assert ring.calls.total() == 4
 
 
-@pytest.mark.slow
 async def test_where_there_are_keys_the_agent_gets_one_that_may_name_versions(tmp_path: Path) -> None:
     async with Ring.running(tmp_path / "data", Script(hold=asyncio.Event(), hold_after=1)) as ring:
         await mint(ring.store, PROJECT, "somebody's", [Scope.INFER])
@@ -106,7 +105,6 @@ async def test_where_there_are_keys_the_agent_gets_one_that_may_name_versions(tm
             await over(ring, wish)
 
 
-@pytest.mark.slow
 async def test_an_agent_that_fails_has_not_succeeded(tmp_path: Path) -> None:
     everything = settings(tmp_path, val=3, agent="my_agent:stubborn")
     everything.campaign = everything.campaign.model_copy(update={"on_agent_error": "judge"})
@@ -116,7 +114,6 @@ async def test_an_agent_that_fails_has_not_succeeded(tmp_path: Path) -> None:
         assert sorted((pair.candidate, pair.live) for pair in pairs) == [(0.0, 0.0), (1.0, 1.0), (1.0, 1.0)]
 
 
-@pytest.mark.slow
 async def test_what_one_learner_measured_the_next_does_not_attempt_again(tmp_path: Path) -> None:
     held = Script(hold=asyncio.Event(), hold_after=17 + 3)  # the second round, a few calls of it answered
     everything = settings(tmp_path, val=12)
@@ -134,7 +131,6 @@ async def test_what_one_learner_measured_the_next_does_not_attempt_again(tmp_pat
         assert of_first_round == [1] * 16
 
 
-@pytest.mark.slow
 async def test_after_a_learner_was_killed_another_goes_on_at_once(tmp_path: Path) -> None:
     held = Script(skill=lambda _: 1.0, hold=asyncio.Event(), hold_after=1, hold_at_once=3)
     everything = settings(tmp_path)
@@ -151,7 +147,6 @@ async def test_after_a_learner_was_killed_another_goes_on_at_once(tmp_path: Path
             assert (await over(ring, wish)).pairs == [Pair(1.0, 1.0)] * 3
 
 
-@pytest.mark.slow
 async def test_a_wish_whose_gate_has_decided_is_given_up_and_nothing_stays_open(tmp_path: Path) -> None:
     async with Ring.running(tmp_path / "data", Script(hold=asyncio.Event(), hold_after=1)) as ring:
         wish, version = await ask(ring)

@@ -30,6 +30,8 @@ from trainer.progress import Status
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepReport
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def ring(tmp_path: Path) -> AsyncIterator[Ring]:
