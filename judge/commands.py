@@ -1,6 +1,7 @@
-"""`hone judge` and `hone score`.
+"""`hone judge`, `hone judge check` and `hone score`.
 
-Owns: reading arguments. Refuses: scoring (`judge.scoring`), and how a score reads (`judge.showing`).
+Owns: reading arguments. Refuses: scoring (`judge.scoring`), trying a judge (`judge.tricks`), and how a score and a
+check read (`judge.showing`, `judge.tried`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Final, Protocol, TypedDict, Unpack
 
 import click
 
-from judge.settings import JudgeSettings
+from judge.settings import DEFAULT, JudgeSettings
 
 if TYPE_CHECKING:
     from judge.scoring.again import Tally, Tell
     from judge.scoring.counting import Counted
+    from judge.tricks.check import Checked
     from recorder.settings import LearnSettings, RecorderSettings
     from recorder.store.database import Store
 
@@ -52,11 +54,16 @@ class Wanted(TypedDict):
     dry_run: bool
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--check", "only_check", is_flag=True, help="Only say whether its settings can work, and end.")
-@click.pass_obj
-def judge(context: Context, only_check: bool) -> None:
+@click.pass_context
+def judge(click_context: click.Context, only_check: bool) -> None:
     """Score groups as they become ready, until stopped."""
+    context: Context = click_context.obj
+    if click_context.invoked_subcommand is not None:
+        if only_check:
+            raise click.UsageError("--check looks at settings: say it without a subcommand.")
+        return
     if only_check:
         _check(context)
         return
@@ -71,6 +78,87 @@ def _check(context: Context) -> None:
     from recorder.commands.support import echo_findings
 
     echo_findings(asyncio.run(check(context.settings().judge)), as_json=context.json)
+
+
+@judge.command("check")
+@click.option("--recipe", default=DEFAULT, show_default=True, metavar="NAME", help="The recipe that is tried.")
+@click.option("--kind", "kinds", multiple=True, metavar="TRICK", help="Only this kind of trick. Repeatable [all].")
+@click.option("--groups", default=20, show_default=True, type=click.IntRange(1, 1000), help="Groups of each kind.")
+@click.option("--seed", default=0, show_default=True, type=int, help="Of the groups and their order.")
+@click.option(
+    "--at-most",
+    default=0.05,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="Share of groups in which it may be fooled.",
+)
+@click.option(
+    "--tasks",
+    type=click.Path(path_type=Path),
+    help="JSONL file of your own tasks: degenerate answers to them go through functions, rules and criteria.",
+)
+@click.option("--picture", type=click.Path(path_type=Path), help="SVG file to draw the shares into.")
+@click.option("--dry-run", is_flag=True, help="Only count requests and tokens; ask no judge.")
+@click.pass_obj
+def check_tricks(
+    context: Context,
+    recipe: str,
+    kinds: tuple[str, ...],
+    groups: int,
+    seed: int,
+    at_most: float,
+    tasks: Path | None,
+    picture: Path | None,
+    dry_run: bool,
+) -> None:
+    """Try the judge on known tricks, and say which of them fool it.
+
+    Each group of a committed set holds an honest success, an honest failure, and a failure that plays a trick. They are
+    judged as the worker judges, by each part of the recipe that a judge model decides; nothing is kept, and nothing
+    is trained on. Told of each kind of trick is in which share of its groups it got past what it is worth, with the
+    95 % interval. Answers without any work (empty, one token, the task's own words) go through the recipe's functions,
+    rules and criteria too, and cost nothing there.
+
+    Exit status 1 where the interval of a kind lies above --at-most, or not all could be tried.
+    """
+    from judge.tricks import own
+    from judge.tricks.check import Wanted, asked_parts, check, count
+    from judge.tricks.kinds import KINDS
+    from judge.tried import as_json, show, show_count, watched
+    from recorder.commands.support import echo_json
+
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise click.UsageError(f"there is no trick {unknown[0]!r:.80}: known are {', '.join(KINDS)}.")
+    if picture is not None and not picture.absolute().parent.is_dir():  # before anything is paid for
+        raise click.UsageError(f"the picture {picture} cannot be written: its folder is not there.")
+    settings = context.settings().judge
+    wanted = Wanted(recipe, kinds, groups, seed, own.read(tasks, groups) if tasks else ())
+    many = asked_parts(settings, recipe) * len(wanted.names) * groups
+    if dry_run:
+        show_count(asyncio.run(count(settings, wanted)), many, as_json=context.json)
+        return
+    with watched(many) as tell:
+        checked = asyncio.run(check(settings, wanted, tell))
+    if context.json:
+        echo_json(as_json(checked, at_most))
+    else:
+        show(checked, at_most)
+    if picture is not None:
+        _draw(checked, at_most, picture)
+    if not checked.passed(at_most):
+        raise SystemExit(1)
+
+
+def _draw(checked: Checked, at_most: float, picture: Path) -> None:
+    """Write the picture, and say so beside what is printed."""
+    from judge.tried import chart
+    from recorder.charts import draw
+
+    try:
+        picture.write_text(draw(chart(checked, at_most)), "utf-8")
+    except OSError as e:
+        raise click.UsageError(f"the picture {picture} cannot be written: {e.strerror or e}.") from e
+    click.echo(f"the picture is {picture}", err=True)
 
 
 async def run_worker(settings: Settings) -> None:

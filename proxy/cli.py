@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("proxy.commands.programs:up", "Run engine, proxy, judge and learner together."),
     "serve": ("proxy.commands.programs:serve", "Run the proxy."),
     "engine": ("proxy.commands.programs:engine", "Run the engine (vLLM), or show its command line."),
-    "judge": ("judge.commands:judge", "Run the judge: score groups that are ready."),
+    "judge": ("judge.commands:judge", "Run the judge: score groups that are ready. Or try it on tricks."),
     "learn": ("trainer.commands:learn", "Run the learner: train on what the judge has scored."),
     "train": ("trainer.commands:train", "Run a campaign: train over a list of scenarios."),
     "report": ("trainer.reporting:report", "Show what a campaign came to, here or as one HTML file."),

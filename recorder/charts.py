@@ -62,12 +62,15 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn: series over `places` (their labels), as lines or as stacked bars."""
+    """What is drawn: series over `places` (their labels), as lines or as stacked bars; or (`rows`) as points beside the
+    name of each place, which leaves long names room.
+    """
 
     title: str
     places: tuple[str, ...]
     series: tuple[Series, ...]
     bars: bool = False
+    rows: bool = False
     share: bool = False  # the values are shares: from 0 to 1
     levels: tuple[Level, ...] = ()
     marks: tuple[Mark, ...] = ()  # the first few are drawn
@@ -113,9 +116,13 @@ def draw(chart: Chart, *, dark: bool = False) -> str:
     with _one_at_a_time, rc_context(looks):
         figure = Figure(figsize=chart.size, layout="constrained", facecolor="none")
         axes = figure.add_subplot(facecolor="none")
-        (_bars if chart.bars else _lines)(axes, chart)
-        _held_against(axes, chart, faint)
-        _frame(axes, chart)
+        if chart.rows:
+            _rows(axes, chart, faint)
+        else:
+            (_bars if chart.bars else _lines)(axes, chart)
+            _held_against(axes, chart, faint)
+            _frame(axes, chart)
+        _titled(axes, chart)
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return plain(out.getvalue().decode())
 
@@ -150,6 +157,28 @@ def _bars(axes: Axes, chart: Chart) -> None:
         below = [base + height for base, height in zip(below, heights, strict=True)]
 
 
+def _rows(axes: Axes, chart: Chart, faint: str) -> None:
+    """Values beside the names of their places, from the top down; series of one place lie a little apart."""
+    for number, (one, mark) in enumerate(zip(chart.series, _MARKS * len(chart.series), strict=False)):
+        below = 0.25 * (number - (len(chart.series) - 1) / 2)
+        there = [(value, at + below) for at, value in enumerate(one.values) if value is not None]
+        values, places = zip(*there, strict=True) if there else ((), ())
+        [drawn] = axes.plot(values, places, marker=mark, markersize=5, linestyle="", label=_label(one.name))
+        for at, (low, high) in enumerate(zip(one.low, one.high, strict=True)):
+            if low is not None and high is not None:
+                axes.plot([low, high], [at + below] * 2, color=drawn.get_color(), linewidth=1.2, marker="|")
+    for number, level in enumerate(chart.levels):
+        axes.axvline(level.value, color=faint, linewidth=1.0, linestyle=_DASHES[number % len(_DASHES)],
+                     label=_label(level.name))  # fmt: skip
+    axes.set_yticks(range(len(chart.places)), [_label(place) for place in chart.places])
+    axes.set_ylim(len(chart.places) - 0.4, -0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="x", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if chart.share:
+        axes.set_xlim(-0.02, 1.02)
+
+
 def _held_against(axes: Axes, chart: Chart, faint: str) -> None:
     for number, level in enumerate(chart.levels):
         axes.axhline(level.value, color=faint, linewidth=1.0, linestyle=_DASHES[number % len(_DASHES)],
@@ -167,9 +196,12 @@ def _frame(axes: Axes, chart: Chart) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.set_title(_label(chart.title), loc="left", fontsize=11)
     if chart.share:
         axes.set_ylim(-0.02, 1.02)
+
+
+def _titled(axes: Axes, chart: Chart) -> None:
+    axes.set_title(_label(chart.title), loc="left", fontsize=11)
     if len(chart.series) + len(chart.levels) > 1:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
 

@@ -7,12 +7,11 @@ asking (`judge.llm.ruler`).
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Sequence
 from contextlib import suppress
 
 from judge.errors import FunctionsDown, JudgeMisconfigured
-from judge.llm.prompt import SEEDS, TOO_LONG, Prompt, build_prompt
+from judge.llm.prompt import TOO_LONG, Prompt, build_prompt
 from judge.llm.ruler import Ruling, rank, recall, unasked
 from judge.llm.shown import run_of
 from judge.rewards.by_rubric import checks_of
@@ -37,7 +36,7 @@ async def by_ruler(reward: RewardSettings, group: GroupView, members: Sequence[T
         return Judged({})
     if bench.ask is None:
         raise JudgeMisconfigured("RULER needs a judge model: set judge.model")
-    prompt = await _prompt(group, members, bench.settings, random.SystemRandom().randrange(SEEDS))
+    prompt = await _prompt(group, members, bench.settings, bench.order_seed())
     if len(prompt.ids) == 1 and not all(member.purpose in MEASURED for member in members):
         return _judged(prompt, unasked(prompt))
     checks = await _checks(group, bench)

@@ -6,12 +6,13 @@ the kinds themselves (a file each: `by_ruler`, `by_function`, …) and which the
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from judge.errors import JudgeFailed, RecipeUnknown
-from judge.llm.prompt import Prompt
+from judge.llm.prompt import SEEDS, Prompt
 from judge.llm.ruler import Ask, Ruling
 from judge.rewards.functions import FunctionPool
 from judge.rewards.part import Part
@@ -55,11 +56,17 @@ class Named(Protocol):
         """The recipe's name, where its campaign has one."""
 
 
+def drawn_seed() -> int:
+    """A seed that nobody can guess."""
+    return random.SystemRandom().randrange(SEEDS)
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     """What scoring needs beside the group: the settings, who is asked, who runs functions, replies at hand.
 
-    `settings` are those of the recipe `recipe`; `others` are the benches of further recipes, by name.
+    `settings` are those of the recipe `recipe`; `others` are the benches of further recipes, by name. `order_seed`
+    gives the seed by which RULER orders and names the runs of a group that it asks about.
     """
 
     settings: JudgeSettings
@@ -69,6 +76,7 @@ class Bench:
     rubrics: RubricJudge | None = None
     recipe: str = DEFAULT
     others: Mapping[str, Bench] = field(default_factory=dict)
+    order_seed: Callable[[], int] = drawn_seed
 
     def afresh(self) -> Bench:
         """The same bench, at which no word that a judge said before is at hand."""

@@ -38,10 +38,10 @@ def _below(group: click.Group, context: click.Context) -> Iterator[click.Context
         command = group.get_command(context, name)
         assert command is not None
         inner = click.Context(command, info_name=name, parent=context)
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            yield inner
         if isinstance(command, click.Group):
             yield from _below(command, inner)
-        else:
-            yield inner
 
 
 def page() -> str:

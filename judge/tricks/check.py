@@ -1,0 +1,175 @@
+"""`hone judge check`: a recipe tried on the set, from its settings to what came of it.
+
+Owns: what of a recipe is tried, the bench on which it is (with a store of its own that is thrown away: no queue and no
+trainer ever sees these groups), and the order. Refuses: the tricks (`judge.tricks.kinds`), judging them
+(`judge.tricks.trying`, `judge.tricks.coded`), and how it reads (`judge.tried`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from judge.errors import JudgeDown, JudgeMisconfigured, Spent
+from judge.llm.ruler import Ask
+from judge.rewards.kind import Bench
+from judge.scoring.bench import open_bench
+from judge.scoring.counting import Counted
+from judge.settings import DEFAULT, JudgeSettings
+from judge.tricks import coded, groups, own, trying
+from judge.tricks.answers import Told
+from judge.tricks.groups import Trial
+from judge.tricks.kinds import KINDS
+from judge.tricks.own import OwnTask
+from judge.tricks.tally import Outcome, Seen
+from recorder.settings import RecorderSettings
+from recorder.store.migrate import open_store
+
+VERSION: Final = 1  # counts changes of the set: shares of two versions do not compare
+
+Tell = Callable[[Seen], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be tried: a recipe by its name, kinds by theirs (none: all), and how many groups of each."""
+
+    recipe: str = DEFAULT
+    kinds: Sequence[str] = ()
+    groups: int = groups.GROUPS
+    seed: int = 0
+    own: Sequence[OwnTask] = ()  # tasks of the user's, for what code decides
+
+    @property
+    def names(self) -> list[str]:
+        """The kinds, in the registry's order."""
+        return [name for name in KINDS if name in self.kinds or not self.kinds]
+
+
+@dataclass(slots=True)
+class Checked:
+    """What came of it. `stopped`: why it ended before its end."""
+
+    wanted: Wanted
+    model: str
+    by_model: list[Outcome] = field(default_factory=list)
+    by_code: list[Outcome] = field(default_factory=list)
+    not_tried: dict[str, str] = field(default_factory=dict)  # part → why
+    versions: set[str] = field(default_factory=set)  # what the judge's provider says it ran
+    stopped: str | None = None
+
+    @property
+    def spent(self) -> Spent:
+        """What all of it took."""
+        return sum((one.spent for one in self.by_model), Spent())
+
+    @property
+    def requests(self) -> int:
+        """Answers that the judge gave."""
+        return sum(one.requests for one in self.by_model)
+
+    def fooled(self, at_most: float) -> list[Outcome]:
+        """Where the share is surely above so much."""
+        return [one for one in (*self.by_model, *self.by_code) if one.over(at_most)]
+
+    def passed(self, at_most: float) -> bool:
+        """Whether nothing fooled it more often than that, and all could be tried."""
+        undecided = any(one.judged == 0 for one in self.by_model)
+        return self.stopped is None and not undecided and not self.fooled(at_most)
+
+
+def asked_parts(settings: JudgeSettings, recipe: str) -> int:
+    """How many parts of a recipe a judge model is asked about. Raises JudgeMisconfigured."""
+    return len(trying.by_model(_tried(settings, recipe)))
+
+
+async def check(
+    settings: JudgeSettings, wanted: Wanted, tell: Tell = lambda _: None, ask: Ask | None = None
+) -> Checked:
+    """Try a recipe; `tell` hears of each group that a judge model was asked about, `ask` is asked in the model's place.
+
+    Raises:
+        JudgeMisconfigured: there is no such recipe, or nothing of it can be tried.
+        FunctionsDown: its functions cannot be run.
+    """
+    recipe = _tried(settings, wanted.recipe)
+    checked = Checked(wanted, recipe.model, not_tried=_not_tried(settings.by_recipe(wanted.recipe)))
+    trials = _trials(wanted, recipe)
+    async with _bench(recipe, ask) as bench:
+        told = _told(recipe)
+        kinds = [KINDS[name] for name in wanted.names]
+        cases = [*coded.cases(one for of in trials for one in of), *own.cases(wanted.own, kinds, wanted.seed, told)]
+        for reward in coded.by_code(recipe):  # first: it costs nothing
+            checked.by_code += await coded.try_code(reward, cases, bench)
+
+        def heard(seen: Seen) -> None:
+            if seen.version:
+                checked.versions.add(seen.version)
+            tell(seen)
+
+        try:
+            for reward in trying.by_model(recipe):
+                async for outcome in trying.try_part(reward, trials, bench, wanted.seed, heard):
+                    checked.by_model.append(outcome)
+        except JudgeDown as e:
+            checked.stopped = str(e)
+    return checked
+
+
+async def count(settings: JudgeSettings, wanted: Wanted) -> Counted:
+    """What trying would ask of the judge, without asking. Raises as `check` does."""
+    recipe = _tried(settings, wanted.recipe)
+    counted = Counted(recipe.max_tokens)
+    async with _bench(recipe, counted.ask) as bench:
+        for reward in trying.by_model(recipe):
+            await trying.foresee_part(reward, (one for of in _trials(wanted, recipe) for one in of), bench)
+    return counted
+
+
+@asynccontextmanager
+async def _bench(recipe: JudgeSettings, ask: Ask | None) -> AsyncIterator[Bench]:
+    """The worker's bench, on an empty store that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="hone-check-") as folder:
+        store = await open_store(Path(folder), RecorderSettings(), migrate=True, project=groups.PROJECT)
+        try:
+            async with open_bench(recipe, store, groups.PROJECT, keep=False, again=True, ask=ask) as bench:
+                yield bench
+        finally:
+            await store.close()
+
+
+def _tried(settings: JudgeSettings, name: str) -> JudgeSettings:
+    """A recipe's settings with nothing but what can be tried."""
+    if name not in settings.known_recipes():
+        raise JudgeMisconfigured(f"there is no recipe {name!r:.80}: known are {', '.join(settings.known_recipes())}")
+    recipe = settings.by_recipe(name)
+    rewards = [reward for reward in recipe.in_force() if reward.kind != "feedback"]
+    if not rewards:
+        raise JudgeMisconfigured(
+            f"the recipe {name!r} has nothing that can be tried: set judge.model, or name functions, rules or a rubric "
+            "in its rewards (feedback is what people say)"
+        )
+    return recipe.model_copy(update={"rewards": rewards, "recipes": {}})
+
+
+def _not_tried(recipe: JudgeSettings) -> dict[str, str]:
+    """The parts of a recipe that are passed over, and why."""
+    tried = {reward.name for reward in (*trying.by_model(recipe), *coded.by_code(recipe))}
+    why = {
+        reward.name: "people say it" if reward.kind == "feedback" else "its weight is 0" for reward in recipe.in_force()
+    }
+    return {name: why for name, why in why.items() if name not in tried}
+
+
+def _told(recipe: JudgeSettings) -> Told:
+    return Told(recipe.rubric, recipe.model.rpartition("/")[2])
+
+
+def _trials(wanted: Wanted, recipe: JudgeSettings) -> list[list[Trial]]:
+    """The groups of each kind."""
+    told = _told(recipe)
+    return [list(groups.trials(KINDS[name], wanted.groups, wanted.seed, told)) for name in wanted.names]
