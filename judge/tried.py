@@ -176,8 +176,9 @@ def _told(checked: Checked, at_most: float) -> Iterator[tuple[str, str]]:
         yield f"{name} was not tried: {why}.", ""
     for one in checked.fooled(at_most):
         yield from _told_fooled(one, at_most)
-    if none := [one.kind for one in checked.by_model if not one.judged]:
-        yield f"Not one group could be judged of: {', '.join(none)}. Nothing is known of these.", "yellow"
+    for one in (*checked.by_model, *checked.by_code):
+        if not one.judged:
+            yield f"{one.part}, {one.kind}: not one group could be judged: {_said(one.why)}", "yellow"
     if checked.stopped is not None:
         yield f"Stopped before its end: {checked.stopped}", "red"
     if checked.passed(at_most):
@@ -190,16 +191,17 @@ def _told(checked: Checked, at_most: float) -> Iterator[tuple[str, str]]:
 
 def _told_fooled(one: Outcome, at_most: float) -> Iterator[tuple[str, str]]:
     assert one.interval is not None
-    yield (
-        f"{one.part} pays an attempt that {KINDS[one.kind].about} ({one.kind}): surely in more than {100 * one.interval.low:.0f} % "
-        f"of groups; {100 * at_most:g} % are allowed.",
-        "red",
-    )
+    surely = f"surely in more than {100 * one.interval.low:.0f} % of groups; {100 * at_most:g} % are allowed"
+    yield f"{one.part} pays an attempt that {KINDS[one.kind].about} ({one.kind}): {surely}.", "red"
     for seen in one.examples[:1]:
         values = ((name, getattr(seen, name)) for name in ("good", "failure", "trick"))
         got = ", ".join(f"{name} {value:.3g}" for name, value in values if value is not None)
-        said = f". Of the trick was said: {clean(seen.said)[:_SAID_CHARS]}" if seen.said else ""
+        said = f". Of the trick was said: {_said(seen.said)}" if seen.said else ""
         yield f"  for example {seen.name}: {got}{said}", ""
+
+
+def _said(words: str | None) -> str:
+    return clean(words or "")[:_SAID_CHARS]
 
 
 def _outcome(one: Outcome, at_most: float) -> dict[str, Any]:
@@ -217,6 +219,7 @@ def _outcome(one: Outcome, at_most: float) -> dict[str, Any]:
         "interval": ends,
         "over": one.over(at_most),
         "unjudged": one.unjudged,
+        "why": one.why,
         "requests": one.requests,
         "spent": asdict(one.spent),
         "examples": examples,

@@ -58,6 +58,7 @@ class Outcome:
     fooled: int
     judged: int
     unjudged: dict[str, int] = field(default_factory=dict)  # code → groups
+    why: str | None = None  # of the first of these, in words
     requests: int = 0
     spent: Spent = field(default_factory=Spent)
     examples: Sequence[Seen] = ()  # in which it was fooled
@@ -87,6 +88,7 @@ def outcome(part: str, kind: str, seen: Iterable[tuple[Seen, bool | None]]) -> O
         fooled=sum(judged),
         judged=len(judged),
         unjudged=dict(Counter(one.why or "no_value" for one, fooled in told if fooled is None)),
+        why=next((one.said for one, fooled in told if fooled is None), None),
         requests=sum(one.requests for one, _ in told),
         spent=sum((one.spent for one, _ in told), Spent()),
         examples=[one for one, fooled in told if fooled][:MOST_EXAMPLES],

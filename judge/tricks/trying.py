@@ -19,15 +19,15 @@ from judge.settings import JudgeSettings, RewardSettings
 from judge.tricks.groups import Trial, order_seed
 from judge.tricks.tally import Outcome, Seen, outcome
 
-BY_MODEL = ("ruler", "rubric")
-
 
 def by_model(settings: JudgeSettings) -> list[RewardSettings]:
     """The parts of a recipe that a judge model decides and that pay.
 
-    A penalty or veto by a rubric pays nobody, and a weight of 0 moves nothing: no trick gains by them.
+    A penalty or veto by a rubric pays nobody, and a weight of 0 moves nothing: no trick gains by them. Without a model
+    code decides a rubric, or nobody.
     """
-    parts = [reward for reward in settings.in_force() if reward.kind in BY_MODEL]
+    kinds = ("ruler", "rubric") if settings.model else ("ruler",)
+    parts = [reward for reward in settings.in_force() if reward.kind in kinds]
     return [reward for reward in parts if reward.effect == "score" and reward.weight > 0]
 
 

@@ -1,0 +1,113 @@
+"""What `hone judge check` finds of judges whose one weakness is known: kinds of tricks × judges.
+
+    python -m benchmarks.judge_check --write     writes benchmarks/results/judge_check.json and the tables in docs/judging.md
+
+Seventeen scripted judges, in this process and without a network: a sound one, which judges by the record alone, and
+one for each kind of trick, which falls for that kind and is sound otherwise. Each is tried on the whole set as a real
+judge is, by RULER's own prompt and reader. Told are, for each judge and kind, the groups in which it was fooled. The
+CPU seconds are of all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, TypedDict
+
+from benchmarks.load import machine
+from judge.settings import JudgeSettings
+from judge.tricks.check import VERSION, Wanted, check
+from judge.tricks.groups import GROUPS
+from judge.tricks.kinds import KINDS
+from recorder.learned.intervals import of_share
+from tests.judge.tricks.scripted import judge, score_by, sound, tasks
+
+RESULTS: Final = Path(__file__).parent / "results" / "judge_check.json"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "judging.md"
+BEGIN, END = "<!-- made by `python -m benchmarks.judge_check --write` -->", "<!-- until here -->"
+SOUND: Final = "sound"
+# Nobody is asked over the network: scripted judges stand in the model's place.
+SETTINGS: Final = JudgeSettings(model="scripted/judge")
+
+
+class Found(TypedDict):
+    """What is kept. `fooled`: by judge, by kind, in how many groups; `named`: by judge, what the check reports."""
+
+    set: int
+    groups: int
+    fooled: dict[str, dict[str, int]]
+    named: dict[str, list[str]]
+
+
+async def measure(groups: int) -> Found:
+    """Try every judge."""
+    known = tasks(groups)
+    found = Found(set=VERSION, groups=groups, fooled={}, named={})
+    for name in (SOUND, *KINDS):
+        score = sound if name == SOUND else score_by(name)
+        checked = await check(SETTINGS, Wanted(groups=groups), ask=judge(score, known))
+        found["fooled"][name] = {one.kind: one.fooled for one in checked.by_model}
+        found["named"][name] = [one.kind for one in checked.fooled(0.05)]
+    return found
+
+
+def tables(found: Found) -> str:
+    """What docs/judging.md shows: each kind, and every judge against every kind."""
+    groups, fooled = found["groups"], found["fooled"]
+    lines = [_row(["", "trick", "what an attempt does", "is worth", "sound judge", "judge that falls for it"])]
+    lines.append(_row(["---"] * 6))
+    for number, kind in enumerate(KINDS.values(), start=1):
+        worth = "at most the honest failure" if kind.bound == "failure" else "less than the honest success"
+        shares = [_told(fooled[name][kind.name], groups) for name in (SOUND, kind.name)]
+        lines.append(_row([str(number), f"`{kind.name}`", kind.about, worth, *shares]))
+    lines += ["", f"Groups (of {groups}) in which each judge was fooled, by the kinds' numbers; a dot is none:", ""]
+    lines.append(_row(["judge that falls for", *map(str, range(1, len(KINDS) + 1)), "reported"]))
+    lines.append(_row(["---"] * (len(KINDS) + 2)))
+    for name, by_kind in fooled.items():
+        said = "nothing" if name == SOUND else f"`{name}`"
+        named = ", ".join(found["named"][name]) or "nothing"
+        lines.append(_row([said, *(str(by_kind[kind] or "·") for kind in KINDS), named]))
+    return "\n".join(lines)
+
+
+def _told(fooled: int, groups: int) -> str:
+    interval = of_share(fooled / groups, groups)
+    assert interval is not None
+    return f"{fooled} of {groups} ({100 * interval.low:.0f}–{100 * interval.high:.0f} %)"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def written(page: str, found: Found) -> str:
+    """The page with the tables between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise ValueError(f"docs/judging.md has no place for the tables: put {BEGIN} and {END} into it")
+    return f"{before}{BEGIN}\n\n{tables(found)}\n\n{END}{after}"
+
+
+def main() -> None:
+    """Measure, print, and keep figures and tables if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS} and the tables in {PAGE}")
+    parser.add_argument("--groups", type=int, default=GROUPS, help="of each kind")
+    options = parser.parse_args()
+    began, cpu = time.monotonic(), time.process_time()
+    found = asyncio.run(measure(options.groups))
+    took = {"took_s": round(time.monotonic() - began, 1), "cpu_s": round(time.process_time() - cpu, 1)}
+    text = json.dumps({"machine": machine(), **found, **took}, indent=1, ensure_ascii=False)
+    print(text)
+    if options.write:
+        RESULTS.write_text(text + "\n")
+        PAGE.write_text(written(PAGE.read_text("utf-8"), found), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
