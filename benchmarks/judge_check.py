@@ -1,6 +1,6 @@
 """What `hone judge check` finds of judges whose one weakness is known: kinds of tricks × judges.
 
-    python -m benchmarks.judge_check --write     writes benchmarks/results/judge_check.json and the tables in docs/judging.md
+    python -m benchmarks.judge_check --write     writes results/judge_check.json and the tables in docs/judging.md
 
 Seventeen scripted judges, in this process and without a network: a sound one, which judges by the record alone, and
 one for each kind of trick, which falls for that kind and is sound otherwise. Each is tried on the whole set as a real

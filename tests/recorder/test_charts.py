@@ -19,10 +19,15 @@ HELD = Chart(
     levels=tuple(Level(name, 0.2) for name in HOSTILE), marks=tuple(Mark(name, 2) for name in HOSTILE),
 )  # fmt: skip
 
+ROWS = Chart(
+    "Rows", HOSTILE, tuple(Series(name, (0.1, None, 1.0, 0.0, 0.5), (0.0, None, 0.8, 0.0, 0.4), (0.3, None, 1.0, 0.1, 0.6))
+    for name in HOSTILE[:2]), rows=True, share=True, levels=(Level(HOSTILE[1], 0.05),),
+)  # fmt: skip
+
 
 @pytest.mark.slow  # draws
 @pytest.mark.parametrize(
-    "chart", [LINES, BARS, HELD, BAND, Chart("Nothing", (), ())], ids=lambda chart: chart.title[:8]
+    "chart", [LINES, BARS, HELD, BAND, ROWS, Chart("Nothing", (), ())], ids=lambda chart: chart.title[:8]
 )
 def test_a_drawing_has_no_style_no_script_and_fetches_nothing(chart: Chart) -> None:
     drawn = draw(chart)
