@@ -31,7 +31,7 @@ PAGE: Final = Path(__file__).parents[1] / "docs" / "judging.md"
 BEGIN, END = "<!-- made by `python -m benchmarks.judge_check --write` -->", "<!-- until here -->"
 SOUND: Final = "sound"
 # Nobody is asked over the network: scripted judges stand in the model's place.
-SETTINGS: Final = JudgeSettings(model="scripted/judge")
+SETTINGS: Final = JudgeSettings(model="scripted/model")
 
 
 class Found(TypedDict):

@@ -103,6 +103,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "llm": set(),
         "rewards": {"llm"},
         "scoring": {"llm", "rewards"},
+        "calibration": set(),
         "tricks": {"llm", "rewards", "scoring"},
     },
     "trainer": {

@@ -177,7 +177,7 @@ _DAYS: Final = ("Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 def draw(number: int, rng: random.Random) -> Task:
     """The task of that number of a kind's groups: templates take turns, and the rest is drawn."""
     one = _TEMPLATES[number % len(_TEMPLATES)]
-    first, second = rng.sample(range(1000, 10_000), 2)
+    first, second = rng.sample(range(100_000, 1_000_000), 2)
     drawn = {
         "number": str(first), "other": str(second), "name": rng.choice(_NAMES), "day": rng.choice(_DAYS),
         "hour": str(rng.randrange(8, 20)),

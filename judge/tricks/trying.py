@@ -89,7 +89,9 @@ async def _judged(one: Trial, bench: Bench, reward: RewardSettings) -> Seen:
     spent = Spent(new.tokens_in, new.tokens_cached, new.tokens_out, new.cost_usd, new.latency_s or 0.0)
     return Seen(
         one.name,
-        *(scored.rewards[id_].value for id_ in (one.good, one.failure, one.trick)),
+        scored.rewards[one.good].value,
+        scored.rewards[one.failure].value,
+        scored.rewards[one.trick].value,
         said=next((row.explanation for row in rows), None),
         requests=scored.ruling.asked if scored.ruling else 0,
         spent=spent,

@@ -19,9 +19,10 @@ HELD = Chart(
     levels=tuple(Level(name, 0.2) for name in HOSTILE), marks=tuple(Mark(name, 2) for name in HOSTILE),
 )  # fmt: skip
 
+SHARES = ((0.1, None, 1.0, 0.0, 0.5), (0.0, None, 0.8, 0.0, 0.4), (0.3, None, 1.0, 0.1, 0.6))
 ROWS = Chart(
-    "Rows", HOSTILE, tuple(Series(name, (0.1, None, 1.0, 0.0, 0.5), (0.0, None, 0.8, 0.0, 0.4), (0.3, None, 1.0, 0.1, 0.6))
-    for name in HOSTILE[:2]), rows=True, share=True, levels=(Level(HOSTILE[1], 0.05),),
+    "Rows", HOSTILE, tuple(Series(name, *SHARES) for name in HOSTILE[:2]), rows=True, share=True,
+    levels=(Level(HOSTILE[1], 0.05),),
 )  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ known = tasks(GROUPS)
 
 def settings(**more: Any) -> JudgeSettings:
     """Of a judge that nobody could reach: a scripted one stands in its place."""
-    return JudgeSettings.model_validate({"model": "openai/judge", "api_base": "http://127.0.0.1:9/v1"} | more)
+    return JudgeSettings.model_validate({"model": "openai/scripted", "api_base": "http://127.0.0.1:9/v1"} | more)
 
 
 def wanted(*kinds: str, **more: Any) -> Wanted:
@@ -83,9 +82,9 @@ async def test_a_rubric_is_tried_by_itself_beside_ruler() -> None:
     assert asked == {"ruler": GROUPS, "rubric": 3 * GROUPS}
 
 
-async def test_the_same_seed_shows_a_judge_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def shown() -> list[Sequence[str]]:
-        orders = []
+async def test_the_same_seed_shows_a_judge_the_same() -> None:
+    async def shown() -> list[str]:
+        orders: list[str] = []
 
         async def ask(messages: Messages) -> Answer:
             orders.append(messages[-1]["content"].splitlines()[1])  # the ids in their order
@@ -173,7 +172,7 @@ async def test_a_recipe_is_tried_by_its_name_and_says_what_is_not() -> None:
         "people": {"rewards": [feedback]},
     }
     recipe = settings(recipes=recipes)
-    of_mixed = tasks(GROUPS, told=Told("- The shorter is better.", "judge"))
+    of_mixed = tasks(GROUPS, told=Told("- The shorter is better.", "scripted"))
     checked = await check(recipe, wanted("criteria_pasted", recipe="mixed"), ask=judge(sound, of_mixed))
     assert checked.not_tried == {"thumbs": "people say it"}
     assert checked.passed(0.05)

@@ -46,6 +46,11 @@ def test_a_kinds_groups_are_the_same_for_the_same_seed_and_all_different(kind: K
     assert [one.group for one in trials(kind, 5, 0, TOLD)] == [one.group for one in first[:5]]
 
 
+def test_no_two_groups_of_the_set_ask_the_same() -> None:
+    asked = [one.task.ask for kind in KINDS.values() for one in trials(kind, GROUPS, 0, TOLD)]
+    assert len(set(asked)) == len(asked)
+
+
 @each_kind
 def test_the_record_tells_success_from_failure_and_failure_from_trick(kind: Kind) -> None:
     for one in trials(kind, GROUPS, 0, TOLD):

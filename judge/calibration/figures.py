@@ -1,0 +1,142 @@
+"""Figures of a judge against people, each with its 95 % interval by bootstrap over groups.
+
+Owns: the formulas, and the bootstrap. Refuses: pairs (`judge.calibration.pairs`), and which judge is to be taken
+(`judge.calibration.choosing`). Pure: the same seed gives the same intervals.
+
+Pairs of one group are not independent: they share its task, and its runs. So groups are drawn anew, never pairs
+(Field and Welsh 2007). Every figure is a function of counts that add up, so a draw is one product of matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from judge.calibration.pairs import (
+    JUDGE_EARLIER,
+    JUDGE_LATER,
+    JUDGE_LONGER,
+    JUDGE_SHORTER,
+    PEOPLE_EARLIER,
+    PEOPLE_LATER,
+    PEOPLE_LONGER,
+    PEOPLE_SHORTER,
+    TABLE,
+    Counts,
+)
+from recorder.learned.intervals import Interval
+
+DRAWS: Final = 2_000
+_ENDS: Final = (2.5, 97.5)  # percentiles
+
+Values = NDArray[np.float64]
+Formula = Callable[[Counts], Values]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure's value and its interval; None: its pairs say nothing about it."""
+
+    value: float | None
+    interval: Interval | None
+
+
+def accuracy(counts: Counts) -> Values:
+    """Of the pairs that people told apart, the share that the judge orders as they do; a tie is half right.
+
+    `counts`: [..., columns] here and below; the result has one dimension less, nan where nothing is known.
+    """
+    table = _table(counts)
+    right = table[..., 0, 0] + table[..., 2, 2] + (table[..., 0, 1] + table[..., 2, 1]) / 2
+    return _divided(right, table[..., (0, 2), :].sum((-1, -2)))
+
+
+def kappa(counts: Counts) -> Values:
+    """Cohen's kappa (1960) of "first", "tie", "second": the agreement beyond what chance would give."""
+    table = _table(counts)
+    whole = table.sum((-1, -2))
+    agreed = _divided(np.trace(table, axis1=-2, axis2=-1), whole)
+    by_chance = _divided((table.sum(-1) * table.sum(-2)).sum(-1), whole * whole)
+    return _divided(agreed - by_chance, 1 - by_chance)
+
+
+def tau(counts: Counts) -> Values:
+    """Kendall's tau-b (1945) over all pairs: the rank correlation inside groups."""
+    table = _table(counts)
+    kept = table[..., 0, 0] + table[..., 2, 2]
+    turned = table[..., 0, 2] + table[..., 2, 0]
+    by_people, by_judge = table[..., (0, 2), :].sum((-1, -2)), table[..., :, (0, 2)].sum((-1, -2))
+    return _divided(kept - turned, np.sqrt(by_people * by_judge))
+
+
+def position_bias(counts: Counts) -> Values:
+    """By how much more often than people the judge prefers the run that it was shown earlier, as a share of pairs."""
+    return _more_often(counts, (JUDGE_EARLIER, JUDGE_LATER), (PEOPLE_EARLIER, PEOPLE_LATER))
+
+
+def length_bias(counts: Counts) -> Values:
+    """By how much more often than people the judge prefers the longer run, as a share of pairs."""
+    return _more_often(counts, (JUDGE_LONGER, JUDGE_SHORTER), (PEOPLE_LONGER, PEOPLE_SHORTER))
+
+
+FIGURES: Final[Mapping[str, Formula]] = {
+    "tau": tau,
+    "accuracy": accuracy,
+    "kappa": kappa,
+    "position_bias": position_bias,
+    "length_bias": length_bias,
+}
+
+
+def figures(counts: Counts, seed: int = 0) -> dict[str, Figure]:
+    """All figures of one judge; `counts`: [groups, columns]."""
+    summed, drawn = counts.sum(0), draws(counts, seed)
+    return {name: _figure(formula(summed), formula(drawn)) for name, formula in FIGURES.items()}
+
+
+def difference(one: Counts, other: Counts, formula: Formula = accuracy, seed: int = 0) -> Figure:
+    """A figure of one judge less that of another; both [groups, columns], of the same groups in the same order.
+
+    The same groups are drawn for both, so what makes a group hard for either counts for neither.
+    """
+    value = formula(one.sum(0)) - formula(other.sum(0))
+    return _figure(value, formula(draws(one, seed)) - formula(draws(other, seed)))
+
+
+def draws(counts: Counts, seed: int) -> Counts:
+    """The counts of as many groups, drawn with replacement: [`DRAWS`, columns]."""
+    groups = len(counts)
+    if groups == 0:
+        return np.zeros((DRAWS, counts.shape[-1]))
+    times = np.random.default_rng(seed).multinomial(groups, np.full(groups, 1 / groups), DRAWS)
+    return np.asarray(times @ counts, np.float64)
+
+
+def _figure(value: Values, drawn: Values) -> Figure:
+    known = drawn[np.isfinite(drawn)]
+    if not np.isfinite(value):
+        return Figure(None, None)
+    if len(known) < DRAWS / 2:  # most draws say nothing: neither does what is left of them
+        return Figure(float(value), None)
+    low, high = np.percentile(known, _ENDS)
+    return Figure(float(value), Interval(float(low), float(high)))
+
+
+def _table(counts: Counts) -> Counts:
+    return counts[..., :TABLE].reshape(*counts.shape[:-1], 3, 3)
+
+
+def _more_often(counts: Counts, judge: tuple[int, int], people: tuple[int, int]) -> Values:
+    def share(above: int, below: int) -> Values:
+        return _divided(counts[..., above], counts[..., above] + counts[..., below])
+
+    return share(*judge) - share(*people)
+
+
+def _divided(top: Values, bottom: Values) -> Values:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(bottom > 0, top / bottom, np.nan)
