@@ -1,7 +1,7 @@
-"""`hone judge`, `hone judge check` and `hone score`.
+"""`hone judge`, `hone judge check`, `hone calibrate` and `hone score`.
 
-Owns: reading arguments. Refuses: scoring (`judge.scoring`), trying a judge (`judge.tricks`), and how a score and a
-check read (`judge.showing`, `judge.tried`).
+Owns: reading arguments. Refuses: scoring (`judge.scoring`), trying a judge (`judge.tricks`), holding judges against
+people (`judge.calibration`), and how each reads (`judge.showing`, `judge.tried`, `judge.calibrated`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from judge.settings import DEFAULT, JudgeSettings
 if TYPE_CHECKING:
     from judge.scoring.again import Tally, Tell
     from judge.scoring.counting import Counted
-    from judge.tricks.check import Checked
+    from recorder.charts import Chart
     from recorder.settings import LearnSettings, RecorderSettings
     from recorder.store.database import Store
 
@@ -124,13 +124,12 @@ def check_tricks(
     from judge.tricks import own
     from judge.tricks.check import Wanted, asked_parts, check, count
     from judge.tricks.kinds import KINDS
-    from judge.tried import as_json, show, show_count, watched
+    from judge.tried import as_json, chart, show, show_count, watched
     from recorder.commands.support import echo_json
 
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise click.UsageError(f"there is no trick {unknown[0]!r:.80}: known are {', '.join(KINDS)}.")
-    if picture is not None and not picture.absolute().parent.is_dir():  # before anything is paid for
-        raise click.UsageError(f"the picture {picture} cannot be written: its folder is not there.")
+    _require_folder(picture)
     settings = context.settings().judge
     wanted = Wanted(recipe, kinds, groups, seed, own.read(tasks, groups) if tasks else ())
     many = asked_parts(settings, recipe) * len(wanted.names) * groups
@@ -144,21 +143,90 @@ def check_tricks(
     else:
         show(checked, at_most)
     if picture is not None:
-        _draw(checked, at_most, picture)
+        _draw(chart(checked, at_most), picture)
     if not checked.passed(at_most):
         raise SystemExit(1)
 
 
-def _draw(checked: Checked, at_most: float, picture: Path) -> None:
+def _require_folder(picture: Path | None) -> None:
+    """Refuse a picture that could not be written, before anything is paid for."""
+    if picture is not None and not picture.absolute().parent.is_dir():
+        raise click.UsageError(f"the picture {picture} cannot be written: its folder is not there.")
+
+
+def _draw(chart: Chart, picture: Path) -> None:
     """Write the picture, and say so beside what is printed."""
-    from judge.tried import chart
     from recorder.charts import draw
 
     try:
-        picture.write_text(draw(chart(checked, at_most)), "utf-8")
+        picture.write_text(draw(chart), "utf-8")
     except OSError as e:
         raise click.UsageError(f"the picture {picture} cannot be written: {e.strerror or e}.") from e
     click.echo(f"the picture is {picture}", err=True)
+
+
+@click.command()
+@click.argument("labels", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--judges",
+    default=DEFAULT,
+    show_default=True,
+    metavar="NAMES",
+    help="Recipes, and models by their LiteLLM names, with commas between them.",
+)
+@click.option("--feedback", metavar="NAME", help="Without LABELS: feedback of this name counts as scores too.")
+@click.option(
+    "--tolerance",
+    default=0.05,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="By how much of the pairs a cheaper judge may be worse than the best.",
+)
+@click.option("--picture", type=click.Path(path_type=Path), help="SVG file to draw the accuracies into.")
+@click.pass_obj
+def calibrate(
+    context: Context, labels: Path | None, judges: str, feedback: str | None, tolerance: float, picture: Path | None
+) -> None:
+    """Hold judges against people's labels of recorded groups, and say which is good enough.
+
+    LABELS is a JSONL file: {"group", "pair": [run, run], "winner": run or null} a line, or {"group", "scores": {run:
+    number}}. Without it the labels are what people preferred on the pages. Every judge is asked about every labelled
+    group; no label is in its prompt, and nothing is written. Told are the rank correlation inside groups, the pairs
+    ordered as people order them, Cohen's kappa, and by how much more often than people the judge prefers the run that
+    it was shown earlier, or the longer one: each with its 95 % interval by bootstrap over groups.
+    """
+    from judge.calibrated import as_json, chart, show
+    from judge.calibration import labels as files
+    from judge.calibration.against import Calibrated
+    from judge.calibration.against import calibrate as hold
+    from recorder.commands.support import echo_json, run
+    from recorder.reading.labels import preferences, rated
+
+    if labels is not None and feedback is not None:
+        raise click.UsageError("--feedback goes without LABELS: name one of the two.")
+    _require_folder(picture)
+    names = [name for name in dict.fromkeys(one.strip() for one in judges.split(",")) if name]
+    if not names:
+        raise click.UsageError("--judges names nobody.")
+    of_file = files.read(labels) if labels is not None else None
+    settings = context.settings().judge
+
+    async def held(store: Store, project: str) -> Calibrated:
+        told = of_file
+        if told is None:
+            rates = await rated(store, project, feedback) if feedback is not None else {}
+            told = files.of_record(await preferences(store, project), rates)
+        if not told:
+            raise click.UsageError("there is no label: name a file, prefer runs on a group's page, or say --feedback.")
+        return await hold(store, project, settings, names, told, tolerance)
+
+    found = run(context, held)
+    if context.json:
+        echo_json(as_json(found))
+    else:
+        show(found)
+    if picture is not None:
+        _draw(chart(found), picture)
 
 
 async def run_worker(settings: Settings) -> None:

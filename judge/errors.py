@@ -3,6 +3,7 @@
 JudgeError
 ├── JudgeMisconfigured    the settings cannot work: nobody judges, or a part has no judge
 ├── TasksInvalid          a file of tasks to try a recipe on cannot be used; the message names the line
+├── LabelsInvalid         a file of people's labels cannot be used; the message names the line
 ├── ReplyRefused          the judge's reply cannot be read as one score for each id; the message is shown to the judge
 ├── NotAsked              nobody is asked: what would be asked is counted alone (`hone score --dry-run`)
 ├── CannotJudge           this group can never be scored: it is left out, with `code`
@@ -51,6 +52,10 @@ class JudgeMisconfigured(JudgeError):
 
 class TasksInvalid(JudgeError):
     """A file of tasks cannot be used."""
+
+
+class LabelsInvalid(JudgeError):
+    """A file of people's labels cannot be used."""
 
 
 class ReplyRefused(JudgeError):

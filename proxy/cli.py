@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("trainer.reporting:report", "Show what a campaign came to, here or as one HTML file."),
     "scenarios": ("trainer.commands:scenarios", "Make lists of scenarios out of recorded runs."),
     "score": ("judge.commands:score", "Judge one group and show how, or all again."),
+    "calibrate": ("judge.commands:calibrate", "Hold judges against people's labels."),
     "status": ("proxy.commands.status:status", "Show what runs, and which versions are in service."),
     "versions": ("proxy.commands.versions:versions", "List the versions of an alias."),
     "promote": ("proxy.commands.versions:promote", "Make a version live."),

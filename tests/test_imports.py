@@ -69,7 +69,7 @@ GROUND: dict[str, set[str]] = {
 # Files at a package's root that no room imports; the rooms named here are roofs too.
 ROOF: dict[str, set[str]] = {
     "recorder": {"commands"},
-    "judge": {"commands", "showing", "telling", "tried"},
+    "judge": {"calibrated", "commands", "showing", "telling", "tried"},
     "trainer": {"commands", "reporting"},
     "proxy": {"cli", "commands"},
 }
@@ -103,7 +103,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "llm": set(),
         "rewards": {"llm"},
         "scoring": {"llm", "rewards"},
-        "calibration": set(),
+        "calibration": {"llm", "rewards", "scoring"},
         "tricks": {"llm", "rewards", "scoring"},
     },
     "trainer": {

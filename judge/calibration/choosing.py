@@ -43,7 +43,7 @@ def choose(candidates: Sequence[Candidate], tolerance: float, seed: int = 0) -> 
     Where a cheaper one may be so, and the labels are too few to say, it is not decided: `more` is by how many more the
     interval would be narrow enough, if all else stays as it is.
     """
-    pairs = min((_told_apart(one.counts) for one in candidates), default=0)
+    pairs = min((told_apart(one.counts) for one in candidates), default=0)
     if pairs < FEWEST_PAIRS:
         return Choice(None, None, FEWEST_PAIRS - pairs)
     best = max(candidates, key=lambda one: (float(accuracy(one.counts.sum(0))), -_price(one)))
@@ -64,7 +64,7 @@ def _price(one: Candidate) -> float:
     return math.inf if one.usd is None else one.usd
 
 
-def _told_apart(counts: Counts) -> int:
+def told_apart(counts: Counts) -> int:
     """The pairs that people told apart; those with a tie stand in the table's middle row."""
     table = counts.sum(0)[:TABLE].reshape(3, 3)
     return round(float(table[(0, 2), :].sum()))

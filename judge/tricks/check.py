@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from judge.errors import JudgeDown, JudgeMisconfigured, Spent
+from judge.errors import JudgeDown, Spent
 from judge.llm.ruler import Ask
 from judge.rewards.kind import Bench
 from judge.scoring.bench import open_bench
 from judge.scoring.counting import Counted
+from judge.scoring.unprompted import without_people
 from judge.settings import DEFAULT, JudgeSettings
 from judge.tricks import coded, groups, own, trying
 from judge.tricks.answers import Told
@@ -84,7 +85,7 @@ class Checked:
 
 def asked_parts(settings: JudgeSettings, recipe: str) -> int:
     """How many parts of a recipe a judge model is asked about. Raises JudgeMisconfigured."""
-    return len(trying.by_model(_tried(settings, recipe)))
+    return len(trying.by_model(without_people(settings, recipe)))
 
 
 async def check(
@@ -96,7 +97,7 @@ async def check(
         JudgeMisconfigured: there is no such recipe, or nothing of it can be tried.
         FunctionsDown: its functions cannot be run.
     """
-    recipe = _tried(settings, wanted.recipe)
+    recipe = without_people(settings, wanted.recipe)
     checked = Checked(wanted, recipe.model, not_tried=_not_tried(settings.by_recipe(wanted.recipe)))
     trials = _trials(wanted, recipe)
     async with _bench(recipe, ask) as bench:
@@ -122,7 +123,7 @@ async def check(
 
 async def count(settings: JudgeSettings, wanted: Wanted) -> Counted:
     """What trying would ask of the judge, without asking. Raises as `check` does."""
-    recipe = _tried(settings, wanted.recipe)
+    recipe = without_people(settings, wanted.recipe)
     counted = Counted(recipe.max_tokens)
     async with _bench(recipe, counted.ask) as bench:
         for reward in trying.by_model(recipe):
@@ -140,20 +141,6 @@ async def _bench(recipe: JudgeSettings, ask: Ask | None) -> AsyncIterator[Bench]
                 yield bench
         finally:
             await store.close()
-
-
-def _tried(settings: JudgeSettings, name: str) -> JudgeSettings:
-    """A recipe's settings with nothing but what can be tried."""
-    if name not in settings.known_recipes():
-        raise JudgeMisconfigured(f"there is no recipe {name!r:.80}: known are {', '.join(settings.known_recipes())}")
-    recipe = settings.by_recipe(name)
-    rewards = [reward for reward in recipe.in_force() if reward.kind != "feedback"]
-    if not rewards:
-        raise JudgeMisconfigured(
-            f"the recipe {name!r} has nothing that can be tried: set judge.model, or name functions, rules or a rubric "
-            "in its rewards (feedback is what people say)"
-        )
-    return recipe.model_copy(update={"rewards": rewards, "recipes": {}})
 
 
 def _not_tried(recipe: JudgeSettings) -> dict[str, str]:

@@ -20,6 +20,7 @@ ONLY_READ: Final = {
     "serve": "goes on until it is stopped; tests/proxy/programs/test_serve.py",
     "engine": "runs vLLM; tests/e2e",
     "judge": "asks a judge model until it is stopped; tests/judge",
+    "calibrate": "asks a judge model; tests/judge",
     "judge check": "asks a judge model; tests/judge",
     "learn": "trains until it is stopped; tests/trainer",
     "train": "trains; tests/trainer and tests/e2e",

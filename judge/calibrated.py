@@ -1,0 +1,99 @@
+"""How judges held against people read: a count while it goes on, a table, JSON, a picture.
+
+Owns: their look. Refuses: the figures (`judge.calibration`), reading arguments (`judge.commands`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from judge.calibration.against import Calibrated, Held
+from judge.calibration.choosing import FEWEST_PAIRS
+from judge.calibration.figures import FIGURES, Figure
+from recorder.charts import Chart, Series
+from recorder.commands.terminal import clean, console, line, number, table
+
+_WHY_CHARS: Final = 300
+_RIGHT: Final = ("groups", "pairs", "usd a group", "seconds a group")
+
+
+def show(found: Calibrated) -> None:
+    """Print what came of it."""
+    columns = (
+        "judge",
+        "groups",
+        "pairs",
+        *(name.replace("_", " ") for name in FIGURES),
+        "usd a group",
+        "seconds a group",
+    )
+    console().print(table(columns, map(_row, found.judges), right=_RIGHT))
+    for text, style in _told(found):
+        console().print(line(text, style))
+
+
+def as_json(found: Calibrated) -> dict[str, Any]:
+    """The same for a program."""
+    return {
+        "labels": found.labels,
+        "groups": found.groups,
+        "tolerance": found.tolerance,
+        "fewest_pairs": FEWEST_PAIRS,
+        "best": found.choice.best,
+        "taken": found.choice.taken,
+        "more_pairs": found.choice.more,
+        "judges": [
+            {
+                "name": one.name,
+                "model": one.model,
+                "groups": one.groups,
+                "pairs": one.pairs,
+                "figures": {name: asdict(figure) for name, figure in one.figures.items()},
+                "unjudged": dict(one.unjudged),
+                "spent": asdict(one.spent),
+                "usd_a_group": one.usd,
+                "seconds_a_group": one.seconds,
+            }
+            for one in found.judges
+        ],
+    }
+
+
+def chart(found: Calibrated) -> Chart:
+    """Each judge's pairwise accuracy, with its interval."""
+    figures = [one.figures["accuracy"] for one in found.judges]
+    ends = [figure.interval for figure in figures]
+    series = Series(
+        "accuracy",
+        tuple(figure.value for figure in figures),
+        tuple(end.low if end else None for end in ends),
+        tuple(end.high if end else None for end in ends),
+    )
+    names = tuple(one.name for one in found.judges)
+    title = "Pairs ordered as people order them"
+    return Chart(title, names, (series,), rows=True, share=True, size=(8.0, 1.0 + 0.3 * len(names)))
+
+
+def _row(one: Held) -> Sequence[object]:
+    usd = "–" if one.usd is None else f"{one.usd:.5f}"
+    return one.name, one.groups, one.pairs, *map(_figure, one.figures.values()), usd, f"{one.seconds:.1f}"
+
+
+def _figure(figure: Figure) -> str:
+    if figure.interval is None:
+        return number(figure.value)
+    return f"{figure.value:.2f} ({figure.interval.low:.2f} to {figure.interval.high:.2f})"
+
+
+def _told(found: Calibrated) -> Iterator[tuple[str, str]]:
+    for one in found.judges:
+        if one.unjudged:
+            group, why = next(iter(one.unjudged.items()))
+            yield f"{one.name} could not judge {len(one.unjudged)} groups: {group}: {clean(why)[:_WHY_CHARS]}", "yellow"
+    choice, within = found.choice, f"{100 * found.tolerance:g} points"
+    if choice.taken is not None:
+        yield f"{choice.taken} is the cheapest that is surely within {within} of the best ({choice.best}).", "green"
+    else:
+        yield f"Not enough labels to say which judge is good enough: about {choice.more:,} pairs more.", "yellow"

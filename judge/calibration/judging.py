@@ -1,0 +1,120 @@
+"""Groups that people labelled, judged by one judge: what each run got, where it stood, what that took.
+
+Owns: which judge a name means, judging without writing, how many groups at once. Refuses: how a group is judged
+(`judge.scoring.score`), labels: none is read here, so none can reach a prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from judge.errors import CannotJudge, JudgeDown, JudgeFailed, JudgeMisconfigured, Spent
+from judge.llm.ruler import Ask
+from judge.rewards.kind import Bench
+from judge.scoring.bench import open_bench
+from judge.scoring.score import GroupScore, score_group
+from judge.scoring.unprompted import without_people
+from judge.settings import DEFAULT, JudgeSettings
+from recorder.reading.views import GroupView, TrajectoryView
+from recorder.store.database import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One group as one judge saw it, by its runs' ids; without scores `why` says what kept it from having any.
+
+    `places`: where the judge was shown each run; none where it saw them one by one. `lengths`: characters that the
+    agent wrote.
+    """
+
+    group: str
+    scores: Mapping[str, float] = field(default_factory=dict)
+    places: Mapping[str, int] = field(default_factory=dict)
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    why: str | None = None
+    spent: Spent = field(default_factory=Spent)
+    seconds: float = 0.0
+
+
+def settings_of(settings: JudgeSettings, name: str) -> JudgeSettings:
+    """The settings of a judge by its name: a recipe's, or a model's by LiteLLM's name, which then judges by `default`.
+
+    Raises JudgeMisconfigured.
+    """
+    if name in settings.known_recipes():
+        return without_people(settings, name)
+    if "/" not in name:
+        known = ", ".join(settings.known_recipes())
+        raise JudgeMisconfigured(f"{name!r:.80} is no judge: name a recipe ({known}), or a model by its LiteLLM name")
+    return without_people(settings.model_copy(update={"model": name}), DEFAULT)
+
+
+async def judge_all(
+    store: Store,
+    project_id: str,
+    groups: Sequence[GroupView],
+    settings: JudgeSettings,
+    tell: Callable[[Judged], None],
+    ask: Ask | None = None,
+) -> list[Judged]:
+    """Judge every group, anew and without keeping anything; `tell` hears of each, `ask` is asked in the model's place.
+
+    Raises:
+        JudgeDown: not one group could be judged, and the judge was down.
+        JudgeMisconfigured, FunctionsDown: as scoring does.
+    """
+    async with open_bench(settings, store, project_id, keep=False, again=True, ask=ask) as bench:
+        room = asyncio.Semaphore(settings.concurrency)
+        judged = await asyncio.gather(*(_judged(group, bench, room, tell) for group in groups))
+    down = [one for one in judged if isinstance(one, JudgeDown)]
+    if down and len(down) == len(judged):
+        raise down[0]
+    return [
+        Judged(group.id, why=str(one), spent=one.spent) if isinstance(one, JudgeDown) else one
+        for group, one in zip(groups, judged, strict=True)
+    ]
+
+
+async def _judged(
+    group: GroupView, bench: Bench, room: asyncio.Semaphore, tell: Callable[[Judged], None]
+) -> Judged | JudgeDown:
+    async with room:
+        began = time.monotonic()
+        try:
+            scored = await score_group(_by_this(group), bench)
+        except JudgeDown as e:
+            tell(Judged(group.id, why=str(e)))
+            return e
+        except (JudgeFailed, CannotJudge) as e:
+            found = Judged(group.id, why=str(e), spent=e.spent if isinstance(e, JudgeFailed) else Spent())
+        else:
+            found = _seen(group, scored, time.monotonic() - began)
+    tell(found)
+    return found
+
+
+def _by_this(group: GroupView) -> GroupView:
+    """The group as if no alias or campaign named a recipe: it is judged by the one that is held against people."""
+    return replace(group, alias=None, reward_recipe=None)
+
+
+def _seen(group: GroupView, scored: GroupScore, seconds: float) -> Judged:
+    new = scored.new
+    order = [member for members in scored.prompt.ids.values() for member in members] if scored.prompt else []
+    return Judged(
+        group.id,
+        scores={id_: part.value for id_, part in scored.rewards.items() if part.value is not None},
+        places={id_: place for place, id_ in enumerate(order)},
+        lengths={member.id: written(member) for member in group.members},
+        spent=Spent(new.tokens_in, new.tokens_cached, new.tokens_out, new.cost_usd, new.latency_s or 0.0),
+        seconds=seconds,
+    )
+
+
+def written(member: TrajectoryView) -> int:
+    """How many characters the agent wrote: its words, not its tools'."""
+    said = (message.get("content") for message in member.messages if message.get("role") == "assistant")
+    return sum(len(text) for text in said if isinstance(text, str))

@@ -1,0 +1,52 @@
+"""What people said of the runs of groups, to hold a judge against: preferences, and feedback that is a number.
+
+Owns: the queries. Refuses: what a judge said, and what comes of the two (`judge.calibration`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from recorder.store.database import Store
+from recorder.store.schema import feedback, trajectories
+from recorder.work.feedback import PREFERENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Preferred:
+    """One attempt of a group that somebody found better than another; all by their ids."""
+
+    group: str
+    better: str
+    worse: str
+
+
+async def preferences(store: Store, project_id: str) -> list[Preferred]:
+    """All that were said, the oldest first."""
+    query = (
+        select(feedback.c.trajectory_id, feedback.c.tags)
+        .where(feedback.c.project_id == project_id, feedback.c.name == PREFERENCE)
+        .order_by(feedback.c.created_at, feedback.c.id)
+    )
+    async with store.read() as conn:
+        rows = (await conn.execute(query)).all()
+    told = [(row.trajectory_id, row.tags.get("group"), row.tags.get("loser")) for row in rows]
+    return [Preferred(group, better, loser) for better, group, loser in told if group and loser]
+
+
+async def rated(store: Store, project_id: str, name: str) -> dict[str, dict[str, float]]:
+    """The newest feedback of that name on each run, where it is a number or yes or no: group → run → value."""
+    query = (
+        select(feedback.c.trajectory_id, feedback.c.value, trajectories.c.group_id)
+        .join(trajectories, trajectories.c.id == feedback.c.trajectory_id)
+        .where(feedback.c.project_id == project_id, feedback.c.name == name, trajectories.c.group_id.is_not(None))
+        .order_by(feedback.c.created_at, feedback.c.id)
+    )
+    found: dict[str, dict[str, float]] = {}
+    async with store.read() as conn:
+        for row in (await conn.execute(query)).all():
+            if isinstance(row.value, int | float):
+                found.setdefault(row.group_id, {})[row.trajectory_id] = float(row.value)
+    return found
