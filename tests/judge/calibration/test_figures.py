@@ -25,7 +25,8 @@ def counted(pairs: list[Pair]) -> Counts:
 def of(people: str, judge: str) -> Counts:
     """Counts of pairs, one a letter: < first, = tie, > second; of one group."""
     sign = {"<": 1, "=": 0, ">": -1}
-    return counted([Pair("g", sign[p], sign[j]) for p, j in zip(people, judge, strict=True)]).sum(0)
+    [found] = counted([Pair("g", sign[p], sign[j]) for p, j in zip(people, judge, strict=True)])
+    return np.asarray(found)
 
 
 def test_accuracy_is_of_what_people_told_apart_and_a_tie_is_half_right() -> None:
