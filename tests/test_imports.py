@@ -32,6 +32,7 @@ EXEMPT = {"proxy/settings/hone.py"}
 GROUND: dict[str, set[str]] = {
     "recorder": {
         "agreement",
+        "asking",
         "charts",
         "child_env",
         "documents",
@@ -42,6 +43,7 @@ GROUND: dict[str, set[str]] = {
         "ids",
         "litellm_edge",
         "lru",
+        "pace",
         "patterns",
         "private",
         "reasons",
