@@ -5,7 +5,6 @@ Owns: its flags, and where what comes of it is written. Refuses: writing scenari
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -13,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainer.commands.support import Context, path_option
+from trainer.commands.support import INTERRUPTED, Context, path_option, run
 
 if TYPE_CHECKING:
-    from trainer.programs.generating import Outcome
+    from trainer.generating.generate import Generated, Wanted
+    from trainer.generating.keeping import Growing
+    from trainer.programs.generating import Order, Outcome
 
 
 @click.command()
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 @click.option(
     "--max-usd", type=click.FloatRange(0, min_open=True), metavar="USD", help="Ask no more once this is spent."
 )
-@path_option("--out", "JSONL file to write [they are printed].")
+@path_option("--out", "JSONL file to write, or to go on with [they are printed].")
 @click.pass_obj
 def generate(context: Context, /, out: Path | None, **order: Any) -> None:
     """Have a model write scenarios, from an MCP server's tools or a description.
@@ -44,21 +45,48 @@ def generate(context: Context, /, out: Path | None, **order: Any) -> None:
     They are of stated difficulties: one tool, several steps, an error to be handled, nothing to be done. No tool is
     called. Ones that are nearly the same, or name tools that are not offered, are dropped and counted. Exits with 1
     where there are fewer in the end than were asked for.
+
+    Each is written as soon as it is checked. After an interruption (exit status 130), or where there were too few, the
+    same command goes on with its file; so does one with a larger -n.
     """
-    from trainer.generating import telling
-    from trainer.programs.generating import Order, generated
-    from trainer.tasks import scenarios as files
+    from trainer.generating.keeping import Growing
+    from trainer.programs.generating import Order
 
     asked = Order(**order)
     if asked.mcp is None and not (asked.task or "").strip():
         raise click.UsageError("say what the scenarios are for: --mcp URL, --task TEXT, or both.")
-    if out is not None:
-        files.require_new(out)  # before a model is paid for them
-    made = asyncio.run(generated(asked, context.settings(), lambda found, wanted: _tell(telling.so_far(found, wanted))))
-    if out is not None:
-        files.write(out, made.found.scenarios)
+    file = None if out is None else Growing(out)  # before a model is paid for them
+    try:
+        made = run(_generate(context, asked, file))
+    finally:
+        if file is not None:
+            file.close()
     _show_generated(made, out, as_json=context.json)
-    sys.exit(1 if made.found.missing else 0)
+    sys.exit(INTERRUPTED if made.stopped else 1 if made.found.missing else 0)
+
+
+async def _generate(context: Context, asked: Order, file: Growing | None) -> Outcome:
+    """Make them; each is kept, or printed, before it is counted."""
+    from trainer.generating import telling
+    from trainer.programs.generating import generated
+    from trainer.tasks.scenarios import line
+
+    begun = [] if file is None else file.begun
+    kept = len(begun)
+
+    def tell(found: Generated, wanted: Wanted) -> None:
+        nonlocal kept
+        new, kept = found.scenarios[kept:], len(found.scenarios)
+        if file is not None:
+            file.add(new)
+        elif not context.json:
+            for scenario in new:
+                click.echo(line(scenario))
+        _tell(telling.so_far(found, wanted))
+
+    if begun:
+        _tell(f"going on with the {len(begun)} scenarios that are there")
+    return await generated(asked, context.settings(), begun, tell)
 
 
 def _tell(text: str) -> None:
@@ -70,15 +98,15 @@ def _tell(text: str) -> None:
 
 def _show_generated(made: Outcome, out: Path | None, *, as_json: bool) -> None:
     from trainer.generating import telling
-    from trainer.tasks.scenarios import line
 
+    written = out if made.found.scenarios else None
     if as_json:
-        click.echo(json.dumps(telling.as_json(made.found, made.wanted, made.spent, out), indent=2))
+        told = telling.as_json(made.found, made.wanted, made.spent, written, stopped=made.stopped)
+        click.echo(json.dumps(told, indent=2))
         return
-    if out is None:
-        for scenario in made.found.scenarios:
-            click.echo(line(scenario))
     for text in telling.summary(made.found, made.wanted, made.spent):
         _tell(text)
-    if out is not None:
+    if made.stopped:
+        _tell(telling.stopped(made.found, made.wanted, out))
+    elif written is not None:
         _tell(f"Wrote {out}: look through it, then hone train --scenarios {out} --agent …")
