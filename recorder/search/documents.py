@@ -13,7 +13,7 @@ every run. What is read is what the store holds, so it is redacted already.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -60,21 +60,20 @@ async def documents_of(conn: AsyncConnection, keys: Sequence[str]) -> list[Docum
     added = await _added(conn, list(rows))
     heard = await _heard(conn, [row for row in rows.values() if row.parent_call_id is not None])
 
-    async def document(key: str, run: str, call_id: str, own: Callable[[int], bool]) -> Document:
+    async def document(key: str, run: str, call_id: str, answered: Iterable[Message]) -> Document:
         made = Document(key, call_id, run)
-        for choice, message in answers.get(call_id, ()):
-            if own(choice):
-                made.take(message)
-        for message in await _new(conn, rows[call_id], added.get(call_id, []), heard.get(call_id)):
+        for message in (*answered, *await _new(conn, rows[call_id], added.get(call_id, []), heard.get(call_id))):
             made.take(message)
         return made
 
     found = []
     for id_ in rows.keys() & set(keys):
-        found.append(await document(id_, rows[id_].trajectory_id, id_, lambda at, of=id_: (of, at) not in taken))
+        own = [message for choice, message in answers.get(id_, ()) if (id_, choice) not in taken]
+        found.append(await document(id_, rows[id_].trajectory_id, id_, own))
     for one in siblings:
         if one.call_id in rows:
-            found.append(await document(one.id, one.id, one.call_id, lambda at, its=one.choice: at == its))
+            own = [message for choice, message in answers.get(one.call_id, ()) if choice == one.choice]
+            found.append(await document(one.id, one.id, one.call_id, own))
     return found
 
 

@@ -59,4 +59,4 @@ def of_scenario(scenario: Scenario) -> Difficulty | None:
     reference = scenario.reference
     named = reference.get("difficulty") if isinstance(reference, dict) else None
     known = isinstance(scenario.input, str) and named in list(Difficulty)
-    return Difficulty(named) if known else None
+    return Difficulty(str(named)) if known else None
