@@ -1,6 +1,6 @@
 """How long SQLite's full-text index holds the writer: while documents come, and while deleted words are merged out.
 
-    python -m benchmarks.merging --save        writes benchmarks/results/merging.json (about two minutes)
+    python -m benchmarks.merging --save        writes benchmarks/results/merging.json
 
 The index of the schema, filled with made-up documents whose words are as frequent as words are (Zipf), so that the
 commonest are in nearly every one. Each step is one transaction from BEGIN to COMMIT; its time is the CPU's of the one
@@ -24,7 +24,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.search.erasing import PAGES
 from recorder.search.filling import CALLS
 from recorder.store.schema import BESIDE
 
@@ -35,7 +34,7 @@ LAST: Final = 20_000  # documents that come as the filler writes them; those bef
 GONE: Final = 1000  # documents deleted
 LONG_MS: Final = 20.0  # more of these, and who records beside it notices
 FILLED: Final = ((), (("automerge", 2),), (("automerge", 16),), (("automerge", 0), ("crisismerge", 64)))
-MERGED: Final = (32, 16, 8, 4, 2)
+MERGED: Final = (32, 16, 8)
 
 Config = Sequence[tuple[str, int]]
 
@@ -119,8 +118,7 @@ def measure(folder: Path, number: int) -> Iterator[tuple[str, dict[str, Any]]]:
         fill(db, number - LAST, number, CALLS)
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for pages in MERGED:
-        name = f"merge, {pages} pages a step{' (in force)' if pages == PAGES else ''}"
-        yield name, told(_on_copy(base, partial(erase, number=number, pages=pages)))
+        yield f"merge, {pages} pages a step", told(_on_copy(base, partial(erase, number=number, pages=pages)))
 
 
 def _filled(db: sqlite3.Connection, number: int, config: Config) -> list[float]:

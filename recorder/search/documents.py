@@ -66,8 +66,8 @@ async def documents_of(conn: AsyncConnection, keys: Sequence[str]) -> list[Docum
             made.take(message)
         return made
 
-    found = []
-    for id_ in rows.keys() & set(keys):
+    found, wanted = [], set(keys)
+    for id_ in (id_ for id_ in rows if id_ in wanted):
         own = [message for choice, message in answers.get(id_, ()) if (id_, choice) not in taken]
         found.append(await document(id_, rows[id_].trajectory_id, id_, own))
     for one in siblings:
