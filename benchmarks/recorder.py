@@ -35,14 +35,13 @@ from recorder.capture.batch import Batch, Written, write
 from recorder.capture.memory import Memory
 from recorder.capture.recorder import Recorder
 from recorder.capture.rows import prepare
-from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, TrajectoryRef, Turn
-from recorder.ids import new_id
+from recorder.content.turns import Address, SampledChoice, TrajectoryRef, Turn
 from recorder.settings import RecorderSettings
-from recorder.states import CallState, Confidence
 from recorder.store.database import Store
 from recorder.store.lanes import Lane, StoreLane, lane_for
 from recorder.store.migrate import open_store
 from tests.postgres import Postgres, program
+from tests.recorder import talk
 
 RESULTS = Path(__file__).parent / "results" / "recorder.json"
 PROJECT = "default"
@@ -95,45 +94,18 @@ def turn(case: Case, ref: TrajectoryRef, name: str, tools: Any) -> Turn:
         {"role": "system", "content": "You are a helpful agent that answers questions about orders."},
         {"role": "user", "content": f"Where is my order {name}? I have been waiting for a week."},
     ]
-    now = time.time()
-    return Turn(
-        call_id=new_id("call"),
-        project_id=PROJECT,
+    said = {"role": "assistant", "content": f"Your order {name} arrives on Tuesday."}
+    sampled = list(range(case.sampled_ids))
+    body_hash = blake2b(name.encode(), digest_size=16).digest()
+    rest = {"temperature": 1.0, "max_tokens": 64}
+    return talk.turn(
+        ref,
+        talk.request(messages, tools=tools, rest=rest, body_hash=body_hash),
+        [SampledChoice(0, said, sampled, [-0.25] * case.sampled_ids, "stop")],
         address=Address(trajectory=ref.external_id),
-        attribution=Attribution("path", Confidence.STATED, ref),
-        request=Request(
-            dialect="chat",
-            endpoint="/v1/chat/completions",
-            model="helpdesk",
-            stream=False,
-            messages=messages,
-            tools=tools,
-            response_format=None,
-            rest={"temperature": 1.0, "max_tokens": 64},
-            body_hash=blake2b(name.encode(), digest_size=16).digest(),
-            sampling=Sampling(),
-        ),
-        state=CallState.COMPLETE,
-        alias_id=None,
-        version_id=None,
         base_fingerprint="0" * 64,
         prompt_token_ids=list(range(case.prompt_ids)),
-        choices=[
-            SampledChoice(
-                index=0,
-                message={"role": "assistant", "content": f"Your order {name} arrives on Tuesday."},
-                token_ids=list(range(case.sampled_ids)),
-                logprobs=[-0.25] * case.sampled_ids,
-                finish_reason="stop",
-            )
-        ],
         usage={"prompt_tokens": case.prompt_ids, "completion_tokens": case.sampled_ids},
-        response_meta=None,
-        http_status=200,
-        error=None,
-        started_at=now,
-        first_token_at=now,
-        finished_at=now,
     )
 
 

@@ -20,14 +20,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address, Attribution, Parent, Request, SampledChoice, Sampling, TrajectoryRef, Turn
+from recorder.content.turns import Address, Parent, SampledChoice, TrajectoryRef, Turn
 from recorder.ids import new_id
 from recorder.registry.aliases import ensure_alias
 from recorder.settings import RecorderSettings
-from recorder.states import CallState, Confidence
+from recorder.states import Confidence
 from recorder.store.database import Store
 from recorder.store.migrate import DEFAULT_PROJECT, open_store
 from recorder.upkeep.sweep import sweep
+from tests.recorder import talk
 
 DAYS: Final = 90.0
 LONG_TURNS: Final = 6
@@ -44,37 +45,20 @@ def turn(alias_id: str, ref: TrajectoryRef, task: int, number: int, parent: Pare
     for earlier in range(number):
         messages += [_said(task, ref.id, earlier), {"role": "user", "content": f"And then, {earlier}?"}]
     ids = list(range(60 + 40 * number))
-    at = time.time()
-    return Turn(
-        call_id=new_id("call"),
-        project_id=DEFAULT_PROJECT,
+    body_hash = blake2b(f"{ref.id} {number}".encode(), digest_size=16).digest()
+    return talk.turn(
+        ref,
+        talk.request(messages, rest={"temperature": 1.0}, body_hash=body_hash),
+        [SampledChoice(0, _said(task, ref.id, number), list(range(30)), [-0.25] * 30, "stop")],
+        source="lineage" if parent else "new",
+        confidence=Confidence.EXACT,
+        parent=parent,
         address=Address(done=last),
-        attribution=Attribution("lineage" if parent else "new", Confidence.EXACT, ref, parent),
-        request=Request(
-            dialect="chat",
-            endpoint="/v1/chat/completions",
-            model="helpdesk",
-            stream=False,
-            messages=messages,
-            tools=None,
-            response_format=None,
-            rest={"temperature": 1.0},
-            body_hash=blake2b(f"{ref.id} {number}".encode(), digest_size=16).digest(),
-            sampling=Sampling(),
-        ),
-        state=CallState.COMPLETE,
+        project_id=DEFAULT_PROJECT,
         alias_id=alias_id,
-        version_id=None,
         base_fingerprint="0" * 64,
         prompt_token_ids=ids,
-        choices=[SampledChoice(0, _said(task, ref.id, number), list(range(30)), [-0.25] * 30, "stop")],
         usage={"prompt_tokens": len(ids), "completion_tokens": 30},
-        response_meta=None,
-        http_status=200,
-        error=None,
-        started_at=at,
-        first_token_at=at,
-        finished_at=at,
     )
 
 

@@ -15,6 +15,7 @@ RecorderError
 ├── InvalidId                 an id from outside that does not have the allowed form
 ├── FilterInvalid             a list was asked to be narrowed by what it does not know
 ├── RubricInvalid             a list of criteria that no reward could be made of
+├── ModelFailed               a model that is asked gives no answer: away, broken, too slow, or it refuses
 ├── ReplyUnreadable           a model's reply in which no JSON document can be found
 └── CorruptRecord             stored bytes that contradict their own lengths or hashes
 """
@@ -22,6 +23,9 @@ RecorderError
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
+
+FailureKind = Literal["timeout", "refused", "filtered", "busy", "down"]
 
 
 class RecorderError(Exception):
@@ -94,6 +98,19 @@ class RubricInvalid(RecorderError):
     def __init__(self, message: str, place: int | None = None) -> None:
         super().__init__(message)
         self.place = place
+
+
+class ModelFailed(RecorderError):
+    """A model did not answer. The message begins with the model's name and holds no key.
+
+    `how`: `timeout`, `refused`, `filtered` (by its provider's filter), `busy` (it asked for a longer pause than one
+    request may take: `wait_s`, in seconds) or `down`.
+    """
+
+    def __init__(self, how: FailureKind, message: str, wait_s: float | None = None) -> None:
+        super().__init__(message)
+        self.how = how
+        self.wait_s = wait_s
 
 
 class ReplyUnreadable(RecorderError):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from judge.llm import pace
+from recorder import pace
 from tests.postgres import Postgres
 from tests.stores import PostgresStores, SqliteStores, Stores
 
@@ -51,7 +51,7 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(autouse=True)
-def _no_judge_is_held() -> Iterator[None]:
-    """A judge that a test's server told to wait is held for the whole process, and a later server may get its port."""
+def _no_model_is_held() -> Iterator[None]:
+    """A model that a test's server told to wait is held for the whole process, and a later server may get its port."""
     yield
     pace.shared.cache_clear()

@@ -32,6 +32,7 @@ EXEMPT = {"proxy/settings/hone.py"}
 GROUND: dict[str, set[str]] = {
     "recorder": {
         "agreement",
+        "asking",
         "charts",
         "child_env",
         "documents",
@@ -42,6 +43,7 @@ GROUND: dict[str, set[str]] = {
         "ids",
         "litellm_edge",
         "lru",
+        "pace",
         "patterns",
         "private",
         "reasons",
@@ -70,7 +72,7 @@ GROUND: dict[str, set[str]] = {
 ROOF: dict[str, set[str]] = {
     "recorder": {"commands"},
     "judge": {"calibrated", "commands", "showing", "telling", "tried"},
-    "trainer": {"commands", "reporting"},
+    "trainer": {"commands"},
     "proxy": {"cli", "commands"},
 }
 
@@ -119,6 +121,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "report": {"campaign", "measuring"},
         "tracking": set(),
         "programs": {"agents", "campaign", "generating", "measuring", "report", "step", "tasks", "tracking"},
+        "commands": {"campaign", "generating", "programs", "report", "tasks"},
     },
     "proxy": {
         "http": set(),

@@ -19,6 +19,7 @@ from judge.rewards.part import Part
 from judge.rewards.rubric import RubricJudge
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder.reading.views import GroupView, TrajectoryView
+from recorder.work.scores import Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ class Judged:
     """What one kind found: a part for each trajectory it applies to, and the judge's ruling if it was asked.
 
     `code`: the hash of the user's code that was asked, if any was. `failed`: what kept it from finding any value.
+    `run_prompts`: what the judge was asked about single trajectories, by their ids.
     """
 
     parts: Mapping[str, Part]
@@ -124,6 +126,7 @@ class Judged:
     ruling: Ruling | None = None
     code: str = ""
     failed: JudgeFailed | None = None
+    run_prompts: Mapping[str, Messages] = field(default_factory=dict)
 
 
 Kind = Callable[[RewardSettings, GroupView, Sequence[TrajectoryView], Bench], Awaitable[Judged]]

@@ -27,7 +27,7 @@ MADE_ANEW: Final = (said, unindexed, unmerged)
 TABLES: Final[Sequence[Table]] = tuple(table for table in metadata.sorted_tables if table not in MADE_ANEW)
 PAGE_ROWS: Final = 1000
 PAGE_BYTES: Final = 8 * 1024 * 1024  # media and tools are kept whole in rows
-_AT_ONCE: Final = 500  # rows between two looks at the bytes
+_AT_ONCE: Final = 500  # rows a statement
 _BIG: Final = {"blobs": 20}  # of a table whose single rows may have megabytes
 
 
@@ -49,21 +49,30 @@ async def pages(store: Store, table: Table, after: Key | None = None) -> AsyncIt
 
 
 async def _page(conn: AsyncConnection, table: Table, after: Key | None) -> list[Row]:
+    """Rows behind a key, as many as a page holds.
+
+    A few a statement, as every statement has a limit: of a cursor only its opening has one, and a server that hangs
+    while the cursor is read on would be waited for without end.
+    """
     found: list[Row] = []
     size_bytes = 0
-    rows = await conn.stream(_query(table, after).execution_options(yield_per=_BIG.get(table.name, _AT_ONCE)))
-    async for row in rows:
-        found.append(tuple(row))
-        size_bytes += sum(len(value) for value in row if isinstance(value, str | bytes))
-        if size_bytes > PAGE_BYTES:
+    while len(found) < PAGE_ROWS:
+        number = min(_BIG.get(table.name, _AT_ONCE), PAGE_ROWS - len(found))
+        rows = (await conn.execute(_query(table, after).limit(number))).all()
+        for row in rows:
+            found.append(tuple(row))
+            size_bytes += sum(len(value) for value in row if isinstance(value, str | bytes))
+            if size_bytes > PAGE_BYTES:
+                return found
+        if len(rows) < number:
             break
-    await rows.close()
+        after = key_in(table, found[-1])
     return found
 
 
 def _query(table: Table, after: Key | None) -> Select[Any]:
     key = tuple(table.primary_key)
-    query = select(*map(_as_stored, table.c)).order_by(*key).limit(PAGE_ROWS)
+    query = select(*map(_as_stored, table.c)).order_by(*key)
     if after is None:
         return query
     values = [literal(value, column.type) for value, column in zip(after, key, strict=True)]

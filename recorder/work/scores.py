@@ -11,7 +11,7 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from sqlalchemy import Select, and_, exists, func, insert, select
@@ -31,7 +31,7 @@ from recorder.store.transitions import guarded, move
 from recorder.work.claims import GroupClaim, for_training
 
 PAGE: Final = 200  # scores a SELECT: a long read would keep SQLite's log from being reused
-_BESIDE: Final = ("parts", "prompt")  # of a score, rows of their own
+_BESIDE: Final = ("parts", "prompt", "run_prompts")  # of a score, rows of their own
 Messages = Sequence[Mapping[str, str]]  # to a judge
 REWARD: Final = "reward"  # the part that is the combination of the others, and what is trained on
 
@@ -70,6 +70,7 @@ class NewScore:
     absolute: bool = False  # the rewards say something outside the group: no ranking moved them
     parts: Sequence[NewPart] = ()
     prompt: Messages | None = None  # what the reply answers, where somebody was asked just now
+    run_prompts: Mapping[str, Messages] = field(default_factory=dict)  # by trajectory id: what was asked of it alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,10 @@ async def record_history(store: Store, group_id: str, score: NewScore, states: C
 
 
 async def _packed(score: NewScore) -> bytes | None:
-    return None if score.prompt is None else await asyncio.to_thread(_pack, score.prompt)
+    asked = ([Asked(None, score.prompt)] if score.prompt is not None else []) + [
+        Asked(id_, messages) for id_, messages in score.run_prompts.items()
+    ]
+    return await asyncio.to_thread(_pack, asked) if asked else None
 
 
 async def _require_members(conn: AsyncConnection, group_id: str, parts: Sequence[NewPart]) -> None:
@@ -144,7 +148,11 @@ async def _insert(
     conn: AsyncConnection, project_id: str, group_id: str, alias_id: str | None, score: NewScore, prompt: bytes | None
 ) -> str:
     score_id = new_id("score")
-    row = {k: _storable(v) for k, v in asdict(replace(score, parts=(), prompt=None)).items() if k not in _BESIDE}
+    row = {
+        k: _storable(v)
+        for k, v in asdict(replace(score, parts=(), prompt=None, run_prompts={})).items()
+        if k not in _BESIDE
+    }
     of_group = {"project_id": project_id, "group_id": group_id, "alias_id": alias_id}
     await conn.execute(insert(scores).values(id=score_id, created_at=now(), **of_group, **row))
     if score.parts:
@@ -324,8 +332,16 @@ async def judged(store: Store, group_ids: Collection[str]) -> tuple[dict[str, st
     return {id_: scored.get(id_) for id_ in group_ids}, sum(row.state in waits for row in rows)
 
 
-async def prompt_of(store: Store, score_id: str) -> Messages | None:
-    """What a judge was asked; None: nobody was, or it is there no more.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a judge was asked. `trajectory_id`: of which run alone; None: of the group."""
+
+    trajectory_id: str | None
+    messages: Messages
+
+
+async def prompts_of(store: Store, score_id: str) -> list[Asked]:
+    """What a judge was asked for a score, the group first; empty: nobody was, or it is there no more.
 
     A reply that was read again has its prompt at the score that was paid for: the same under one seed, but for the
     nonce.
@@ -334,22 +350,37 @@ async def prompt_of(store: Store, score_id: str) -> Messages | None:
     own = select(prompts.c.packed).where(prompts.c.score_id == score_id)
     its = [paid[name] == this.c[name] for name in ("project_id", "prompt_hash", "recipe_hash", "order_seed")]
     same = select(prompts.c.packed).select_from(this).join(scores, and_(*its))
-    same = same.join(prompts, prompts.c.score_id == paid.id).where(this.c.id == score_id)
+    same = same.join(prompts, prompts.c.score_id == paid.id).where(this.c.id == score_id, paid.id != score_id)
     async with store.read() as conn:
         packed = (await conn.execute(own)).scalar_one_or_none()
-        if packed is None:
-            packed = (await conn.execute(same.order_by(paid.created_at.desc()).limit(1))).scalar_one_or_none()
-    return None if packed is None else await asyncio.to_thread(_unpack, packed)
+        paid_for = (await conn.execute(same.order_by(paid.created_at, paid.id).limit(1))).scalar_one_or_none()
+    return await asyncio.to_thread(_asked, packed, paid_for)
 
 
-def _pack(messages: Messages) -> bytes:
-    text = sql.storable(json.dumps([dict(message) for message in messages], ensure_ascii=False))
+def _asked(packed: bytes | None, paid_for: bytes | None) -> list[Asked]:
+    """What was asked for a score, and about its group where that was asked for another one alone."""
+    found = _unpack(packed) if packed is not None else []
+    if paid_for is None or any(one.trajectory_id is None for one in found):
+        return found
+    return [one for one in _unpack(paid_for) if one.trajectory_id is None] + found
+
+
+async def with_prompts(store: Store, score_ids: Collection[str]) -> set[str]:
+    """Those of some scores of which it is kept what a judge was asked for them themselves."""
+    async with store.read() as conn:
+        query = select(prompts.c.score_id).where(prompts.c.score_id.in_(score_ids))
+        return set((await conn.execute(query)).scalars())
+
+
+def _pack(asked: Sequence[Asked]) -> bytes:
+    text = sql.storable(json.dumps([asdict(one) for one in asked], ensure_ascii=False))
     return zlib.compress(text.encode())
 
 
-def _unpack(packed: bytes) -> Messages:
-    found: Messages = json.loads(zlib.decompress(packed))
-    return found
+def _unpack(packed: bytes) -> list[Asked]:
+    """What was packed; a score of before single runs' prompts were kept has the messages about its group alone."""
+    found = json.loads(zlib.decompress(packed))
+    return [Asked(**one) for one in found] if "messages" in found[0] else [Asked(None, found)]
 
 
 async def _with_parts(conn: AsyncConnection, rows: Sequence[Any]) -> list[StoredScore]:

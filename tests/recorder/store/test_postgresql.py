@@ -10,7 +10,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from recorder.capture.recorder import Recorder
 from recorder.capture.statements import INSERT_BLOBS, INSERT_TRAJECTORIES, NOW
 from recorder.content.turns import Address, Parent
 from recorder.errors import RolledBack, StoreUnavailable
+from recorder.moving import pages
 from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
 from recorder.states import Confidence, TrajectoryState
@@ -361,6 +362,30 @@ async def test_a_statement_that_a_hung_server_leaves_unanswered_is_given_up(
     with pytest.raises(RolledBack, match="refused a write"):
         await hangs_midway()
     assert (await Rows(other).get(projects, PROJECT))["deletions"] == 0
+    await other.close()
+
+
+async def test_a_page_of_a_copy_that_a_hung_server_does_not_finish_is_given_up(
+    store: Store, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await made_impatient(store, monkeypatch)
+    for name in ("a", "b", "c"):
+        await Rows(other).group(id=name)
+    monkeypatch.setattr(pages, "_AT_ONCE", 1)
+    real, asked = pages._query, 0
+    with ExitStack() as stack:
+
+        def query(*given: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            if asked == 2:
+                stack.enter_context(postgres.hung())
+            return real(*given)
+
+        monkeypatch.setattr(pages, "_query", query)
+        with pytest.raises(StoreUnavailable, match="refused a read"):
+            await anext(pages.pages(other, groups))
+    assert asked == 2
     await other.close()
 
 

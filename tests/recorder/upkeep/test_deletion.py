@@ -121,7 +121,8 @@ async def test_the_bytes_are_gone_from_the_files(stores: Stores, ids: str) -> No
 
 
 @pytest.mark.sqlite_only("its files' bytes")
-async def test_the_bytes_of_what_a_judge_was_asked_are_gone_from_the_files(stores: Stores) -> None:
+@pytest.mark.parametrize("about", ["group", "another run"])
+async def test_the_bytes_of_what_a_judge_was_asked_are_gone_from_the_files(stores: Stores, about: str) -> None:
     from recorder.work import claims
 
     asked = random.Random(4821).randbytes(3000).hex()  # so that no two prompts are packed alike
@@ -130,8 +131,9 @@ async def test_the_bytes_of_what_a_judge_was_asked_are_gone_from_the_files(store
         group = await rows.ready_group(2)
         claim = await claims.claim_one_for_judging(store, group, "judge", 60)
         assert claim is not None
-        prompt = [{"role": "user", "content": asked}]
-        await scores.record_score(store, claim, await rows.judgement(claim, prompt=prompt))
+        of_run = {(await rows.members(group))[1]: [{"role": "user", "content": asked}]}
+        given = {"prompt": of_run.popitem()[1]} if about == "group" else {"run_prompts": of_run}
+        await scores.record_score(store, claim, await rows.judgement(claim, **given))
         [row] = await rows.all(prompts)
         mark = row["packed"][100:160]
 
@@ -285,7 +287,7 @@ async def test_a_judged_group_keeps_its_numbers_and_loses_the_judges_words(store
     await delete_trajectory(store, PROJECT, gone)
     score = await scores.get_score(store, claim)
     assert (score.reply, score.prompt_hash) == (None, None)
-    assert await scores.prompt_of(store, claim) is None
+    assert await scores.prompts_of(store, claim) == []
     assert {(p.trajectory_id, p.value, p.explanation) for p in score.parts} == {
         (kept[0], 0.5, None),
         (kept[1], 1.0, None),

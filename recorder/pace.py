@@ -1,7 +1,7 @@
-"""How fast a judge may be asked: requests and tokens a minute, and how long it wants to be left alone.
+"""How fast a model may be asked: requests and tokens a minute, and how long it wants to be left alone.
 
-Owns: what of the last minute is used up, for all judges of one process, and reading `Retry-After`. Refuses: waiting and
-sending (`judge.llm.model`).
+Owns: what of the last minute is used up, for all who ask it in one process, and reading `Retry-After`. Refuses: waiting
+and sending (`recorder.asking`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 MINUTE_S: Final = 60.0
-MOST_HELD_S: Final = 86_400.0  # a judge that asks for more is asked again after a day all the same
+MOST_HELD_S: Final = 86_400.0  # a model that asks for more is asked again after a day all the same
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Turn:
 
 
 class Pace:
-    """What a judge was asked within the last minute. One event loop; it never waits itself."""
+    """What a model was asked within the last minute. One event loop; it never waits itself."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Pace:
 
 @functools.cache
 def shared(model: str, api_base: str | None, requests_per_minute: int | None, tokens_per_minute: int | None) -> Pace:
-    """The pace of a judge in this process: every judge with the same settings has the same one."""
+    """The pace of a model in this process: all who ask it with the same settings have the same one."""
     return Pace(requests_per_minute, tokens_per_minute)
 
 

@@ -1,8 +1,8 @@
-"""How fast a judge may be asked: on a clock of the test's own."""
+"""How fast a model may be asked: on a clock of the test's own."""
 
 import pytest
 
-from judge.llm.pace import MINUTE_S, MOST_HELD_S, Pace, Turn, asked_to_wait_s, shared
+from recorder.pace import MINUTE_S, MOST_HELD_S, Pace, Turn, asked_to_wait_s, shared
 
 
 class Clock:
@@ -59,7 +59,7 @@ def test_a_request_of_more_tokens_than_a_minute_has_goes_out_alone() -> None:
     assert waits(pace, 5000) == 0.0
 
 
-def test_a_judge_that_is_held_gives_no_turn_until_then() -> None:
+def test_a_model_that_is_held_gives_no_turn_until_then() -> None:
     clock = Clock()
     pace = Pace(None, None, clock)
     pace.hold(30)
@@ -71,7 +71,7 @@ def test_a_judge_that_is_held_gives_no_turn_until_then() -> None:
     assert pace.held_s() == MOST_HELD_S
 
 
-def test_judges_of_one_process_share_their_pace() -> None:
+def test_models_of_one_process_share_their_pace() -> None:
     assert shared("m", "http://a", 5, None) is shared("m", "http://a", 5, None)
     assert shared("m", "http://a", 5, None) is not shared("m", "http://b", 5, None)
 

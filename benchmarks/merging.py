@@ -1,0 +1,157 @@
+"""How long SQLite's full-text index holds the writer: while documents come, and while deleted words are merged out.
+
+    python -m benchmarks.merging --save        writes benchmarks/results/merging.json
+
+The index of the schema, filled with made-up documents whose words are as frequent as words are (Zipf), so that the
+commonest are in nearly every one. Each step is one transaction from BEGIN to COMMIT; its time is the CPU's of the one
+thread that works, since on a machine that others use the clock says more of them. One step merges whole terms: a word
+that is in every document is merged in one, however few pages a step may write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from recorder.search.filling import CALLS
+from recorder.store.schema import BESIDE
+
+RESULTS: Final = Path(__file__).parent / "results" / "merging.json"
+WORDS: Final = 30  # of a document
+VOCABULARY: Final = 50_000
+LAST: Final = 20_000  # documents that come as the filler writes them; those before, in large transactions
+GONE: Final = 1000  # documents deleted
+LONG_MS: Final = 20.0  # more of these, and who records beside it notices
+FILLED: Final = ((), (("automerge", 2),), (("automerge", 16),), (("automerge", 0), ("crisismerge", 64)))
+MERGED: Final = (32, 16, 8)
+
+Config = Sequence[tuple[str, int]]
+
+
+def opened(file: Path) -> sqlite3.Connection:
+    """The index's file, as the recorder opens it."""
+    db = sqlite3.connect(file, isolation_level=None)
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=ON"):
+        db.execute(f"PRAGMA {pragma}")
+    return db
+
+
+def documents(first: int, behind: int) -> Iterator[tuple[int, str]]:
+    """Documents by number, each of `WORDS` words; the same every time."""
+    draw = random.Random(first)
+    vocabulary = [f"w{number:x}q" for number in range(VOCABULARY)]
+    said = draw.choices(vocabulary, [1 / (number + 1) for number in range(VOCABULARY)], k=1_000_000)
+    for number in range(first, behind):
+        at = draw.randrange(len(said) - WORDS)
+        yield number, " ".join(said[at : at + WORDS])
+
+
+def step(db: sqlite3.Connection, work: Callable[[], object]) -> float:
+    """One transaction; milliseconds of this thread's CPU."""
+    began = time.thread_time()
+    db.execute("BEGIN IMMEDIATE")
+    work()
+    db.execute("COMMIT")
+    return 1000 * (time.thread_time() - began)
+
+
+def fill(db: sqlite3.Connection, first: int, behind: int, at_once: int) -> list[float]:
+    """Documents written, so many a step."""
+    put, coming = "INSERT INTO said VALUES (?, ?)", documents(first, behind)
+    portions = iter(lambda: list(islice(coming, at_once)), [])
+    return [step(db, partial(db.executemany, put, rows)) for rows in portions]
+
+
+def erase(db: sqlite3.Connection, number: int, pages: int) -> list[float]:
+    """Documents deleted, and the steps in which their words leave the index (`recorder.search.erasing`)."""
+    gone = random.Random(0).sample(range(number), GONE)
+    step(db, lambda: db.executemany("DELETE FROM said WHERE id = ?", [(one,) for one in gone]))
+    merge = "INSERT INTO said_words (said_words, rank) VALUES ('merge', ?)"
+    took: list[float] = []
+    changed, begun = 2, False
+    while changed >= 2:
+        before = db.total_changes
+        rank = pages if begun else -pages
+        took.append(step(db, partial(db.execute, merge, (rank,))))
+        changed, begun = db.total_changes - before, True
+    return took
+
+
+def told(took: Sequence[float]) -> dict[str, Any]:
+    """What steps came to, in milliseconds."""
+    ordered = sorted(took)
+    return {
+        "steps": len(took),
+        "p50_ms": round(ordered[len(took) // 2], 2),
+        "p99_ms": round(ordered[int(len(took) * 0.99)], 2),
+        "max_ms": round(ordered[-1], 2),
+        f"over_{LONG_MS:g}_ms": sum(one > LONG_MS for one in took),
+        "sum_s": round(sum(took) / 1000, 2),
+    }
+
+
+def measure(folder: Path, number: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each way to fill, and each size of a merging step, on an index of so many documents."""
+    base = folder / "base.db"
+    with closing(opened(base)) as db:
+        db.execute("CREATE TABLE said (id INTEGER PRIMARY KEY, words TEXT)")
+        db.execute("CREATE TABLE unmerged (mark INTEGER PRIMARY KEY)")
+        for statement in BESIDE["sqlite"]:
+            db.execute(statement)
+        fill(db, 0, number - LAST, 2000)
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    for config in FILLED:
+        name = ", ".join(f"{key} = {value}" for key, value in config) or "as SQLite has it"
+        yield f"fill, {name}", told(_on_copy(base, partial(_filled, number=number, config=config)))
+    with closing(opened(base)) as db:
+        fill(db, number - LAST, number, CALLS)
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    for pages in MERGED:
+        yield f"merge, {pages} pages a step", told(_on_copy(base, partial(erase, number=number, pages=pages)))
+
+
+def _filled(db: sqlite3.Connection, number: int, config: Config) -> list[float]:
+    for one in config:
+        db.execute("INSERT INTO said_words (said_words, rank) VALUES (?, ?)", one)
+    return fill(db, number - LAST, number, CALLS)
+
+
+def _on_copy(base: Path, work: Callable[[sqlite3.Connection], list[float]]) -> list[float]:
+    copy = base.with_name("copy.db")
+    shutil.copy(base, copy)
+    try:
+        with closing(opened(copy)) as db:
+            return work(db)
+    finally:
+        for file in base.parent.glob("copy.db*"):
+            file.unlink()
+
+
+def main() -> None:
+    """Measure, print, and save where told."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, default=600_000)
+    parser.add_argument("--save", action="store_true")
+    given = parser.parse_args()
+    found: dict[str, Any] = {"documents": given.documents, "sqlite": sqlite3.sqlite_version, "cases": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, took in measure(Path(folder), given.documents):
+            found["cases"][name] = took
+            print(f"{name}: {took}", flush=True)
+    if given.save:
+        RESULTS.write_text(json.dumps(found, indent=2) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
