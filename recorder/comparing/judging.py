@@ -11,10 +11,13 @@ from typing import Any, Final
 from sqlalchemy import Row, select
 
 from recorder.comparing.comparison import Part
+from recorder.judged import replies
+from recorder.judged.prompts import prompt_of
+from recorder.judged.replies import NewReply
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import groups, score_parts, scores, trajectories
-from recorder.work.scores import REWARD, prompt_of
+from recorder.work.scores import REWARD
 
 NEWEST: Final = 10  # scores of a group that are shown
 
@@ -42,6 +45,9 @@ class Message:
 class Judging:
     """One score. `current`: it is the group's. `reply`: what the judge model said, None where none was asked.
 
+    Where several replies made it, they are in `replies`, `reply` is None, and `agreement` is the mean of Kendall's
+    tau-b over each two of them.
+
     `asked`: what it was asked, told of the one score whose prompt was wanted. `prompt_hash`: of that, but for order and
     ids; `order_seed`: of the order in which it saw the runs.
     """
@@ -61,7 +67,9 @@ class Judging:
     cost_usd: float | None
     latency_s: float | None
     created_at: float
+    agreement: float | None
     runs: tuple[Judged, ...]
+    replies: tuple[NewReply, ...]
 
 
 async def load_judgings(store: Store, group_id: str, prompt: str | None = None) -> list[Judging]:
@@ -82,6 +90,7 @@ async def load_judgings(store: Store, group_id: str, prompt: str | None = None) 
         of_score: dict[str, dict[tuple[str, str | None], list[Row[Any]]]] = {row.id: {} for row in rows}
         for part in await conn.execute(wanted.order_by(score_parts.c.trajectory_id, score_parts.c.part)):
             of_score[part.score_id].setdefault((part.trajectory_id, part.external_id), []).append(part)
+        said = await replies.of_scores(conn, of_score)
     asked = await prompt_of(store, prompt) if prompt in of_score else None
     messages = tuple(Message(one["role"], one["content"]) for one in asked) if asked is not None else None
     return [
@@ -91,6 +100,7 @@ async def load_judgings(store: Store, group_id: str, prompt: str | None = None) 
             current=row.id == its,
             asked=messages if row.id == prompt else None,
             runs=_runs(of_score[row.id]),
+            replies=said.get(row.id, ()),
         )
         for row in rows
     ]

@@ -1,38 +1,38 @@
 """Scores: immutable rows of what a judge said about a group, and moving the group by them.
 
-Owns: score rows, their parts, what was asked, the cache by prompt hash, scored / unscored / left out. Refuses: asking a
-judge.
+Owns: score rows, their parts, the cache by prompt hash, scored / unscored / left out. Refuses: asking a judge, and the
+form of what was asked and replied (`recorder.judged`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import zlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, exists, func, insert, select
+from sqlalchemy import Select, exists, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
 from recorder.groups.closing import write_left_out
 from recorder.groups.readiness import GroupCode
 from recorder.ids import new_id
+from recorder.judged import prompts, replies
+from recorder.judged.disputed import CODE as DISPUTED
+from recorder.judged.prompts import Messages
+from recorder.judged.replies import NewReply
 from recorder.states import GroupState
 from recorder.store import ledger, sql
 from recorder.store.changes import Topic
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import campaigns, groups, prompts, score_parts, scores, trajectories
+from recorder.store.schema import campaigns, groups, score_parts, scores, trajectories
 from recorder.store.transitions import guarded, move
 from recorder.work.claims import GroupClaim, for_training
 
 PAGE: Final = 200  # scores a SELECT: a long read would keep SQLite's log from being reused
-_BESIDE: Final = ("parts", "prompt")  # of a score, rows of their own
-Messages = Sequence[Mapping[str, str]]  # to a judge
+_BESIDE: Final = ("parts", "prompt", "replies", "disputed")  # of a score, no columns of its row
 REWARD: Final = "reward"  # the part that is the combination of the others, and what is trained on
 
 
@@ -70,6 +70,9 @@ class NewScore:
     absolute: bool = False  # the rewards say something outside the group: no ranking moved them
     parts: Sequence[NewPart] = ()
     prompt: Messages | None = None  # what the reply answers, where somebody was asked just now
+    agreement: float | None = None  # of several replies: the mean tau-b of each two
+    disputed: str | None = None  # why it does not count: the replies disagree, and the group waits for a person
+    replies: Sequence[NewReply] = ()  # each request, where there were several; `reply` is None then
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +94,24 @@ class StoredScore:
     latency_s: float | None
     absolute: bool
     created_at: float
+    agreement: float | None
     parts: tuple[NewPart, ...]
+    replies: tuple[NewReply, ...]
 
 
 async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
     """Write a score and make it the group's current one: one transaction, guarded by the claim. Returns its id.
 
+    A disputed one is written too, and counts for nothing: its group is unscored, and no judge takes it again by itself.
     Raises LeaseLost, and Conflict for a part about a trajectory that is not of the group or is named twice.
     """
-    prompt = await _packed(score)
+    prompt = await prompts.packed(score.prompt)
     async with store.write() as conn:
         await _require_members(conn, claim.group_id, score.parts)
         score_id = await _insert(conn, claim.project_id, claim.group_id, claim.alias_id, score, prompt)
+        if score.disputed is not None:
+            await _dispute(conn, claim, score_id, score)
+            return score_id
         done: dict[str, Any] = {"current_score_id": score_id, "reason": None}
         await move(
             conn, groups, claim.group_id, GroupState.SCORED, expect=GroupState.JUDGING,
@@ -111,23 +120,31 @@ async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
         return score_id
 
 
+async def _dispute(conn: AsyncConnection, claim: GroupClaim, score_id: str, score: NewScore) -> None:
+    """Leave a group to a person. What its score cost stands in the score's row, so the ledger does not count it."""
+    # try_after stays as it is: feedback that came while the group was judged has it looked at once more.
+    await move(
+        conn, groups, claim.group_id, GroupState.UNSCORED, expect=GroupState.JUDGING,
+        owner=claim.owner, epoch=claim.epoch, reason=DISPUTED, tries=groups.c.tries + 1, current_score_id=None,
+    )  # fmt: skip
+    said = {"message": _storable(score.disputed), "agreement": score.agreement, "score": score_id}
+    what = {"detail": said, "tries": claim.tries + 1}
+    await ledger.write(conn, [LedgerRow(claim.project_id, "group", claim.group_id, DISPUTED, what)])
+
+
 async def record_history(store: Store, group_id: str, score: NewScore, states: Collection[GroupState]) -> str | None:
     """Write a score beside the group's current one, which stays. Returns its id; None: the group is in no such state.
 
     Raises Conflict as `record_score` does.
     """
     query = select(groups).where(groups.c.id == group_id, groups.c.state.in_(states)).with_for_update()
-    prompt = await _packed(score)
+    prompt = await prompts.packed(score.prompt)
     async with store.write() as conn:
         row = (await conn.execute(query)).first()
         if row is None:
             return None
         await _require_members(conn, group_id, score.parts)
         return await _insert(conn, row.project_id, group_id, row.alias_id, score, prompt)
-
-
-async def _packed(score: NewScore) -> bytes | None:
-    return None if score.prompt is None else await asyncio.to_thread(_pack, score.prompt)
 
 
 async def _require_members(conn: AsyncConnection, group_id: str, parts: Sequence[NewPart]) -> None:
@@ -144,14 +161,16 @@ async def _insert(
     conn: AsyncConnection, project_id: str, group_id: str, alias_id: str | None, score: NewScore, prompt: bytes | None
 ) -> str:
     score_id = new_id("score")
-    row = {k: _storable(v) for k, v in asdict(replace(score, parts=(), prompt=None)).items() if k not in _BESIDE}
+    plain = asdict(replace(score, parts=(), prompt=None, replies=()))
+    row = {k: _storable(v) for k, v in plain.items() if k not in _BESIDE}
     of_group = {"project_id": project_id, "group_id": group_id, "alias_id": alias_id}
     await conn.execute(insert(scores).values(id=score_id, created_at=now(), **of_group, **row))
     if score.parts:
         rows = [{k: _storable(v) for k, v in asdict(part).items()} for part in score.parts]
         await conn.execute(insert(score_parts), [{"score_id": score_id, **row} for row in rows])
+    await replies.write(conn, score_id, score.replies)
     if prompt is not None:
-        await conn.execute(insert(prompts).values(score_id=score_id, packed=prompt))
+        await prompts.write(conn, score_id, prompt)
     return score_id
 
 
@@ -324,38 +343,11 @@ async def judged(store: Store, group_ids: Collection[str]) -> tuple[dict[str, st
     return {id_: scored.get(id_) for id_ in group_ids}, sum(row.state in waits for row in rows)
 
 
-async def prompt_of(store: Store, score_id: str) -> Messages | None:
-    """What a judge was asked; None: nobody was, or it is there no more.
-
-    A reply that was read again has its prompt at the score that was paid for: the same under one seed, but for the
-    nonce.
-    """
-    this, paid = scores.alias("this"), scores.c
-    own = select(prompts.c.packed).where(prompts.c.score_id == score_id)
-    its = [paid[name] == this.c[name] for name in ("project_id", "prompt_hash", "recipe_hash", "order_seed")]
-    same = select(prompts.c.packed).select_from(this).join(scores, and_(*its))
-    same = same.join(prompts, prompts.c.score_id == paid.id).where(this.c.id == score_id)
-    async with store.read() as conn:
-        packed = (await conn.execute(own)).scalar_one_or_none()
-        if packed is None:
-            packed = (await conn.execute(same.order_by(paid.created_at.desc()).limit(1))).scalar_one_or_none()
-    return None if packed is None else await asyncio.to_thread(_unpack, packed)
-
-
-def _pack(messages: Messages) -> bytes:
-    text = sql.storable(json.dumps([dict(message) for message in messages], ensure_ascii=False))
-    return zlib.compress(text.encode())
-
-
-def _unpack(packed: bytes) -> Messages:
-    found: Messages = json.loads(zlib.decompress(packed))
-    return found
-
-
 async def _with_parts(conn: AsyncConnection, rows: Sequence[Any]) -> list[StoredScore]:
     query = select(score_parts).where(score_parts.c.score_id.in_([row.id for row in rows]))
     parts = list(await conn.execute(query.order_by(score_parts.c.trajectory_id, score_parts.c.part))) if rows else []
     of_score: dict[str, list[NewPart]] = defaultdict(list)
     for part in parts:
         of_score[part.score_id].append(sql.view(NewPart, part))
-    return [sql.view(StoredScore, row, parts=tuple(of_score[row.id])) for row in rows]
+    said = await replies.of_scores(conn, [row.id for row in rows]) if rows else {}
+    return [sql.view(StoredScore, row, parts=tuple(of_score[row.id]), replies=said.get(row.id, ())) for row in rows]

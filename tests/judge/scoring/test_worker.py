@@ -424,10 +424,9 @@ async def test_a_fault_of_our_own_costs_one_group_not_the_worker(
         async def trips(messages: Messages) -> Answer:
             if "worth 0.2" in messages[1]["content"]:
                 raise ZeroDivisionError("a bug")
-            assert bench.ask is not None
-            return await bench.ask(messages)
+            return await bench.judges[0].ask(messages)
 
-        return replace(bench, ask=trips)
+        return replace(bench, judges=[replace(bench.judges[0], ask=trips)])
 
     async with working(store, settings(concurrency=1, backoff_s=600), change=tripping):
         await until(reaches(store, fine, GroupState.SCORED))
