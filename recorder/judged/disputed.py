@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import ColumnElement, and_, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.states import GroupState
 from recorder.store import sql
@@ -37,6 +38,13 @@ def is_disputed() -> ColumnElement[bool]:
     return and_(groups.c.state == GroupState.UNSCORED, groups.c.reason == CODE)
 
 
+def agreement_of_dispute() -> ColumnElement[float | None]:
+    """How far the judges of a group agree that waits for a person, as a column; null for any other group."""
+    newest = select(scores.c.agreement).where(scores.c.group_id == groups.c.id, is_disputed())
+    newest = newest.order_by(scores.c.created_at.desc(), scores.c.id.desc()).limit(1)
+    return newest.correlate(groups).scalar_subquery()
+
+
 async def disputed(store: Store, project_id: str, *, limit: int = MOST) -> list[Disputed]:
     """The groups of a project that wait, those that judges agree about least first."""
     newest = select(scores.c.id).where(scores.c.group_id == groups.c.id, scores.c.agreement.is_not(None))
@@ -61,8 +69,7 @@ async def disputed(store: Store, project_id: str, *, limit: int = MOST) -> list[
         return sql.views(Disputed, list(await conn.execute(query)))
 
 
-async def count(store: Store, project_id: str) -> int:
+async def waiting_for_person(conn: AsyncConnection, project_id: str) -> int:
     """How many wait."""
     query = select(func.count()).select_from(groups).where(groups.c.project_id == project_id, is_disputed())
-    async with store.read() as conn:
-        return int((await conn.execute(query)).scalar_one())
+    return int((await conn.execute(query)).scalar_one())

@@ -63,6 +63,7 @@ async def judging_page(
     many = max(1, len(judgings))
     runs = max(8, _MOST_RUNS // many)
     told = sum(1 + len(run.parts) for one in judgings for run in one.runs[:runs])
+    told += sum(1 + len(said.verdicts[:runs]) for one in judgings for said in one.replies[:16])
     return render(
         request,
         "judging.html",

@@ -341,9 +341,9 @@ async def test_a_group_that_fails_stays_as_it_was_and_costs_the_others_nothing(
 
 async def test_a_recipe_that_cannot_work_ends_it(store: Store, recorded: Recorded, settings: Make) -> None:
     await made(recorded, "a")
-    found = await choose(store, PROJECT, Bench(settings(), None, None))
+    found = await choose(store, PROJECT, Bench(settings(), (), None))
     with pytest.raises(JudgeMisconfigured):
-        await score_again(store, found, Bench(settings(), None, None), Tally().add, at_once=2, lease_s=60)
+        await score_again(store, found, Bench(settings(), (), None), Tally().add, at_once=2, lease_s=60)
 
 
 @pytest.mark.parametrize(("state", "done"), [("training", "history"), ("judging", "passed")])

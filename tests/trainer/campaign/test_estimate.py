@@ -31,6 +31,15 @@ class Judge:
     model: str = "openai/judge"
     max_tokens: int = 100
     rewards: list[Part] = field(default_factory=list)
+    requests: int = 1
+
+    @property
+    def members(self) -> list[Judge]:
+        return [self]
+
+    @property
+    def ranked_by(self) -> str:
+        return self.model
 
     def in_force(self) -> list[Part]:
         return self.rewards
