@@ -94,9 +94,9 @@ class StoredScore:
     latency_s: float | None
     absolute: bool
     created_at: float
-    agreement: float | None
     parts: tuple[NewPart, ...]
-    replies: tuple[NewReply, ...]
+    agreement: float | None = None
+    replies: tuple[NewReply, ...] = ()
 
 
 async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
