@@ -72,7 +72,7 @@ GROUND: dict[str, set[str]] = {
 ROOF: dict[str, set[str]] = {
     "recorder": {"commands"},
     "judge": {"commands", "showing", "telling"},
-    "trainer": {"commands", "reporting"},
+    "trainer": {"commands"},
     "proxy": {"cli", "commands"},
 }
 
@@ -121,6 +121,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "report": {"campaign", "measuring"},
         "tracking": set(),
         "programs": {"agents", "campaign", "generating", "measuring", "report", "step", "tasks", "tracking"},
+        "commands": {"campaign", "generating", "programs", "report", "tasks"},
     },
     "proxy": {
         "http": set(),

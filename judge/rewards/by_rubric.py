@@ -26,7 +26,7 @@ async def by_rubric(
     runs = [_subject(member, group) for member in members]
     found = await bench.rubrics.judge(runs, checks_of(group), evidence=reward.evidence)
     ruling = Ruling({}, "", found.version, found.spent, found.asked) if found.judged else None
-    return Judged(found.parts, ruling=ruling, code=found.code)
+    return Judged(found.parts, ruling=ruling, code=found.code, run_prompts=found.prompts)
 
 
 def checks_of(group: GroupView) -> frozenset[str]:

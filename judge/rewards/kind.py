@@ -18,6 +18,7 @@ from judge.rewards.functions import FunctionPool
 from judge.rewards.part import Part
 from judge.rewards.rubric import RubricJudge
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings
+from recorder.judged.prompts import Messages
 from recorder.reading.views import GroupView, TrajectoryView
 
 
@@ -111,6 +112,7 @@ class Judged:
 
     `code`: the hash of the user's code that was asked, if any was. `failed`: what kept it from finding any value.
     `said`: each request, where there were several; `agreement`: of their replies; `disputed`: that it is too little.
+    `run_prompts`: what the judge was asked about single trajectories, by their ids.
     """
 
     parts: Mapping[str, Part]
@@ -121,6 +123,7 @@ class Judged:
     disputed: str | None = None
     code: str = ""
     failed: JudgeFailed | None = None
+    run_prompts: Mapping[str, Messages] = field(default_factory=dict)
 
 
 Kind = Callable[[RewardSettings, GroupView, Sequence[TrajectoryView], Bench], Awaitable[Judged]]

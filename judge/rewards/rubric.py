@@ -62,10 +62,12 @@ class Subject:
 class Rubricated:
     """What came of a group's runs. `judged`: whether any criterion was one for the judge model.
 
-    `code`: the hash of the functions that decided criteria, if any did.
+    `code`: the hash of the functions that decided criteria, if any did. `prompts`: what the judge was asked about each;
+    of a verdict that was at hand the same but for the nonce, order and ids.
     """
 
     parts: dict[str, Part] = field(default_factory=dict)
+    prompts: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     code: str = ""
     judged: bool = False
     asked: int = 0  # of the judge, repairs not counted
@@ -139,10 +141,12 @@ class RubricJudge:
                     down = down or answer
                 found |= {id_: Part(None, str(answer)) for id_, _ in question.runs}
             else:
-                out.spent += answer.spent
-                out.asked += answer.spent != Spent()
-                out.version = out.version or answer.version
-                found |= {id_: _by_id(mine, answer.verdicts) for id_, mine in question.runs}
+                checked = answer.checked
+                out.spent += checked.spent
+                out.asked += checked.spent != Spent()
+                out.version = out.version or checked.version
+                out.prompts |= {id_: answer.prompt for id_, _ in question.runs}
+                found |= {id_: _by_id(mine, checked.verdicts) for id_, mine in question.runs}
         if isinstance(down, JudgeFailed):
             down.spent = out.spent
         if down is not None:
@@ -160,19 +164,19 @@ class RubricJudge:
                 asked.setdefault(key, _Question(key, one.run, texts)).runs.append((one.run.id, mine))
         return asked
 
-    async def _answer(self, question: _Question, known: Checked | None, evidence: bool) -> Checked:
+    async def _answer(self, question: _Question, known: Checked | None, evidence: bool) -> _Answered:
         """The verdicts that are at hand, else the judge's."""
-        if known is not None:
-            return known
-        if evidence not in self._asks:
+        if known is None and evidence not in self._asks:
             raise JudgeFailed("no_judge_model", NO_MODEL)
         prompt = await asyncio.to_thread(
             build_rubric_prompt, question.run.run, question.texts, evidence=evidence,
             max_chars=self._settings.max_context_chars, rng=self._random,
         )  # fmt: skip
+        if known is not None:
+            return _Answered(known, prompt.messages)
         checked = await check(prompt, self._asks[evidence])
         await self._known.keep(question.key, question.run.id, checked)
-        return checked
+        return _Answered(checked, prompt.messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,14 @@ class _Usable:
 
     run: Subject
     criteria: Sequence[Criterion]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """The judge's verdicts on one response, and what it was asked."""
+
+    checked: Checked
+    prompt: list[dict[str, str]]
 
 
 @dataclass(slots=True)

@@ -211,6 +211,7 @@ def _as_score(members: Sequence[TrajectoryView], found: Mapping[str, Judged], be
         prompt_hash=prompt.hash if prompt else None,
         order_seed=prompt.seed if prompt else None,
         prompt=prompt.messages if prompt and ruling and ruling.asked else None,
+        run_prompts={id_: messages for judged in found.values() for id_, messages in judged.run_prompts.items()},
         reply=ruling.reply if ruling else None,
         tokens_in=spent.tokens_in,
         tokens_cached=spent.tokens_cached,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Column, Table, exists, select
 
 from recorder.checking.look import Look, Violation, Violations
-from recorder.store.schema import blobs, calls, choices, node_blobs, nodes, said
+from recorder.store.schema import blobs, calls, choices, node_blobs, nodes, said, trajectories
 
 _DAMAGED: Final = "restore the store from a backup, or delete the run with `hone delete`"
 _LEFT_OVER: Final = "nothing reads it and it costs its bytes: please report how it came about"
@@ -58,9 +58,11 @@ def _other(table: Table) -> Any:
 
 
 async def what_is_searched_was_said_in_a_call(look: Look) -> Violations:
-    """Every row of the index over what was said is of a call that is there, and of its run."""
+    """Every row of the index over what was said is of a call that is there, and of its run, or of a sibling."""
     there = exists().where(calls.c.id == said.c.call_id, calls.c.trajectory_id == said.c.trajectory_id)
-    async for row in look.find(select(said.c.call_id).where(~there), said.c.id):
+    run = trajectories.c
+    shares = exists().where(run.id == said.c.call_id, run.id == said.c.trajectory_id, run.leaf_call_id.is_not(None))
+    async for row in look.find(select(said.c.call_id).where(~there, ~shares), said.c.id):
         why = "it is found by a search, and its call is gone or another run's"
         yield Violation("call", row[0], why, "what a deletion should have taken: please report how it came about")
 

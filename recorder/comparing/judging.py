@@ -5,6 +5,7 @@ Owns: these views and how many are looked at. Refuses: scoring.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from sqlalchemy import Row, select
 
 from recorder.comparing.comparison import Part
 from recorder.judged import replies
-from recorder.judged.prompts import prompt_of
+from recorder.judged.prompts import Asked, prompts_of, with_prompts
 from recorder.judged.replies import NewReply
 from recorder.store import sql
 from recorder.store.database import Store
@@ -42,14 +43,23 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class RunPrompt:
+    """What a judge was asked about one run alone."""
+
+    trajectory_id: str
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Judging:
     """One score. `current`: it is the group's. `reply`: what the judge model said, None where none was asked.
 
     Where several replies made it, they are in `replies`, `reply` is None, and `agreement` is the mean of Kendall's
     tau-b over each two of them.
 
-    `asked`: what it was asked, told of the one score whose prompt was wanted. `prompt_hash`: of that, but for order and
-    ids; `order_seed`: of the order in which it saw the runs.
+    `asked`: what it was asked about the group, and `run_prompts` about single runs, told of the one score whose prompt
+    was wanted; `prompt_kept`: whether there is any. `prompt_hash`: of that about the group, but for order and ids;
+    `order_seed`: of the order in which it saw the runs.
     """
 
     id: str
@@ -59,7 +69,9 @@ class Judging:
     judge_version: str | None
     prompt_hash: str | None
     order_seed: int | None
+    prompt_kept: bool
     asked: tuple[Message, ...] | None
+    run_prompts: tuple[RunPrompt, ...]
     reply: str | None
     tokens_in: int
     tokens_cached: int
@@ -91,19 +103,30 @@ async def load_judgings(store: Store, group_id: str, prompt: str | None = None) 
         for part in await conn.execute(wanted.order_by(score_parts.c.trajectory_id, score_parts.c.part)):
             of_score[part.score_id].setdefault((part.trajectory_id, part.external_id), []).append(part)
         said = await replies.of_scores(conn, of_score)
-    asked = await prompt_of(store, prompt) if prompt in of_score else None
-    messages = tuple(Message(one["role"], one["content"]) for one in asked) if asked is not None else None
+    asked = await prompts_of(store, prompt) if prompt in of_score else []
+    kept = await with_prompts(store, of_score.keys())
     return [
         sql.view(
             Judging,
             row,
             current=row.id == its,
-            asked=messages if row.id == prompt else None,
+            prompt_kept=row.id in kept or row.prompt_hash is not None,
+            **_asked(asked if row.id == prompt else []),
             runs=_runs(of_score[row.id]),
             replies=said.get(row.id, ()),
         )
         for row in rows
     ]
+
+
+def _asked(asked: Sequence[Asked]) -> dict[str, Any]:
+    of_group = next((_messages(one) for one in asked if one.trajectory_id is None), None)
+    of_runs = tuple(RunPrompt(one.trajectory_id, _messages(one)) for one in asked if one.trajectory_id is not None)
+    return {"asked": of_group, "run_prompts": of_runs}
+
+
+def _messages(asked: Asked) -> tuple[Message, ...]:
+    return tuple(Message(message["role"], message["content"]) for message in asked.messages)
 
 
 def _runs(parts: dict[tuple[str, str | None], list[Row[Any]]]) -> tuple[Judged, ...]:

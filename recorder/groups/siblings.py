@@ -17,7 +17,8 @@ from recorder.ids import new_id
 from recorder.lineage import tree
 from recorder.lineage.tree import CallNode
 from recorder.states import CallState, TurnKind
-from recorder.store.schema import calls, choices, trajectories
+from recorder.store import sql
+from recorder.store.schema import calls, choices, trajectories, unindexed
 
 _SHARED: Final = (
     "project_id",
@@ -76,7 +77,13 @@ async def _split(conn: AsyncConnection, trajectory_id: str) -> list[str]:
     await conn.execute(own.values(leaf_call_id=first.call_id, leaf_choice=0))
     made = [_sibling(row, first.call_id, choice) for choice in others]
     await conn.execute(insert(trajectories), made)
-    return [sibling["id"] for sibling in made]
+    ids = [sibling["id"] for sibling in made]
+    # Each is found by its own choice from now on, and the first run no more by the others'.
+    await conn.execute(
+        sql.insert_ignore(conn, unindexed),
+        [{"project_id": row.project_id, "call_id": key} for key in (first.call_id, *ids)],
+    )
+    return ids
 
 
 def _sibling(row: Any, call_id: str, choice: int) -> dict[str, Any]:

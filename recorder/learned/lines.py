@@ -196,8 +196,11 @@ async def _own(conn: AsyncConnection, alias: AliasView, ids: Collection[str]) ->
     query = select(steps.c.parent_version_id, steps.c.metrics, runs.c.runs, runs.c.least, runs.c.most).join(
         runs, runs.c.step_id == steps.c.id
     )
+    rows = (await conn.execute(query.order_by(steps.c.number))).all()
+    # One recipe judges them all: what any reward shows that it may be, every one may be.
+    least, most = min((row.least for row in rows), default=0.0), max((row.most for row in rows), default=0.0)
     found = {}
-    for parent, metrics, number, least, most in await conn.execute(query.order_by(steps.c.number)):
+    for parent, metrics, number, *_ in rows:
         if (mean := metrics.get("reward_mean")) is not None:
             sure = intervals.of_reward(mean, metrics.get("reward_std", 0.0), number, least, most)
             found[str(parent)] = Measure("reward", mean, int(number), sure, "own runs")

@@ -2,6 +2,9 @@
 
 Owns: which messages those are, and what of a message is said. Refuses: words (`recorder.search.words`), keeping them.
 
+A document's key is its call's id. A sibling, which a choice of a shared call became, has no call of its own: its key is
+its run's id, and its document is the call's with its own choice. The call's document leaves that choice out.
+
 A call's prompt repeats the conversation so far. What it adds are the messages that its parent's prompt and answer do
 not have, and what was answered. System and developer messages and tools' schemas are left out: they are the same in
 every run. What is read is what the store holds, so it is redacted already.
@@ -10,15 +13,16 @@ every run. What is read is what the store holds, so it is redacted already.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import func, literal, select
+from sqlalchemy import ColumnElement, and_, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.content.turns import Message
-from recorder.store.schema import calls, choices, nodes
+from recorder.states import Origin
+from recorder.store.schema import calls, choices, nodes, trajectories
 from recorder.store.statement import as_text
 
 # A document of so many characters takes some milliseconds to index, as long as one transaction may hold SQLite's lock.
@@ -32,6 +36,7 @@ _UNSAID: Final = frozenset({"system", "developer"})
 class Document:
     """What one call says: the answer first, then what came before it. Each text is of one message."""
 
+    key: str
     call_id: str
     trajectory_id: str
     texts: list[str] = field(default_factory=list)
@@ -44,22 +49,59 @@ class Document:
             self.texts.append(text)
 
 
-async def documents_of(conn: AsyncConnection, call_ids: Sequence[str]) -> list[Document]:
-    """The documents of those of some calls that are there. Their number is bounded by the caller."""
+async def documents_of(conn: AsyncConnection, keys: Sequence[str]) -> list[Document]:
+    """The documents of those of some keys that are there. Their number is bounded by the caller."""
+    siblings = await _siblings(conn, trajectories.c.id.in_(keys))
     of_calls = select(calls.c.id, calls.c.trajectory_id, calls.c.parent_call_id, calls.c.parent_choice)
-    rows = (await conn.execute(of_calls.where(calls.c.id.in_(call_ids)))).all()
-    answers = await _answers(conn, [row.id for row in rows])
-    added = await _added(conn, [row.id for row in rows])
-    heard = await _heard(conn, [row for row in rows if row.parent_call_id is not None])
+    shared = [one.call_id for one in siblings]
+    rows = {row.id: row for row in await conn.execute(of_calls.where(calls.c.id.in_([*keys, *shared])))}
+    taken = {(one.call_id, one.choice) for one in await _siblings_of(conn, list(rows))}
+    answers = await _answers(conn, list(rows))
+    added = await _added(conn, list(rows))
+    heard = await _heard(conn, [row for row in rows.values() if row.parent_call_id is not None])
+
+    async def document(key: str, run: str, call_id: str, own: Callable[[int], bool]) -> Document:
+        made = Document(key, call_id, run)
+        for choice, message in answers.get(call_id, ()):
+            if own(choice):
+                made.take(message)
+        for message in await _new(conn, rows[call_id], added.get(call_id, []), heard.get(call_id)):
+            made.take(message)
+        return made
+
     found = []
-    for row in rows:
-        document = Document(row.id, row.trajectory_id)
-        for message in answers.get(row.id, ()):
-            document.take(message)
-        for message in await _new(conn, row, added.get(row.id, []), heard.get(row.id)):
-            document.take(message)
-        found.append(document)
+    for id_ in rows.keys() & set(keys):
+        found.append(await document(id_, rows[id_].trajectory_id, id_, lambda at, of=id_: (of, at) not in taken))
+    for one in siblings:
+        if one.call_id in rows:
+            found.append(await document(one.id, one.id, one.call_id, lambda at, its=one.choice: at == its))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Sibling:
+    """A run that one choice of a shared call became."""
+
+    id: str
+    call_id: str
+    choice: int
+
+
+def is_sibling() -> ColumnElement[bool]:
+    """Whether a run has no call of its own: a choice of a call that it shares with others is all of it."""
+    return and_(trajectories.c.forked_from_call == trajectories.c.leaf_call_id, trajectories.c.origin != Origin.SHADOW)
+
+
+async def _siblings(conn: AsyncConnection, where: ColumnElement[bool]) -> list[_Sibling]:
+    columns = (trajectories.c.id, trajectories.c.leaf_call_id, func.coalesce(trajectories.c.leaf_choice, 0))
+    return [_Sibling(*row) for row in await conn.execute(select(*columns).where(where, is_sibling()))]
+
+
+async def _siblings_of(conn: AsyncConnection, call_ids: Sequence[str]) -> list[_Sibling]:
+    """Those that share some calls; they are all of their group."""
+    home = trajectories.alias("home")
+    of_calls = select(home.c.group_id).join(calls, calls.c.trajectory_id == home.c.id).where(calls.c.id.in_(call_ids))
+    return await _siblings(conn, and_(trajectories.c.group_id.in_(of_calls), trajectories.c.leaf_call_id.in_(call_ids)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +121,17 @@ async def _new(conn: AsyncConnection, row: Any, path: _Path, heard: set[bytes] |
     return [message for node, message in path if heard is None or node.id not in heard]
 
 
-async def _answers(conn: AsyncConnection, call_ids: Sequence[str]) -> dict[str, list[Message]]:
+async def _answers(conn: AsyncConnection, call_ids: Sequence[str]) -> dict[str, list[tuple[int, Message]]]:
+    """By call: what was answered, each with its place among the choices."""
     query = (
-        select(choices.c.call_id, as_text(nodes.c.message))
+        select(choices.c.call_id, choices.c.index, as_text(nodes.c.message))
         .join(nodes, nodes.c.id == choices.c.node_id)
         .where(choices.c.call_id.in_(call_ids))
         .order_by(choices.c.call_id, choices.c.index)
     )
-    found: dict[str, list[Message]] = {}
-    for call_id, message in await conn.execute(query):
-        found.setdefault(call_id, []).append(json.loads(message))
+    found: dict[str, list[tuple[int, Message]]] = {}
+    for call_id, index, message in await conn.execute(query):
+        found.setdefault(call_id, []).append((index, json.loads(message)))
     return found
 
 

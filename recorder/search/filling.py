@@ -83,7 +83,7 @@ async def _read(store: Store, project_id: str) -> tuple[int, list[_Words]]:
         deletions = int((await conn.execute(counted)).scalar_one())
         newest = await conn.execute(queue.order_by(unindexed.c.call_id.desc()).limit(CALLS))
         waiting = list(newest.scalars())
-        there = {one.call_id: one for one in await documents_of(conn, waiting)} if waiting else {}
+        there = {one.key: one for one in await documents_of(conn, waiting)} if waiting else {}
     # in a thread: the proxy's event loop has turns to answer, and a long document takes 10 ms
     return deletions, await asyncio.to_thread(_all_words, waiting, there, in_a_line=store.is_sqlite)
 

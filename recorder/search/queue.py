@@ -11,16 +11,17 @@ from typing import Final
 from sqlalchemy import func, insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.search.documents import is_sibling
 from recorder.states import CallState
 from recorder.store import sql
 from recorder.store.database import Store
-from recorder.store.schema import calls, unindexed
+from recorder.store.schema import calls, trajectories, unindexed
 
 MOST_COUNTED: Final = 10_000
 
 
 async def put(conn: AsyncConnection, project_id: str, call_ids: Sequence[str]) -> None:
-    """Have some calls indexed, or indexed anew."""
+    """Have some calls indexed, or indexed anew; a sibling, which has no call of its own, by its run's id."""
     if call_ids:
         rows = [{"project_id": project_id, "call_id": id_} for id_ in call_ids]
         await conn.execute(sql.insert_ignore(conn, unindexed), rows)
@@ -29,7 +30,8 @@ async def put(conn: AsyncConnection, project_id: str, call_ids: Sequence[str]) -
 async def put_all(conn: AsyncConnection) -> None:
     """Have every call of a store indexed that has ended: one that was copied here without its index."""
     ended = select(calls.c.project_id, calls.c.id).where(calls.c.state != CallState.OPEN)
-    await conn.execute(insert(unindexed).from_select(["project_id", "call_id"], ended))
+    siblings = select(trajectories.c.project_id, trajectories.c.id).where(is_sibling())
+    await conn.execute(insert(unindexed).from_select(["project_id", "call_id"], ended.union_all(siblings)))
 
 
 async def waiting(store: Store, project_id: str, *, most: int = MOST_COUNTED) -> int:

@@ -46,16 +46,16 @@ async def snippets(store: Store, project_id: str, said: str, trajectory_ids: Seq
         return {}
     async with store.read() as conn:
         first = _first_call(conn, project_id, asked)
-        calls = {id_: (await conn.execute(first, _place(id_))).scalar_one_or_none() for id_ in trajectory_ids}
-        found = await documents_of(conn, [call_id for call_id in calls.values() if call_id is not None])
-    by_call = {one.call_id: one for one in found}
-    of_runs = {id_: by_call[call_id] for id_, call_id in calls.items() if call_id in by_call}
+        keys = {id_: (await conn.execute(first, _place(id_))).scalar_one_or_none() for id_ in trajectory_ids}
+        found = await documents_of(conn, [key for key in keys.values() if key is not None])
+    by_key = {one.key: one for one in found}
+    of_runs = {id_: by_key[key] for id_, key in keys.items() if key in by_key}
     made = {id_: snippet_of(document, asked) for id_, document in of_runs.items()}
     return {id_: snippet for id_, snippet in made.items() if snippet is not None}
 
 
 def _first_call(conn: AsyncConnection, project_id: str, asked: Query) -> Select[Any]:
-    """The first call of a run that matches; which run, says `_place`. Made once: making it costs more than asking."""
+    """The key of a run's first document that matches; which run, says `_place`. Made once: that costs most."""
     number = number_of(conn)
     least, end = bindparam("least", type_=BigInteger), bindparam("end", type_=BigInteger)
     of_run = (rows.c.project_id == project_id, rows.c.trajectory_id == bindparam("run"), number >= least, number < end)

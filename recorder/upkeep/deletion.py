@@ -189,6 +189,7 @@ async def _delete(conn: AsyncConnection, own: _Own, why: str) -> Deleted:
         await _delete_calls(conn, own, page)
     for call_id, kept in own.shared.items():
         await _pass_on(conn, own, call_id, kept)
+    await forget(conn, [row.id])
     await _take_scores(conn, row.id)
     await _delete_tool_calls(conn, own)
     await conn.execute(delete(feedback).where(feedback.c.trajectory_id == row.id))

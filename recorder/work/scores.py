@@ -7,8 +7,8 @@ form of what was asked and replied (`recorder.judged`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from sqlalchemy import Select, exists, func, insert, select
@@ -20,7 +20,7 @@ from recorder.groups.readiness import GroupCode
 from recorder.ids import new_id
 from recorder.judged import prompts, replies
 from recorder.judged.disputed import CODE as DISPUTED
-from recorder.judged.prompts import Messages
+from recorder.judged.prompts import Asked, Messages
 from recorder.judged.replies import NewReply
 from recorder.states import GroupState
 from recorder.store import ledger, sql
@@ -32,7 +32,7 @@ from recorder.store.transitions import guarded, move
 from recorder.work.claims import GroupClaim, for_training
 
 PAGE: Final = 200  # scores a SELECT: a long read would keep SQLite's log from being reused
-_BESIDE: Final = ("parts", "prompt", "replies", "disputed")  # of a score, no columns of its row
+_BESIDE: Final = ("parts", "prompt", "run_prompts", "replies", "disputed")  # of a score, no columns of its row
 REWARD: Final = "reward"  # the part that is the combination of the others, and what is trained on
 
 
@@ -70,6 +70,7 @@ class NewScore:
     absolute: bool = False  # the rewards say something outside the group: no ranking moved them
     parts: Sequence[NewPart] = ()
     prompt: Messages | None = None  # what the reply answers, where somebody was asked just now
+    run_prompts: Mapping[str, Messages] = field(default_factory=dict)  # by trajectory id: what was asked of it alone
     agreement: float | None = None  # of several replies: the mean tau-b of each two
     disputed: str | None = None  # why it does not count: the replies disagree, and the group waits for a person
     replies: Sequence[NewReply] = ()  # each request, where there were several; `reply` is None then
@@ -105,7 +106,7 @@ async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
     A disputed one is written too, and counts for nothing: its group is unscored, and no judge takes it again by itself.
     Raises LeaseLost, and Conflict for a part about a trajectory that is not of the group or is named twice.
     """
-    prompt = await prompts.packed(score.prompt)
+    prompt = await _packed(score)
     async with store.write() as conn:
         await _require_members(conn, claim.group_id, score.parts)
         score_id = await _insert(conn, claim.project_id, claim.group_id, claim.alias_id, score, prompt)
@@ -138,13 +139,18 @@ async def record_history(store: Store, group_id: str, score: NewScore, states: C
     Raises Conflict as `record_score` does.
     """
     query = select(groups).where(groups.c.id == group_id, groups.c.state.in_(states)).with_for_update()
-    prompt = await prompts.packed(score.prompt)
+    prompt = await _packed(score)
     async with store.write() as conn:
         row = (await conn.execute(query)).first()
         if row is None:
             return None
         await _require_members(conn, group_id, score.parts)
         return await _insert(conn, row.project_id, group_id, row.alias_id, score, prompt)
+
+
+async def _packed(score: NewScore) -> bytes | None:
+    of_group = [Asked(None, score.prompt)] if score.prompt is not None else []
+    return await prompts.packed([*of_group, *(Asked(id_, asked) for id_, asked in score.run_prompts.items())])
 
 
 async def _require_members(conn: AsyncConnection, group_id: str, parts: Sequence[NewPart]) -> None:
@@ -161,7 +167,7 @@ async def _insert(
     conn: AsyncConnection, project_id: str, group_id: str, alias_id: str | None, score: NewScore, prompt: bytes | None
 ) -> str:
     score_id = new_id("score")
-    plain = asdict(replace(score, parts=(), prompt=None, replies=()))
+    plain = asdict(replace(score, parts=(), prompt=None, run_prompts={}, replies=()))
     row = {k: _storable(v) for k, v in plain.items() if k not in _BESIDE}
     of_group = {"project_id": project_id, "group_id": group_id, "alias_id": alias_id}
     await conn.execute(insert(scores).values(id=score_id, created_at=now(), **of_group, **row))

@@ -227,7 +227,7 @@ def test_what_no_panel_can_work_with_is_refused(values: dict[str, Any], why: str
 def test_the_recipe_is_as_it_was_where_nothing_new_is_set_and_another_where_it_is() -> None:
     plain = recipe_hash(of(model="openai/judge"))
     assert recipe_hash(of(model="openai/judge", quorum=1)) == plain
-    others = [
+    others: list[dict[str, Any]] = [
         {"repeats": 2}, {"repeats": 2, "combine": "median"}, {"panel": [MEMBER]}, {"panel": [MEMBER | {"weight": 2}]},
         {"subscores": [{"name": "safety"}]}, {"subscores": [{"name": "safety", "about": "it harms nobody"}]},
     ]  # fmt: skip

@@ -72,9 +72,11 @@ class Learned:
         await leases.release(self.store, lease)
         return version
 
-    async def gated(self, number: int, figures: dict[str, Any] | None = None, **of_group: Any) -> VersionView:
+    async def gated(
+        self, number: int, figures: dict[str, Any] | None = None, metrics: dict[str, Any] | None = None, **of_group: Any
+    ) -> VersionView:
         """A step whose version passed its gate."""
-        version = await self.step(number, **of_group)
+        version = await self.step(number, metrics, **of_group)
         await versions.mark(self.store, version.id, VersionState.LOADED, verified="logprobs")
         return await versions.pass_gate(self.store, version.id, "sane", who="controller", figures=figures or FIGURES)
 

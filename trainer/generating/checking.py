@@ -46,9 +46,13 @@ class Checker:
         self._inputs: set[str] = set()
         self._pieces: list[frozenset[str]] = []
 
+    def know(self, task: str) -> None:
+        """Take a task that is a scenario already as said."""
+        self._likeness(task)
+
     def check(self, draft: Draft, kind: Difficulty) -> Scenario | Dropped:
         """The scenario that a draft makes, or why it makes none."""
-        why = self._form(draft) or self._tooling(draft, kind) or self._likeness(draft)
+        why = self._form(draft) or self._tooling(draft, kind) or self._likeness(draft.input)
         return why if why is not None else _scenario(draft, kind)
 
     def _form(self, draft: Draft) -> Dropped | None:
@@ -68,9 +72,9 @@ class Checker:
         least, most = {Difficulty.ONE_TOOL: (1, 1), Difficulty.SEVERAL_STEPS: (2, None)}.get(kind, (0, None))
         return calls >= least and (most is None or calls <= most)
 
-    def _likeness(self, draft: Draft) -> Dropped | None:
-        """Why a draft says nothing new; what is new is remembered."""
-        plain = " ".join(draft.input.casefold().split())
+    def _likeness(self, task: str) -> Dropped | None:
+        """Why a task says nothing new; what is new is remembered."""
+        plain = " ".join(task.casefold().split())
         if plain in self._inputs:
             return Dropped.DUPLICATE
         found = pieces(re.findall(r"\w+", mask(plain)))

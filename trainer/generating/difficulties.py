@@ -1,7 +1,7 @@
 """How hard a generated scenario is meant to be, and how many of each kind are asked for.
 
-Owns: the kinds, what each means to the model that writes them, their shares. Pure. Refuses: prompts
-(`trainer.generating.prompts`).
+Owns: the kinds, what each means to the model that writes them, their shares, which one a scenario is of. Pure. Refuses:
+prompts (`trainer.generating.prompts`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
+
+from trainer.tasks.scenarios import Scenario
 
 
 class Difficulty(StrEnum):
@@ -50,3 +52,11 @@ def counts(wanted: int, adversarial: float = 0.0) -> dict[Difficulty, int]:
     for kind in by_rest[: wanted - sum(found.values())]:
         found[kind] += 1
     return {kind: number for kind, number in found.items() if number}
+
+
+def of_scenario(scenario: Scenario) -> Difficulty | None:
+    """How hard a generated scenario is meant to be; None: nobody generated it."""
+    reference = scenario.reference
+    named = reference.get("difficulty") if isinstance(reference, dict) else None
+    known = isinstance(scenario.input, str) and named in list(Difficulty)
+    return Difficulty(named) if known else None

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from trainer.errors import GeneratorFailed
 from trainer.generating import prompts, reading
 from trainer.generating.checking import Checker, Dropped
-from trainer.generating.difficulties import Difficulty
+from trainer.generating.difficulties import Difficulty, of_scenario
 from trainer.generating.tools import Tool
 from trainer.tasks.scenarios import Scenario
 
@@ -56,7 +56,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Generated:
-    """What came of it. `missing`: kinds that came short, by how many, with why."""
+    """What came of it. `missing`: kinds that came short, by how many; `notes`: why, and what failed."""
 
     scenarios: list[Scenario] = field(default_factory=list)
     of_kind: Counter[Difficulty] = field(default_factory=Counter)
@@ -65,39 +65,57 @@ class Generated:
     notes: list[str] = field(default_factory=list)
 
 
-async def generate(wanted: Wanted, model: Model, tell: Callable[[Generated], None]) -> Generated:
+def begin(begun: Iterable[Scenario] = ()) -> Generated:
+    """What an earlier run came to, to go on with: generated scenarios, and nothing else."""
+    scenarios = list(begun)
+    return Generated(scenarios, Counter(_kind(one) for one in scenarios))
+
+
+async def generate(
+    wanted: Wanted, model: Model, tell: Callable[[Generated], None], found: Generated | None = None
+) -> Generated:
     """Ask for scenarios of each kind, the kinds side by side. `tell` hears after each reply how things stand.
+
+    `found` is filled, and right at any moment, so whoever is cancelled has what was made until then; scenarios that are
+    in it already are not asked for again. New ones come at its end; they are put in order once all is done.
 
     Raises `GeneratorFailed` where nothing usable came at all; else what failed is told in `notes`.
     """
-    work = _Work(wanted, model, tell)
-    await asyncio.gather(*(work.fill(kind, number) for kind, number in wanted.counts.items()))
-    found = work.found
+    found = begin() if found is None else found
+    work = _Work(wanted, model, tell, found)
+    try:
+        await asyncio.gather(*(work.fill(kind, number) for kind, number in wanted.counts.items()))
+    finally:
+        found.missing = Counter(wanted.counts) - found.of_kind
     if not found.scenarios:
         counted = ", ".join(f"{why} {count}" for why, count in found.dropped.most_common()) or "it said nothing"
         raise GeneratorFailed(f"the model wrote no usable scenario: {'; '.join(found.notes) or counted}")
-    found.scenarios.sort(key=lambda one: (list(wanted.counts).index(_kind(one)), one.id))
+    found.scenarios.sort(key=lambda one: (list(Difficulty).index(_kind(one)), one.id))
     return found
 
 
 def _kind(scenario: Scenario) -> Difficulty:
-    return Difficulty(scenario.reference["difficulty"])
+    kind = of_scenario(scenario)
+    assert kind is not None, f"{scenario.id} was not generated"
+    return kind
 
 
 class _Work:
     """One run of `generate`."""
 
-    def __init__(self, wanted: Wanted, model: Model, tell: Callable[[Generated], None]) -> None:
+    def __init__(self, wanted: Wanted, model: Model, tell: Callable[[Generated], None], found: Generated) -> None:
         self._wanted = wanted
         self._model = model
         self._tell = tell
         self._checker = Checker([tool.name for tool in wanted.tools], wanted.absent)
-        self.found = Generated()
+        self.found = found
+        for scenario in found.scenarios:
+            self._checker.know(scenario.input)
 
     async def fill(self, kind: Difficulty, number: int) -> None:
         """Ask until there are `number` of a kind, or it is given up."""
-        written: list[str] = []
-        draw = random.Random(f"{self._wanted.seed}:{kind}")
+        written: list[str] = [one.input for one in self.found.scenarios if _kind(one) is kind]
+        draw = random.Random(f"{self._wanted.seed}:{kind}:{len(written)}")  # who goes on shows others than at first
         fruitless, at_once = 0, AT_ONCE
         while len(written) < number and fruitless < FRUITLESS and not self._model.spent_up:
             asked = min(at_once, number - len(written))
@@ -137,9 +155,8 @@ class _Work:
         return tools if len(tools) <= TOOLS_SHOWN else draw.sample(tools, TOOLS_SHOWN)
 
     def _end(self, kind: Difficulty, short: int, fruitless: int) -> None:
-        if not short:
+        if short <= 0:
             return
-        self.found.missing[kind] = short
         if fruitless == FRUITLESS:
             self._note(f"{kind}: the last {FRUITLESS} replies had nothing new")
         elif self._model.spent_up:

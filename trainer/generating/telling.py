@@ -22,6 +22,14 @@ def so_far(found: Generated, wanted: Wanted) -> str:
     return f"{len(found.scenarios)} of {wanted.total} scenarios{dropped}"
 
 
+def stopped(found: Generated, wanted: Wanted, out: Path | None) -> str:
+    """What is left where a signal ended it."""
+    there = f"{len(found.scenarios)} of {wanted.total} scenarios"
+    if out is None or not found.scenarios:
+        return f"stopped: {there} were made"
+    return f"stopped: {there} are in {out}; the same command goes on from here"
+
+
 def summary(found: Generated, wanted: Wanted, spent: Spent) -> Iterator[str]:
     """What came of it, line by line."""
     yield f"{so_far(found, wanted)}: {_counted(found.of_kind)}"
@@ -36,7 +44,7 @@ def summary(found: Generated, wanted: Wanted, spent: Spent) -> Iterator[str]:
     yield f"{spent.requests} requests, {spent.tokens_in:,} tokens in, {spent.tokens_out:,} out{usd}"
 
 
-def as_json(found: Generated, wanted: Wanted, spent: Spent, written: Path | None) -> dict[str, Any]:
+def as_json(found: Generated, wanted: Wanted, spent: Spent, written: Path | None, *, stopped: bool) -> dict[str, Any]:
     """The same for scripts, with the scenarios."""
     return {
         "scenarios": [json.loads(line(one)) for one in found.scenarios],
@@ -47,6 +55,7 @@ def as_json(found: Generated, wanted: Wanted, spent: Spent, written: Path | None
         "tools_left_out": list(wanted.absent),
         "notes": list(found.notes),
         "spent": asdict(spent),
+        "stopped": stopped,
         "written": str(written) if written is not None else None,
     }
 

@@ -6,7 +6,8 @@ flags and printing (`trainer.commands`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,8 +17,9 @@ from trainer.errors import ToolsUnavailable
 from trainer.generating import asking, tools
 from trainer.generating.asking import Spent
 from trainer.generating.difficulties import counts
-from trainer.generating.generate import Generated, Wanted, generate
+from trainer.generating.generate import Generated, Wanted, begin, generate
 from trainer.generating.tools import Tool
+from trainer.tasks.scenarios import Scenario
 
 
 class Server(Protocol):
@@ -64,24 +66,35 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an order."""
+    """What came of an order. `stopped`: by a signal, before all of it was there."""
 
     found: Generated
     wanted: Wanted
     spent: Spent
+    stopped: bool = False
 
 
-async def generated(order: Order, settings: Settings, tell: Callable[[Generated, Wanted], None]) -> Outcome:
-    """The scenarios of an order. Raises `GeneratorFailed`, `ToolsUnavailable`."""
+async def generated(
+    order: Order, settings: Settings, begun: Iterable[Scenario], tell: Callable[[Generated, Wanted], None]
+) -> Outcome:
+    """The scenarios of an order; `begun`: those that an earlier run made of it, which are among them.
+
+    Being cancelled while they are made is an outcome. Raises `GeneratorFailed`, `ToolsUnavailable`.
+    """
     model = asking.Generator(settings.judge, order.model, order.max_usd)
     listed = [] if order.mcp is None else await tools.list_tools(*_address(order.mcp, settings.mcp))
     shown = tools.offered(listed, allow_writes=order.allow_writes) if order.mcp is not None else []
     wanted = Wanted(counts(order.number, order.adversarial), shown, order.task, _absent(listed, shown), order.seed)
+    found, stopped = begin(begun), False
     try:
-        found = await generate(wanted, model, lambda so_far: tell(so_far, wanted))
+        await generate(wanted, model, lambda so_far: tell(so_far, wanted), found)
+    except asyncio.CancelledError:
+        stopped = True
+        if (task := asyncio.current_task()) is not None:
+            task.uncancel()
     finally:
         await model.close()
-    return Outcome(found, wanted, model.spent)
+    return Outcome(found, wanted, model.spent, stopped)
 
 
 def _absent(listed: list[Tool], shown: list[Tool]) -> list[str]:

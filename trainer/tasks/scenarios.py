@@ -75,16 +75,6 @@ def parse(lines: Iterable[bytes], source: str) -> list[Scenario]:
     return found
 
 
-def require_new(path: Path) -> None:
-    """Raise `NoTasks` where a file is there already: what it holds is never written over."""
-    if path.exists():
-        raise _there(path)
-
-
-def _there(path: Path) -> NoTasks:
-    return NoTasks(f"{path} is there already: name another file with --out, or remove it")
-
-
 def write(path: Path, found: Iterable[Scenario]) -> None:
     """Write a JSONL file that only its owner may read: it has what users asked. Raises `NoTasks` where it is there."""
     try:
@@ -92,7 +82,7 @@ def write(path: Path, found: Iterable[Scenario]) -> None:
         with open(path, "x", encoding="utf-8", errors="backslashreplace", opener=private.opener) as file:
             file.writelines(line(scenario) + "\n" for scenario in found)
     except FileExistsError:
-        raise _there(path) from None
+        raise NoTasks(f"{path} is there already: name another file with --out, or remove it") from None
     except OSError as e:
         raise NoTasks(f"{path} cannot be written: {e.strerror or e}") from e
 

@@ -15,7 +15,7 @@ from proxy.api.route_parts import AnyRequest, Id, caller_of
 from proxy.dashboard.fitting import Fits, fit
 from proxy.dashboard.render import render
 from proxy.dashboard.shown import ForPages, Shown
-from recorder.comparing.judging import load_judgings
+from recorder.comparing.judging import Judging, load_judgings
 from recorder.comparing.loading import load_with_two
 from recorder.groups.lookup import find_group
 from recorder.reasons import meaning
@@ -23,7 +23,7 @@ from recorder.work import again
 
 OFFERED: Final = 40  # attempts that a form lets choose from
 _REPLIES_BYTES: Final = 60_000  # of judges' replies on a page, all together; and as much of their reasons
-_PROMPT_BYTES: Final = 60_000  # of each message of the one prompt that is shown
+_PROMPT_BYTES: Final = 60_000  # of each of two messages of the one score whose prompts are shown; of more, less
 _MOST_RUNS: Final = 100  # of all scores together on the page of what judges said
 _MOST_CHARS: Final = 2_000  # of one reason
 
@@ -62,6 +62,7 @@ async def judging_page(
     judgings = await load_judgings(shown.store, group_id, prompt)
     many = max(1, len(judgings))
     runs = max(8, _MOST_RUNS // many)
+    asked = max((_messages_of(one) for one in judgings), default=0)
     told = sum(1 + len(run.parts) for one in judgings for run in one.runs[:runs])
     told += sum(1 + len(said.verdicts[:runs]) for one in judgings for said in one.replies[:16])
     return render(
@@ -73,8 +74,12 @@ async def judging_page(
         runs=runs,
         reasons=Fits((), (), min(_MOST_CHARS, _REPLIES_BYTES // max(1, told))),
         replies=Fits((), (), _REPLIES_BYTES // many),
-        prompts=Fits((), (), _PROMPT_BYTES),
+        prompts=Fits((), (), _PROMPT_BYTES // max(1, asked // 2)),
     )
+
+
+def _messages_of(judging: Judging) -> int:
+    return len(judging.asked or ()) + sum(len(one.messages) for one in judging.run_prompts)
 
 
 async def _found(shown: Shown, request: AnyRequest, group: str) -> str:

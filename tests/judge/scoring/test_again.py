@@ -18,10 +18,12 @@ from judge.scoring.score import NEEDS_TWO
 from judge.settings import JudgeSettings
 from recorder.agreement import Pairs
 from recorder.errors import NotFound
+from recorder.judged.prompts import prompts_of
 from recorder.registry.descent import VERSION_REJECTED
 from recorder.states import Purpose
 from recorder.store.database import Store
 from recorder.store.schema import groups, metadata, trajectories
+from recorder.upkeep.deletion import delete_trajectory
 from recorder.work import campaigns, claims
 from recorder.work.again import OF_SCORES
 from recorder.work.campaigns import NewScenario
@@ -237,6 +239,49 @@ async def test_again_asks_about_a_rubric_anew_and_what_is_said_then_is_at_hand(
         given.append(sorted(value or 0.0 for value in (await rewards(store, str(score_id))).values()))
     assert given == [[0, 1], [1, 1], [1, 1]]
     assert len(server.requests) == 4
+
+
+async def test_what_the_judge_was_asked_about_each_run_is_kept_with_every_score(
+    store: Store, recorded: Recorded, run: Any, server: JudgeServer
+) -> None:
+    group_id = await made(recorded, "a")
+    await under_rubric(recorded, group_id)
+    server.behave(checked())
+    recipe = {"rewards": [{"kind": "rubric"}]}
+    await run(**recipe)
+    await run(**recipe)  # of verdicts that are at hand: nobody is asked
+    first, *_, last = await of_group(store, group_id)
+    kept = await prompts_of(store, first.id)
+    assert {one.trajectory_id for one in kept} == {part.trajectory_id for part in first.parts}
+    assert sorted(map(str, (one.messages for one in kept))) == sorted(str(body["messages"]) for body in server.requests)
+    [asked, again] = [
+        {one.trajectory_id: one.messages[1] for one in found} for found in (kept, await prompts_of(store, last.id))
+    ]
+    assert first.id != last.id
+    assert asked.keys() == again.keys()
+    assert len(server.requests) == len(asked) == 2
+    await delete_trajectory(store, PROJECT, first.parts[0].trajectory_id)
+    assert await prompts_of(store, first.id) == await prompts_of(store, last.id) == []
+
+
+async def test_a_rankings_prompt_stays_with_a_score_for_which_runs_alone_were_asked_about(
+    store: Store, recorded: Recorded, run: Any, server: JudgeServer
+) -> None:
+    group_id = await made(recorded, "a")
+    await under_rubric(recorded, group_id)
+    ranks, checks = verdicts(), checked()
+
+    async def behave(body: Any) -> Any:
+        return await (checks if "criterion" in body["messages"][1]["content"] else ranks)(body)
+
+    server.behave(behave)
+    recipe = {"rewards": [{"kind": "ruler"}, {"kind": "rubric"}]}
+    for _ in range(2):
+        await run(**recipe)
+    for score in await of_group(store, group_id):
+        found = await prompts_of(store, score.id)
+        assert [one.trajectory_id is None for one in found] == [True, False, False]
+    assert len(server.requests) == 3
 
 
 async def test_stale_are_those_scored_by_another_recipe(store: Store, recorded: Recorded, run: Any) -> None:

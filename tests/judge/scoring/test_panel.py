@@ -34,7 +34,7 @@ def by_model(**said: Behaviour | Callable[[Json], Any]) -> Behaviour:
 
     async def behave(body: Json) -> web.StreamResponse:
         how = said[body["model"]]
-        return await (how(body) if how in WHOLE else verdicts(how)(body))  # type: ignore[arg-type]
+        return await (how(body) if how in WHOLE else verdicts(how)(body))
 
     return behave
 

@@ -24,7 +24,7 @@ from judge.settings import JudgeSettings
 from recorder import seldom
 from recorder.errors import StoreUnavailable
 from recorder.holding import leases
-from recorder.judged import prompts
+from recorder.judged.prompts import Asked, prompts_of
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState, Purpose
 from recorder.store import ledger
@@ -90,7 +90,7 @@ async def test_a_ready_group_is_scored_and_the_score_is_written(
     assert await scores.rewards(store, score.id) == dict(zip(members, [0.2, 0.9], strict=True))
     assert (score.judge_model, score.tokens_in, score.reply is not None) == ("openai/judge", 100, True)
     assert len(server.requests) == 1
-    assert await prompts.prompt_of(store, score.id) == server.requests[0]["messages"]
+    assert await prompts_of(store, score.id) == [Asked(None, server.requests[0]["messages"])]
 
 
 async def test_groups_that_become_ready_while_it_runs_are_scored_side_by_side(
@@ -392,7 +392,7 @@ async def test_feedback_that_comes_after_the_score_scores_the_group_again_and_as
     assert await scores.rewards(store, first.id) == dict(zip(members, [0.2, 0.9], strict=True))
     assert await scores.rewards(store, again.id) == pytest.approx(dict(zip(members, [0.6, 0.45], strict=True)))
     assert (len(server.requests), again.tokens_in) == (1, 0)
-    assert await prompts.prompt_of(store, again.id) == server.requests[0]["messages"]
+    assert await prompts_of(store, again.id) == [Asked(None, server.requests[0]["messages"])]
 
 
 async def test_who_asks_for_a_new_score_has_the_judge_asked_anew_and_once(

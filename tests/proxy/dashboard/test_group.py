@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -12,7 +13,7 @@ from recorder.registry.keys import Scope
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.schema import groups
-from recorder.work import feedback
+from recorder.work import claims, feedback, scores
 from tests.proxy.dashboard.reading import Page, opened, sent
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
@@ -97,6 +98,27 @@ async def test_the_judges_prompt_is_one_click_away(proxy: Proxy) -> None:
     [score] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
     [score] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging?prompt={score['id']}")).json()
     assert score["asked"] == [{"role": "user", "content": "which is best?"}]
+
+
+async def test_what_the_judge_was_asked_of_each_run_is_there_too(proxy: Proxy) -> None:
+    rows = Rows(proxy.store)
+    group = await rows.ready_group(2)
+    runs = await rows.members(group)
+    claim = await claims.claim_one_for_judging(proxy.store, group, "judge", 60)
+    assert claim is not None
+    asked = {id_: [{"role": "user", "content": f"<b>does {id_} greet?</b>"}] for id_ in runs}
+    score = replace(await rows.judgement(claim), prompt_hash=None, prompt=None, run_prompts=asked)
+    score_id = await scores.record_score(proxy.store, claim, score)
+    page = await opened(proxy.http, f"/hone/groups/{group}/judging")
+    assert "greet" not in page.text
+    [way] = [link for link in page.links if link.endswith(f"/judging?prompt={score_id}#{score_id}")]
+    shown = await opened(proxy.http, way)
+    for run in runs:
+        assert f"<b>does {run} greet?</b>" in shown.text
+    assert "b" not in shown.tags
+    [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging?prompt={score_id}")).json()
+    assert told["asked"] is None
+    assert {one["trajectory_id"]: one["messages"] for one in told["run_prompts"]} == asked
 
 
 async def test_a_group_nobody_judged_says_what_to_do(proxy: Proxy) -> None:

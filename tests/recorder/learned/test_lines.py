@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import update
 
 from recorder.errors import Conflict, NotFound
 from recorder.learned.lines import line_of
 from recorder.learned.whole import whole_version
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView, get_alias
+from recorder.store.schema import score_parts
 from tests.recorder.learning import FIGURES, Learned
 from tests.recorder.rows import PROJECT, Rows
 
@@ -67,6 +69,23 @@ async def test_a_versions_worth_is_its_validation_before_its_gate_before_its_own
         3: ("success", FIGURES["success"], FIGURES["pairs"], "gate"),
     }
     assert all(v.measure.interval for v in line if v.measure)
+
+
+async def test_a_reward_beyond_one_leaves_no_interval_of_its_line_cut_at_one(learned: Learned) -> None:
+    async def highest() -> float:
+        line = await line_of(learned.store, await alias_of(learned))
+        (measure,) = [v.measure for v in line if v.number == 0]
+        assert measure is not None
+        assert measure.interval is not None
+        return measure.interval.high
+
+    await learned.accepted(1, metrics={"reward_mean": 0.9, "reward_std": 0.5})
+    assert await highest() == 1
+    await learned.accepted(2)
+    async with learned.store.write() as conn:
+        of_second = score_parts.c.trajectory_id == "traj_0002_1"
+        await conn.execute(update(score_parts).where(of_second).values(value=4.0))
+    assert await highest() == pytest.approx(0.9 + 1.96 * 0.5 / 2**0.5)
 
 
 async def test_a_version_is_told_whole_beside_its_parent_or_another(learned: Learned) -> None:

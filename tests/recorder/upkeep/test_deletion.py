@@ -20,7 +20,7 @@ from recorder.capture.recorder import Recorder
 from recorder.content.tokens import pack_ids
 from recorder.content.turns import Address, Turn
 from recorder.errors import Conflict, NotFound
-from recorder.judged.prompts import prompt_of
+from recorder.judged.prompts import prompts_of
 from recorder.judged.replies import NewReply, Words
 from recorder.reading.transcripts import load_trajectory
 from recorder.reading.views import TrajectoryView
@@ -123,7 +123,8 @@ async def test_the_bytes_are_gone_from_the_files(stores: Stores, ids: str) -> No
 
 
 @pytest.mark.sqlite_only("its files' bytes")
-async def test_the_bytes_of_what_a_judge_was_asked_are_gone_from_the_files(stores: Stores) -> None:
+@pytest.mark.parametrize("about", ["group", "another run"])
+async def test_the_bytes_of_what_a_judge_was_asked_are_gone_from_the_files(stores: Stores, about: str) -> None:
     from recorder.work import claims
 
     asked = random.Random(4821).randbytes(3000).hex()  # so that no two prompts are packed alike
@@ -132,8 +133,9 @@ async def test_the_bytes_of_what_a_judge_was_asked_are_gone_from_the_files(store
         group = await rows.ready_group(2)
         claim = await claims.claim_one_for_judging(store, group, "judge", 60)
         assert claim is not None
-        prompt = [{"role": "user", "content": asked}]
-        await scores.record_score(store, claim, await rows.judgement(claim, prompt=prompt))
+        of_run = {(await rows.members(group))[1]: [{"role": "user", "content": asked}]}
+        given = {"prompt": of_run.popitem()[1]} if about == "group" else {"run_prompts": of_run}
+        await scores.record_score(store, claim, await rows.judgement(claim, **given))
         [row] = await rows.all(prompts)
         mark = row["packed"][100:160]
 
@@ -290,7 +292,7 @@ async def test_a_judged_group_keeps_its_numbers_and_loses_the_judges_words(store
     assert [(one.reply, one.failed, one.verdicts, one.tokens_in) for one in score.replies] == [
         (None, None, (), 7), (None, None, (), 5),
     ]  # fmt: skip
-    assert await prompt_of(store, claim) is None
+    assert await prompts_of(store, claim) == []
     assert {(p.trajectory_id, p.value, p.explanation) for p in score.parts} == {
         (kept[0], 0.5, None),
         (kept[1], 1.0, None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -12,7 +13,7 @@ import pytest
 from trainer.errors import GeneratorFailed
 from trainer.generating.checking import Dropped
 from trainer.generating.difficulties import MEANING, Difficulty, counts
-from trainer.generating.generate import FRUITLESS, TOOLS_SHOWN, Generated, Wanted, generate
+from trainer.generating.generate import FRUITLESS, TOOLS_SHOWN, Generated, Wanted, begin, generate
 from trainer.generating.tools import Tool
 
 WORDS = "amber birch cedar delta ember fjord grove heron inlet jetty knoll larch mango nylon otter pearl quartz ridge"
@@ -124,3 +125,38 @@ async def test_nothing_is_asked_once_the_money_is_spent() -> None:
     found = await generate(Wanted({Difficulty.ONE_TOOL: 5}, TOOLS), writer, untold)
     assert len(writer.asked) == 1
     assert found.notes == ["--max-usd is spent"]
+
+
+async def test_what_an_earlier_run_made_is_neither_asked_for_nor_made_again() -> None:
+    writer = Writer()
+    first = await generate(Wanted({Difficulty.ONE_TOOL: 4, Difficulty.ERROR: 2}, TOOLS), writer, untold)
+    there = list(first.scenarios)
+    repeated = json.dumps({"input": there[0].input, "tools": ["find"]})
+    again = Writer(lambda kind, number: "\n".join([repeated, *(writer.task(kind) for _ in range(number))]))
+    wanted = Wanted({Difficulty.ONE_TOOL: 5, Difficulty.ERROR: 1}, TOOLS)
+    found = await generate(wanted, again, untold, begin(there))
+    assert again.asked == [(Difficulty.ONE_TOOL, 1)]
+    assert found.of_kind == {Difficulty.ONE_TOOL: 5, Difficulty.ERROR: 2}
+    assert found.dropped == {Dropped.DUPLICATE: 1}
+    assert not found.missing
+    assert {one.id for one in there} < {one.id for one in found.scenarios}
+
+
+async def test_whoever_is_cancelled_has_what_was_made_until_then() -> None:
+    held = asyncio.Event()
+
+    class Holding(Writer):
+        async def ask(self, messages: Sequence[dict[str, str]]) -> str:
+            if len(self.asked) == 1:
+                held.set()
+                await asyncio.Event().wait()
+            return await super().ask(messages)
+
+    found = begin()
+    task = asyncio.create_task(generate(Wanted({Difficulty.ONE_TOOL: 15}, TOOLS), Holding(), untold, found))
+    await held.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(found.scenarios) == 10
+    assert found.missing == {Difficulty.ONE_TOOL: 5}

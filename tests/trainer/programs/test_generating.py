@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import re
+import signal
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -36,8 +38,9 @@ async def model() -> AsyncIterator[JudgeServer]:
 class Writer:
     """Writes as many tasks as it is asked for, of the kind that it is asked for, all with other words."""
 
-    def __init__(self) -> None:
-        self._number = 0
+    def __init__(self, begin: int = 0, tools: bool = True) -> None:
+        self._number = begin
+        self._tools = tools
 
     async def answer(self, body: Json) -> web.StreamResponse:
         said = body["messages"][-1]["content"]
@@ -52,21 +55,28 @@ class Writer:
         self._number += 1
         return {
             "input": f"{VERBS[verb]} our {SUBJECTS[subject]}, {SUBJECTS[subject][::-1]}",
-            "tools": ["find_order"] * calls,
+            "tools": ["find_order"] * calls * self._tools,
         }
 
 
-async def generate(folder: Path, *arguments: str, **env: str) -> tuple[int, str, str]:
+async def start(folder: Path, *arguments: str, **env: str) -> asyncio.subprocess.Process:
     own = {name: value for name, value in os.environ.items() if not name.upper().startswith("HONE_")}
-    process = await asyncio.create_subprocess_exec(
+    return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "proxy.cli", "scenarios", "generate", *arguments),
         cwd=folder,
         env={**own, "PYTHONPATH": str(ROOT), **env},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
+
+
+async def ended(process: asyncio.subprocess.Process) -> tuple[int, str, str]:
     out, err = await process.communicate()
     return process.returncode or 0, out.decode(), err.decode()
+
+
+async def generate(folder: Path, *arguments: str, **env: str) -> tuple[int, str, str]:
+    return await ended(await start(folder, *arguments, **env))
 
 
 def judged_by(model: JudgeServer, folder: Path) -> None:
@@ -125,6 +135,7 @@ async def test_a_description_is_enough_and_json_has_all_of_it(model: JudgeServer
     code, out, _ = await generate(tmp_path, "--task", "An agent that adds", "-n", "4", "--json")
     assert code == 1  # fewer than were asked for
     told = json.loads(out)
+    assert told["stopped"] is False
     assert [one["input"] for one in told["scenarios"]] == ["Add 2 and 3"]
     assert told["dropped"]["duplicate"] >= 3
     assert sum(told["missing"].values()) == 3
@@ -162,6 +173,65 @@ async def test_a_model_that_refuses_is_told_without_its_key_and_no_file_is_left(
     assert "refused the request" in err
     assert "the-judges-own-key" not in err
     assert not (tmp_path / "made.jsonl").exists()
+
+
+async def stopped(model: JudgeServer, folder: Path, by: signal.Signals, *arguments: str) -> tuple[int, str, str]:
+    """Stopped while the model writes more of two kinds, once it has written all it was first asked for."""
+    writing, again = Writer(tools=False), asyncio.Event()
+    asked: Counter[str] = Counter()
+
+    async def answer(body: Json) -> web.StreamResponse:
+        kind = next(words for words in KINDS if words in body["messages"][-1]["content"])
+        asked[kind] += 1
+        if max(asked.values()) > 1 and sum(asked.values()) == 6:
+            again.set()
+        return await (model.hang(body) if asked[kind] > 1 else writing.answer(body))
+
+    model.behave(answer)
+    judged_by(model, folder)
+    process = await start(folder, "--task", "x", "-n", "40", *arguments)
+    await asyncio.wait_for(again.wait(), 120)
+    process.send_signal(by)
+    return await ended(process)
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+async def test_stopped_or_killed_it_loses_nothing_and_the_same_command_goes_on(
+    model: JudgeServer, tmp_path: Path, by: signal.Signals
+) -> None:
+    code, out, err = await stopped(model, tmp_path, by, "--out", "made.jsonl")
+    there = (tmp_path / "made.jsonl").read_text()
+    begun = read(tmp_path / "made.jsonl")
+    assert len(begun) >= 20
+    if by is signal.SIGKILL:
+        assert code == -9
+    else:
+        assert (code, out) == (130, "")
+        assert err.endswith(
+            f"stopped: {len(begun)} of 40 scenarios are in made.jsonl; the same command goes on from here\n"
+        )
+    model.behave(says(json.dumps({"input": begun[0].input})), Writer(begin=40, tools=False).answer)
+    code, _, err = await generate(tmp_path, "--task", "x", "-n", "40", "--out", "made.jsonl")
+    assert code == 0, err
+    assert f"going on with the {len(begun)} scenarios that are there" in err
+    assert "dropped: duplicate 1" in err
+    assert (tmp_path / "made.jsonl").read_text().startswith(there)
+    found = read(tmp_path / "made.jsonl")
+    assert len(found) == len({one.input for one in found}) == 40
+
+
+async def test_what_is_printed_is_printed_as_it_goes_and_json_says_what_there_is(
+    model: JudgeServer, tmp_path: Path
+) -> None:
+    code, out, err = await stopped(model, tmp_path, signal.SIGINT)
+    assert code == 130
+    assert err.endswith(f"stopped: {len(out.splitlines())} of 40 scenarios were made\n")
+    assert len({json.loads(line)["id"] for line in out.splitlines()}) >= 20
+    code, out, _ = await stopped(model, tmp_path, signal.SIGINT, "--json")
+    assert code == 130
+    told = json.loads(out)
+    assert (told["stopped"], told["written"]) == (True, None)
+    assert len(told["scenarios"]) + sum(told["missing"].values()) == 40
 
 
 async def test_a_model_that_was_overloaded_is_asked_again(model: JudgeServer, tmp_path: Path) -> None:

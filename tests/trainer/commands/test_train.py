@@ -19,13 +19,13 @@ from proxy.cli import cli
 from recorder.states import CampaignState
 from recorder.work import campaigns
 from tests.trainer.ring import PROJECT, Ring, Script, write_user_folder
-from trainer import commands
-from trainer.commands import Context
+from trainer.commands import train as command
+from trainer.commands.support import Context
 from trainer.progress import Ended
 
 pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_pause_has_an_exit_status_of_its_own(
         assert (settings.baselines, settings.max_minutes, settings.serve) == (["base"], 5, "best")
         return Ended("mine", reason, "", 3, "helpdesk@1", 1.0)
 
-    monkeypatch.setattr(commands, "_train", came_to)
+    monkeypatch.setattr(command, "_train", came_to)
     arguments = ["train", "--data", str(tmp_path), "--baseline", "base", "--max-minutes", "5"]
     done = CliRunner().invoke(cli, arguments)
     assert done.exit_code == status, done.output

@@ -1,0 +1,142 @@
+"""The file that scenarios are written into as they are made: nothing is lost, and nobody else's file is touched."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainer.errors import NoTasks
+from trainer.generating.checking import Checker, Dropped
+from trainer.generating.difficulties import Difficulty
+from trainer.generating.keeping import Growing
+from trainer.generating.reading import Draft
+from trainer.tasks.scenarios import Scenario, line, read
+
+
+def made(*tasks: str) -> list[Scenario]:
+    checker = Checker([])
+    found = [checker.check(Draft(task), Difficulty.NOTHING_TO_DO) for task in tasks]
+    assert not any(isinstance(one, Dropped) for one in found)
+    return [one for one in found if isinstance(one, Scenario)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "made.jsonl"
+
+
+@pytest.fixture
+def left(path: Path) -> list[Scenario]:
+    """A file that an earlier run left."""
+    scenarios = made("greet the captain", "thank a gardener \ud800")
+    file = Growing(path)
+    file.add(scenarios)
+    file.close()
+    return scenarios
+
+
+def test_there_is_no_file_before_the_first_scenario_and_it_is_the_owners_alone(path: Path) -> None:
+    file = Growing(path)
+    file.add([])
+    assert not path.exists()
+    file.add(made("greet the captain"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [one.input for one in read(path)] == ["greet the captain"]
+    file.close()
+
+
+def test_a_file_is_gone_on_with(path: Path, left: list[Scenario]) -> None:
+    file = Growing(path)
+    assert file.begun == left
+    file.add(made("water those lilies"))
+    file.close()
+    assert read(path) == left + made("water those lilies")
+
+
+@pytest.mark.parametrize("length", [1, 9, 25, 90])
+def test_a_line_that_a_crash_tore_is_taken_away(path: Path, left: list[Scenario], length: int) -> None:
+    (new,) = made("water those lilies")
+    with path.open("ab") as file:
+        file.write(line(new).encode()[:length])
+    again = Growing(path)
+    assert again.begun == left
+    again.add([new])
+    again.close()
+    assert read(path) == [*left, new]
+
+
+@pytest.mark.parametrize("torn", ["", '{"id', '{"id": "nothing-to-do-12'])
+def test_a_file_in_which_nothing_was_written_whole_is_begun_anew(path: Path, torn: str) -> None:
+    path.write_text(torn)
+    file = Growing(path)
+    assert file.begun == []
+    file.add(made("greet the captain"))
+    file.close()
+    assert read(path) == made("greet the captain")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "mine",
+        "mine\n",
+        '{"id": "a", "input": "my own task"}\n',
+        '{"id": "a", "input": "x", "reference": {"difficulty": "hard"}}\n',
+        '{"id": "a", "input": {"n": 1}, "reference": {"difficulty": "one_tool"}}\n',
+        '{"id": "a", "input": "x", "reference": {"difficulty": "one_tool"}}\nmine',
+        '{"id": "a", "input": "x", "reference": {"difficulty": ["one_tool"]}}\n',
+    ],
+)
+def test_another_file_is_refused_and_stays_as_it_is(path: Path, content: str) -> None:
+    path.write_text(content)
+    with pytest.raises(NoTasks, match=r"made\.jsonl is there already, .* name another file with --out"):
+        Growing(path)
+    assert path.read_text() == content
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NoTasks, match="is there already"):
+        Growing(tmp_path)
+
+
+def test_one_process_writes_at_a_time(path: Path, left: list[Scenario]) -> None:
+    first = Growing(path)
+    with pytest.raises(NoTasks, match="is being written by another process"):
+        Growing(path)
+    first.close()
+    Growing(path).close()
+
+
+def test_a_file_that_came_meanwhile_is_not_written_into(path: Path) -> None:
+    file = Growing(path)
+    path.write_text("mine")
+    with pytest.raises(NoTasks, match="is there already"):
+        file.add(made("greet the captain"))
+    assert path.read_text() == "mine"
+
+
+@pytest.fixture
+def small_files(path: Path) -> Iterator[int]:
+    """No file of this process may get larger than this: as on a full disk, a write is cut short."""
+    most, before = 300, resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    yield most
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_where_the_disk_is_full_that_is_told_and_whole_lines_stay(path: Path, small_files: int) -> None:
+    file = Growing(path)
+    file.add(made("greet the captain"))
+    with pytest.raises(NoTasks, match=r"cannot be written: File too large: name another"):
+        file.add(made("water those lilies " + "now " * small_files))
+    file.add(made("thank a gardener"))
+    file.close()
+    assert [one.input for one in read(path)] == ["greet the captain", "thank a gardener"]
+    assert path.stat().st_size < small_files

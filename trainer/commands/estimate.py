@@ -1,0 +1,66 @@
+"""`hone train --estimate`: what a campaign would take, and nothing is started.
+
+Owns: how it prints. Refuses: counting (`trainer.programs.estimating`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from trainer.commands.requiring import require_own_choices
+from trainer.commands.support import Context
+
+if TYPE_CHECKING:
+    from trainer.campaign.estimate import Estimate
+
+
+def estimate(context: Context) -> None:
+    """Count the campaign of the settings, and say what it would take."""
+    from trainer.campaign import begin
+    from trainer.errors import CampaignError
+    from trainer.programs.estimating import estimated
+
+    settings = context.settings()
+    require_own_choices(settings)
+    try:
+        found = asyncio.run(estimated(begin.plan(settings.campaign), settings))
+    except CampaignError as e:  # nothing runs that could fail: something is set wrongly
+        raise click.UsageError(str(e)) from e
+    if context.json:
+        click.echo(json.dumps(asdict(found), indent=2))
+    else:
+        _show_estimate(found)
+
+
+def _show_estimate(found: Estimate) -> None:
+    from recorder.commands.support import show_table
+    from recorder.commands.terminal import clean
+
+    counts = found.counts
+    measured = f"{counts.validations} validations" + (f", {counts.baselines} baselines" if counts.baselines else "")
+    of = f"{counts.training:,} to train on, {counts.validation:,} to measure ({measured})"
+    of += f", {counts.test:,} at the end" if counts.test else ""
+    by = f"RULER {counts.ruler:,}, rubrics {counts.rubric:,}, by the recipe {found.recipe!r}"
+    usd = "not known" if found.judge_usd is None else f"${found.judge_usd:,.2f}"
+    rows = [
+        ("steps", f"{found.steps:,}", "at most"),
+        ("attempts", f"{counts.attempts:,}", of),
+        ("tokens sent by the agent", _known(found.agent.sent), found.agent.basis),
+        ("tokens sampled", _known(found.agent.answered), ""),
+        ("judge requests", f"{counts.ruler + counts.rubric:,}", by),
+        ("tokens sent to the judge", _known(found.judge.sent), found.judge.basis),
+        ("tokens of its answers", _known(found.judge.answered), ""),
+        ("the judge's price", usd, ""),
+    ]
+    show_table((f"campaign {found.campaign}", "how many", "how that is known"), rows, right=("how many",))
+    for note in found.notes:
+        click.echo(clean(f"{note[0].upper()}{note[1:]}."))
+
+
+def _known(count: int | None) -> str:
+    return "not known" if count is None else f"{count:,}"

@@ -1,0 +1,43 @@
+"""`hone learn`.
+
+Owns: its flags. Refuses: the learner (`trainer.programs.learn`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from trainer.commands.support import Context, log, run
+
+
+@click.command()
+@click.option("--alias", "names", multiple=True, metavar="NAME", help="An alias to train [all]. Repeatable.")
+@click.option(
+    "--check", "only_check", is_flag=True, help="Only say whether gates can attempt their scenarios, and end."
+)
+@click.pass_obj
+def learn(context: Context, names: tuple[str, ...], only_check: bool) -> None:
+    """Train on live traffic: a step whenever enough groups were scored, until stopped."""
+    if only_check:
+        _check(context)
+        return
+    log()
+    run(_learn(context, names))
+
+
+def _check(context: Context) -> None:
+    """Tell what is right and wrong; exit status 1 where something is wrong."""
+    from recorder.commands.support import echo_findings
+    from trainer.programs.checks import check
+
+    echo_findings(asyncio.run(check(context.settings())), as_json=context.json)
+
+
+async def _learn(context: Context, names: tuple[str, ...]) -> None:
+    from trainer.programs.learn import learn as learning
+    from trainer.progress import progress
+
+    with progress(as_json=context.json) as shown:
+        await learning(context.settings(), names, shown)

@@ -1,0 +1,125 @@
+"""What the trainer's commands share: what they find in click's context, kinds of flags, being stopped by a signal.
+
+Owns: the exit status of a command that was stopped. Refuses: the commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import click
+
+from recorder.settings import LearnSettings, RecorderSettings
+from trainer.campaign_settings import CampaignSettings
+from trainer.settings import TrainerSettings
+from trainer.track_settings import TrackSettings
+
+if TYPE_CHECKING:
+    from trainer.generating import asking
+    from trainer.programs import estimating
+    from trainer.programs.examiner import Gated
+    from trainer.programs.generating import Server
+
+INTERRUPTED = 130
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+
+    class Judge(estimating.Judge, asking.Settings, Protocol):
+        """What these commands read of the judge's settings."""
+
+
+class Settings(Protocol):
+    """What these commands read of Hone's settings."""
+
+    project: str
+    data: Path
+    recorder: RecorderSettings
+    learn: LearnSettings
+    trainer: TrainerSettings
+    campaign: CampaignSettings
+    track: TrackSettings
+    engine: Any  # its `base` and `dtype`
+
+    @property
+    def judge(self) -> Judge:
+        """Who judges."""
+
+    @property
+    def mcp(self) -> Mapping[str, Server]:
+        """The MCP servers."""
+
+    def declared_aliases(self) -> Mapping[str, object]:
+        """The aliases, and what they leave to other sections."""
+
+    def providers(self) -> list[str]:
+        """The names of other providers' models."""
+
+    @property
+    def aliases(self) -> Mapping[str, Gated]:
+        """The declared aliases."""
+
+
+class Context(Protocol):
+    """What these commands find in click's context."""
+
+    config: Path | None
+    json: bool
+    overrides: dict[str, object]
+
+    def override(self, key: str, value: object) -> None:
+        """Let a flag decide a setting."""
+
+    def settings(self) -> Settings:
+        """The settings in force."""
+
+
+def path_option(name: str, text: str) -> Callable[[F], F]:
+    """A flag that names a file or a folder."""
+    return click.option(name, type=click.Path(path_type=Path), help=text)
+
+
+def shares(_context: click.Context, _option: click.Parameter, text: str | None) -> list[float] | None:
+    """The shares that a flag lists, as `0.8,0.1,0.1`."""
+    try:
+        return None if text is None else [float(share) for share in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no list of shares: write them as 0.8,0.1,0.1") from None
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end, or until SIGINT or SIGTERM: then what was begun is left so that it can be gone on with."""
+    with asyncio.Runner() as runner:
+        try:
+            return runner.run(_until_signalled(work))
+        except asyncio.CancelledError:
+            click.echo("stopped; the same command goes on from here", err=True)
+            sys.exit(INTERRUPTED)
+
+
+async def _until_signalled(work: Coroutine[Any, Any, T]) -> T:
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+
+    def stop() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)  # a second one ends the program at once
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    return await work
+
+
+def log() -> None:
+    """Warnings go to the terminal, beside the output."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
