@@ -53,6 +53,8 @@ async def by_ruler(reward: RewardSettings, group: GroupView, members: Sequence[T
     at_hand = await bench.replies.known(prompt.hash, checks)
     # Ids and order follow from the seed, so under the stored one the stored replies mean these trajectories.
     prompts = await _prompts(group, members, bench, prompt, at_hand.order_seed if at_hand else seed)
+    if at_hand is not None and at_hand.whole and len(at_hand.replies) >= bench.settings.needed:
+        prompts = [one for one in prompts if one.turn.number in at_hand.replies]
     said = await consult(
         prompts, bench.judges, at_hand.replies if at_hand else {}, lambda p, r: bench.replies.keep(p, r, checks)
     )
@@ -141,8 +143,8 @@ def _judged(
     judged = Judged(
         parts | _without(prompt.too_long, TOO_LONG),
         prompt,
-        _whole(said, [ruling for _, ruling in read]) if len(said) > 1 else read[0][1],
-        said=said if len(said) > 1 else (),
+        _whole(said, [ruling for _, ruling in read]) if settings.requests > 1 else read[0][1],
+        said=said if settings.requests > 1 else (),
         agreement=agree,
     )
     return _settled(judged, group, members, settings)

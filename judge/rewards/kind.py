@@ -24,10 +24,14 @@ from recorder.reading.views import GroupView, TrajectoryView
 
 @dataclass(frozen=True, slots=True)
 class AtHand:
-    """Replies about a group that are at hand, by the numbers of their turns, and the seed that all of them need."""
+    """Replies about a group that are at hand, by the numbers of their turns, and the seed that all of them need.
+
+    `whole`: they made a score, so nobody is asked for those that are missing.
+    """
 
     order_seed: int
     replies: Mapping[int, Reply]
+    whole: bool = False
 
 
 class Replies:

@@ -34,13 +34,10 @@ class KeptReplies(Replies):
         self._unwritten: Lru[tuple[str, str], AtHand] = Lru(KEPT)
 
     async def known(self, prompt_hash: str, checks: str) -> AtHand | None:
-        """Those of the newest score in the store and, under its seed, of this process; else of this process alone."""
+        """Those of the newest score in the store, else of this process."""
         recipe = self._recipe(checks)
-        unwritten = self._unwritten.get((recipe, prompt_hash))
         stored = _at_hand(await scores.cached(self._store, self._project_id, recipe, prompt_hash))
-        if stored is None or unwritten is None or unwritten.order_seed != stored.order_seed:
-            return stored or unwritten
-        return AtHand(stored.order_seed, {**stored.replies, **unwritten.replies})
+        return stored or self._unwritten.get((recipe, prompt_hash))
 
     async def keep(self, prompt: Prompt, ruling: Ruling, checks: str) -> None:
         """Until the score is in the store: it may be refused there, or dropped with a lease that ran out."""
@@ -65,4 +62,4 @@ def _at_hand(score: StoredScore | None) -> AtHand | None:
     found = {one.number: Reply(one.reply, one.judge_version) for one in score.replies if one.reply is not None}
     if score.reply is not None:
         found[0] = Reply(score.reply, score.judge_version)
-    return AtHand(score.order_seed, found) if found else None
+    return AtHand(score.order_seed, found, whole=True) if found else None

@@ -173,6 +173,21 @@ async def test_stored_replies_of_a_panel_are_read_again(
     assert {p.explanation for p in again.new.parts} == {p.explanation for p in first.new.parts}
 
 
+async def test_who_failed_when_a_group_was_scored_is_not_asked_for_the_same_again(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    server.behave(by_model(a=unreadable, b=UP))
+    group_id, _ = await recorded.group("g", THREE)
+    asked = panel(server, "a", "b", quorum=1)
+    await save(store, group_id, await judged(store, judging, group_id, **asked))
+    before = len(server.requests)
+    for _ in range(2):
+        again = await judged(store, judging, group_id, **asked)
+        assert (rewards(again), len(again.new.replies)) == ([0.2, 0.9, 0.5], 1)
+        await save(store, group_id, again)
+    assert len(server.requests) == before
+
+
 async def test_nobody_of_a_panel_is_asked_about_runs_that_are_one_and_the_same(
     store: Store, recorded: Recorded, judging: Any, server: JudgeServer
 ) -> None:
