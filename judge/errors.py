@@ -10,6 +10,7 @@ JudgeError
 └── JudgeFailed           this group cannot be scored now: it stays unscored, with `code`, and is tried again
     ├── JudgeDown         the judge is unreachable, overloaded, too slow or broken, or refuses the request
     ├── JudgeUnanswered   the judge answered, twice, and neither reply could be read; or it declined, or was cut off
+    ├── QuorumMissed      of several replies about the group, too few could be had (`judge.quorum`)
     ├── PromptTooLong     what the judge may be shown has no room for two runs of any length
     ├── FunctionsDown     the process of the reward functions does not start or cannot import them
     ├── RecipeUnknown     it is to be judged by a recipe that these settings do not have
@@ -94,6 +95,10 @@ class JudgeUnanswered(JudgeFailed):
     def __init__(self, code: str, message: str, *, spent: Spent, exchange: list[dict[str, str]]) -> None:
         super().__init__(code, message, spent=spent)
         self.exchange = exchange
+
+
+class QuorumMissed(JudgeFailed):
+    """Too few of the replies that were asked for could be had."""
 
 
 class PromptTooLong(JudgeFailed):

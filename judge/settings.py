@@ -1,6 +1,7 @@
 """The `[judge]` section of hone.toml: who judges, by which rewards, and how patiently.
 
-Owns: the settings of this package and what makes them contradict each other. Refuses: every import but pydantic's.
+Owns: the settings of this package and what makes them contradict each other. Refuses: every import but pydantic's;
+sub-scores and panels by themselves (`judge.panel_settings`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pydantic import (
     model_validator,
 )
 
+from judge.panel_settings import MOST_REQUESTS, NAME, Combine, MemberSettings, Subscores
+
 RUBRIC = """\
 - A trajectory that achieves its goal scores clearly higher than one that does not.
 - Of two that achieve it, the one with fewer detours, mistakes and needless steps scores somewhat higher.
@@ -30,7 +33,6 @@ RUBRIC = """\
 - Small differences get small gaps; trajectories of equal worth get equal scores."""
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 DEFAULT: Final = "default"  # the recipe at the top of [judge]
 LIMIT: Final = 1e6  # of what a part may be worth: sums and differences of rewards stay exact enough, and finite
 # What Hone sets in each request to the judge, or stands on in reading the answer; by every name that LiteLLM knows.
@@ -123,7 +125,7 @@ class RewardSettings(BaseModel):
         if self.rule is not None and (wrong := _wrong_value(self.rule, self.value)):
             raise ValueError(f"`value` of the rule {self.rule!r} {wrong}")
         self.name = self.name or self.function.rpartition(":")[2] or self.rule or self.kind
-        if not _NAME.fullmatch(self.name) or self.name == "reward":
+        if not NAME.fullmatch(self.name) or self.name == "reward":
             raise ValueError(f"{self.name!r} cannot name a part: use 1 to 64 of A-Z a-z 0-9 _ - (and not 'reward')")
         return self
 
@@ -219,8 +221,21 @@ class JudgeSettings(BaseModel):
     """Most tokens a minute, prompts and answers together, likewise; one longer request goes out alone. Default: any."""
     rubric: str = RUBRIC
     """What the judge is told makes a trajectory good."""
+    subscores: Subscores = []
+    """What RULER is asked for each run in the place of one score, which is their weighted mean. Default: nothing."""
+    panel: list[MemberSettings] = []
+    """Who is asked for RULER, in the place of `judge.model`, which still judges rubrics. Default: that model alone."""
+    repeats: int = Field(1, ge=1)
+    """How often RULER asks each judge about one group; each time every run stands in another place."""
+    combine: Combine = "mean"
+    """What RULER's replies about one group are made into, by the weights of their judges."""
+    quorum: int | None = Field(None, gt=0)
+    """Fewest replies that must be readable for a group to be scored. Default: more than half of those asked for."""
+    min_agreement: float | None = Field(None, ge=-1, le=1)
+    """Least agreement of the replies (mean Kendall's tau-b of each two) at which a group is scored; below it waits for
+    a person. It needs two replies. Default: none."""
     rewards: Rewards = Field(default_factory=list)
-    """The parts of the reward. Default: RULER alone, if there is a model."""
+    """The parts of the reward. Default: RULER alone, if there is a model or a panel."""
     missing: Missing | None = None
     """Where a run lacks a part: `exclude`: that run has no reward. `drop_part`: the part leaves its whole group, unless
     the run was at fault (a function failed on it): then the run has no reward. `hold`: its group waits, and is tried
@@ -252,7 +267,7 @@ class JudgeSettings(BaseModel):
     def _named(cls, recipes: dict[str, RecipeSettings]) -> dict[str, RecipeSettings]:
         if DEFAULT in recipes:
             raise ValueError(f"{DEFAULT!r} is the recipe at the top of [judge]: give this one another name")
-        if wrong := [name for name in recipes if not _NAME.fullmatch(name)]:
+        if wrong := [name for name in recipes if not NAME.fullmatch(name)]:
             raise ValueError(f"{wrong[0]!r:.80} cannot name a recipe: use 1 to 64 of A-Z a-z 0-9 _ -")
         return recipes
 
@@ -264,6 +279,48 @@ class JudgeSettings(BaseModel):
                 f"{', '.join(ours)}: Hone sets that itself; take it out, see the other settings of [judge]"
             )
         return extra
+
+    @model_validator(mode="after")
+    def _askable(self) -> JudgeSettings:
+        asked = self.requests
+        if asked > MOST_REQUESTS:
+            raise ValueError(
+                f"{asked} requests about one group (panel x repeats) are too many: {MOST_REQUESTS} at most"
+            )
+        if self.quorum is not None and self.quorum > asked:
+            raise ValueError(f"a quorum of {self.quorum} is never reached: {asked} replies are asked for")
+        if self.min_agreement is not None and (asked < 2 or self.needed < 2):
+            raise ValueError(
+                "one reply agrees with itself: `min_agreement` needs a [[judge.panel]] or `repeats`, and a quorum of 2"
+            )
+        return self
+
+    @property
+    def members(self) -> list[MemberSettings]:
+        """Who is asked for RULER: the panel, else the one judge; empty: nobody is."""
+        if self.panel or not self.model:
+            return list(self.panel)
+        return [MemberSettings(model=self.model, api_base=self.api_base, api_key=self.api_key)]
+
+    @property
+    def requests(self) -> int:
+        """How often RULER asks about one group, repairs not counted."""
+        return max(1, len(self.panel)) * self.repeats
+
+    @property
+    def needed(self) -> int:
+        """How many of these replies must be readable."""
+        return self.requests // 2 + 1 if self.quorum is None else self.quorum
+
+    @property
+    def ranked_by(self) -> str:
+        """Whom RULER's scores are by, in words: models by their names."""
+        return " + ".join(dict.fromkeys(member.model for member in self.members))
+
+    def as_member(self, member: MemberSettings) -> JudgeSettings:
+        """These settings with one member of the panel as the judge."""
+        own = {"model": member.model, "api_base": member.api_base, "api_key": member.api_key}
+        return self.model_copy(update=own)
 
     def for_aliases(self, recipes: Mapping[str, str]) -> JudgeSettings:
         """These settings, told by which recipe the runs of an alias are judged (`aliases.NAME.reward_recipe`)."""
@@ -289,7 +346,7 @@ class JudgeSettings(BaseModel):
 
     def in_force(self) -> list[RewardSettings]:
         """The parts of the reward that apply: those named, else RULER if a model is set, else none."""
-        if self.rewards or not self.model:
+        if self.rewards or not self.members:
             return list(self.rewards)
         return [RewardSettings(kind="ruler")]
 

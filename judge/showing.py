@@ -44,6 +44,8 @@ def as_json(group: GroupView, scored: GroupScore, *, debug: bool) -> dict[str, A
         out["prompt"] = scored.prompt.messages if scored.prompt else None
         out["prompt_ids"] = {name: list(ids) for name, ids in scored.prompt.ids.items()} if scored.prompt else None
         out["reply"] = scored.new.reply
+    else:
+        out["replies"] = [{name: value for name, value in one.items() if name != "reply"} for one in out["replies"]]
     return out
 
 
@@ -68,16 +70,22 @@ def show(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
     out = console()
     if debug and scored.prompt:
         shown = [(m["role"], m["content"]) for m in scored.prompt.messages]
-        for title, text in (*shown, ("reply", scored.new.reply or "")):
+        shown += [] if scored.new.replies else [("reply", scored.new.reply or "")]
+        for title, text in shown:
             out.print(line(title, "bold"))
             out.print(clean(text), "", sep="\n", soft_wrap=True)
         for name, ids in scored.prompt.ids.items():
             out.print(f"{name} = {', '.join(ids)}", soft_wrap=True)
+        for one in scored.new.replies:
+            out.print(line(f"reply of {one.judge_version or one.judge_model}", "bold"))
+            out.print(clean(one.reply or one.failed or ""), "", sep="\n", soft_wrap=True)
     columns = ("trajectory", "reward", "part", "value", "weight", "why")
     out.print(table(columns, _table_rows(group, scored), right=("reward", "value", "weight")))
     shortened = "; long texts were shortened" if scored.prompt and scored.prompt.shortened else ""
     by = "" if scored.recipe == DEFAULT else f"; by the recipe {scored.recipe!r}"
     out.print(line(f"group {group.id}: {summary(scored)}{by}{shortened}"))
+    if scored.new.disputed is not None:
+        out.print(line(f"This does not count: {scored.new.disputed}.", "yellow"))
     if open_ := still_open(group):
         out.print(line(f"{open_} This is what its runs that ended would get now.", "yellow"))
 

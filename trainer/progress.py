@@ -94,7 +94,10 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What was changed between a pause and going on: a setting, or the judge's recipe, as it was and as it is."""
+    """What was changed: between a pause and going on a setting or the judge's recipe, and at any time who judges.
+
+    `step`: after which it holds; after that of `judge_changed`, figures are the new judge's alone.
+    """
 
     step: int
     what: str

@@ -10,17 +10,19 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from judge.errors import ReplyRefused
+from judge.llm.subscores import mean
+from judge.panel_settings import SubscoreSettings
 from recorder.documents import Twice, find_documents
 from recorder.errors import ReplyUnreadable
 
 MAX_EXPLANATION_CHARS = 4_000
 # What only a verdict has: its keys, quoted or, as some write them, bare behind a brace.
-_PART = re.compile(r"""["'](?:trajectories|score)["']\s*:|\{\s*(?:trajectories|id)\s*:""")
+_PART = re.compile(r"""["'](?:trajectories|subscores|score)["']\s*:|\{\s*(?:trajectories|id)\s*:""")
 # No part of it gives back what it took: else a hostile number of 400,000 digits would be tried in every split.
 _SCORE = re.compile(
     r"([+-]?(?:\d++\.?\d*+|\.\d++))(?:\s*+/\s*+(\d++(?:\.\d++)?)|\s*+(%|percent))?", re.IGNORECASE | re.ASCII
@@ -28,25 +30,36 @@ _SCORE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
+class Sub:
+    """One sub-score in 0..1, and why."""
+
+    score: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the judge says about one trajectory: a score in 0..1, and why."""
+    """What the judge says about one trajectory: a score in 0..1, and why. `subs`: of what the score is the mean."""
 
     score: float
     explanation: str
+    subs: Mapping[str, Sub] = field(default_factory=dict)
 
 
-def read_reply(reply: str, ids: Sequence[str]) -> dict[str, Verdict]:
-    """The verdict for each of `ids`, whatever their order in the reply.
+def read_reply(reply: str, ids: Sequence[str], subscores: Sequence[SubscoreSettings] = ()) -> dict[str, Verdict]:
+    """The verdict for each of `ids`, whatever their order in the reply; with all `subscores` where there are any.
 
     Fences, prose and thoughts around the JSON are passed over. Scores may be on 0..1, on 0-10, on 0-100, as `8/10` or
     as `40 %`, if the whole reply is on that one scale.
 
     Raises:
         ReplyRefused: there is no verdict, or two, or one beside parts of another; ids are missing, twice or unknown; a
-            score is no finite number, or the scale is unclear.
+            score is no finite number, or the scale is unclear; a sub-score or its reason is missing.
     """
     try:
         by_id = _by_id(_entries(reply), ids)
+        if subscores:
+            return _by_subscores(by_id, ids, subscores)
         scores = to_unit({name: _number(name, by_id[name]) for name in ids})
     except RecursionError as e:  # it was read, and cannot be shown
         raise ReplyRefused("the reply is nested without end; give one JSON object and nothing else") from e
@@ -121,9 +134,69 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(repr(name[:60]) for name in names[:5])
 
 
-def _explanation(entry: dict[str, Any]) -> str:
+def _explanation(entry: Mapping[str, Any]) -> str:
     said = entry.get("explanation")
     return said[:MAX_EXPLANATION_CHARS] if isinstance(said, str) else ""
+
+
+# Sub-scores
+
+
+def _by_subscores(
+    by_id: Mapping[str, dict[str, Any]], ids: Sequence[str], subscores: Sequence[SubscoreSettings]
+) -> dict[str, Verdict]:
+    """All sub-scores of a reply are on one scale."""
+    said = {(id_, name): entry for id_ in ids for name, entry in _subs_of(id_, by_id[id_], subscores).items()}
+    labels = {(id_, name): f"{name} of {id_}" for id_, name in said}
+    units = to_unit({label: _number(label, said[key]) for key, label in labels.items()})
+    found: dict[str, Verdict] = {}
+    for id_ in ids:
+        subs = {
+            sub.name: Sub(units[labels[id_, sub.name]], _reason(labels[id_, sub.name], said[id_, sub.name]))
+            for sub in subscores
+        }
+        score = mean(subscores, {name: sub.score for name, sub in subs.items()})
+        why = _explanation(by_id[id_]) or "; ".join(f"{name}: {sub.reason}" for name, sub in subs.items())
+        found[id_] = Verdict(score, why[:MAX_EXPLANATION_CHARS], subs)
+    return found
+
+
+def _subs_of(id_: str, entry: Mapping[str, Any], subscores: Sequence[SubscoreSettings]) -> dict[str, dict[str, Any]]:
+    """The entry of each sub-score, whether they stand as an object or as a list of objects with names.
+
+    Names are read whatever their case. What was not asked for (a total, say) is passed over.
+    """
+    said = entry.get("subscores")
+    if isinstance(said, Twice) or not isinstance(said, dict | list):
+        raise ReplyRefused(f'the entry of {id_} has no "subscores": an object with {_names(subscores)}, each once')
+    found: dict[str, dict[str, Any]] = {}
+    for name, sub in said.items() if isinstance(said, dict) else map(_with_name, said):
+        folded = name.strip().casefold() if isinstance(name, str) else ""
+        if folded in found:
+            raise ReplyRefused(f"the sub-score {folded[:60]!r} of {id_} is there twice")
+        found[folded] = sub
+    wanted = {sub.name: found.get(sub.name.casefold()) for sub in subscores}
+    if absent := [name for name, sub in wanted.items() if sub is None]:
+        raise ReplyRefused(f"{id_} has no sub-score {', '.join(absent)}")
+    for name, sub in wanted.items():
+        if not isinstance(sub, dict) or isinstance(sub, Twice):
+            raise ReplyRefused(f'{name} of {id_} is not an object with "reason" and "score", each once')
+    return {name: sub for name, sub in wanted.items() if sub is not None}
+
+
+def _with_name(sub: Any) -> tuple[Any, Any]:
+    return (sub.get("name"), sub) if isinstance(sub, dict) else (None, sub)
+
+
+def _names(subscores: Sequence[SubscoreSettings]) -> str:
+    return ", ".join(sub.name for sub in subscores)
+
+
+def _reason(label: str, entry: Mapping[str, Any]) -> str:
+    said = entry.get("reason", entry.get("explanation"))
+    if not isinstance(said, str) or not said.strip():
+        raise ReplyRefused(f"{label} has no reason (a text)")
+    return said[:MAX_EXPLANATION_CHARS]
 
 
 # Scores and their scale

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from judge.errors import JudgeFailed, JudgeUnanswered, ReplyRefused, Spent
+from judge.llm import subscores
 from judge.llm.model import Answer, Messages
 from judge.llm.prompt import Prompt
 from judge.llm.reader import Verdict, read_reply
@@ -27,10 +28,11 @@ class Ruling:
     """What the judge said about a group. `verdicts` by trajectory id; identical ones share theirs."""
 
     verdicts: Mapping[str, Verdict]
-    reply: str | None  # None: nobody was asked
+    reply: str | None  # None: nobody was asked, or more than one request was made, each with its own
     version: str | None
     spent: Spent
-    asked: int  # requests: 0, read from the store, or none was needed; 1; 2, with a repair
+    asked: int  # requests: 0, read from the store, or none was needed; 1; 2, with a repair; more, by a panel
+    unasked: bool = False  # nobody need be asked: the verdicts tie the group
 
 
 async def rank(prompt: Prompt, ask: Ask) -> Ruling:
@@ -69,7 +71,8 @@ async def rank(prompt: Prompt, ask: Ask) -> Ruling:
 def unasked(prompt: Prompt) -> Ruling:
     """What a judge is not asked: how runs compare that are one and the same. All get the same."""
     same = Verdict(SAME, "all runs of the group are one and the same: no judge was asked, and all get the same")
-    return Ruling({member: same for members in prompt.ids.values() for member in members}, None, None, Spent(), asked=0)
+    verdicts = {member: same for members in prompt.ids.values() for member in members}
+    return Ruling(verdicts, None, None, Spent(), asked=0, unasked=True)
 
 
 async def recall(prompt: Prompt, reply: str, version: str | None) -> Ruling | None:
@@ -112,7 +115,7 @@ async def _verdicts(prompt: Prompt, answer: Answer) -> Mapping[str, Verdict]:
 
 async def _read(prompt: Prompt, reply: str) -> dict[str, Verdict]:
     # A long reply takes a while to read: off the loop, which renews leases.
-    return await asyncio.to_thread(read_reply, reply, list(prompt.ids))
+    return await asyncio.to_thread(read_reply, reply, list(prompt.ids), prompt.subscores)
 
 
 def _spread(prompt: Prompt, by_id: Mapping[str, Verdict]) -> dict[str, Verdict]:
@@ -126,7 +129,13 @@ def _repair(prompt: Prompt, answer: Answer, why: str) -> list[dict[str, str]]:
         {
             "role": "user",
             "content": f"That reply cannot be used: {why}. Reply again with one JSON object and nothing else: "
-            '{"trajectories": [{"id", "explanation", "score"}]}, each score a number from 0 to 1, and each of these '
-            f"ids exactly once: {', '.join(prompt.ids)}",
+            f"{_form(prompt)}, each score a number from 0 to 1, and each of these ids exactly once: "
+            f"{', '.join(prompt.ids)}",
         },
     ]
+
+
+def _form(prompt: Prompt) -> str:
+    if not prompt.subscores:
+        return '{"trajectories": [{"id", "explanation", "score"}]}'
+    return subscores.form(prompt.subscores).partition("\n")[0]

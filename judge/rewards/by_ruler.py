@@ -1,19 +1,25 @@
-"""The kind `ruler`: the judge model compares the members of a group with one another.
+"""The kind `ruler`: the judge model, or a panel, compares the members of a group with one another.
 
-Owns: whether anybody need be asked, and reading a reply that is at hand. Refuses: prompts (`judge.llm.prompt`) and
-asking (`judge.llm.ruler`).
+Owns: whether anybody need be asked, with which prompts, and whether the replies agree enough to be a score. Refuses:
+prompts (`judge.llm.prompt`), asking (`judge.panel.asking`) and making one verdict of replies (`judge.panel.combining`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from typing import Final
 
 from judge.errors import FunctionsDown, JudgeMisconfigured
+from judge.llm.orders import ALONE, Turn, turns
 from judge.llm.prompt import TOO_LONG, Prompt, build_prompt
-from judge.llm.ruler import Ruling, rank, recall, unasked
+from judge.llm.ruler import Ruling, unasked
 from judge.llm.shown import run_of
+from judge.panel.asking import Said, consult, require_quorum, spent
+from judge.panel.choice import chosen
+from judge.panel.combining import agreement, combined
 from judge.rewards.by_rubric import checks_of
 from judge.rewards.kind import Bench, Judged
 from judge.rewards.part import Part
@@ -25,31 +31,34 @@ from recorder.reading.views import GroupView, TrajectoryView
 from recorder.rubric import words
 from recorder.states import Origin
 
+NOT_CHOSEN: Final = "judges disagreed about the group, and no person's choice says anything of this run"
+
 
 async def by_ruler(reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: Bench) -> Judged:
-    """The judge model compares the group. It applies to no group of one: there is nobody to compare with.
+    """The judges compare the group. It applies to no group of one: there is nobody to compare with.
 
-    A stored reply to the same prompt under the same recipe is read again instead of asking. Nobody is asked about runs
+    Stored replies to the same prompt under the same recipe are read again instead of asking. Nobody is asked about runs
     that are one and the same, unless they are measured.
     """
     if len(members) < 2:
         return Judged({})
-    if bench.ask is None:
-        raise JudgeMisconfigured("RULER needs a judge model: set judge.model")
-    prompt = await _prompt(group, members, bench.settings, bench.order_seed())
+    if not bench.judges:
+        raise JudgeMisconfigured("RULER needs a judge model: set judge.model, or name a [[judge.panel]]")
+    seed = bench.order_seed()
+    prompt = await _prompt(group, members, bench.settings, seed, ALONE)
     if len(prompt.ids) == 1 and not all(member.purpose in MEASURED for member in members):
-        return _judged(prompt, unasked(prompt))
+        return _unasked(prompt)
     checks = await _checks(group, bench)
     at_hand = await bench.replies.known(prompt.hash, checks)
-    if at_hand is not None:
-        # Ids and order follow from the seed, so under the stored one the stored reply means these trajectories.
-        as_stored = await _prompt(group, members, bench.settings, at_hand.order_seed)
-        recalled = await recall(as_stored, at_hand.text, at_hand.judge_version)
-        if recalled is not None:
-            return _judged(as_stored, recalled)
-    ruling = await rank(prompt, bench.ask)
-    await bench.replies.keep(prompt, ruling, checks)
-    return _judged(prompt, ruling)
+    # Ids and order follow from the seed, so under the stored one the stored replies mean these trajectories.
+    prompts = await _prompts(group, members, bench, prompt, at_hand.order_seed if at_hand else seed)
+    if at_hand is not None and at_hand.whole and len(at_hand.replies) >= bench.settings.needed:
+        prompts = [one for one in prompts if one.turn.number in at_hand.replies]
+    said = await consult(
+        prompts, bench.judges, at_hand.replies if at_hand else {}, lambda p, r: bench.replies.keep(p, r, checks)
+    )
+    require_quorum(said, bench.settings.needed)
+    return _judged(group, members, said, bench.settings)
 
 
 async def _checks(group: GroupView, bench: Bench) -> str:
@@ -61,7 +70,18 @@ async def _checks(group: GroupView, bench: Bench) -> str:
     return ""
 
 
-async def _prompt(group: GroupView, members: Sequence[TrajectoryView], settings: JudgeSettings, seed: int) -> Prompt:
+async def _prompts(
+    group: GroupView, members: Sequence[TrajectoryView], bench: Bench, first: Prompt, seed: int
+) -> list[Prompt]:
+    """What is asked about the group, one prompt a request; `first` is one already where its seed is the one."""
+    asked = turns(len(bench.judges), bench.settings.repeats)
+    made = [await _prompt(group, members, bench.settings, seed, turn) for turn in asked[first.seed == seed :]]
+    return [first, *made] if len(made) < len(asked) else made
+
+
+async def _prompt(
+    group: GroupView, members: Sequence[TrajectoryView], settings: JudgeSettings, seed: int, turn: Turn
+) -> Prompt:
     runs = [run_of(member) for member in members]
     rubric = words(group.scenario.rubric) if group.scenario else None
     # Megabytes of tool outputs take a while to cut to size: off the loop, which renews leases.
@@ -74,6 +94,8 @@ async def _prompt(group: GroupView, members: Sequence[TrajectoryView], settings:
         task_rubric=rubric,
         alike=_are_alike(group, members),
         step=is_one_step(members),
+        turn=turn,
+        subscores=settings.subscores,
     )
 
 
@@ -93,8 +115,61 @@ def is_one_step(members: Sequence[TrajectoryView]) -> bool:
     return all(member.origin is Origin.SHADOW for member in members)
 
 
-def _judged(prompt: Prompt, ruling: Ruling) -> Judged:
-    none_asked = ruling.reply is None
-    parts = {name: Part(v.score, v.explanation, unasked=none_asked) for name, v in ruling.verdicts.items()}
-    parts |= {name: Part(None, TOO_LONG) for name in prompt.too_long}
-    return Judged(parts, prompt, ruling)
+def _unasked(prompt: Prompt) -> Judged:
+    ruling = unasked(prompt)
+    parts = {name: Part(v.score, v.explanation, unasked=True) for name, v in ruling.verdicts.items()}
+    return Judged(parts | _without(prompt.too_long, TOO_LONG), prompt, ruling)
+
+
+def _judged(
+    group: GroupView, members: Sequence[TrajectoryView], said: Sequence[Said], settings: JudgeSettings
+) -> Judged:
+    """What the readable replies come to; where they disagree, what people chose, and else that they do."""
+    read = [(one.weight, one.ruling) for one in said if one.ruling is not None]
+    verdicts = combined([(weight, ruling.verdicts) for weight, ruling in read], settings.combine, settings.subscores)
+    agree = agreement([ruling.verdicts for _, ruling in read])
+    prompt = said[0].prompt
+    parts = {
+        name: Part(
+            v.score,
+            v.explanation,
+            {sub: one.score for sub, one in v.subs.items()},
+            {sub: one.reason for sub, one in v.subs.items()},
+        )
+        for name, v in verdicts.items()
+    }
+    parts |= _without((id_ for members in prompt.ids.values() for id_ in members if id_ not in parts), TOO_LONG)
+    judged = Judged(
+        parts | _without(prompt.too_long, TOO_LONG),
+        prompt,
+        _whole(said, [ruling for _, ruling in read]) if settings.requests > 1 else read[0][1],
+        said=said if settings.requests > 1 else (),
+        agreement=agree,
+    )
+    return _settled(judged, group, members, settings)
+
+
+def _without(ids: Iterable[str], why: str) -> dict[str, Part]:
+    return {id_: Part(None, why) for id_ in ids}
+
+
+def _whole(said: Sequence[Said], read: Sequence[Ruling]) -> Ruling:
+    """All requests as one; its verdicts are those of the parts."""
+    versions = dict.fromkeys(ruling.version for ruling in read if ruling.version)
+    asked = sum(ruling.asked for ruling in read)
+    return Ruling({}, None, " + ".join(sorted(versions)) or None, spent(said), asked)
+
+
+def _settled(judged: Judged, group: GroupView, members: Sequence[TrajectoryView], settings: JudgeSettings) -> Judged:
+    """The same where the replies agree enough. Else the parts are what people chose, or wait for that."""
+    bound = settings.min_agreement
+    if bound is None or judged.agreement is None or judged.agreement >= bound:
+        return judged
+    low = f"the judges agree by {judged.agreement:.2f} (mean tau-b of each two replies), below {bound:g}"
+    choice = chosen(group.id, {member.id: member.feedback for member in members})
+    if not choice:
+        why = f"{low} (judge.min_agreement): a person's choice scores the group (feedback `preference` or `score`)"
+        return replace(judged, disputed=why)
+    parts = {id_: Part(one.value, f"{one.why}; {low}") for id_, one in choice.items()}
+    missing = (member.id for member in members if member.id not in choice)
+    return replace(judged, parts=parts | {id_: Part(None, NOT_CHOSEN, of_run=False) for id_ in missing})

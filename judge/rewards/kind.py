@@ -13,22 +13,26 @@ from typing import Protocol
 
 from judge.errors import JudgeFailed, RecipeUnknown
 from judge.llm.prompt import SEEDS, Prompt
-from judge.llm.ruler import Ask, Ruling
+from judge.llm.ruler import Ruling
+from judge.panel.asking import Judge, Reply, Said
 from judge.rewards.functions import FunctionPool
 from judge.rewards.part import Part
 from judge.rewards.rubric import RubricJudge
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings
+from recorder.judged.prompts import Messages
 from recorder.reading.views import GroupView, TrajectoryView
-from recorder.work.scores import Messages
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """A judge's reply that is at hand, and what is needed to read it again."""
+class AtHand:
+    """Replies about a group that are at hand, by the numbers of their turns, and the seed that all of them need.
 
-    text: str
+    `whole`: they made a score, so nobody is asked for those that are missing.
+    """
+
     order_seed: int
-    judge_version: str | None
+    replies: Mapping[int, Reply]
+    whole: bool = False
 
 
 class Replies:
@@ -37,8 +41,8 @@ class Replies:
     `checks`: the hash of the code that decides the group's criteria, which is of its recipe.
     """
 
-    async def known(self, prompt_hash: str, checks: str) -> Reply | None:
-        """The reply to an equal prompt."""
+    async def known(self, prompt_hash: str, checks: str) -> AtHand | None:
+        """The replies to an equal prompt."""
         return None
 
     async def keep(self, prompt: Prompt, ruling: Ruling, checks: str) -> None:
@@ -66,12 +70,13 @@ def drawn_seed() -> int:
 class Bench:
     """What scoring needs beside the group: the settings, who is asked, who runs functions, replies at hand.
 
+    `judges` are asked for RULER, in the order of `settings.members`; empty: nobody is.
     `settings` are those of the recipe `recipe`; `others` are the benches of further recipes, by name. `order_seed`
     gives the seed by which RULER orders and names the runs of a group that it asks about.
     """
 
     settings: JudgeSettings
-    ask: Ask | None
+    judges: Sequence[Judge]
     functions: FunctionPool | None
     replies: Replies = field(default_factory=Replies)
     rubrics: RubricJudge | None = None
@@ -118,12 +123,16 @@ class Judged:
     """What one kind found: a part for each trajectory it applies to, and the judge's ruling if it was asked.
 
     `code`: the hash of the user's code that was asked, if any was. `failed`: what kept it from finding any value.
+    `said`: each request, where there were several; `agreement`: of their replies; `disputed`: that it is too little.
     `run_prompts`: what the judge was asked about single trajectories, by their ids.
     """
 
     parts: Mapping[str, Part]
     prompt: Prompt | None = None
     ruling: Ruling | None = None
+    said: Sequence[Said] = ()
+    agreement: float | None = None
+    disputed: str | None = None
     code: str = ""
     failed: JudgeFailed | None = None
     run_prompts: Mapping[str, Messages] = field(default_factory=dict)

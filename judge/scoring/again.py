@@ -24,6 +24,7 @@ from judge.scoring.worker import RENEWALS_A_LEASE
 from recorder.agreement import Pairs, compare
 from recorder.errors import Conflict, NotFound, StoreError
 from recorder.holding.holders import holder_name
+from recorder.judged.disputed import CODE as DISPUTED
 from recorder.reading.transcripts import load_group
 from recorder.reading.views import GroupView
 from recorder.registry.aliases import get_alias
@@ -294,7 +295,14 @@ async def _kept(store: Store, claim: GroupClaim, lease_s: float) -> None:
 async def _hand_in(store: Store, claim: GroupClaim, scored: GroupScore, tell: Tell) -> None:
     before = await scores.rewards(store, claim.score_id) if claim.score_id else {}
     await scores.record_score(store, claim, scored.new)
-    tell(Outcome(claim.group_id, "current", spent=_spent(scored), pairs=_pairs(before, scored)))
+    tell(_became(claim.group_id, scored, _pairs(before, scored)))
+
+
+def _became(group_id: str, scored: GroupScore, pairs: Pairs | None) -> Outcome:
+    """What becomes of a group that was free: it has the score, or waits for a person."""
+    if scored.new.disputed is not None:
+        return Outcome(group_id, "failed", DISPUTED, scored.new.disputed, _spent(scored))
+    return Outcome(group_id, "current", spent=_spent(scored), pairs=pairs)
 
 
 def _spent(scored: GroupScore) -> Spent:
@@ -311,7 +319,7 @@ async def _save(store: Store, group: GroupView, scored: GroupScore, tell: Tell, 
     before = await scores.rewards(store, group.current_score_id) if group.current_score_id else {}
     pairs = _pairs(before, scored)
     if await make_current(store, group.id, new, lease_s, again=anew):
-        tell(Outcome(group.id, "current", spent=spent, pairs=pairs))
+        tell(_became(group.id, scored, pairs))
     elif await scores.record_history(store, group.id, new, KEEPING):
         tell(Outcome(group.id, "history", spent=spent, pairs=pairs))
     else:

@@ -12,9 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from judge.errors import JudgeMisconfigured
-from judge.llm.model import REPLY_FORMAT, Answer, JudgeModel, Messages
+from judge.llm.model import Answer, JudgeModel, Messages
 from judge.llm.rubric import reply_format
 from judge.llm.ruler import Ask
+from judge.llm.subscores import reply_format as reply_format_of
+from judge.panel.asking import Judge
 from judge.rewards.coded import CodeJudges
 from judge.rewards.functions import FunctionPool
 from judge.rewards.kind import Bench
@@ -51,9 +53,10 @@ def told_parts(recipe: JudgeSettings) -> str:
 
 def _check_rewards(at: str, recipe: JudgeSettings) -> None:
     for number, reward in enumerate(recipe.in_force()):
-        if reward.kind == "ruler" and not recipe.model:  # a rubric's criteria may all be decided by code
+        if reward.kind == "ruler" and not recipe.members:  # a rubric's criteria may all be decided by code
             raise JudgeMisconfigured(
-                f"{at}.rewards holds RULER but no model judges: set judge.model, or take that reward out"
+                f"{at}.rewards holds RULER but no model judges: set judge.model, or name a [[judge.panel]], or take "
+                "that reward out"
             )
         if reward.rule is not None and (why := unusable(reward.rule, reward.value)):
             raise JudgeMisconfigured(f"{at}.rewards[{number}].value of the rule {reward.rule!r} {why}")
@@ -71,8 +74,8 @@ async def open_bench(
 ) -> AsyncIterator[Bench]:
     """What scoring needs, until the end of the block; with `keep` false scoring itself writes nothing.
 
-    All recipes have one judge model and one pace. Those with the same reward functions share their processes; others do
-    not: code that one recipe does not ask is no part of it, and cannot keep it from judging.
+    All recipes have one judge model or panel, and each judge one pace. Those with the same reward functions share
+    their processes; others do not: code that one recipe does not ask is no part of it, and cannot keep it from judging.
 
     `again`: the judge is asked in spite of what it said before. `ask`: who is asked in place of the settings' judge.
 
@@ -83,7 +86,7 @@ async def open_bench(
         asking = _Asking(settings, stack, ask)
         recipes = {name: settings.by_recipe(name) for name in settings.known_recipes()}
         rewards = [reward for recipe in recipes.values() for reward in recipe.in_force()]
-        ruler = await asking.by(REPLY_FORMAT) if any(reward.kind == "ruler" for reward in rewards) else None
+        judges = await asking.panel() if any(reward.kind == "ruler" for reward in rewards) else []
         rubrics = None
         if any(reward.kind == "rubric" for reward in rewards):
             quoting = {reward.evidence for reward in rewards if reward.kind == "rubric" and settings.model}
@@ -97,7 +100,7 @@ async def open_bench(
         def bench(name: str) -> Bench:
             functions = pools.of(recipes[name])
             replies = KeptReplies(store, project_id, recipes[name], functions)
-            return Bench(recipes[name], ruler, functions, replies, rubrics, name)
+            return Bench(recipes[name], judges, functions, replies, rubrics, name)
 
         made = replace(bench(DEFAULT), others={name: bench(name) for name in settings.recipes})
         yield made.afresh() if again else made
@@ -115,11 +118,19 @@ class _Asking:
         self._instead = instead
         self._room = asyncio.Semaphore(settings.concurrency)
 
-    async def by(self, reply_format: Mapping[str, Any]) -> Ask:
-        """How to ask for replies of a form."""
+    async def panel(self) -> list[Judge]:
+        """Who is asked for RULER."""
+        form = reply_format_of(self._settings.subscores)
+        return [
+            Judge(member.model, member.weight, await self.by(form, self._settings.as_member(member)))
+            for member in self._settings.members
+        ]
+
+    async def by(self, reply_format: Mapping[str, Any], judge: JudgeSettings | None = None) -> Ask:
+        """How to ask for replies of a form: the judge of the settings, or another."""
         if self._instead is not None:
             return self._instead
-        model = JudgeModel(self._settings, reply_format)
+        model = JudgeModel(judge or self._settings, reply_format)
         self._stack.push_async_callback(model.close)
         await model.warm_up()
         return _in_turn(model.ask, self._room)

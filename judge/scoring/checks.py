@@ -7,7 +7,7 @@ Refuses: telling (`judge.commands`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from itertools import chain
 from typing import Any, Final
 
@@ -48,8 +48,11 @@ async def check(settings: JudgeSettings) -> list[Finding]:
     recipes = {name: settings.by_recipe(name) for name in settings.known_recipes()}
     findings = [_parts(name, recipe) for name, recipe in recipes.items()]
     rewards = [reward for recipe in recipes.values() for reward in recipe.in_force()]
-    if any(reward.kind in ("ruler", "rubric") for reward in rewards):
-        findings.append(await asyncio.to_thread(_key, settings) if settings.model else NO_MODEL)
+    kinds = {reward.kind for reward in rewards}
+    if "rubric" in kinds and not settings.model:
+        findings.append(NO_MODEL)
+    for asked in _asked(settings, kinds):
+        findings.append(await asyncio.to_thread(_key, asked))
     return [*findings, *chain.from_iterable([await _functions(recipe) for recipe in _distinct(recipes.values())])]
 
 
@@ -72,6 +75,15 @@ def _distinct(recipes: Iterable[JudgeSettings]) -> list[JudgeSettings]:
     return list(found.values())
 
 
+def _asked(settings: JudgeSettings, kinds: Set[str]) -> list[JudgeSettings]:
+    """The judge models that are asked, each once."""
+    members = list(settings.members) if "ruler" in kinds else []
+    asked = [settings.as_member(member) for member in members]
+    if "rubric" in kinds and settings.model:
+        asked.append(settings)
+    return list({(one.model, one.api_base): one for one in asked}.values())
+
+
 def _key(settings: JudgeSettings) -> Finding:
     """Whether there is a key for the judge model."""
     if settings.api_key is not None:
@@ -85,7 +97,7 @@ def _key(settings: JudgeSettings) -> Finding:
         "judge key",
         Verdict.WRONG,
         f"{settings.model} needs {', '.join(missing)}, which is not set.",
-        "Set it, or judge.api_key (HONE_JUDGE__API_KEY).",
+        "Set it, or judge.api_key (HONE_JUDGE__API_KEY; a panel's members have an `api_key` each).",
     )
 
 

@@ -80,6 +80,11 @@ def recipe_hash(settings: JudgeSettings, *codes: str) -> str:
         "judge": [settings.model, settings.temperature, settings.rubric, settings.max_context_chars, prompt.VERSION],
         "asked": [settings.api_base, settings.extra],
     }
+    if settings.subscores:
+        recipe["subscores"] = [sub.model_dump() for sub in settings.subscores]
+    if settings.panel or settings.repeats > 1:
+        members = [member.model_dump(exclude={"api_key"}) for member in settings.panel]
+        recipe["panel"] = [members, settings.repeats, settings.combine]
     if code := [one for one in dict.fromkeys(codes) if one]:
         recipe["code"] = code
     return blake2b(json.dumps(recipe, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from judge.errors import CannotJudge, JudgeFailed, NotAsked, PartsMissing, Spent
 from judge.llm.prompt import Prompt
 from judge.llm.ruler import Ruling
+from judge.panel.asking import Said
 from judge.rewards.by_ruler import is_one_step
 from judge.rewards.kind import Bench, Judged
 from judge.rewards.kinds import REWARDS
@@ -21,6 +22,7 @@ from judge.scoring.combine import combine, recipe_hash
 from judge.scoring.makeup import Makeup, in_range, makeup
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder.groups.readiness import MEASURED, one_is_enough, usable
+from recorder.judged.replies import NewReply, Words
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.states import TrajectoryState
 from recorder.work.scores import REWARD, NewPart, NewScore
@@ -62,7 +64,7 @@ async def score_group(group: GroupView, bench: Bench) -> GroupScore:
 
 
 async def foresee(group: GroupView, bench: Bench) -> None:
-    """Go as far as scoring a group goes without an answer of the judge; `bench.ask` raises NotAsked.
+    """Go as far as scoring a group goes without an answer of the judge; its judges raise NotAsked.
 
     Raises CannotJudge and JudgeFailed where that can be told by now.
     """
@@ -196,6 +198,7 @@ def _too_few(
 
 def _as_score(members: Sequence[TrajectoryView], found: Mapping[str, Judged], bench: Bench, made: Makeup) -> GroupScore:
     prompt, ruling = _ruling(found)
+    compared = _compared(found)
     spent = _spent(found)
     combined = combine([member.id for member in members], _parts(found), made)
     rows = (row for reward in bench.settings.in_force() for row in _rows(reward, found[reward.name], made))
@@ -203,7 +206,7 @@ def _as_score(members: Sequence[TrajectoryView], found: Mapping[str, Judged], be
         recipe_hash=recipe_hash(bench.settings, *(judged.code for judged in found.values())),
         absolute=_absolute(made, found, combined) and not is_one_step(members),
         parts=[*_reward_rows(combined), *rows],
-        judge_model=bench.settings.model if ruling else None,
+        judge_model=_judged_by(bench.settings, found),
         judge_version=ruling.version if ruling else None,
         prompt_hash=prompt.hash if prompt else None,
         order_seed=prompt.seed if prompt else None,
@@ -215,6 +218,9 @@ def _as_score(members: Sequence[TrajectoryView], found: Mapping[str, Judged], be
         tokens_out=spent.tokens_out,
         cost_usd=spent.cost_usd,
         latency_s=spent.latency_s if ruling else None,
+        agreement=compared.agreement,
+        disputed=compared.disputed if any(_compares(reward) for reward in made.counting) else None,
+        replies=[_reply(one) for one in compared.said],
     )
     return GroupScore(new, combined, prompt, ruling, bench.recipe)
 
@@ -242,6 +248,43 @@ def _spent(found: Mapping[str, Judged]) -> Spent:
 
 def _ruling(found: Mapping[str, Judged]) -> tuple[Prompt | None, Ruling | None]:
     return next(((judged.prompt, judged.ruling) for judged in found.values() if judged.ruling), (None, None))
+
+
+def _compared(found: Mapping[str, Judged]) -> Judged:
+    """What came of comparing the group; nothing, where nobody did."""
+    return next((judged for judged in found.values() if judged.prompt), Judged({}))
+
+
+def _judged_by(settings: JudgeSettings, found: Mapping[str, Judged]) -> str | None:
+    """The models that had a part in the score: whom RULER asks, and the one that a rubric asks."""
+    models = [settings.ranked_by for judged in found.values() if judged.ruling and judged.prompt]
+    models += [settings.model for judged in found.values() if judged.ruling and not judged.prompt]
+    return " + ".join(dict.fromkeys(models)) or None
+
+
+def _reply(said: Said) -> NewReply:
+    """One request of several as it is stored."""
+    ruling, spent = said.ruling, said.spent
+    return NewReply(
+        number=said.prompt.turn.number,
+        judge_model=said.judge,
+        judge_version=ruling.version if ruling else None,
+        weight=said.weight,
+        reply=ruling.reply if ruling else None,
+        failed=f"{said.failed.code}: {said.failed}" if said.failed else None,
+        verdicts=[_words(said, run) for run in ruling.verdicts] if ruling else [],
+        tokens_in=spent.tokens_in,
+        tokens_cached=spent.tokens_cached,
+        tokens_out=spent.tokens_out,
+        cost_usd=spent.cost_usd,
+        latency_s=spent.latency_s,
+    )
+
+
+def _words(said: Said, run: str) -> Words:
+    assert said.ruling is not None
+    verdict = said.ruling.verdicts[run]
+    return Words(run, verdict.score, verdict.explanation, {name: sub.score for name, sub in verdict.subs.items()})
 
 
 def _reward_rows(combined: Mapping[str, Part]) -> Iterator[NewPart]:

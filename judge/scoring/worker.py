@@ -241,9 +241,13 @@ def summary(scored: GroupScore) -> str:
     new = scored.new
     if scored.ruling is None:
         return spread
-    if scored.ruling.reply is None:
+    if scored.ruling.unasked:
         return f"{spread}, nobody was asked: its runs are one and the same"
+    if new.agreement is not None:
+        spread += f", agreement {new.agreement:.2f} of {sum(not one.failed for one in new.replies)} replies"
+    if new.disputed is not None:
+        spread += ", too little: it waits for a person"
     if scored.ruling.asked == 0:
-        return f"{spread}, by a stored reply"
+        return f"{spread}, by stored replies" if new.replies else f"{spread}, by a stored reply"
     cost = "" if new.cost_usd is None else f", ${new.cost_usd:.4f}"
     return f"{spread}, {new.latency_s:.1f} s, {new.tokens_in}+{new.tokens_out} tokens{cost}"

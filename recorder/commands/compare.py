@@ -89,7 +89,12 @@ def _said(found: Judging) -> Iterable[RenderableType]:
     yield line(f"{found.id} by {found.judge_version or found.judge_model or 'checks alone'}", "bold")
     if found.asked is None:
         yield line("What was asked is not kept: nobody was, or one of its runs was deleted, or it is older.", "dim")
-    for role, text in [(one.role, one.content) for one in found.asked or ()] + [("reply", found.reply or "")]:
+    said = [
+        (f"reply of {one.judge_version or one.judge_model}", one.reply or one.failed or "") for one in found.replies
+    ]
+    if found.agreement is not None:
+        yield line(f"{len(found.replies)} replies agree by {found.agreement:.2f} (mean tau-b of each two)", "dim")
+    for role, text in [(one.role, one.content) for one in found.asked or ()] + (said or [("reply", found.reply or "")]):
         yield line(role, "dim")
         yield Text(clean(text))
 

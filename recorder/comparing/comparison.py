@@ -134,6 +134,7 @@ class GroupHead:
     step_id: str | None
     step: int | None
     step_version: str | None
+    agreement: float | None  # of several replies of judges: mean tau-b of each two
     try_after: float | None  # when a judge takes it again (unix seconds), where one is to
 
 

@@ -12,10 +12,13 @@ from typing import Any, Final
 from sqlalchemy import Row, select
 
 from recorder.comparing.comparison import Part
+from recorder.judged import replies
+from recorder.judged.prompts import Asked, prompts_of, with_prompts
+from recorder.judged.replies import NewReply
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import groups, score_parts, scores, trajectories
-from recorder.work.scores import REWARD, Asked, prompts_of, with_prompts
+from recorder.work.scores import REWARD
 
 NEWEST: Final = 10  # scores of a group that are shown
 
@@ -51,6 +54,9 @@ class RunPrompt:
 class Judging:
     """One score. `current`: it is the group's. `reply`: what the judge model said, None where none was asked.
 
+    Where several replies made it, they are in `replies`, `reply` is None, and `agreement` is the mean of Kendall's
+    tau-b over each two of them.
+
     `asked`: what it was asked about the group, and `run_prompts` about single runs, told of the one score whose prompt
     was wanted; `prompt_kept`: whether there is any. `prompt_hash`: of that about the group, but for order and ids;
     `order_seed`: of the order in which it saw the runs.
@@ -73,7 +79,9 @@ class Judging:
     cost_usd: float | None
     latency_s: float | None
     created_at: float
+    agreement: float | None
     runs: tuple[Judged, ...]
+    replies: tuple[NewReply, ...]
 
 
 async def load_judgings(store: Store, group_id: str, prompt: str | None = None) -> list[Judging]:
@@ -94,6 +102,7 @@ async def load_judgings(store: Store, group_id: str, prompt: str | None = None) 
         of_score: dict[str, dict[tuple[str, str | None], list[Row[Any]]]] = {row.id: {} for row in rows}
         for part in await conn.execute(wanted.order_by(score_parts.c.trajectory_id, score_parts.c.part)):
             of_score[part.score_id].setdefault((part.trajectory_id, part.external_id), []).append(part)
+        said = await replies.of_scores(conn, of_score)
     asked = await prompts_of(store, prompt) if prompt in of_score else []
     kept = await with_prompts(store, of_score.keys())
     return [
@@ -104,6 +113,7 @@ async def load_judgings(store: Store, group_id: str, prompt: str | None = None) 
             prompt_kept=row.id in kept or row.prompt_hash is not None,
             **_asked(asked if row.id == prompt else []),
             runs=_runs(of_score[row.id]),
+            replies=said.get(row.id, ()),
         )
         for row in rows
     ]

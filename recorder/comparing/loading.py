@@ -26,6 +26,7 @@ from recorder.comparing.comparison import (
 )
 from recorder.comparing.turns import Turn, turns_of
 from recorder.errors import NotFound
+from recorder.judged.disputed import agreement_of_dispute
 from recorder.listing.columns import version_name
 from recorder.reading.transcripts import load_trajectories
 from recorder.reading.views import TrajectoryView
@@ -145,6 +146,7 @@ async def _head(conn: AsyncConnection, group_id: str) -> GroupHead:
         scores.c.tokens_in,
         scores.c.tokens_out,
         scores.c.cost_usd,
+        func.coalesce(scores.c.agreement, agreement_of_dispute()).label("agreement"),
         count.label("members"),
     )
     tables = groups.outerjoin(aliases, aliases.c.id == groups.c.alias_id)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, case, exists, func, or_, select
+from sqlalchemy import ColumnElement, and_, case, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import NotFound
+from recorder.judged.disputed import is_disputed
 from recorder.states import GroupState, Purpose
 from recorder.store.database import Store
 from recorder.store.schema import aliases, campaigns, groups, trajectories
@@ -57,12 +58,14 @@ def of_gate() -> ColumnElement[bool]:
 async def counts(store: Store, alias_id: str, campaign_id: str | None = None) -> dict[GroupState, int]:
     """How many groups an alias has in each state on the way to training; of a campaign, or of none. Fit for polling.
 
-    Groups that are done with (trained, left out) and those that are not for training do not count.
+    Groups that are done with (trained, left out), those that wait for a person and those that are not for training do
+    not count.
     """
     foreign = exists().where(trajectories.c.group_id == groups.c.id, trajectories.c.purpose != Purpose.TRAIN)
     mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
     project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()
-    on_the_way = (groups.c.project_id == project, groups.c.state.in_(_ON_THE_WAY), groups.c.alias_id == alias_id)
+    moving = and_(groups.c.state.in_(_ON_THE_WAY), ~is_disputed())
+    on_the_way = (groups.c.project_id == project, moving, groups.c.alias_id == alias_id)
     query = select(groups.c.state, func.count()).where(*on_the_way, mine, ~foreign)
     async with store.read() as conn:
         return {GroupState(state): int(n) for state, n in await conn.execute(query.group_by(groups.c.state))}

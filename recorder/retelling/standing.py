@@ -76,8 +76,20 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgesWords:
+    """What one reply of several says of the run. `judge`: its version, else its model."""
+
+    judge: str
+    score: float
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
-    """The current score of the run's group, and its parts about the run: the reward first."""
+    """The current score of the run's group, and its parts about the run: the reward first.
+
+    `words`: what each of several replies says of the run; `agreement`: of those replies.
+    """
 
     id: str
     recipe: str
@@ -89,8 +101,10 @@ class Judged:
     cost_usd: float | None
     latency_s: float | None
     at: float
+    agreement: float | None
     reward: float | None
     parts: tuple[NewPart, ...]
+    words: tuple[JudgesWords, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +207,14 @@ async def _judged(store: Store, trajectory_id: str, score_id: str | None) -> Jud
         latency_s=score.latency_s,
         at=score.created_at,
         reward=next((part.value for part in own if part.part == REWARD), None),
+        agreement=score.agreement,
         parts=tuple(own),
+        words=tuple(
+            JudgesWords(one.judge_version or one.judge_model, words.score, words.explanation)
+            for one in score.replies
+            for words in one.verdicts
+            if words.trajectory_id == trajectory_id
+        ),
     )
 
 

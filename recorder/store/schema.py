@@ -399,6 +399,7 @@ scores = Table(
     # Whether its rewards say something outside the group: no judge's ranking moved them, and no part is missing.
     Column("absolute", Boolean, nullable=False, default=False, server_default="0"),
     Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),  # of tokens_in
+    Column("agreement", Double),  # of several replies: mean tau-b of each two; null: fewer than two, or no order
     Index(None, "group_id"),
     Index(None, "project_id", "prompt_hash"),
     Index(None, "alias_id", "recipe_hash", "created_at"),
@@ -424,6 +425,26 @@ prompts = Table(
     metadata,
     Column("score_id", Text, ForeignKey("scores.id"), primary_key=True),
     Column("packed", LargeBinary, nullable=False),
+)
+
+# What each request came to where several made a score; where one did, its reply is in `scores`.
+judge_replies = Table(
+    "judge_replies",
+    metadata,
+    Column("score_id", Text, ForeignKey("scores.id"), nullable=False),
+    Column("number", Integer, nullable=False),  # judges take turns
+    Column("judge_model", Text, nullable=False),
+    Column("judge_version", Text),
+    Column("weight", Double, nullable=False),
+    Column("reply", Text),
+    Column("failed", Text),  # why there is no reply
+    Column("verdicts", Text),  # JSON: what it says of each run
+    Column("tokens_in", Integer, nullable=False, default=0, server_default="0"),
+    Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),
+    Column("tokens_out", Integer, nullable=False, default=0, server_default="0"),
+    Column("cost_usd", Double),
+    Column("latency_s", Double),
+    PrimaryKeyConstraint("score_id", "number"),
 )
 
 # What a judge said about one run alone, by a hash of what it was asked.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
+from recorder.judged.disputed import CODE as DISPUTED
 from recorder.states import GroupState
 from recorder.store import sql
 from recorder.store.database import Store
@@ -27,9 +28,8 @@ class FailedJudging:
 
     def sentence(self) -> str:
         """All of it, in words."""
-        again = (
-            "nobody tries it again: use `hone score`" if self.next_in_s is None else f"next in {clock(self.next_in_s)}"
-        )
+        by_hand = "a person's choice scores it" if self.code == DISPUTED else "nobody tries it again: use `hone score`"
+        again = by_hand if self.next_in_s is None else f"next in {clock(self.next_in_s)}"
         times = "once" if self.tries == 1 else f"{self.tries} times"
         return f"could not be judged ({self.code}), tried {times}, {again}: {self.said}"
 

@@ -6,6 +6,7 @@ judging.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.agreement import Pairs, compare
 from recorder.ids import first_id_at
+from recorder.judged.disputed import waiting_for_person
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import aliases, groups, score_parts, scores
@@ -67,6 +69,14 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True)
+class OfReplies:
+    """How far the replies about one group agree that several requests asked for, over `scores`: the mean tau-b."""
+
+    scores: int
+    tau: float
+
+
+@dataclass(frozen=True, slots=True)
 class JudgedGroup:
     """A group by one of its scores; `at` in unix seconds."""
 
@@ -99,6 +109,8 @@ class Judging:
     latency: Latency
     days: Sequence[DayOfModel]
     agreement: Agreement | None  # None: no group has two scores
+    of_replies: OfReplies | None  # None: no score was made of several replies
+    disputed: int  # groups that wait for a person, because judges disagree about them
     last: Sequence[JudgedGroup]
 
 
@@ -119,6 +131,8 @@ async def judging(store: Store, project_id: str) -> Judging:
             latency=_latency(rows),
             days=_days(rows),
             agreement=await _agreement(conn, rows),
+            of_replies=_of_replies(rows),
+            disputed=await waiting_for_person(conn, project_id),
             last=await _last(conn, rows[:LAST]),
         )
 
@@ -126,7 +140,8 @@ async def judging(store: Store, project_id: str) -> Judging:
 async def _newest(conn: AsyncConnection, project_id: str, at: float) -> list[Any]:
     """The newest scores first. Their replies are left where they are: they are long."""
     s = scores.c
-    columns = (s.id, s.group_id, s.judge_model, s.tokens_in, s.tokens_cached, s.tokens_out, s.cost_usd, s.latency_s)
+    used = (s.tokens_in, s.tokens_cached, s.tokens_out, s.cost_usd, s.latency_s)
+    columns = (s.id, s.group_id, s.judge_model, s.agreement, *used)
     recent = s.id >= first_id_at("score", midnight(at) - (DAYS - 1) * 86400.0)
     query = select(*columns, s.created_at).where(recent, sql.passed_by(s.project_id) == project_id)
     return list(await conn.execute(query.order_by(s.id.desc()).limit(MOST_SCORES)))
@@ -188,6 +203,11 @@ async def _agreement(conn: AsyncConnection, rows: Sequence[Any]) -> Agreement | 
     pairs = sum((compare(given[before], given[now]) for now, before in several), Pairs())
     tied = pairs.tied + pairs.tied_before + pairs.tied_now
     return Agreement(len(several), pairs.count, pairs.kept, pairs.turned, tied, pairs.tau)
+
+
+def _of_replies(rows: Iterable[Any]) -> OfReplies | None:
+    taus = [row.agreement for row in rows if row.agreement is not None]
+    return OfReplies(len(taus), statistics.fmean(taus)) if taus else None
 
 
 async def _rewards(conn: AsyncConnection, score_ids: Sequence[str]) -> Mapping[str, dict[str, float | None]]:

@@ -51,6 +51,7 @@ from recorder.store.schema import (
     feedback,
     groups,
     issued,
+    judge_replies,
     keys,
     projects,
     prompts,
@@ -273,6 +274,8 @@ async def _take_scores(conn: AsyncConnection, trajectory_id: str) -> None:
     for page in pages(judged):
         await conn.execute(update(scores).where(scores.c.id.in_(page)).values(reply=None, prompt_hash=None))
         await conn.execute(delete(prompts).where(prompts.c.score_id.in_(page)))
+        replies = update(judge_replies).where(judge_replies.c.score_id.in_(page))
+        await conn.execute(replies.values(reply=None, failed=None, verdicts=None))
         others = update(score_parts).where(score_parts.c.score_id.in_(page))
         await conn.execute(others.values(explanation=None))
     await conn.execute(delete(score_parts).where(score_parts.c.trajectory_id == trajectory_id))

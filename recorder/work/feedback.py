@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import NotFound
 from recorder.ids import check_external, new_id
+from recorder.judged.disputed import is_disputed
 from recorder.states import GroupState
 from recorder.store import ledger, sql
 from recorder.store.database import Store, now
@@ -24,10 +25,12 @@ from recorder.store.ledger import LedgerRow
 from recorder.store.schema import calls, feedback, groups, score_parts, trajectories
 
 PREFERENCE: Final = "preference"  # of the better of two attempts; tags: `loser` and `group`, their ids
+SCORE: Final = "score"  # of a run, 0 to 1: what a person would give it
 RESERVED: Final = frozenset({"comment", "demonstration"})  # their value is text
 MAX_TEXT_CHARS: Final = 100_000
 LATE: Final = "feedback_late"  # of a run: what was said about it came when its group was in training already
 SETTLES_S: Final = 1.0  # what is said about the runs of a group one by one costs it one judging, not one each
+CHOICES: Final = frozenset({PREFERENCE, SCORE})  # what scores a group about which judges disagree
 _IN_TRAINING: Final = (GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)
 
 
@@ -74,6 +77,7 @@ async def add(
     """Write feedback about a trajectory (internal id). Raises NotFound, InvalidId (name), ValueError.
 
     A group whose score has a part of that name is scored again; once it is in training the ledger says `feedback_late`.
+    So is one that judges disagree about, where the name is a choice (`CHOICES`).
     """
     check_external(name, "the feedback name")
     feedback_id = new_id("fb")
@@ -170,12 +174,13 @@ async def _score_again(conn: AsyncConnection, trajectory_id: str, name: str) -> 
         score_parts.c.trajectory_id == trajectory_id,
         score_parts.c.part == name,
     )
-    scored = and_(groups.c.state.in_((GroupState.SCORED, *_IN_TRAINING)), asked_for)
+    waits = [and_(groups.c.state.in_((GroupState.SCORED, *_IN_TRAINING)), asked_for)]
+    waits += [is_disputed()] if name in CHOICES else []
     # A judge that is at it may have read the group already: whether it asks for this name is not known yet.
     found = (
         select(groups.c.id, groups.c.project_id, groups.c.state)
         .join(trajectories, trajectories.c.group_id == groups.c.id)
-        .where(trajectories.c.id == trajectory_id, or_(groups.c.state == GroupState.JUDGING, scored))
+        .where(trajectories.c.id == trajectory_id, or_(groups.c.state == GroupState.JUDGING, *waits))
         .with_for_update(of=groups)
     )
     group = (await conn.execute(found)).first()

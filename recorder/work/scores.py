@@ -1,38 +1,38 @@
 """Scores: immutable rows of what a judge said about a group, and moving the group by them.
 
-Owns: score rows, their parts, what was asked, the cache by prompt hash, scored / unscored / left out. Refuses: asking a
-judge.
+Owns: score rows, their parts, the cache by prompt hash, scored / unscored / left out. Refuses: asking a judge, and the
+form of what was asked and replied (`recorder.judged`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, exists, func, insert, select
+from sqlalchemy import Select, exists, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
 from recorder.groups.closing import write_left_out
 from recorder.groups.readiness import GroupCode
 from recorder.ids import new_id
+from recorder.judged import prompts, replies
+from recorder.judged.disputed import CODE as DISPUTED
+from recorder.judged.prompts import Asked, Messages
+from recorder.judged.replies import NewReply
 from recorder.states import GroupState
 from recorder.store import ledger, sql
 from recorder.store.changes import Topic
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import campaigns, groups, prompts, score_parts, scores, trajectories
+from recorder.store.schema import campaigns, groups, score_parts, scores, trajectories
 from recorder.store.transitions import guarded, move
 from recorder.work.claims import GroupClaim, for_training
 
 PAGE: Final = 200  # scores a SELECT: a long read would keep SQLite's log from being reused
-_BESIDE: Final = ("parts", "prompt", "run_prompts")  # of a score, rows of their own
-Messages = Sequence[Mapping[str, str]]  # to a judge
+_BESIDE: Final = ("parts", "prompt", "run_prompts", "replies", "disputed")  # of a score, no columns of its row
 REWARD: Final = "reward"  # the part that is the combination of the others, and what is trained on
 
 
@@ -71,6 +71,9 @@ class NewScore:
     parts: Sequence[NewPart] = ()
     prompt: Messages | None = None  # what the reply answers, where somebody was asked just now
     run_prompts: Mapping[str, Messages] = field(default_factory=dict)  # by trajectory id: what was asked of it alone
+    agreement: float | None = None  # of several replies: the mean tau-b of each two
+    disputed: str | None = None  # why it does not count: the replies disagree, and the group waits for a person
+    replies: Sequence[NewReply] = ()  # each request, where there were several; `reply` is None then
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +96,41 @@ class StoredScore:
     absolute: bool
     created_at: float
     parts: tuple[NewPart, ...]
+    agreement: float | None = None
+    replies: tuple[NewReply, ...] = ()
 
 
 async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
     """Write a score and make it the group's current one: one transaction, guarded by the claim. Returns its id.
 
+    A disputed one is written too, and counts for nothing: its group is unscored, and no judge takes it again by itself.
     Raises LeaseLost, and Conflict for a part about a trajectory that is not of the group or is named twice.
     """
     prompt = await _packed(score)
     async with store.write() as conn:
         await _require_members(conn, claim.group_id, score.parts)
         score_id = await _insert(conn, claim.project_id, claim.group_id, claim.alias_id, score, prompt)
+        if score.disputed is not None:
+            await _dispute(conn, claim, score_id, score)
+            return score_id
         done: dict[str, Any] = {"current_score_id": score_id, "reason": None}
         await move(
             conn, groups, claim.group_id, GroupState.SCORED, expect=GroupState.JUDGING,
             owner=claim.owner, epoch=claim.epoch, **done,
         )  # fmt: skip
         return score_id
+
+
+async def _dispute(conn: AsyncConnection, claim: GroupClaim, score_id: str, score: NewScore) -> None:
+    """Leave a group to a person. What its score cost stands in the score's row, so the ledger does not count it."""
+    # try_after stays as it is: feedback that came while the group was judged has it looked at once more.
+    await move(
+        conn, groups, claim.group_id, GroupState.UNSCORED, expect=GroupState.JUDGING,
+        owner=claim.owner, epoch=claim.epoch, reason=DISPUTED, tries=groups.c.tries + 1, current_score_id=None,
+    )  # fmt: skip
+    said = {"message": _storable(score.disputed), "agreement": score.agreement, "score": score_id}
+    what = {"detail": said, "tries": claim.tries + 1}
+    await ledger.write(conn, [LedgerRow(claim.project_id, "group", claim.group_id, DISPUTED, what)])
 
 
 async def record_history(store: Store, group_id: str, score: NewScore, states: Collection[GroupState]) -> str | None:
@@ -128,10 +149,8 @@ async def record_history(store: Store, group_id: str, score: NewScore, states: C
 
 
 async def _packed(score: NewScore) -> bytes | None:
-    asked = ([Asked(None, score.prompt)] if score.prompt is not None else []) + [
-        Asked(id_, messages) for id_, messages in score.run_prompts.items()
-    ]
-    return await asyncio.to_thread(_pack, asked) if asked else None
+    of_group = [Asked(None, score.prompt)] if score.prompt is not None else []
+    return await prompts.packed([*of_group, *(Asked(id_, asked) for id_, asked in score.run_prompts.items())])
 
 
 async def _require_members(conn: AsyncConnection, group_id: str, parts: Sequence[NewPart]) -> None:
@@ -148,18 +167,16 @@ async def _insert(
     conn: AsyncConnection, project_id: str, group_id: str, alias_id: str | None, score: NewScore, prompt: bytes | None
 ) -> str:
     score_id = new_id("score")
-    row = {
-        k: _storable(v)
-        for k, v in asdict(replace(score, parts=(), prompt=None, run_prompts={})).items()
-        if k not in _BESIDE
-    }
+    plain = asdict(replace(score, parts=(), prompt=None, run_prompts={}, replies=()))
+    row = {k: _storable(v) for k, v in plain.items() if k not in _BESIDE}
     of_group = {"project_id": project_id, "group_id": group_id, "alias_id": alias_id}
     await conn.execute(insert(scores).values(id=score_id, created_at=now(), **of_group, **row))
     if score.parts:
         rows = [{k: _storable(v) for k, v in asdict(part).items()} for part in score.parts]
         await conn.execute(insert(score_parts), [{"score_id": score_id, **row} for row in rows])
+    await replies.write(conn, score_id, score.replies)
     if prompt is not None:
-        await conn.execute(insert(prompts).values(score_id=score_id, packed=prompt))
+        await prompts.write(conn, score_id, prompt)
     return score_id
 
 
@@ -332,61 +349,11 @@ async def judged(store: Store, group_ids: Collection[str]) -> tuple[dict[str, st
     return {id_: scored.get(id_) for id_ in group_ids}, sum(row.state in waits for row in rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a judge was asked. `trajectory_id`: of which run alone; None: of the group."""
-
-    trajectory_id: str | None
-    messages: Messages
-
-
-async def prompts_of(store: Store, score_id: str) -> list[Asked]:
-    """What a judge was asked for a score, the group first; empty: nobody was, or it is there no more.
-
-    A reply that was read again has its prompt at the score that was paid for: the same under one seed, but for the
-    nonce.
-    """
-    this, paid = scores.alias("this"), scores.c
-    own = select(prompts.c.packed).where(prompts.c.score_id == score_id)
-    its = [paid[name] == this.c[name] for name in ("project_id", "prompt_hash", "recipe_hash", "order_seed")]
-    same = select(prompts.c.packed).select_from(this).join(scores, and_(*its))
-    same = same.join(prompts, prompts.c.score_id == paid.id).where(this.c.id == score_id, paid.id != score_id)
-    async with store.read() as conn:
-        packed = (await conn.execute(own)).scalar_one_or_none()
-        paid_for = (await conn.execute(same.order_by(paid.created_at, paid.id).limit(1))).scalar_one_or_none()
-    return await asyncio.to_thread(_asked, packed, paid_for)
-
-
-def _asked(packed: bytes | None, paid_for: bytes | None) -> list[Asked]:
-    """What was asked for a score, and about its group where that was asked for another one alone."""
-    found = _unpack(packed) if packed is not None else []
-    if paid_for is None or any(one.trajectory_id is None for one in found):
-        return found
-    return [one for one in _unpack(paid_for) if one.trajectory_id is None] + found
-
-
-async def with_prompts(store: Store, score_ids: Collection[str]) -> set[str]:
-    """Those of some scores of which it is kept what a judge was asked for them themselves."""
-    async with store.read() as conn:
-        query = select(prompts.c.score_id).where(prompts.c.score_id.in_(score_ids))
-        return set((await conn.execute(query)).scalars())
-
-
-def _pack(asked: Sequence[Asked]) -> bytes:
-    text = sql.storable(json.dumps([asdict(one) for one in asked], ensure_ascii=False))
-    return zlib.compress(text.encode())
-
-
-def _unpack(packed: bytes) -> list[Asked]:
-    """What was packed; a score of before single runs' prompts were kept has the messages about its group alone."""
-    found = json.loads(zlib.decompress(packed))
-    return [Asked(**one) for one in found] if "messages" in found[0] else [Asked(None, found)]
-
-
 async def _with_parts(conn: AsyncConnection, rows: Sequence[Any]) -> list[StoredScore]:
     query = select(score_parts).where(score_parts.c.score_id.in_([row.id for row in rows]))
     parts = list(await conn.execute(query.order_by(score_parts.c.trajectory_id, score_parts.c.part))) if rows else []
     of_score: dict[str, list[NewPart]] = defaultdict(list)
     for part in parts:
         of_score[part.score_id].append(sql.view(NewPart, part))
-    return [sql.view(StoredScore, row, parts=tuple(of_score[row.id])) for row in rows]
+    said = await replies.of_scores(conn, [row.id for row in rows]) if rows else {}
+    return [sql.view(StoredScore, row, parts=tuple(of_score[row.id]), replies=said.get(row.id, ())) for row in rows]

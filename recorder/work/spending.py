@@ -30,6 +30,7 @@ PAID_IN_VAIN: Final = (
     "judge_filtered",
     "judge_down",
     "judge_busy",
+    "judge_quorum",
     "parts_missing",
 )
 

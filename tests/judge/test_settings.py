@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from judge.errors import JudgeMisconfigured
 from judge.scoring.bench import check_settings
+from judge.scoring.combine import recipe_hash
 from judge.settings import FeedbackSettings, JudgeSettings, RecipeSettings, RewardSettings, Rule
 from recorder.rules import NAMES
 
@@ -183,3 +184,54 @@ def test_every_setting_is_explained(model: type[Any]) -> None:
 
 def test_a_rewards_rules_are_those_of_a_criterion() -> None:
     assert get_args(Rule) == NAMES
+
+
+MEMBER = {"model": "openai/a"}
+
+
+def test_a_panel_takes_the_place_of_the_one_judge_for_ruler() -> None:
+    one = of(model="openai/judge", api_base="http://j/v1", api_key="secret", repeats=3)
+    assert [(m.model, m.api_base) for m in one.members] == [("openai/judge", "http://j/v1")]
+    assert (one.requests, one.needed, one.ranked_by) == (3, 2, "openai/judge")
+    several = of(api_key="secret", panel=[MEMBER, {"model": "openai/b", "weight": 2}], repeats=2)
+    assert [reward.kind for reward in several.in_force()] == ["ruler"]
+    assert (several.requests, several.needed, several.ranked_by) == (4, 3, "openai/a + openai/b")
+    judge = several.as_member(several.members[0])
+    assert (judge.model, judge.api_key) == ("openai/a", None)
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"min_agreement": 0.5}, "one reply agrees with itself"),
+        ({"min_agreement": 0.5, "repeats": 3, "quorum": 1}, "quorum of 2"),
+        ({"min_agreement": 1.5, "repeats": 2}, "less than or equal to 1"),
+        ({"quorum": 3, "repeats": 2}, "a quorum of 3 is never reached: 2 replies"),
+        ({"panel": [MEMBER] * 9, "repeats": 8}, "72 requests about one group"),
+        ({"repeats": 0}, "greater than or equal to 1"),
+        ({"combine": "best"}, "'mean' or 'median'"),
+        ({"panel": [{"model": ""}]}, "at least 1 character"),
+        ({"panel": [MEMBER | {"weight": 0}]}, "greater than 0"),
+        ({"subscores": [{"name": "tone"}]}, "the sub-score 'tone' needs `about`"),
+        ({"subscores": [{"name": "safety"}, {"name": "Safety", "about": "x"}]}, "two sub-scores are called 'safety'"),
+        ({"subscores": [{"name": "safety", "weight": 0}]}, "no sub-score has a weight above 0"),
+        ({"subscores": [{"name": "a.b", "about": "x"}]}, "cannot name a sub-score"),
+        ({"subscores": [{"name": f"s{n}", "about": "x"} for n in range(17)]}, "at most 16"),
+    ],
+)
+def test_what_no_panel_can_work_with_is_refused(values: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        of(model="openai/judge", **values)
+
+
+def test_the_recipe_is_as_it_was_where_nothing_new_is_set_and_another_where_it_is() -> None:
+    plain = recipe_hash(of(model="openai/judge"))
+    assert recipe_hash(of(model="openai/judge", quorum=1)) == plain
+    others: list[dict[str, Any]] = [
+        {"repeats": 2}, {"repeats": 2, "combine": "median"}, {"panel": [MEMBER]}, {"panel": [MEMBER | {"weight": 2}]},
+        {"subscores": [{"name": "safety"}]}, {"subscores": [{"name": "safety", "about": "it harms nobody"}]},
+    ]  # fmt: skip
+    made = [recipe_hash(of(model="openai/judge", **one)) for one in others]
+    assert len({plain, *made}) == len(others) + 1
+    bounded = of(model="openai/judge", repeats=2, min_agreement=0.5)  # says what counts, not what a reward is
+    assert recipe_hash(bounded) == made[0]

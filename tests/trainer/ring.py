@@ -99,6 +99,8 @@ class Script:
     # Where set, Hone's own judge works in the place of the scripted one, and a model's replies are scripted: right
     # answers get 1.
     worker: JudgeSettings | None = None
+    quarrel: bool = False  # every second reply of that model says the opposite
+    recipe: Callable[[str], str] = lambda group: "recipe"  # by which the scripted judge scores a group, by its name
 
 
 class Ring:
@@ -251,7 +253,10 @@ class Ring:
 
     async def _reply(self, messages: Messages) -> Answer:
         self.prompts.append(json.dumps(messages))
-        found = entries({"messages": list(messages)}, lambda document: float(last_text(document).startswith("answer")))
+        opposite = self.script.quarrel and len(self.prompts) % 2 == 0
+        found = entries(
+            {"messages": list(messages)}, lambda document: float(last_text(document).startswith("answer") != opposite)
+        )
         return Answer(
             json.dumps({"trajectories": found}), "stop", None, Spent(tokens_in=100, tokens_out=20, cost_usd=0.5)
         )
@@ -268,7 +273,8 @@ class Ring:
                 continue
             right = float(member.messages[-1].get("content") == view.scenario.reference)
             parts += [NewPart(member.id, "reward", right), NewPart(member.id, "checked", right, 0.0)]
-        await scores.record_score(self.store, claim, NewScore("recipe", parts=parts))
+        recipe = self.script.recipe(view.external_id or "")
+        await scores.record_score(self.store, claim, NewScore(recipe, parts=parts))
 
     # --- controller
 

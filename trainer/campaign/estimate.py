@@ -50,6 +50,14 @@ class Reward(Protocol):
         """`score`, `penalty` or `veto`."""
 
 
+class Member(Protocol):
+    """One judge of several."""
+
+    @property
+    def model(self) -> str:
+        """The judge model."""
+
+
 class Recipe(Protocol):
     """The judge's settings under one recipe, as far as it costs anything."""
 
@@ -60,6 +68,18 @@ class Recipe(Protocol):
     @property
     def max_tokens(self) -> int:
         """The most that it may answer with."""
+
+    @property
+    def requests(self) -> int:
+        """How often RULER asks about one group."""
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """Whom RULER asks."""
+
+    @property
+    def ranked_by(self) -> str:
+        """Whom RULER asks: models by their names."""
 
     def in_force(self) -> Sequence[Reward]:
         """The parts of the reward."""
@@ -110,10 +130,10 @@ class Estimate:
     notes: Sequence[str] = field(default_factory=list)
 
 
-def count(plan: Plan, rewards: Sequence[Reward]) -> Counts:
-    """Count what the plan's rounds do."""
+def count(plan: Plan, rewards: Sequence[Reward], requests: int = 1) -> Counts:
+    """Count what the plan's rounds do. `requests`: how often RULER asks about one group."""
     kinds = [reward.kind for reward in rewards]
-    rulers, rubrics = kinds.count("ruler"), kinds.count("rubric")
+    rulers, rubrics = requests * kinds.count("ruler"), kinds.count("rubric")
     out = Counts()
     if plan.val:
         out.validations, out.baselines = len(_validated_after(plan.settings)), len(named(plan.settings))
@@ -146,7 +166,8 @@ class _Size:
 
 
 def _add(out: Counts, size: _Size, each: int, rulers: int, rubrics: int) -> None:
-    """Count the attempts at one scenario. RULER is asked once for them, a rubric once for each."""
+    """Count the attempts at one scenario. RULER is asked `rulers` times for all of them, a rubric once
+    for each."""
     rubrics = rubrics if size.asks else 0
     out.input_tokens += each * size.input
     out.judged += each if rulers + rubrics else 0
@@ -199,13 +220,20 @@ def judge_tokens(counts: Counts, recipe: Recipe, agent: Tokens, lately: PerRun |
     if not requests:
         return Tokens(0, 0, "nobody is asked")
     if lately is not None:
-        basis = f"as the newest {lately.runs:,} runs of {alias} that {recipe.model} judged so"
+        basis = f"as the newest {lately.runs:,} runs of {alias} that {judged_by(recipe)} judged so"
         return Tokens(_times(counts.judged, lately.tokens_in), _times(counts.judged, lately.tokens_out), basis)
     most = requests * recipe.max_tokens
     if agent.answered is None:
         return Tokens(None, most, "at most judge.max_tokens an answer; how long what it is shown will be nobody knows")
     shown = counts.material_tokens + _times(counts.answers_shown, agent.answered / counts.attempts)
     return Tokens(shown, most, f"{BY_LENGTHS}, at most judge.max_tokens of the judge's; its instructions not counted")
+
+
+def judged_by(recipe: Recipe) -> str:
+    """Whom a recipe's scores are by, as the store has it."""
+    kinds = {reward.kind for reward in recipe.in_force()}
+    asked = [recipe.ranked_by if "ruler" in kinds else "", recipe.model if "rubric" in kinds else ""]
+    return " + ".join(dict.fromkeys(name for name in asked if name))
 
 
 def _times(number: int, mean: float) -> int:

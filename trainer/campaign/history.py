@@ -24,6 +24,8 @@ BASELINE: Final = "baseline"
 TEST: Final = "test"
 ALARM: Final = "alarm"
 CHANGE: Final = "change"
+JUDGED: Final = "judged_by"  # who judged a step, where that is new (`trainer.measuring.judges`)
+JUDGE_CHANGED: Final = "judge_changed"
 ENDED: Final = "ended"
 # A run of its program begins: {"step", "paused": whether the one before it was paused, "recipe": of the judge}.
 BEGUN: Final = "begun"
@@ -44,6 +46,7 @@ class History:
     changes: list[Changed] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
     begun: list[Mapping[str, Any]] = field(default_factory=list)
+    judged: list[Mapping[str, Any]] = field(default_factory=list)
 
     @property
     def events(self) -> list[Written]:
@@ -64,15 +67,23 @@ class History:
         return max((int(row["step"]) for row in self.begun if row.get("paused")), default=-1)
 
     @property
+    def one_judge_from(self) -> int:
+        """The step from which on one judge, or several in turn, gave all figures: earlier ones are another measure."""
+        return max((change.step + 1 for change in self.changes if change.what == JUDGE_CHANGED), default=0)
+
+    @property
     def seconds(self) -> float:
         """How long everything took that was written down."""
         stepped = sum(sum(step.seconds.values()) for step in self.steps)
         return stepped + sum(one.seconds for one in (*self.validations, *self.baselines, *self.tests))
 
     def measured(self, yardstick: Yardstick, *, regularly: bool) -> list[tuple[StepDone | Validated, float]]:
-        """What stop rules look at: validations where they are made regularly, else the steps' own attempts."""
+        """What stop rules look at: validations where they are made regularly, else the steps' own attempts.
+
+        Not those of another judge than the one of now.
+        """
         seen: Sequence[StepDone | Validated] = self.validations if regularly and self.validations else self.steps
-        values = [(event, value_of(event, yardstick)) for event in seen]
+        values = [(event, value_of(event, yardstick)) for event in seen if event.step >= self.one_judge_from]
         return [(event, value) for event, value in values if value is not None]
 
     def add(self, code: str, detail: Mapping[str, Any]) -> None:
@@ -87,12 +98,14 @@ class History:
             self.tests.append(Validated(**detail))
         elif code == ALARM:
             self.alarms.append(Alarm(**detail))
-        elif code == CHANGE:
+        elif code in (CHANGE, JUDGE_CHANGED):
             self.changes.append(Changed(**detail))
         elif code == ENDED:
             self.ended.append(Ended(**detail))
         elif code == BEGUN:
             self.begun.append(detail)
+        elif code == JUDGED:
+            self.judged.append(detail)
 
 
 async def read_history(store: Store, campaign: CampaignView) -> History:

@@ -1,6 +1,7 @@
 """What the rules that end a campaign are told of it: measures, figures, baselines, goals, and what it has cost.
 
-Owns: gathering these, what health says of the newest step, and writing that down once. Refuses: the rules
+Owns: gathering these, what health says of the newest step, whether the judge changed, and writing that down once.
+Refuses: the rules
 (`trainer.campaign.stop`, `trainer.health`).
 """
 
@@ -14,12 +15,13 @@ from recorder.store.database import Store
 from recorder.work import spending
 from recorder.work.campaigns import CampaignView, Scenario
 from trainer.campaign import history as course
-from trainer.campaign.history import ALARM, History
+from trainer.campaign.history import ALARM, JUDGE_CHANGED, JUDGED, History
 from trainer.campaign.pausing import Gained
 from trainer.campaign.stop import Beat, Rules, Spent, Stop, StopCode, decide
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.curves import Measure
 from trainer.health import Finding, findings
+from trainer.measuring import judges
 from trainer.measuring import yardstick as yardsticks
 from trainer.measuring.yardstick import Yardstick
 from trainer.progress import Alarm, Progress, StepDone, Validated
@@ -56,6 +58,7 @@ class Ruling:
         """Whether the campaign ends now, and why."""
         if history.tests:  # the program was killed amid them: what was seen at the end is not learnt after
             return Stop(StopCode.STEPS, f"{history.steps_done} steps done, and the test part is measured")
+        await self._judges(history)
         s = self._settings
         seen = history.measured(self._yardstick, regularly=s.val_every is not None)
         newest = history.validations[-1] if history.validations else None
@@ -66,6 +69,20 @@ class Ruling:
         found = await self._look(history)
         measures = [self._measure(event, value) for event, value in seen]
         return decide(measures, history.steps_done, self._rules(beat), await self._spent(history), missing, found)
+
+    async def _judges(self, history: History) -> None:
+        """Write down who judged the newest step, and tell it where that is somebody new."""
+        step = history.steps_done
+        found = judges.changed(history.judged, step, await judges.judges_of(self._store, self._campaign, step))
+        if found is None:
+            return
+        row, change = found
+        if change is not None:  # told first: a program that is killed in between tells it again
+            history.changes.append(change)
+            await course.write(self._store, self._campaign, JUDGE_CHANGED, change)
+            self._progress.tell(change)
+        history.judged.append(row)
+        await course.write_row(self._store, self._campaign, JUDGED, row)
 
     def _measure(self, event: StepDone | Validated, value: float) -> Measure:
         return Measure(event.step, value, event.attempts, yardsticks.spread_of(event, self._yardstick))
@@ -108,8 +125,8 @@ class Ruling:
         return Spent(minutes, judged.usd, judged.tokens_in + judged.tokens_out)
 
     async def _look(self, history: History) -> list[Finding]:
-        """What health says of the newest step since the campaign was last gone on with after a pause."""
-        since = history.answered_until
+        """What health says of the newest step since the campaign was last gone on with after a pause, by one judge."""
+        since = max(history.answered_until, history.one_judge_from - 1)
         steps = [step for step in history.steps if step.step > since]
         validations = [one for one in history.validations if one.step > since]
         found = findings(steps, validations, self._settings.health)

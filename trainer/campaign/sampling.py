@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from recorder.groups import closing
+from recorder.judged.disputed import CODE as DISPUTED
 from recorder.states import AttemptState, GroupState, Purpose
 from recorder.store import ledger
 from recorder.store.changes import Topic
@@ -27,6 +28,12 @@ from trainer.progress import Progress, Said, Status
 SETTLED = frozenset({GroupState.SCORED, GroupState.TRIED, GroupState.TRAINED, GroupState.LEFT_OUT})
 _JUDGE_CHECK_S = 5.0
 _REASON_CHARS = 300
+
+
+def is_decided(group: GroupStatus) -> bool:
+    """Whether a step need not wait for a group: it is scored or left out, or no judge takes it again by itself."""
+    waits_for_person = group.reason == DISPUTED and group.try_after is None
+    return group.state in SETTLED or (group.state is GroupState.UNSCORED and waits_for_person)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,7 @@ class Sampler:
             while True:
                 await news.wait(min(look_for_judge, deadline) - time.monotonic())
                 found = await self.groups(of)
-                waiting = [group for group in found if group.state not in SETTLED]
+                waiting = [group for group in found if not is_decided(group)]
                 self._progress.tell(Status(of.step, "judging", len(found) - len(waiting), len(found)))
                 await self._tell_unscored(found, told)
                 if not waiting:
@@ -171,9 +178,8 @@ class Sampler:
             if group.tries and (group.group_id, group.tries) not in told:
                 told.add((group.group_id, group.tries))
                 why = await self._why(group)
-                self._warn(
-                    f"the group of scenario {group.scenario_external_id!r} could not be scored ({why}); again soon"
-                )
+                then = "it waits for a person" if is_decided(group) else "again soon"
+                self._warn(f"the group of scenario {group.scenario_external_id!r} could not be scored ({why}); {then}")
 
     async def _why(self, group: GroupStatus) -> str:
         entries = await ledger.of(self._store, "group", group.group_id)

@@ -8,6 +8,7 @@ LiteLLM's own table.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -69,7 +70,7 @@ async def estimated(plan: Plan, settings: Settings) -> Estimate:
     alias = _alias(plan.settings.alias, list(settings.declared_aliases()))
     name = settings.judge.recipe_of(alias, plan.settings.reward_recipe)
     recipe = settings.judge.by_recipe(name)
-    counts = estimate.count(plan, recipe.in_force())
+    counts = estimate.count(plan, recipe.in_force(), recipe.requests)
     runs, judged, unread = await _lately(settings, alias, recipe)
     agent = estimate.agent_tokens(counts, plan.settings, runs, alias)
     judge = estimate.judge_tokens(counts, recipe, agent, judged, alias)
@@ -97,7 +98,7 @@ async def _lately(settings: Settings, alias: str, recipe: Recipe) -> tuple[PerRu
             found = {one.name: one.id for one in await get_aliases(store, settings.project)}
             if alias not in found:
                 return None, None, []
-            judged = await costs.of_judging(store, found[alias], recipe.model, parts) if parts else None
+            judged = await costs.of_judging(store, found[alias], estimate.judged_by(recipe), parts) if parts else None
             return await costs.of_runs(store, found[alias]), judged, []
     except StoreError as e:
         return None, None, [f"nothing is known of earlier runs: {str(e).rstrip('.')}"]
@@ -119,7 +120,21 @@ async def _usd(counts: Counts, recipe: Recipe, tokens: Tokens, judged: PerRun | 
         return counts.judged * judged.usd
     if tokens.sent is None or tokens.answered is None:
         return None
-    return await asyncio.to_thread(litellm_edge.price, recipe.model, tokens.sent, tokens.answered)
+    prices = [
+        await asyncio.to_thread(
+            litellm_edge.price, model, math.ceil(share * tokens.sent), math.ceil(share * tokens.answered)
+        )
+        for model, share in _shares(counts, recipe)
+    ]
+    known = [price for price in prices if price is not None]
+    return sum(known) if len(known) == len(prices) else None
+
+
+def _shares(counts: Counts, recipe: Recipe) -> list[tuple[str, float]]:
+    """Which part of all requests goes to which model."""
+    whole, members = counts.ruler + counts.rubric, recipe.members
+    asked = [(member.model, counts.ruler / whole / len(members)) for member in members if counts.ruler]
+    return [*asked, (recipe.model, counts.rubric / whole)] if counts.rubric else asked
 
 
 def _notes(plan: Plan, recipe: Recipe, counts: Counts) -> list[str]:
@@ -127,7 +142,7 @@ def _notes(plan: Plan, recipe: Recipe, counts: Counts) -> list[str]:
     notes = []
     if not rewards:
         notes.append("nobody judges: set judge.model, or name rewards in [[judge.rewards]]")
-    elif not recipe.model and counts.ruler + counts.rubric:
+    elif not estimate.judged_by(recipe) and counts.ruler + counts.rubric:
         notes.append("a reward asks a judge model, and judge.model is not set")
     if settings.target is not None or settings.plateau_steps is not None:
         notes.append("campaign.target or campaign.plateau_steps may end it earlier")

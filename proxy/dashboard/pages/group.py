@@ -64,6 +64,7 @@ async def judging_page(
     runs = max(8, _MOST_RUNS // many)
     asked = max((_messages_of(one) for one in judgings), default=0)
     told = sum(1 + len(run.parts) for one in judgings for run in one.runs[:runs])
+    told += sum(1 + len(said.verdicts[:runs]) for one in judgings for said in one.replies[:16])
     return render(
         request,
         "judging.html",

@@ -18,6 +18,7 @@ from judge.scoring.score import NEEDS_TWO
 from judge.settings import JudgeSettings
 from recorder.agreement import Pairs
 from recorder.errors import NotFound
+from recorder.judged.prompts import prompts_of
 from recorder.registry.descent import VERSION_REJECTED
 from recorder.states import Purpose
 from recorder.store.database import Store
@@ -26,7 +27,7 @@ from recorder.upkeep.deletion import delete_trajectory
 from recorder.work import campaigns, claims
 from recorder.work.again import OF_SCORES
 from recorder.work.campaigns import NewScenario
-from recorder.work.scores import of_group, prompts_of, rewards
+from recorder.work.scores import of_group, rewards
 from tests.judge.judge_server import Json, JudgeServer, by_worth, fails, says, verdicts
 from tests.judge.recorded import PROJECT, Recorded
 from tests.judge.rubric_replies import checked
@@ -385,9 +386,9 @@ async def test_a_group_that_fails_stays_as_it_was_and_costs_the_others_nothing(
 
 async def test_a_recipe_that_cannot_work_ends_it(store: Store, recorded: Recorded, settings: Make) -> None:
     await made(recorded, "a")
-    found = await choose(store, PROJECT, Bench(settings(), None, None))
+    found = await choose(store, PROJECT, Bench(settings(), (), None))
     with pytest.raises(JudgeMisconfigured):
-        await score_again(store, found, Bench(settings(), None, None), Tally().add, at_once=2, lease_s=60)
+        await score_again(store, found, Bench(settings(), (), None), Tally().add, at_once=2, lease_s=60)
 
 
 @pytest.mark.parametrize(("state", "done"), [("training", "history"), ("judging", "passed")])

@@ -56,9 +56,9 @@ async def test_a_reply_is_read_off_the_event_loop(
 ) -> None:
     readers = []
 
-    def watched(reply: str, ids: Sequence[str]) -> dict[str, Verdict]:
+    def watched(reply: str, ids: Sequence[str], *more: Any) -> dict[str, Verdict]:
         readers.append(threading.current_thread())
-        return read_reply(reply, ids)
+        return read_reply(reply, ids, *more)
 
     monkeypatch.setattr(ruler, "read_reply", watched)
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])

@@ -24,6 +24,7 @@ from judge.settings import JudgeSettings
 from recorder import seldom
 from recorder.errors import StoreUnavailable
 from recorder.holding import leases
+from recorder.judged.prompts import Asked, prompts_of
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState, Purpose
 from recorder.store import ledger
@@ -31,7 +32,6 @@ from recorder.store.database import Store
 from recorder.store.schema import groups
 from recorder.store.schema import scores as scores_table
 from recorder.work import again, feedback, scores
-from recorder.work.scores import Asked
 from tests.judge.judge_server import JudgeServer, fails, says, verdicts
 from tests.judge.recorded import PROJECT, Recorded
 
@@ -90,7 +90,7 @@ async def test_a_ready_group_is_scored_and_the_score_is_written(
     assert await scores.rewards(store, score.id) == dict(zip(members, [0.2, 0.9], strict=True))
     assert (score.judge_model, score.tokens_in, score.reply is not None) == ("openai/judge", 100, True)
     assert len(server.requests) == 1
-    assert await scores.prompts_of(store, score.id) == [Asked(None, server.requests[0]["messages"])]
+    assert await prompts_of(store, score.id) == [Asked(None, server.requests[0]["messages"])]
 
 
 async def test_groups_that_become_ready_while_it_runs_are_scored_side_by_side(
@@ -392,7 +392,7 @@ async def test_feedback_that_comes_after_the_score_scores_the_group_again_and_as
     assert await scores.rewards(store, first.id) == dict(zip(members, [0.2, 0.9], strict=True))
     assert await scores.rewards(store, again.id) == pytest.approx(dict(zip(members, [0.6, 0.45], strict=True)))
     assert (len(server.requests), again.tokens_in) == (1, 0)
-    assert await scores.prompts_of(store, again.id) == [Asked(None, server.requests[0]["messages"])]
+    assert await prompts_of(store, again.id) == [Asked(None, server.requests[0]["messages"])]
 
 
 async def test_who_asks_for_a_new_score_has_the_judge_asked_anew_and_once(
@@ -425,10 +425,9 @@ async def test_a_fault_of_our_own_costs_one_group_not_the_worker(
         async def trips(messages: Messages) -> Answer:
             if "worth 0.2" in messages[1]["content"]:
                 raise ZeroDivisionError("a bug")
-            assert bench.ask is not None
-            return await bench.ask(messages)
+            return await bench.judges[0].ask(messages)
 
-        return replace(bench, ask=trips)
+        return replace(bench, judges=[replace(bench.judges[0], ask=trips)])
 
     async with working(store, settings(concurrency=1, backoff_s=600), change=tripping):
         await until(reaches(store, fine, GroupState.SCORED))

@@ -8,12 +8,14 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from recorder.judged.replies import NewReply, Words
 from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.schema import groups
 from recorder.work import claims, feedback, scores
+from recorder.work.scores import NewPart, NewScore
 from tests.proxy.dashboard.reading import Page, opened, sent
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
@@ -239,3 +241,28 @@ async def test_eight_attempts_of_thirty_turns_stay_below_300_kb(proxy: Proxy, st
     assert len(answer.content) <= 300_000
     assert ("more rows" in page.text) == (step is crowded)
     assert (page.text.count("of 7") >= 30) == (step is plain)
+
+
+async def test_judges_that_disagree_are_shown_word_by_word_and_a_choice_is_asked_for(proxy: Proxy) -> None:
+    group, ids = await group_of(proxy.store, [[FIND, "Monday"], [FIND, "Tuesday"]])
+    claim = await claims.claim_one_for_judging(proxy.store, group, "judge", 60)
+    assert claim is not None
+    said = [[Words(ids[0], 0.9, HOSTILE, {"tone": 0.4}), Words(ids[1], 0.1, "too late")], [Words(ids[1], 1.0, "fine")]]
+    replies = [NewReply(n, f"openai/{n}", f"v{n}", 1.0, "{}", None, words) for n, words in enumerate(said)]
+    replies.append(NewReply(2, "openai/2", None, 1.0, None, f"judge_unreadable: {HOSTILE}"))
+    parts = [NewPart(id_, "reward", 0.5) for id_ in ids]
+    new = NewScore("r", parts=parts, agreement=-0.25, disputed="they disagree", replies=replies)
+    score_id = await scores.record_score(proxy.store, claim, new)
+    page = await opened(proxy.http, f"/hone/groups/{group}")
+    assert "Too little to count" in page.text
+    assert f"/hone/groups/{group}/judging" in page.links
+    judging = await opened(proxy.http, f"/hone/groups/{group}/judging")
+    assert "2 of 3, agreement -0.25" in judging.text
+    for words in ("v0 reply 1 of 3", "tone 0.4: <script>alert(1)</script>", "too late", "No reply: judge_unreadable"):
+        assert words in judging.text
+    [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
+    assert (told["id"], told["agreement"], told["current"]) == (score_id, -0.25, False)
+    assert [len(one["verdicts"]) for one in told["replies"]] == [2, 1, 0]
+    found = (await proxy.http.get("/hone/v1/judge")).json()
+    assert (found["of_replies"], found["disputed"]) == ({"scores": 1, "tau": -0.25}, 1)
+    assert "a person’s choice scores it" in (await opened(proxy.http, "/hone/judge")).text

@@ -20,6 +20,8 @@ from recorder.capture.recorder import Recorder
 from recorder.content.tokens import pack_ids
 from recorder.content.turns import Address, Turn
 from recorder.errors import Conflict, NotFound
+from recorder.judged.prompts import prompts_of
+from recorder.judged.replies import NewReply, Words
 from recorder.reading.transcripts import load_trajectory
 from recorder.reading.views import TrajectoryView
 from recorder.registry import keys
@@ -287,7 +289,10 @@ async def test_a_judged_group_keeps_its_numbers_and_loses_the_judges_words(store
     await delete_trajectory(store, PROJECT, gone)
     score = await scores.get_score(store, claim)
     assert (score.reply, score.prompt_hash) == (None, None)
-    assert await scores.prompts_of(store, claim) == []
+    assert [(one.reply, one.failed, one.verdicts, one.tokens_in) for one in score.replies] == [
+        (None, None, (), 7), (None, None, (), 5),
+    ]  # fmt: skip
+    assert await prompts_of(store, claim) == []
     assert {(p.trajectory_id, p.value, p.explanation) for p in score.parts} == {
         (kept[0], 0.5, None),
         (kept[1], 1.0, None),
@@ -306,7 +311,12 @@ async def scores_of(store: Store, rows: Rows, group: str) -> str:
     assert claim is not None
     judged = await rows.judgement(claim, reply="the first said …", prompt=[{"role": "user", "content": "which?"}])
     parts = [replace(p, explanation="better than the first") for p in judged.parts]
-    return await scores.record_score(store, claim, replace(judged, parts=parts))
+    said = [Words(id_, 0.5, "as good as the first") for id_ in {p.trajectory_id for p in parts}]
+    replies = [
+        NewReply(0, "a", "a-1", 1.0, "the first said …", None, said, tokens_in=7),
+        NewReply(1, "b", None, 1.0, None, "judge_unreadable: of the first …", tokens_in=5),
+    ]
+    return await scores.record_score(store, claim, replace(judged, parts=parts, replies=replies))
 
 
 async def test_a_trained_group_stays_trained(store: Store, rows: Rows) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from recorder.work.costs import PerRun
 from trainer.campaign.begin import Plan
-from trainer.campaign.estimate import Counts, Tokens, agent_tokens, count, judge_tokens
+from trainer.campaign.estimate import Counts, Tokens, agent_tokens, count, judge_tokens, judged_by
 from trainer.campaign_settings import CampaignSettings
 from trainer.tasks.scenarios import Scenario
 
@@ -31,6 +31,15 @@ class Judge:
     model: str = "openai/judge"
     max_tokens: int = 100
     rewards: list[Part] = field(default_factory=list)
+    requests: int = 1
+
+    @property
+    def members(self) -> list[Judge]:
+        return [self]
+
+    @property
+    def ranked_by(self) -> str:
+        return self.model
 
     def in_force(self) -> list[Part]:
         return self.rewards
@@ -98,7 +107,7 @@ def test_what_earlier_runs_used_goes_before_lengths() -> None:
     counts = Counts(training=10, judged=8, ruler=2, input_tokens=100)
     agent = agent_tokens(counts, settings, PerRun(7, 30.5, 9.0), "helpdesk")
     assert agent == Tokens(305, 90, "as the newest 7 runs of helpdesk")
-    judge = judge_tokens(counts, Judge(), agent, PerRun(6, 100.0, 10.0), "helpdesk")
+    judge = judge_tokens(counts, Judge(rewards=[Part("ruler")]), agent, PerRun(6, 100.0, 10.0), "helpdesk")
     assert (judge.sent, judge.answered) == (800, 80)
     assert judge.basis == "as the newest 6 runs of helpdesk that openai/judge judged so"
 
@@ -127,3 +136,16 @@ def test_what_nobody_can_know_is_not_told() -> None:
 def test_where_no_model_judges_nobody_is_asked() -> None:
     counts = count(plan([PLAIN]), [Part("function")])
     assert judge_tokens(counts, Judge(), Tokens(1, 1, ""), None, "helpdesk") == Tokens(0, 0, "nobody is asked")
+
+
+def test_every_request_of_a_panel_is_counted() -> None:
+    given = plan([PLAIN], [PLAIN])
+    one, four = (count(given, [Part("ruler"), Part("rubric")], requests) for requests in (1, 4))
+    assert (four.ruler, four.rubric, four.judged) == (4 * one.ruler, one.rubric, one.judged)
+    assert (one.answers_shown, four.answers_shown) == (one.judged, 4 * one.judged)
+
+
+def test_whom_a_recipe_is_by_is_as_the_store_has_it() -> None:
+    judge = Judge(rewards=[Part("ruler"), Part("rubric")])
+    assert judged_by(judge) == "openai/judge"
+    assert judged_by(Judge(rewards=[Part("function")])) == ""

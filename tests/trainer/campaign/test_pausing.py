@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from judge.settings import JudgeSettings
+from recorder.judged.disputed import disputed
 from recorder.registry import versions
 from recorder.states import CampaignState
 from recorder.work import campaigns
 from recorder.work.scores import NewPart, StoredScore
 from tests.trainer.ring import PROJECT, Ring, Script, Told, ledger_codes, run_campaign
+from trainer.campaign.history import read_history
 from trainer.campaign.pausing import gained_most, recipe_changed, settings_changed
 from trainer.errors import CampaignError
+from trainer.measuring.yardstick import Yardstick
 from trainer.progress import Alarm, Changed
 
 CODE = {"kind": "function", "function": "mine:check"}
@@ -96,3 +99,35 @@ async def test_a_target_that_rulers_scores_would_reach_is_refused(data: Path, us
     mixed = JudgeSettings.model_validate({"model": "openai/judge", "rewards": [{"kind": "ruler"}, CODE]})
     with pytest.raises(CampaignError, match=r"campaign\.target cannot be reached"):
         await run_campaign(data, "http://127.0.0.1:9", user | {"target": 0.9}, told, judge=mixed)
+
+
+@pytest.mark.slow
+async def test_groups_that_judges_disagree_about_hold_up_no_step(data: Path, user: dict[str, Any], told: Told) -> None:
+    asked = {"model": "openai/judge", "repeats": 2, "min_agreement": 0.5}
+    ruler = JudgeSettings.model_validate(asked)
+    async with Ring.running(data, Script(worker=ruler, skill=lambda number: 0.5, quarrel=True)) as ring:
+        settings = user | {"steps": 1, "val_scenarios": None, "judge_timeout_s": 600, "success": None}
+        ended = await run_campaign(data, ring.url, settings, told, judge=ruler)
+        assert (ended.reason, ended.steps, ended.trained) == ("steps", 1, 0)
+        waiting = await disputed(ring.store, PROJECT)
+        assert waiting
+        assert {one.agreement for one in waiting} == {-1.0}
+    assert any("judges_disagree" in text and "it waits for a person" in text for text in told.warnings())
+
+
+@pytest.mark.slow
+async def test_a_judge_that_changes_is_told_once(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.recipe = lambda group: "new" if int(group.split(".")[1]) >= 3 else "old"
+    settings = user | {"steps": 5, "val_every": 1, "name": "mine", "success": "my_agent:solved"}
+    await run_campaign(data, ring.url, settings, told)
+    [change] = [event for event in told.events if isinstance(event, Changed)]
+    assert (change.what, change.step) == ("judge_changed", 2)
+    assert (change.was, change.now) == ("no model by recipe old", "no model by recipe new")
+    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    codes = await ledger_codes(ring.store, campaign.id)
+    assert (codes.count("judge_changed"), codes.count("judged_by")) == (1, 2)
+    history = await read_history(ring.store, campaign)
+    assert history.one_judge_from == 3
+    assert {event.step for event, _ in history.measured(Yardstick.SUCCESS, regularly=True)} == {3, 4, 5}

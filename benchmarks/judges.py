@@ -1,0 +1,216 @@
+"""What more replies about a group are worth: simulated judges, in the orders and combined by the code that judges.
+
+    python -m benchmarks.judges --write     writes benchmarks/results/judges.json and the tables in docs/rewards.md
+
+`GROUPS` groups of `RUNS` runs, each with a true worth that no judge is told. Told is Kendall's tau-b between the truth
+and the score, as a mean over the groups with its 95 % interval.
+
+Noise: a judge that orders a pair of runs rightly with the probability `ACCURACY` sees each run's worth, a standard
+normal, with normal noise of its own; so do further judges. `difference` is what a panel has more than its first judge,
+group by group.
+
+Place: a judge without noise that loves early places. From the first place to the last its love falls evenly by as much
+as the worths of the whole group are apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, Final, TypedDict
+
+from benchmarks.load import machine
+from judge.llm.orders import Turn, ordered
+from judge.llm.reader import Verdict
+from judge.panel.combining import agreement, combined
+from judge.panel_settings import Combine
+from recorder.agreement import compare
+
+RESULTS: Final = Path(__file__).parent / "results" / "judges.json"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "rewards.md"
+BEGIN, END = "<!-- made by `python -m benchmarks.judges --write` -->", "<!-- until here -->"
+GROUPS, RUNS, SEED = 500, 8, 15
+ACCURACY: Final = 0.7
+PANELS: Final[Sequence[tuple[int, Combine]]] = ((1, "mean"), (3, "mean"), (3, "median"), (5, "mean"), (5, "median"))
+REPEATS: Final = (1, 2, 4, 8)
+SURE: Final = NormalDist().inv_cdf(0.975)
+# Of two worths, each N(0, 1), seen with noise N(0, s): rightly ordered with 1/2 + atan(1 / s) / pi.
+NOISE: Final = 1 / math.tan(math.pi * (ACCURACY - 0.5))
+
+
+class Interval(TypedDict):
+    """A mean over groups, and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Panel(TypedDict):
+    """What judges that err by themselves come to together."""
+
+    judges: int
+    combine: str
+    tau: Interval
+    difference: Interval  # to the first judge alone
+    agreement: float | None  # between the judges
+
+
+class Places(TypedDict):
+    """What a judge that loves early places comes to, asked so often."""
+
+    repeats: int
+    tau: Interval
+
+
+class Figures(TypedDict):
+    """All of it."""
+
+    groups: int
+    runs: int
+    accuracy: float
+    panels: list[Panel]
+    places: list[Places]
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """The mean, and where it is with 95 %."""
+    mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
+    return {"mean": round(mean, 4), "low": round(mean - SURE * error, 4), "high": round(mean + SURE * error, 4)}
+
+
+def _tau(truth: Mapping[str, float], replies: Sequence[Mapping[str, Verdict]], how: Combine) -> float:
+    """How far the score of some replies orders runs as they are."""
+    score = combined([(1.0, reply) for reply in replies], how)
+    return compare(truth, {run: verdict.score for run, verdict in score.items()}).tau or 0.0
+
+
+def _noisy(truth: Mapping[str, float], draw: random.Random) -> dict[str, Verdict]:
+    """What one judge says who errs: a number from 0 to 1 that rises with what it sees."""
+    seen = NormalDist(0, math.hypot(1, NOISE))
+    return {run: Verdict(seen.cdf(worth + draw.gauss(0, NOISE)), "") for run, worth in truth.items()}
+
+
+def panels(groups: int = GROUPS) -> list[Panel]:
+    """The same groups, judged by more and more judges."""
+    draw = random.Random(SEED)
+    taus: dict[tuple[int, Combine], list[float]] = {one: [] for one in PANELS}
+    agree: dict[int, list[float]] = {judges: [] for judges, _ in PANELS}
+    for _ in range(groups):
+        truth = {f"run{number}": draw.gauss(0, 1) for number in range(RUNS)}
+        replies = [_noisy(truth, draw) for _ in range(max(judges for judges, _ in PANELS))]
+        for judges, how in PANELS:
+            taus[judges, how].append(_tau(truth, replies[:judges], how))
+        for judges, found in agree.items():
+            found += [one] if (one := agreement(replies[:judges])) is not None else []
+    alone = taus[PANELS[0]]
+    return [
+        {
+            "judges": judges,
+            "combine": how,
+            "tau": interval(own := taus[judges, how]),
+            "difference": interval([more - less for more, less in zip(own, alone, strict=True)]),
+            "agreement": round(statistics.fmean(agree[judges]), 4) if agree[judges] else None,
+        }
+        for judges, how in PANELS
+    ]
+
+
+def places(groups: int = GROUPS) -> list[Places]:
+    """One judge, asked more and more often about the same groups."""
+    found: dict[int, list[float]] = {repeats: [] for repeats in REPEATS}
+    for seed in range(groups):
+        keys = [f"run{number}" for number in range(RUNS)]
+        truth = dict(zip(random.Random(SEED + seed).sample(keys, RUNS), _even(), strict=True))
+        for repeats, taus in found.items():
+            orders = [ordered(keys, seed, Turn(0, repeat, 1, repeats)) for repeat in range(repeats)]
+            taus.append(_tau(truth, [_in_love(truth, order) for order in orders], "mean"))
+    return [{"repeats": repeats, "tau": interval(taus)} for repeats, taus in found.items()]
+
+
+def _in_love(truth: Mapping[str, float], order: Sequence[str]) -> dict[str, Verdict]:
+    loved = dict(zip(order, reversed(_even()), strict=True))
+    return {run: Verdict((truth[run] + loved[run]) / 2, "") for run in truth}
+
+
+def _even() -> list[float]:
+    """Numbers evenly from 0 to 1, one a run."""
+    return [number / (RUNS - 1) for number in range(RUNS)]
+
+
+def measure(groups: int = GROUPS) -> Figures:
+    """All figures."""
+    return {
+        "groups": groups,
+        "runs": RUNS,
+        "accuracy": ACCURACY,
+        "panels": panels(groups),
+        "places": places(groups),
+    }
+
+
+def table(figures: Figures) -> str:
+    """The figures for people."""
+    return "\n".join(
+        [
+            f"{figures['groups']} simulated groups of {figures['runs']}. Judges that order a pair rightly in "
+            f"{100 * figures['accuracy']:.0f} % of cases, each by itself:",
+            "",
+            _row(["judges", "`combine`", "tau with the truth", "more than one judge", "their agreement"]),
+            _row(["---"] * 5),
+            *(_row(_of_panel(one)) for one in figures["panels"]),
+            "",
+            "One judge whose love of early places is as large as the whole group's spread:",
+            "",
+            _row(["`repeats`", "tau with the truth"]),
+            _row(["---"] * 2),
+            *(_row([str(one["repeats"]), _told(one["tau"])]) for one in figures["places"]),
+        ]
+    )
+
+
+def _of_panel(one: Panel) -> list[str]:
+    agree = "–" if one["agreement"] is None else f"{one['agreement']:.2f}"
+    more = "–" if one["judges"] == 1 else _told(one["difference"])
+    return [str(one["judges"]), one["combine"] if one["judges"] > 1 else "–", _told(one["tau"]), more, agree]
+
+
+def _told(one: Interval) -> str:
+    return f"{one['mean']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def written(page: str, figures: Figures) -> str:
+    """The page with the figures' tables between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise ValueError(f"docs/rewards.md has no place for the tables: put {BEGIN} and {END} into it")
+    return f"{before}{BEGIN}\n\n{table(figures)}\n\n{END}{after}"
+
+
+def main() -> None:
+    """Simulate, print, and keep figures and tables if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS} and the tables in {PAGE}")
+    options = parser.parse_args()
+    figures = measure()
+    kept: dict[str, Any] = {"machine": machine(), **figures}
+    text = json.dumps(kept, indent=1, ensure_ascii=False)
+    print(text)
+    if options.write:
+        RESULTS.write_text(text + "\n")
+        PAGE.write_text(written(PAGE.read_text("utf-8"), figures), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Sub-scores: what a judge is asked for where one number a run would not say why.
+
+Owns: how they stand in the prompt and in the schema of the reply, and the score that they make. Pure. Refuses: reading
+replies (`judge.llm.reader`), settings (`judge.panel_settings`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from judge.llm.model import REPLY_FORMAT
+from judge.panel_settings import SubscoreSettings
+
+
+def reply_format(subscores: Sequence[SubscoreSettings]) -> Mapping[str, Any]:
+    """The structured output that is asked for; every sub-score and its reason are required."""
+    if not subscores:
+        return REPLY_FORMAT
+    one = _object({"reason": {"type": "string"}, "score": {"type": "number"}})
+    each = _object({"id": {"type": "string"}, "subscores": _object({sub.name: one for sub in subscores})})
+    schema = _object({"trajectories": {"type": "array", "items": each}})
+    return {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": schema}}
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def wanted(subscores: Sequence[SubscoreSettings]) -> str:
+    """What the judge is told to give each trajectory, to go into "give each …"."""
+    if not subscores:
+        return "a score from 0 to 1"
+    told = "\n".join(f"- {json.dumps(sub.name)}: {sub.about}" for sub in subscores)
+    return f"a score from 0 to 1 in each of these respects, each by itself:\n{told}"
+
+
+def form(subscores: Sequence[SubscoreSettings]) -> str:
+    """The form of the reply, and what to write first."""
+    if not subscores:
+        return (
+            '{"trajectories": [{"id": "<id>", "explanation": "<one or two sentences>", "score": <number from 0 to 1>}]}'
+            "\nwith every id of the data exactly once. Write the explanation before the score."
+        )
+    each = ", ".join(f'{json.dumps(sub.name)}: {{"reason": "<one sentence>", "score": <number>}}' for sub in subscores)
+    return (
+        f'{{"trajectories": [{{"id": "<id>", "subscores": {{{each}}}}}]}}'
+        "\nwith every id of the data exactly once, and all of the sub-scores under each. Write the reason before the "
+        "score."
+    )
+
+
+def mean(subscores: Sequence[SubscoreSettings], scores: Mapping[str, float]) -> float:
+    """The score that sub-scores make: their mean by weight, within 0..1."""
+    heaviest = max(sub.weight for sub in subscores)
+    shares = [(sub.weight / heaviest, scores[sub.name]) for sub in subscores]  # so no sum of weights overflows
+    whole = math.fsum(share for share, _ in shares)
+    counted = [value for share, value in shares if share > 0]
+    found = math.fsum(share * value for share, value in shares) / whole
+    return min(max(found, min(counted)), max(counted))  # whatever was rounded

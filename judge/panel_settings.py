@@ -1,0 +1,77 @@
+"""What of `[judge]` says how one group is looked at: sub-scores, the members of a panel.
+
+Owns: these settings, each by itself. Refuses: what contradicts each other of them (`judge.settings`), and every import
+but pydantic's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MOST_SUBSCORES: Final = 16  # each is a number and a sentence in the reply, for each run
+MOST_REQUESTS: Final = 64  # about one group
+# What these four mean where nothing else is said.
+ABOUT: Final[Mapping[str, str]] = {
+    "correctness": "whether what was asked for was done, and done right, as its own tool results show",
+    "completeness": "how much of what was asked for was done",
+    "efficiency": "how few detours, mistakes and needless steps it took",
+    "safety": "whether it kept to what it was allowed, and did no harm on the way",
+}
+
+Combine = Literal["mean", "median"]
+
+
+class SubscoreSettings(BaseModel):
+    """One sub-score: a table of `[[judge.subscores]]`."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    name: str
+    """What the judge and the pages call it; a run's is kept as `ruler.NAME`."""
+    weight: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """Its share of the score, relative to the others'. 0: asked for and kept, but it moves nothing."""
+    about: str = ""
+    """What the judge is told it is. Default: known for correctness, completeness, efficiency and safety alone."""
+
+    @model_validator(mode="after")
+    def _named(self) -> SubscoreSettings:
+        if not NAME.fullmatch(self.name):
+            raise ValueError(f"{self.name!r:.80} cannot name a sub-score: use 1 to 64 of A-Z a-z 0-9 _ -")
+        self.about = (self.about or ABOUT.get(self.name, "")).strip()
+        if not self.about:
+            raise ValueError(f"the sub-score {self.name!r} needs `about`: what the judge is told it is")
+        return self
+
+
+class MemberSettings(BaseModel):
+    """One judge of several: a table of `[[judge.panel]]`."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    model: str = Field(min_length=1)
+    """The judge, by its LiteLLM name."""
+    api_base: str | None = None
+    """URL of its API where it is not the provider's own. No key from the environment is ever sent to it."""
+    api_key: SecretStr | None = None
+    """Its key. Default: the provider's own variable, unless `api_base` is set; never `judge.api_key`."""
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """How much its replies count, beside the other members'."""
+
+
+def _distinct(subscores: list[SubscoreSettings]) -> list[SubscoreSettings]:
+    names = [one.name.casefold() for one in subscores]  # a reply's names are read whatever their case
+    if doubled := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"two sub-scores are called {doubled[0]!r}")
+    if len(names) > MOST_SUBSCORES:
+        raise ValueError(f"{len(names)} sub-scores are too many for one reply: at most {MOST_SUBSCORES}")
+    if subscores and not any(one.weight > 0 for one in subscores):
+        raise ValueError("no sub-score has a weight above 0, so there would be no score")
+    return subscores
+
+
+Subscores = Annotated[list[SubscoreSettings], AfterValidator(_distinct)]

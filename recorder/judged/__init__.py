@@ -1,0 +1,1 @@
+"""What stands beside a score: what judges were asked, what each of several replied, and groups they disagree about."""

@@ -1,0 +1,54 @@
+"""Who judged a step, and when that is somebody new: told once, and never of the first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer.measuring.judges import WHAT, Judge, Row, changed
+from trainer.progress import Changed
+
+OLD, NEW, OTHER = (
+    Judge("openai/a", "a-1", "r" * 32),
+    Judge("openai/a", "a-2", "r" * 32),
+    Judge("openai/a", "a-1", "s" * 32),
+)
+
+
+def course(*steps: set[Judge]) -> list[Changed]:
+    """What is told when steps, from 0 on, were judged so."""
+    rows: list[Row] = []
+    told: list[Changed] = []
+    for step, judges in enumerate(steps):
+        found = changed(rows, step, frozenset(judges))
+        if found is not None:
+            rows.append(found[0])
+            told += [found[1]] if found[1] is not None else []
+    return told
+
+
+def test_a_new_version_is_told_once_with_both() -> None:
+    [told] = course({OLD}, {OLD}, {NEW}, {NEW}, {NEW})
+    assert (told.step, told.what) == (1, WHAT)
+    assert (told.was, told.now) == ("a-1 by recipe rrrrrrrrrrrr", "a-2 by recipe rrrrrrrrrrrr")
+
+
+def test_a_step_that_both_judged_is_the_last_of_the_old_ones() -> None:
+    [told] = course({OLD}, {OLD, NEW}, {NEW})
+    assert told.step == 1
+
+
+def test_a_recipe_counts_as_a_version_does() -> None:
+    assert [one.step for one in course({OLD}, {OTHER})] == [0]
+
+
+def test_versions_that_come_back_are_nothing_new() -> None:
+    assert [one.step for one in course({OLD}, {NEW}, {OLD}, {NEW}, {OLD, NEW})] == [0]
+
+
+def test_of_the_first_judge_and_of_steps_without_a_score_nothing_is_told() -> None:
+    assert course(set(), {OLD}, set(), {OLD}) == []
+
+
+def test_a_row_is_what_is_read_back() -> None:
+    row: Any = changed([], 3, frozenset({NEW, OLD}))
+    assert row[0] == {"step": 3, "judges": [["openai/a", "a-1", "r" * 32], ["openai/a", "a-2", "r" * 32]]}

@@ -1,0 +1,92 @@
+"""Who judged a campaign's figures, and when that changed: figures of two judges are two measures.
+
+Owns: who a judge is (its model, the version that its provider reports, the recipe's hash, which holds the prompt's
+version), who judged a step, and from which step on figures are one judge's. Refuses: what is compared after a change
+(`trainer.campaign.ruling`), writing it down (`trainer.campaign.history`).
+
+A provider may answer by several versions in turn, and of a panel one may fail. So a change is told once for each judge
+that had judged nothing of the campaign before, and not each time that one comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, and_, or_, select
+
+from recorder.store.database import Store
+from recorder.store.schema import attempts, groups, scores
+from recorder.work.campaigns import CampaignView
+from trainer.progress import Changed
+
+WHAT: Final = "judge_changed"
+AND: Final = " + "  # between the versions of a panel's judges, in a score
+_HASH_CHARS: Final = 12
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Judge:
+    """Who gave a score. `model` empty: no model did, but functions, rules or people."""
+
+    model: str
+    version: str
+    recipe: str
+
+    def __str__(self) -> str:
+        return f"{self.version or self.model or 'no model'} by recipe {self.recipe[:_HASH_CHARS]}"
+
+
+Row = Mapping[str, Any]  # of the ledger: {"step", "judges": [[model, version, recipe], …]}
+
+
+async def judges_of(store: Store, campaign: CampaignView, step: int) -> frozenset[Judge]:
+    """Who gave the current scores of a step's attempts, those of its validation among them."""
+    mine = and_(
+        attempts.c.campaign_id == campaign.id,
+        attempts.c.step_number == step,
+        attempts.c.group_external_id == groups.c.external_id,
+    )
+    query = (
+        select(scores.c.judge_model, scores.c.judge_version, scores.c.recipe_hash)
+        .select_from(scores.join(groups, groups.c.current_score_id == scores.c.id))
+        .where(groups.c.project_id == campaign.project_id, groups.c.campaign_id == campaign.id)
+        .where(select(attempts.c.id).where(mine).exists(), or_(scores.c.judge_model.is_(None), _somebody_said()))
+        .distinct()
+    )
+    async with store.read() as conn:
+        return frozenset(
+            Judge(row.judge_model or "", version, row.recipe_hash)
+            for row in await conn.execute(query)
+            for version in (row.judge_version or "").split(AND)
+        )
+
+
+def _somebody_said() -> ColumnElement[bool]:
+    """Not so where nobody was asked, because the runs were one and the same."""
+    return or_(scores.c.judge_version.is_not(None), scores.c.tokens_in > 0)
+
+
+def changed(rows: Sequence[Row], step: int, judges: frozenset[Judge]) -> tuple[Row, Changed | None] | None:
+    """What is written down of a step that was judged by `judges`, and told; None: nothing is new.
+
+    `rows`: what was written down of earlier steps. What is told holds after the last step that others judged: this
+    one, where they judged it too. Nothing is told of the first judge.
+    """
+    known = {judge for row in rows for judge in _judges(row)}
+    if judges <= known:
+        return None
+    row = {"step": step, "judges": [list(astuple(judge)) for judge in sorted(judges)]}
+    if not known:
+        return row, None
+    after = step if judges & known else step - 1
+    return row, Changed(after, WHAT, _told(_judges(rows[-1])), _told(judges - known))
+
+
+def _judges(row: Row) -> list[Judge]:
+    return [Judge(*one) for one in row["judges"]]
+
+
+def _told(judges: Iterable[Judge]) -> str:
+    return ", ".join(map(str, sorted(judges)))
