@@ -39,7 +39,7 @@ def score(messages: Sequence[Json], beside: Sequence[Json] = ()) -> tuple[float,
     """
     asked = asked_for(messages)
     calls = calls_of(messages)
-    found = {line.split()[0] for name, _, said in calls if name == "search" for line in _matching(said, asked)}
+    found = {line.split()[0] for name, _, said in calls if name == "search" for line in matching(said, asked)}
     said = [text for name, given, text in calls if name == "read" and str(given.get("mail_id")) in found]
     answer = last_words(messages)
     # the date of a mail is no fact of it: what follows its head is
@@ -91,7 +91,8 @@ def calls_of(messages: Sequence[Json]) -> list[Call]:
     ]
 
 
-def _matching(hits: str, asked: set[str]) -> list[str]:
+def matching(hits: str, asked: set[str]) -> list[str]:
+    """The lines of a search's hits that have every word that was asked for."""
     return [line for line in hits.splitlines() if asked and asked <= set(line.split())]
 
 

@@ -28,9 +28,10 @@ from examples.making.training import Recipe, Shape, train
 MODEL: Final = Path(__file__).parent / "model"
 RECIPE: Final = Recipe(
     shape=Shape(hidden=128, layers=3, heads=4, kv_heads=2, head_dim=32, mlp=256),
-    copy_steps=300,
+    copy_steps=200,
     copy_rows=32,
-    talk_steps=900,
+    talk_steps=800,
+    talk_rows=16,
     learning_rate=3e-3,
     threads=1,
 )
