@@ -8,6 +8,7 @@ mail and no fact. Refuses wording (`wording`) and questions (`scenarios`).
 from __future__ import annotations
 
 import random
+import re
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ MAILS_OF_A_THREAD: Final = 2
 TEST_THREADS, VAL_THREADS = 104, 32  # of 336; the rest is learned from
 MOST_HITS: Final = 4
 _NEW_YEAR: Final = date(2026, 1, 1)
+_WORD: Final = re.compile(r"\w+")
 _FIGURES: Final = {"code": (1_000, 10_000), "flight": (100, 1_000), "amount": (100, 1_000)}
 
 
@@ -118,7 +120,8 @@ class MailDatabase:
 
     def search(self, query: str) -> list[tuple[str, str, str]]:
         """(id, sender, subject) of the newest mails that have every word of the query."""
-        words = " ".join(f'"{word}"' for word in query.replace('"', " ").split())
+        # letters and digits alone: nothing in a query is an expression of FTS5
+        words = " ".join(f'"{word}"' for word in _WORD.findall(query))
         if not words:
             return []
         found = "SELECT mail_id, sender, subject FROM mails WHERE mails MATCH ? ORDER BY sent DESC, mail_id LIMIT ?"
