@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from examples.running import command, picture, seeds, table
+from examples.running import picture, seeds, table
 from examples.running.campaign import CampaignFailed, Project
 from examples.running.command import SEEDS, Wanted, new_run, settings, told
+from examples.running.programs import ROOT
 from examples.running.summary import missing, rose, summarize
 from recorder.learned.intervals import of_share
 from trainer.progress import Alarm, StepDone
 from trainer.report.shapes import Alarmed, Point
 
-CONFIG = Path(command.ROOT) / "examples" / "inbox" / "hone.toml"
+CONFIG = ROOT / "examples" / "inbox" / "hone.toml"
 
 
 def point(step: int, version: str, value: float | None, attempts: int = 200, errored: int = 0) -> dict[str, Any]:
