@@ -41,12 +41,13 @@ Surroundings = Callable[[Wanted], AbstractContextManager[Mapping[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """An example: its name, its folder, what its success is in words, and what surrounds Hone in it."""
+    """An example: its name, its folder, what its success is in words, what surrounds Hone, whether a model judges."""
 
     name: str
     folder: Path
     measured: str
     surroundings: Surroundings
+    judged: bool = True
 
 
 def main(example: Example) -> int:
@@ -93,6 +94,7 @@ def run(example: Example, wanted: Wanted) -> Summary:
         measured=example.measured,
         seconds=seconds,
         faults=faults,
+        judged=example.judged,
     )
     write(summary, wanted.data)
     return summary

@@ -19,12 +19,21 @@ FIGURES: Final = 4  # digits behind the point
 
 
 def summarize(
-    report: Report, *, example: str, seed: int, short: bool, measured: str, seconds: float, faults: Iterable[str] = ()
+    report: Report,
+    *,
+    example: str,
+    seed: int,
+    short: bool,
+    measured: str,
+    seconds: float,
+    faults: Iterable[str] = (),
+    judged: bool = True,
 ) -> Summary:
     """The summary of a campaign that has come to its end.
 
     `measured`: in words, what counts as success, of which scenarios. `seconds`: of the whole run, engine start
-    included. `faults`: what went wrong beside what the report tells.
+    included. `faults`: what went wrong beside what the report tells. `judged`: a judge model is asked; where functions
+    alone reward, the report's judgings are no requests to anybody.
     """
     tests = list(report["tests"])
     rivals = [one for one in tests if one["version"] not in (BASE, report["served"])]
@@ -37,7 +46,7 @@ def summarize(
         "after": share(next((one for one in tests if one["version"] == report["served"]), None)),
         "baselines": {one["version"]: share(one) for one in rivals},
         "seconds": round(seconds, 1),
-        "judge": _judge(report["judged"]),
+        "judge": _judge(report["judged"], asked=judged),
         "attempts": report["attempts"],
         "steps": [_step(one) for one in report["steps"]],
         "validations": [
@@ -83,9 +92,9 @@ def missing(summary: Mapping[str, Any]) -> list[str]:
     return [*summary["faults"], *([] if rose(summary) else [fell])]
 
 
-def _judge(judged: Mapping[str, Any]) -> dict[str, Any]:
+def _judge(judged: Mapping[str, Any], *, asked: bool) -> dict[str, Any]:
     tokens = judged["tokens_in"] + judged["tokens_out"]
-    return {"requests": judged["judgings"], "in_vain": judged["in_vain"], "tokens": tokens}
+    return {"requests": judged["judgings"] if asked else 0, "in_vain": judged["in_vain"], "tokens": tokens}
 
 
 def _step(step: Mapping[str, Any]) -> dict[str, Any]:

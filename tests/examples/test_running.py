@@ -67,6 +67,12 @@ def test_a_summary_says_before_and_after_by_the_test_part_with_wilson_s_interval
     assert json.loads(json.dumps(told_)) == told_
 
 
+def test_judgings_by_functions_alone_are_no_requests_to_a_judge() -> None:
+    said = {"example": "x", "seed": 7, "short": False, "measured": "", "seconds": 1.0}
+    assert summarize(report(), **said)["judge"]["requests"] == 150  # also of a judge that tells no tokens
+    assert summarize(report(), **said, judged=False)["judge"]["requests"] == 0
+
+
 def test_what_a_summary_reads_is_what_a_report_has() -> None:
     assert {"step", "version", "value", "attempts", "errored"} <= set(Point.__dataclass_fields__)
     assert {"step", "success", "reward"} <= set(StepDone.__dataclass_fields__)
