@@ -51,6 +51,7 @@ long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; sever
 	$(BIN)/pytest --store postgres -m e2e
 	HONE_INSTALL_CPU=1 $(BIN)/pytest tests/install
 	$(BIN)/python -m examples.running.seeds
+	$(BIN)/python -m examples.inbox.gamed --write
 
 wheel: setup ## build the source archive and the wheel into dist/ (docs/release.md); the version is the tag's
 	$(BIN)/python -m build --outdir dist
