@@ -68,7 +68,7 @@ def test_a_summary_says_before_and_after_by_the_test_part_with_wilson_s_interval
 
 
 def test_judgings_by_functions_alone_are_no_requests_to_a_judge() -> None:
-    said = {"example": "x", "seed": 7, "short": False, "measured": "", "seconds": 1.0}
+    said: dict[str, Any] = {"example": "x", "seed": 7, "short": False, "measured": "", "seconds": 1.0}
     assert summarize(report(), **said)["judge"]["requests"] == 150  # also of a judge that tells no tokens
     assert summarize(report(), **said, judged=False)["judge"]["requests"] == 0
 
