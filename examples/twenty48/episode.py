@@ -1,4 +1,4 @@
-"""One attempt at the task: from a seed's board, make a tile of 32 in at most twelve turns.
+"""One attempt at the task: from a seed's board, make a tile of 32 in at most ten turns.
 
 Owns the board that a seed begins with, what the model is shown, how its words are read, and what each of them does.
 The same seed and the same answers give the same attempt, so an attempt can be judged from its answers alone, by
@@ -12,15 +12,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from examples.twenty48.game import DIRECTIONS, EMPTY, SIZE, Board, Direction, legal, move, spawn
+from examples.twenty48.game import DIRECTIONS, EMPTY, SIZE, Board, Direction, greediest, legal, move, spawn
 
 SYSTEM: Final = (
-    "2048 on a 3x3 board. A digit n is the tile 2^n, 0 is empty. Reach a 5 in 12 turns. "
+    "2048 on a 3x3 board. A digit n is the tile 2^n, 0 is empty. Reach a 5 in 10 turns. "
     "Answer with one word: up, down, left or right."
 )
 TARGET: Final = 5  # the tile 32
-TURNS: Final = 12  # merging whenever one can is right about half the time, looking one move ahead nearly always
-OPENING_MOVES: Final = 12  # random ones, before the board is handed over: its tiles then add up to about 28
+# Both numbers: so that who merges where it can nearly always succeeds, and who pushes at random in a third of attempts.
+TURNS: Final = 10
+OPENING_MOVES: Final = 14  # before the board is handed over, by the rule of `greediest`: its tiles add up to about 33
 NO_MOVE: Final = "Nothing moves that way."
 NO_WORD: Final = "Say up, down, left or right."
 
@@ -109,10 +110,9 @@ def replay(seed: int, answers: Iterable[str]) -> Episode:
 def _opened(rng: random.Random) -> Board:
     board = spawn(spawn(EMPTY, rng), rng)
     for _ in range(OPENING_MOVES):
-        ways = legal(board)
-        if not ways:
+        if not legal(board):
             break
-        board = spawn(move(board, rng.choice(ways))[0], rng)
+        board = spawn(move(board, greediest(board))[0], rng)
     return board
 
 

@@ -45,6 +45,7 @@ def slide(line: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
     return (*pushed, *[0] * (len(line) - len(pushed))), points
 
 
+@functools.lru_cache(maxsize=50_000)  # whoever looks for a move tries each, and then makes one
 def move(board: Board, direction: Direction) -> tuple[Board, int]:
     """The board after a push, before a tile is spawned, and the points: the sum of the tiles that were merged into."""
     cells, points = list(board), 0
@@ -59,6 +60,15 @@ def move(board: Board, direction: Direction) -> tuple[Board, int]:
 def legal(board: Board) -> list[Direction]:
     """The directions that change the board. None: the game is over."""
     return [direction for direction in DIRECTIONS if move(board, direction)[0] != board]
+
+
+def greediest(board: Board) -> Direction:
+    """The legal direction with the most points, of equal ones the first.
+
+    Raises:
+        ValueError: the game is over.
+    """
+    return max(legal(board), key=lambda direction: move(board, direction)[1])
 
 
 def spawn(board: Board, rng: random.Random) -> Board:

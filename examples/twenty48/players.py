@@ -1,4 +1,4 @@
-"""Players that are no model: one that looks a move ahead, and flawed ones. Each names what it answers next.
+"""Players that are no model: two sensible ones, and flawed ones. Each names what it answers next.
 
 Owns their choices. The tiny model is taught on what they play (examples/twenty48/taught.py), and what they reach is
 what a reader may compare it with. Refuses the game's rules and conversations.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from examples.twenty48.episode import Episode
-from examples.twenty48.game import DIRECTIONS, Board, Direction, legal, move
+from examples.twenty48.game import DIRECTIONS, Board, Direction, greediest, legal, move
 
 Player = Callable[[Episode, random.Random], str]
 
@@ -23,16 +23,16 @@ CHATTER: Final = (
 )
 
 
+def merges(episode: Episode, rng: random.Random) -> str:
+    """The move with the most points, of equal ones always the first, so that it can be learned."""
+    del rng
+    return greediest(episode.board)
+
+
 def looks_ahead(episode: Episode, rng: random.Random) -> str:
     """The move with the most points of this push and the best one behind it, as if no tile were spawned between."""
-    del rng  # of equal moves always the first, so that it can be learned
-    return max(legal(episode.board), key=lambda direction: promise(episode.board, direction))
-
-
-def merges(episode: Episode, rng: random.Random) -> str:
-    """The move with the most points at once."""
     del rng
-    return max(legal(episode.board), key=lambda direction: move(episode.board, direction)[1])
+    return max(legal(episode.board), key=lambda direction: promise(episode.board, direction))
 
 
 def careless(episode: Episode, rng: random.Random) -> str:

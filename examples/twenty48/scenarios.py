@@ -13,12 +13,13 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from examples.twenty48.episode import begin
 from examples.twenty48.taught import FIRST_SEED
 
-LEARN, VALIDATE, TEST = 400, 60, 240
+LEARN, VALIDATE, TEST = 160, 48, 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def write_scenarios(folder: Path, seed: int, *, validate: int = VALIDATE, test: 
     files = Files(folder / "learn.jsonl", folder / "validate.jsonl", folder / "test.jsonl")
     boards = different_boards(seed)
     for path, count in ((files.learn, LEARN), (files.validate, validate), (files.test, test)):
-        lines = [json.dumps({"id": f"board-{board}", "input": {"seed": board}}) for board, _ in zip(boards, range(count))]
+        lines = [json.dumps({"id": f"board-{board}", "input": {"seed": board}}) for board in islice(boards, count)]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return files
 

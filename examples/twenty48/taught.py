@@ -8,29 +8,35 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
+from examples.making.tokenizer import Conversation, Message
 from examples.twenty48.episode import SYSTEM, Episode, begin
-from examples.twenty48.players import Player, blind, careless, chatty, looks_ahead, stubborn
-
-Message = dict[str, Any]
+from examples.twenty48.players import Player, blind, careless, chatty, merges, stubborn
 
 FIRST_SEED: Final = 10_000_000  # scenarios have smaller ones, so no attempt of theirs is taught
-LESSONS: Final = 12_000  # attempts that only look ahead, at first: what is hard comes before what is bad
+LESSONS: Final = 8_000  # attempts that only merge, at first: what is hard comes before what is bad
+LESSON_TURNS: Final = 6  # of each, so that the rows of a batch are about as long and little is padding
 MIXTURE: Final[tuple[tuple[Player, float], ...]] = (
-    (looks_ahead, 0.30),
-    (careless, 0.20),
+    (merges, 0.28),
+    (careless, 0.12),
     (blind, 0.20),
-    (stubborn, 0.15),
-    (chatty, 0.15),
+    (stubborn, 0.20),
+    (chatty, 0.20),
 )
 
 
-def conversations(seed: int) -> Iterator[tuple[list[Message], list[Message]]]:
-    """Endless attempts, each with its tools, of which there are none: first good ones alone, then the mixture."""
+def conversations(seed: int) -> Iterator[Conversation]:
+    """What the model is taught, without end: first good attempts alone, then the mixture."""
     rng = random.Random(seed)
     for _ in range(LESSONS):
-        yield attempt(looks_ahead, rng), []
+        yield attempt(merges, rng)[: 1 + 2 * LESSON_TURNS], []
+    yield from mixed(seed)
+
+
+def mixed(seed: int) -> Iterator[Conversation]:
+    """Endless attempts of the mixture, each with the tools that are offered: none."""
+    rng = random.Random(seed)
     players, shares = zip(*MIXTURE, strict=True)
     while True:
         yield attempt(rng.choices(players, shares)[0], rng), []
@@ -38,8 +44,12 @@ def conversations(seed: int) -> Iterator[tuple[list[Message], list[Message]]]:
 
 def attempt(player: Player, rng: random.Random) -> list[Message]:
     """A whole attempt of a player, from a board of the making's own."""
-    episode = begin(rng.randrange(FIRST_SEED, 2 * FIRST_SEED))
-    messages: list[Message] = opening(episode)
+    return attempt_from(begin(rng.randrange(FIRST_SEED, 2 * FIRST_SEED)), player, rng)
+
+
+def attempt_from(episode: Episode, player: Player, rng: random.Random) -> list[Message]:
+    """The conversation of a player's attempt, as the agent has it with a model."""
+    messages = opening(episode)
     while not episode.over:
         answer = player(episode, rng)
         episode = episode.hear(answer)
