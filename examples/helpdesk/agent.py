@@ -69,8 +69,7 @@ async def run(task: Task) -> str:
         openai.OpenAIError: the model could not be reached or refused the request.
         ConnectionError: the tools could not be reached.
     """
-    opened = _desk(asyncio.get_running_loop(), os.environ.get("HELPDESK_MCP_URL", MCP_URL))
-    desk = await asyncio.shield(opened)  # a run that is cancelled while it waits must not cancel the others' desk
+    desk = await shared_desk(os.environ.get("HELPDESK_MCP_URL", MCP_URL), SYSTEM)
     question = task.input if isinstance(task.input, str) else task.input["question"]
     return await desk.answer(str(question), task)
 
@@ -82,6 +81,7 @@ class Desk:
     models: Iterator[AsyncOpenAI]
     mcp: Client
     tools: list[Json]
+    system: str = SYSTEM
     holder: asyncio.Task[None] | None = None  # a loop holds its tasks weakly
 
     async def answer(self, question: str, task: Task) -> str:
@@ -91,7 +91,7 @@ class Desk:
     async def converse(self, question: str, task: Task) -> list[Json]:
         """The agent's loop: ask the model, call what it wants called, until it only talks. Returns the conversation."""
         model = next(self.models).with_options(base_url=task.base_url, api_key=task.api_key)
-        messages: list[Json] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
+        messages: list[Json] = [{"role": "system", "content": self.system}, {"role": "user", "content": question}]
         for _ in range(MAX_TURNS):
             reply = await self._ask(model, task.model, messages)
             messages.append(_echo(reply))
@@ -138,29 +138,35 @@ def _echo(reply: ChatCompletionMessage) -> Json:
     return {"role": "assistant", "content": reply.content, "tool_calls": calls}
 
 
+async def shared_desk(mcp_url: str, system: str) -> Desk:
+    """The desk that every run of this event loop shares, with these tools and that system message."""
+    opened = _desk(asyncio.get_running_loop(), mcp_url, system)
+    return await asyncio.shield(opened)  # a run that is cancelled while it waits must not cancel the others' desk
+
+
 @functools.cache
-def _desk(loop: asyncio.AbstractEventLoop, mcp_url: str) -> asyncio.Future[Desk]:
+def _desk(loop: asyncio.AbstractEventLoop, mcp_url: str, system: str) -> asyncio.Future[Desk]:
     """The desk of this loop, opened by the first run: connections of its own cost a run more than its work.
 
     An MCP session must be left by the task that entered it. So one task holds it until the loop ends and cancels
     what is left; what it hands out is a future.
     """
     opened: asyncio.Future[Desk] = loop.create_future()
-    holder = loop.create_task(_hold(mcp_url, opened))
+    holder = loop.create_task(_hold(mcp_url, system, opened))
     opened.add_done_callback(lambda _: holder)  # keeps a reference until the desk has one
     return opened
 
 
-async def _hold(mcp_url: str, opened: asyncio.Future[Desk]) -> None:
+async def _hold(mcp_url: str, system: str, opened: asyncio.Future[Desk]) -> None:
     try:
         async with open_desk(mcp_url) as desk:
-            opened.set_result(replace(desk, holder=asyncio.current_task()))
+            opened.set_result(replace(desk, system=system, holder=asyncio.current_task()))
             await asyncio.Event().wait()
     except Exception as error:  # boundary: whatever stopped the opening belongs to the runs that wait for it
         _desk.cache_clear()  # the next run opens another
         if opened.done():
             raise
-        where = f"no tools at {mcp_url}: start examples.helpdesk.tools_server, or set HELPDESK_MCP_URL"
+        where = f"no tools at {mcp_url}: start the example's tools_server, or set the variable of its agent"
         opened.set_exception(ConnectionError(f"{where} ({error!r})"))
 
 
@@ -187,7 +193,7 @@ def _models(hooks: Hooks | None) -> list[AsyncOpenAI]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Typed:
+class Typed:
     """The task that a person types."""
 
     input: str
@@ -205,7 +211,7 @@ def main() -> None:
     given = parser.parse_args()
     base_url = os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
     key = os.environ.get("OPENAI_API_KEY", "none")
-    print(asyncio.run(run(_Typed(given.question, base_url, key, given.model))))
+    print(asyncio.run(run(Typed(given.question, base_url, key, given.model))))
 
 
 if __name__ == "__main__":

@@ -167,9 +167,13 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, f"scripted judge: no such page: {self.path}")
             return
         try:
-            self._send(HTTPStatus.OK, completion(json.loads(body), self.server_version, self.rules))
+            self._send(HTTPStatus.OK, self.answered(json.loads(body)))
         except (ValueError, LookupError, TypeError) as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+
+    def answered(self, request: Json) -> Json:
+        """The chat completion that answers a request."""
+        return completion(request, self.server_version, self.rules)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
         """A line a request would bury the demo's own."""

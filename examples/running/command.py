@@ -27,11 +27,12 @@ SEEDS: Final = (7, 11, 23)  # of the committed runs
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One run: its data folder, its seed, and whether it is the short form."""
+    """One run: its data folder, its seed, whether it is the short form, its settings file (None: hone.toml)."""
 
     data: Path
     seed: int
     short: bool
+    config: Path | None = None
 
 
 # What surrounds Hone for as long as the block lasts; gives the variables that name it to Hone (HONE_CAMPAIGN__…).
@@ -61,14 +62,14 @@ def main(example: Example) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
     out = (given.out or new_run(RUNS / example.name)).resolve()
     try:
-        summary = run(example, Wanted(out, given.seed, given.short), example.folder / given.config)
+        summary = run(example, Wanted(out, given.seed, given.short, example.folder / given.config))
     except CampaignFailed as error:
         print(f"{example.name}: {error}", file=sys.stderr)
         return 1
     return told(summary, out)
 
 
-def run(example: Example, wanted: Wanted, config: Path) -> Summary:
+def run(example: Example, wanted: Wanted) -> Summary:
     """A whole run; summary.json, curve.svg and Hone's own report.html lie in the data folder then.
 
     Raises:
@@ -77,7 +78,9 @@ def run(example: Example, wanted: Wanted, config: Path) -> Summary:
     started = time.monotonic()
     wanted.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     with example.surroundings(wanted) as environment:
-        project = Project(config, wanted.data, {**settings(wanted), **environment})
+        project = Project(
+            wanted.config or example.folder / "hone.toml", wanted.data, {**settings(wanted), **environment}
+        )
         status = project.train()
         seconds = time.monotonic() - started
         report = project.report()

@@ -1,0 +1,90 @@
+"""Runs the example: a mailbox, its tools, a judge and a baseline around `hone train`, and what came of it.
+
+    python -m examples.inbox.run [--seed 7] [--short] [--out FOLDER] [--config hone.toml]
+
+Owns what surrounds Hone here. The judge is a scripted stand-in unless HONE_JUDGE__MODEL names one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from examples.inbox import frontier, judge
+from examples.inbox.scenarios import Files, write
+from examples.running.command import Example, Wanted, main
+from examples.running.programs import free_ports, program
+
+CONFIG: Final = Path(__file__).parent / "hone.toml"
+SHORT_STEPS, SHORT_TEST = 8, 100
+MEASURED: Final = "exact answers to questions about mails of the test part, which nobody has seen before"
+
+
+@contextlib.contextmanager
+def surroundings(wanted: Wanted) -> Iterator[Mapping[str, str]]:
+    """Mails, tools, a judge and the baseline, for as long as the block lasts; the variables that name them to Hone."""
+    files = write(wanted.data / "inbox", wanted.seed, SHORT_TEST if wanted.short else None)
+    with contextlib.ExitStack() as programs:
+        tools_port, judge_port, rival_port = free_ports(3)
+        tools = ["-m", "examples.inbox.tools_server", "--database", str(files.database), "--port", str(tools_port)]
+        programs.enter_context(program(tools, tools_port, wanted.data))
+        environment = named(files, tools_port)
+        if not os.environ.get("HONE_JUDGE__MODEL"):
+            judging = ["-m", "examples.inbox.judge", "--port", str(judge_port)]
+            programs.enter_context(program(judging, judge_port, wanted.data))
+            environment |= judged_by(judge.NAME, judge_port)
+        if stood_in(wanted.config or CONFIG):
+            rival = ["-m", "examples.inbox.frontier", "--port", str(rival_port)]
+            programs.enter_context(program(rival, rival_port, wanted.data))
+            environment |= compared_with(rival_port)
+        if wanted.short:
+            environment["HONE_CAMPAIGN__STEPS"] = str(SHORT_STEPS)
+        yield environment
+
+
+def stood_in(config: Path) -> bool:
+    """Whether a settings file names the scripted stand-in as a baseline."""
+    campaign = tomllib.loads(config.read_text(encoding="utf-8")).get("campaign", {})
+    return frontier.NAME in campaign.get("baselines", [])
+
+
+def named(files: Files, tools_port: int) -> dict[str, str]:
+    """The questions and the tools, as Hone and the agent are told of them."""
+    return {
+        "INBOX_MCP_URL": f"http://127.0.0.1:{tools_port}/mcp",
+        "HONE_CAMPAIGN__SCENARIOS": str(files.train),
+        "HONE_CAMPAIGN__VAL_SCENARIOS": str(files.val),
+        "HONE_CAMPAIGN__TEST_SCENARIOS": str(files.test),
+    }
+
+
+def judged_by(name: str, port: int) -> dict[str, str]:
+    """A scripted judge on a loopback port."""
+    return {
+        "HONE_JUDGE__MODEL": f"openai/{name}",
+        "HONE_JUDGE__API_BASE": f"http://127.0.0.1:{port}/v1",
+        "HONE_JUDGE__API_KEY": "none-needed",
+    }
+
+
+def compared_with(port: int) -> dict[str, str]:
+    """The baseline's stand-in on a loopback port."""
+    model = {
+        "name": frontier.NAME,
+        "model": f"openai/{frontier.NAME}",
+        "api_base": f"http://127.0.0.1:{port}/v1",
+        "api_key": "none-needed",
+    }
+    return {"HONE_PROXY__MODELS": json.dumps([model])}
+
+
+EXAMPLE: Final = Example("inbox", CONFIG.parent, MEASURED, surroundings)
+
+if __name__ == "__main__":
+    sys.exit(main(EXAMPLE))

@@ -1,0 +1,57 @@
+"""What counts as a campaign that was gamed, paused by itself, was mended and recovered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from examples.inbox.gamed import summarize
+
+ALARM = {"step": 8, "rule": "reward_hacking", "then": "pause", "detail": "validations fell"}
+NOTE = {"step": 6, "rule": "tool_drift", "then": "note", "detail": "fewer calls"}
+
+
+def point(step: int, value: float, version: str = "v") -> dict[str, Any]:
+    return {"step": step, "version": version, "value": value, "attempts": 128, "errored": 0}
+
+
+def report(*values: float, alarms: tuple[dict[str, Any], ...] = (NOTE, ALARM)) -> dict[str, Any]:
+    return {
+        "validations": [point(2 * place, value) for place, value in enumerate(values)],
+        "steps": [{"step": 1, "success": 0.3, "reward": 0.4, "trained": 64}],
+        "alarms": [{"alarm": alarm} for alarm in alarms],
+        "changes": [{"step": 8, "what": "judge.rewards", "was": "a", "now": "b"}],
+        "stands": {"code": "finished", "words": "all steps are done"},
+        "tests": [point(20, 0.3, "base"), point(20, 0.9, "inbox@9")],
+    }
+
+
+GAMED = report(0.3, 0.35, 0.05)
+
+
+def test_a_pause_and_a_recovery_are_what_is_wanted() -> None:
+    told = summarize(7, GAMED, report(0.3, 0.35, 0.05, 0.5, 0.9), [3, 0], 10.0)
+    assert told["missing"] == []
+    assert told["paused"] == {"step": 8, "rule": "reward_hacking", "words": "validations fell"}
+    assert (told["at_pause"]["success"], told["after"]["success"]) == (0.05, 0.9)
+    assert told["tests"]["inbox@9"]["success"] == 0.9
+
+
+def test_no_pause_is_told() -> None:
+    told = summarize(7, report(0.3, 0.35, 0.3, alarms=(NOTE,)), None, [0], 10.0)
+    assert told["paused"] is None
+    assert told["missing"] == ["no pause by reward_hacking: hone train ended with status 0"]
+
+
+@pytest.mark.parametrize(
+    ("values", "statuses", "word"),
+    [
+        ((0.3, 0.35, 0.05, 0.06), [3, 0], "no recovery"),
+        ((0.3, 0.35, 0.05, 0.31), [3, 0], "nothing learnt"),
+        ((0.3, 0.35, 0.05, 0.9), [3, 3], "did not go on"),
+    ],
+)
+def test_what_is_missing_is_told(values: tuple[float, ...], statuses: list[int], word: str) -> None:
+    missing = summarize(7, GAMED, report(*values), statuses, 10.0)["missing"]
+    assert any(word in why for why in missing)
