@@ -85,7 +85,8 @@ def missing(summary: Mapping[str, Any]) -> list[str]:
 
 def _judge(judged: Mapping[str, Any]) -> dict[str, Any]:
     tokens = judged["tokens_in"] + judged["tokens_out"]
-    return {"requests": judged["judgings"], "in_vain": judged["in_vain"], "tokens": tokens}
+    asked = judged["judgings"] if tokens else 0  # functions alone judge too, and nobody is asked then
+    return {"requests": asked, "in_vain": judged["in_vain"], "tokens": tokens}
 
 
 def _step(step: Mapping[str, Any]) -> dict[str, Any]:

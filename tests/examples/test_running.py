@@ -66,6 +66,11 @@ def test_a_summary_says_before_and_after_by_the_test_part_with_wilson_s_interval
     assert json.loads(json.dumps(told_)) == told_
 
 
+def test_functions_that_judge_are_no_requests_to_a_judge() -> None:
+    told_ = summary(judged={"judgings": 48, "tokens_in": 0, "tokens_out": 0, "in_vain": 0})
+    assert told_["judge"] == {"requests": 0, "in_vain": 0, "tokens": 0}
+
+
 def test_what_a_summary_reads_is_what_a_report_has() -> None:
     assert {"step", "version", "value", "attempts", "errored"} <= set(Point.__dataclass_fields__)
     assert {"step", "success", "reward"} <= set(StepDone.__dataclass_fields__)
