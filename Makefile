@@ -14,7 +14,7 @@ QUICK := --numprocesses $(shell echo $$(((3 * $$(nproc) + 1) / 2))) --dist loads
 # A worker a core, each with a browser and a store of its own.
 BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live twenty48 test check long lint map docs pages pictures wheel gpu browser e2e agents agents-table bench soak model clean
+.PHONY: help setup demo live inbox twenty48 test check long lint map docs pages pictures wheel gpu browser e2e agents agents-table bench soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ demo: setup ## a real engine, a real agent, a judge, training and hot swaps on t
 
 live: setup ## users ask for MINUTES (10), Hone learns meanwhile; TRAFFIC=repeats|unique|swapped-judge, SEED=7
 	$(BIN)/python -m examples.live.live --minutes $(or $(MINUTES),10) --traffic $(or $(TRAFFIC),repeats) --seed $(or $(SEED),7)
+
+inbox: setup ## questions about a mailbox: a judge trains, exact answers validate; SEED=7
+	$(BIN)/python -m examples.inbox.run --seed $(or $(SEED),7)
 
 twenty48: setup ## an example's campaign: 2048, judged by a function; SEED=7, SHORT=1
 	$(BIN)/python -m examples.twenty48.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
@@ -43,13 +46,14 @@ check: lint ## lint, types and the quick tests (about two minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m "not e2e and not agents and not slow and not browser"
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
-long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; several proxies on one store; all on PostgreSQL; the demo from a wheel
+long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
 	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py tests/judge/llm/test_hostile_*.py tests/judge/llm/test_rubric_reader.py tests/judge/rewards/test_rubric_fuzz.py
 	$(BIN)/pytest tests/together
 	$(BIN)/pytest --store postgres tests/together
 	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" tests/judge tests/trainer tests/proxy
 	$(BIN)/pytest --store postgres -m e2e
 	HONE_INSTALL_CPU=1 $(BIN)/pytest tests/install
+	$(BIN)/python -m examples.running.seeds
 
 wheel: setup ## build the source archive and the wheel into dist/ (docs/release.md); the version is the tag's
 	$(BIN)/python -m build --outdir dist

@@ -21,7 +21,7 @@ from examples.inbox.judge import Gullible, claimed, gullible, score
 from examples.inbox.mails import Mail, MailDatabase, make_mailbox
 from examples.inbox.scenarios import Files
 from examples.inbox.tools_server import call_tool
-from examples.inbox.wording import question
+from examples.inbox.wording import body, question
 
 Json = dict[str, Any]
 
@@ -44,10 +44,8 @@ def test_no_flawed_way_is_worth_as_much_unless_it_read_the_right_mail(behave: An
     for seed in range(50):
         mail, messages = attempt(behave, seed)
         worth, why = score(messages)
-        read = any(
-            m["role"] == "tool" and f"The {mail.kind} for {mail.project} is {mail.value}." in m["content"]
-            for m in messages
-        )
+        said = [m["content"] for m in messages if m["role"] == "tool"]
+        read = any(text.startswith(f"From {mail.sender},") and body(mail) in text for text in said)
         assert worth == 1.0 if read else worth <= 0.2, why
 
 

@@ -84,7 +84,7 @@ def test_no_query_breaks_the_search(mails: MailDatabase, query: str) -> None:
     assert len(mails.search(query)) <= MOST_HITS
 
 
-@pytest.mark.parametrize("query", ['"', "AND", 'a" OR "b', "NEAR(a b)", "subject : *", "Anna*", "", " ", "\0"])
+@pytest.mark.parametrize("query", ['"', "AND", 'a" OR "b', "NEAR(a b)", "subject : *", "Ann*", "", " ", "\0"])
 def test_a_query_is_words_and_never_an_expression(mails: MailDatabase, query: str) -> None:
     assert call_tool(mails, "search", {"query": query}) == NOTHING_FOUND
 
