@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from examples.making.tokenizer import CHAT_TEMPLATE, make_tokenizer, render, texts_of
+from examples.twenty48.agent import MAX_TOKENS
 from examples.twenty48.episode import begin
 from examples.twenty48.game import DIRECTIONS
 from examples.twenty48.make_model import LARGEST_WEIGHTS_BYTES, MODEL, RECIPE, missed
 from examples.twenty48.players import CHATTER, chatty
+from examples.twenty48.run import TWENTY48
 from examples.twenty48.taught import attempt_from, mixed, opening
+from proxy.settings.loading import load_settings
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +60,13 @@ def test_a_word_is_a_token_and_so_is_a_cell(tokenizer: Any) -> None:
     assert max(len(tokenizer.encode(sentence)) for sentence in CHATTER) < 16  # the agent lets a turn be so long
 
 
-def test_an_attempt_fits_the_engine_s_context(tokenizer: Any) -> None:
-    longest = attempt_from(begin(3), lambda episode, rng: CHATTER[1], random.Random(0))
-    assert len(render(tokenizer, longest, [])) + 16 <= 512
+def test_the_longest_attempt_fits_the_engine_s_context(tokenizer: Any) -> None:
+    nonsense = "zq" * (MAX_TOKENS // 2)  # a token a letter, as far as the agent lets a turn go
+    assert len(tokenizer.encode(nonsense)) == MAX_TOKENS
+    longest = render(tokenizer, attempt_from(begin(3), lambda episode, rng: nonsense, random.Random(0)), [])
+    context = load_settings(TWENTY48.folder / "hone.toml", {}).settings.engine.max_model_len
+    assert context is not None
+    assert 512 < len(longest) <= context
 
 
 @settings(max_examples=20, deadline=None)
