@@ -23,7 +23,7 @@ from openai.types.chat import ChatCompletionMessageParam
 
 from examples.twenty48.episode import SYSTEM, Episode, begin
 
-MAX_TOKENS = 16  # a word is one token of the tiny model's, a sentence of chatter a dozen
+MAX_TOKENS = 16  # a word is one token of the tiny model's; most sentences of chatter are cut short by it
 POOLS = 8  # httpx looks at all of a pool's connections, squared, for every request
 
 

@@ -41,13 +41,13 @@ RECIPE: Final = Recipe(
 )
 LOWEST_SUCCESS, HIGHEST_SUCCESS = 0.20, 0.45
 LARGEST_WEIGHTS_BYTES: Final = 800_000
-MEASURED_ON: Final = 300  # boards, drawn by a seed that no campaign of the example has
+MEASURED_ON: Final = 100  # boards, drawn by a seed that no campaign of the example has
 MEASURING_SEED: Final = 0
 _TITLE = "The model of examples/twenty48"
 _DOES = """\
 It can do one thing: play 2048 on a small board, and that badly on purpose. It was taught attempts of players that are
 no models (`examples/twenty48/players.py`): first those of one that merges where it can, then the mixture below, from
-boards that no campaign uses. It is measured on 300 others at temperature 1, and players beside it on the same ones."""
+boards that no campaign uses. It is measured on 100 others at temperature 1, and players beside it on the same ones."""
 
 
 def make(folder: Path, recipe: Recipe) -> None:
