@@ -1,0 +1,48 @@
+"""The example from its start to its curve: a campaign on boards of 2048, judged by a function.
+
+    python -m examples.twenty48.run [--seed 7] [--short] [--out FOLDER] [--config hone.toml]
+
+Owns what surrounds Hone here, which is only the boards' files. Refuses the order of a run (examples/running/).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from examples.running.command import Example, Wanted, main
+from examples.twenty48.scenarios import write_scenarios
+
+# Steps, and attempts to validate with and for the end. The short form rises as far in half the steps as intervals need.
+SHORT: Final = {"steps": 4, "validate": 20, "test": 60}
+
+
+@contextmanager
+def boards(wanted: Wanted) -> Iterator[Mapping[str, str]]:
+    """Write the boards of this seed; gives the variables that name them to Hone."""
+    folder = wanted.data / "boards"
+    if wanted.short:
+        files = write_scenarios(folder, wanted.seed, validate=SHORT["validate"], test=SHORT["test"])
+    else:
+        files = write_scenarios(folder, wanted.seed)
+    yield {
+        "HONE_CAMPAIGN__SCENARIOS": str(files.learn),
+        "HONE_CAMPAIGN__VAL_SCENARIOS": str(files.validate),
+        "HONE_CAMPAIGN__TEST_SCENARIOS": str(files.test),
+        **({"HONE_CAMPAIGN__STEPS": str(SHORT["steps"])} if wanted.short else {}),
+    }
+
+
+TWENTY48: Final = Example(
+    name="twenty48",
+    folder=Path(__file__).parent,
+    measured="a tile of 32 within ten turns, on boards that were never learned from; moves replayed by the game",
+    surroundings=boards,
+    judged=False,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(TWENTY48))

@@ -1,0 +1,68 @@
+"""Writes the boards: those to learn from, those to validate with, and those for the end.
+
+    python -m examples.twenty48.scenarios FOLDER --seed 7
+
+Owns the files' names and the form of a scenario: ``{"id", "input": {"seed"}}``; the seed is the board. No two
+scenarios, of whatever part, begin with the same board. Refuses references: whether an attempt was good is played out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from examples.twenty48.episode import begin
+from examples.twenty48.taught import FIRST_SEED
+
+LEARN, VALIDATE, TEST = 160, 48, 240
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where the parts lie."""
+
+    learn: Path
+    validate: Path
+    test: Path
+
+
+def write_scenarios(folder: Path, seed: int, *, validate: int = VALIDATE, test: int = TEST) -> Files:
+    """Write the three files, replacing what is there; the same for the same seed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = Files(folder / "learn.jsonl", folder / "validate.jsonl", folder / "test.jsonl")
+    boards = different_boards(seed)
+    for path, count in ((files.learn, LEARN), (files.validate, validate), (files.test, test)):
+        lines = [json.dumps({"id": f"board-{board}", "input": {"seed": board}}) for board in islice(boards, count)]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return files
+
+
+def different_boards(seed: int) -> Iterator[int]:
+    """Seeds whose boards differ from one another, and none of which is the making's; without end but for that."""
+    rng = random.Random(seed)
+    seen = set()
+    while True:
+        candidate = rng.randrange(FIRST_SEED)
+        board = begin(candidate).board
+        if board not in seen:
+            seen.add(board)
+            yield candidate
+
+
+def main() -> None:
+    """Write the files and say where they are."""
+    parser = argparse.ArgumentParser(description="Write the boards of examples/twenty48.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seed", type=int, default=7, help="other boards")
+    given = parser.parse_args()
+    files = write_scenarios(given.folder, given.seed)
+    print(f"{files.learn}\n{files.validate}\n{files.test}")
+
+
+if __name__ == "__main__":
+    main()

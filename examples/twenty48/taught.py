@@ -1,0 +1,62 @@
+"""Synthetic attempts, good and flawed on purpose: all that the tiny model is taught.
+
+Owns the seeds that are the making's alone and the mixture of players, as conversations in OpenAI's message format.
+Refuses tokens and tensors (examples/making/).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Final
+
+from examples.making.tokenizer import Conversation, Message
+from examples.twenty48.episode import SYSTEM, Episode, begin
+from examples.twenty48.players import Player, blind, careless, chatty, merges, stubborn
+
+FIRST_SEED: Final = 10_000_000  # scenarios have smaller ones, so no attempt of theirs is taught
+LESSONS: Final = 8_000  # attempts that only merge, at first: what is hard comes before what is bad
+LESSON_TURNS: Final = 6  # of each, so that the rows of a batch are about as long and little is padding
+MIXTURE: Final[tuple[tuple[Player, float], ...]] = (
+    (merges, 0.28),
+    (careless, 0.12),
+    (blind, 0.20),
+    (stubborn, 0.20),
+    (chatty, 0.20),
+)
+
+
+def conversations(seed: int) -> Iterator[Conversation]:
+    """What the model is taught, without end: first good attempts alone, then the mixture."""
+    rng = random.Random(seed)
+    for _ in range(LESSONS):
+        yield attempt(merges, rng)[: 1 + 2 * LESSON_TURNS], []
+    yield from mixed(seed)
+
+
+def mixed(seed: int) -> Iterator[Conversation]:
+    """Endless attempts of the mixture, each with the tools that are offered: none."""
+    rng = random.Random(seed)
+    players, shares = zip(*MIXTURE, strict=True)
+    while True:
+        yield attempt(rng.choices(players, shares)[0], rng), []
+
+
+def attempt(player: Player, rng: random.Random) -> list[Message]:
+    """A whole attempt of a player, from a board of the making's own."""
+    return attempt_from(begin(rng.randrange(FIRST_SEED, 2 * FIRST_SEED)), player, rng)
+
+
+def attempt_from(episode: Episode, player: Player, rng: random.Random) -> list[Message]:
+    """The conversation of a player's attempt, as the agent has it with a model."""
+    messages = opening(episode)
+    while not episode.over:
+        answer = player(episode, rng)
+        episode = episode.hear(answer)
+        messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": episode.shown()}]
+    return messages[:-1]  # the agent stops at the end, and shows no further board
+
+
+def opening(episode: Episode) -> list[Message]:
+    """The messages with which an attempt begins."""
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": episode.shown()}]

@@ -1,0 +1,79 @@
+"""The committed model of examples/twenty48: its marks, its size, and conversations that continue token for token."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from examples.making.tokenizer import CHAT_TEMPLATE, make_tokenizer, render, texts_of
+from examples.twenty48.agent import MAX_TOKENS
+from examples.twenty48.episode import begin
+from examples.twenty48.game import DIRECTIONS
+from examples.twenty48.make_model import LARGEST_WEIGHTS_BYTES, MODEL, RECIPE, missed
+from examples.twenty48.players import chatty
+from examples.twenty48.run import TWENTY48
+from examples.twenty48.taught import attempt_from, mixed, opening
+from proxy.settings.loading import load_settings
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(MODEL)
+
+
+def test_the_committed_model_met_its_marks() -> None:
+    assert missed(json.loads((MODEL / "recipe.json").read_text())["measured"]) == []
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_a_model_that_is_too_bad_or_too_good_misses_them(rate: float) -> None:
+    [why] = missed({"model": {"success": rate}, "parameters": 300_000})
+    assert "of attempts" in why
+
+
+def test_weights_are_bfloat16_and_small() -> None:
+    with (MODEL / "model.safetensors").open("rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    tensors = [entry for name, entry in header.items() if name != "__metadata__"]
+    assert {entry["dtype"] for entry in tensors} == {"BF16"}
+    assert max(entry["data_offsets"][1] for entry in tensors) <= LARGEST_WEIGHTS_BYTES
+
+
+@pytest.mark.slow
+def test_the_committed_tokenizer_is_what_the_recipe_makes(tokenizer: Any) -> None:
+    made = make_tokenizer(texts_of(islice(mixed(RECIPE.seed), 1_000), RECIPE.seed), RECIPE.shape.vocabulary)
+    assert made.get_vocab() == tokenizer.get_vocab()
+    assert tokenizer.chat_template == CHAT_TEMPLATE
+
+
+def test_a_word_is_a_token_and_so_is_a_cell(tokenizer: Any) -> None:
+    assert {len(tokenizer.encode(word)) for word in DIRECTIONS} == {1}
+    assert len(tokenizer.encode("012\n340\n555")) == 11
+
+
+def test_the_longest_attempt_fits_the_engine_s_context(tokenizer: Any) -> None:
+    nonsense = "zq" * (MAX_TOKENS // 2)  # a token a letter, as far as the agent lets a turn go
+    assert len(tokenizer.encode(nonsense)) == MAX_TOKENS
+    longest = render(tokenizer, attempt_from(begin(3), lambda episode, rng: nonsense, random.Random(0)), [])
+    context = load_settings(TWENTY48.folder / "hone.toml", {}).settings.engine.max_model_len
+    assert context is not None
+    assert 512 < len(longest) <= context
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000))
+def test_a_turn_s_prompt_begins_with_the_turn_before(tokenizer: Any, seed: int) -> None:
+    messages = attempt_from(begin(seed), chatty, random.Random(seed))
+    before = render(tokenizer, opening(begin(seed)), [], ask=True)
+    for place in range(2, len(messages) - 2, 2):
+        asked = render(tokenizer, messages[: place + 2], [], ask=True)
+        assert asked[: len(before)] == before
+        before = asked

@@ -1,0 +1,53 @@
+"""The boards of a campaign and of the model's making: apart, different, and the same for the same seed."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import islice
+from pathlib import Path
+
+from examples.twenty48.episode import SYSTEM, begin
+from examples.twenty48.players import merges
+from examples.twenty48.scenarios import different_boards, write_scenarios
+from examples.twenty48.taught import FIRST_SEED, LESSONS, MIXTURE, attempt, conversations, mixed
+from trainer.tasks.scenarios import read
+
+
+def test_no_board_is_in_two_parts_and_none_is_the_making_s(tmp_path: Path) -> None:
+    files = write_scenarios(tmp_path, 7)
+    parts = [read(path) for path in (files.learn, files.validate, files.test)]
+    seeds = [scenario.input["seed"] for part in parts for scenario in part]
+    assert len(parts[2]) >= 200
+    assert max(seeds) < FIRST_SEED
+    assert len({begin(seed).board for seed in seeds}) == len(seeds)
+
+
+def test_the_same_seed_writes_the_same_files(tmp_path: Path) -> None:
+    one, same, other = (write_scenarios(tmp_path / name, seed) for name, seed in (("a", 7), ("b", 7), ("c", 11)))
+    assert one.test.read_bytes() == same.test.read_bytes() != other.test.read_bytes()
+    assert len(json.loads(one.learn.read_text().splitlines()[0])) == 2
+
+
+def test_a_short_form_s_parts_are_the_beginnings_of_files_of_the_size_asked_for(tmp_path: Path) -> None:
+    files = write_scenarios(tmp_path, 7, validate=5, test=9)
+    assert [len(path.read_text().splitlines()) for path in (files.validate, files.test)] == [5, 9]
+
+
+def test_boards_go_on_without_end() -> None:
+    assert len(set(islice(different_boards(1), 500))) == 500
+
+
+def test_what_is_taught_begins_with_lessons_and_goes_on_with_the_mixture() -> None:
+    first = [messages for messages, tools in islice(conversations(1), 30) if tools == []]
+    assert len(first) == 30
+    assert LESSONS > 30
+    assert all(m[0] == {"role": "system", "content": SYSTEM} for m in first)
+    assert [m["role"] for m in first[0][1:]] == ["user", "assistant"] * (len(first[0]) // 2)
+    assert all(m["content"] in ("up", "down", "left", "right") for c in first for m in c if m["role"] == "assistant")
+    assert any(m["content"].endswith(".") for c, _ in islice(mixed(1), 60) for m in c if m["role"] == "assistant")
+    assert sum(share for _, share in MIXTURE) == 1.0
+
+
+def test_an_attempt_of_the_making_comes_from_a_board_of_its_own() -> None:
+    assert attempt(merges, random.Random(1)) == attempt(merges, random.Random(1))
