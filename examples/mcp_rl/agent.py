@@ -20,7 +20,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatComplet
 
 SYSTEM: Final = "You answer with your tools."
 MAX_TURNS: Final = 5
-MAX_TOKENS: Final = 64
+MAX_TOKENS: Final = 200
 POOLS: Final = 8  # of connections to the model: httpx walks through all of one, for every request
 
 Json = dict[str, Any]
