@@ -22,10 +22,11 @@ from recorder.states import Purpose
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from recorder.work import campaigns
+from trainer.campaign_settings import CampaignSettings
+from trainer.measuring.sides import Side, of_campaign
 
 PROJECT: Final = "default"
-# As the campaign names the groups of its test part: what serves, and version 0.
-_SERVED, _BASE = ".test-side0.", ".test-side1."
+_SIDES: Final = of_campaign(CampaignSettings(), "")  # where there are no further baselines, these are all
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ async def checked(
     finally:
         await store.close()
     return Checked(
-        before=_counted([one for group, members in own.items() if _BASE in group for one in members], by_name),
-        after=_counted([one for group, members in own.items() if _SERVED in group for one in members], by_name),
+        before=_counted(_of(_SIDES.base, own), by_name),
+        after=_counted(_of(_SIDES.live, own), by_name),
         steps={step: _counted([o for m in groups.values() for o in m], by_name) for step, groups in learnt.items()},
     )
 
@@ -87,6 +88,11 @@ async def _attempts(store: Store, campaign_id: str, step: int, purpose: Purpose)
     views = await load_groups(store, [one.group_id for one in found])
     members = {view.id: [m for m in view.members if usable(m.state, m.purpose, m.selection)] for view in views}
     return {one.external_id: members.get(one.group_id, []) for one in found}
+
+
+def _of(side: Side, tested: Mapping[str, Sequence[TrajectoryView]]) -> list[TrajectoryView]:
+    """A side's attempts at the test part, whose groups the campaign names so."""
+    return [one for group, members in tested.items() if f".test-side{side.place}." in group for one in members]
 
 
 def _counted(attempts: Sequence[TrajectoryView], items: Mapping[str, Item]) -> Right:

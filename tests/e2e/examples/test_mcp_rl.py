@@ -1,4 +1,4 @@
-"""The short form of examples/mcp_rl: tasks from a server's URL, no fault, and a sure rise that the campaign never saw."""
+"""The short form of examples/mcp_rl: tasks from a URL, no fault, and a sure rise that the campaign never saw."""
 
 from __future__ import annotations
 
