@@ -37,7 +37,7 @@ def test_every_question_is_understood_and_no_other_text(fact: Fact) -> None:
 
 
 def said(question: str, answer: str, *, called: bool = True) -> bool:
-    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]}
+    call: dict[str, object] = {"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]}
     messages: list[dict[str, object]] = [{"role": "user", "content": question}, *([call] if called else [])]
     return facts.right(question, [*messages, {"role": "assistant", "content": answer}], ITEMS)
 
