@@ -1,0 +1,117 @@
+"""A plain agent: a model over the OpenAI protocol, and whatever tools an MCP server lists beside it.
+
+It knows a base URL: the model is at ``/v1`` of it, the tools, over MCP, at ``/mcp``. Owns the loop. Refuses to know
+which tools there are, and to judge what the model does: a malformed call is answered with what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import json
+from typing import Any, Final, Protocol
+
+import httpx
+from mcp import Client, MCPError
+from mcp_types import TextContent, Tool
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatCompletionMessageFunctionToolCall
+
+SYSTEM: Final = "You answer with your tools."
+MAX_TURNS: Final = 5
+MAX_TOKENS: Final = 200
+POOLS: Final = 8  # of connections to the model: httpx walks through all of one, for every request
+
+Json = dict[str, Any]
+
+
+class Task(Protocol):
+    """What is asked, and where the model and the tools are."""
+
+    @property
+    def input(self) -> Json | str:
+        """What the user says, or a dict with it under ``question``."""
+
+    @property
+    def base_url(self) -> str:
+        """Where the model is, with its ``/v1``."""
+
+    @property
+    def api_key(self) -> str:
+        """The key for it."""
+
+    @property
+    def model(self) -> str:
+        """Its name."""
+
+
+async def run(task: Task) -> str:
+    """Do what the user says; returns the last thing that the model said.
+
+    Raises:
+        openai.OpenAIError: the model could not be reached or refused the request.
+        mcp.MCPError: the tools could not be listed.
+    """
+    said = task.input if isinstance(task.input, str) else str(task.input["question"])
+    model = next(_models(asyncio.get_running_loop())).with_options(base_url=task.base_url, api_key=task.api_key)
+    async with Client(f"{task.base_url.removesuffix('/v1')}/mcp") as mcp:
+        return await _converse(said, model, task.model, mcp)
+
+
+async def _converse(said: str, model: AsyncOpenAI, name: str, mcp: Client) -> str:
+    messages: list[Json] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": said}]
+    tools = [_as_openai(tool) for tool in (await mcp.list_tools()).tools]
+    for _ in range(MAX_TURNS):
+        reply = await _ask(model, name, messages, tools)
+        messages.append(_echo(reply))
+        calls = [call for call in reply.tool_calls or () if call.type == "function"]
+        if not calls:
+            break
+        messages += [await _call(mcp, call) for call in calls]
+    return str(messages[-1]["content"] or "")
+
+
+async def _ask(model: AsyncOpenAI, name: str, messages: list[Json], tools: list[Json]) -> ChatCompletionMessage:
+    completion: ChatCompletion = await model.chat.completions.create(  # type: ignore[call-overload]  # plain dicts
+        model=name, messages=messages, tools=tools, tool_choice="auto", temperature=1.0, max_tokens=MAX_TOKENS
+    )
+    return completion.choices[0].message
+
+
+async def _call(mcp: Client, call: ChatCompletionMessageFunctionToolCall) -> Json:
+    try:
+        arguments = json.loads(call.function.arguments)
+        if not isinstance(arguments, dict):
+            raise ValueError("the arguments of a call are a JSON object")
+        result = await mcp.call_tool(call.function.name, arguments)
+        text = "".join(part.text for part in result.content if isinstance(part, TextContent))
+    except (ValueError, MCPError) as error:
+        text = json.dumps({"error": str(error)})
+    return {"role": "tool", "tool_call_id": call.id, "content": text}
+
+
+def _as_openai(tool: Tool) -> Json:
+    function = {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema}
+    return {"type": "function", "function": function}
+
+
+def _echo(reply: ChatCompletionMessage) -> Json:
+    """The model's turn as it is sent back to it."""
+    if not reply.tool_calls:
+        return {"role": "assistant", "content": reply.content}
+    calls = [call.model_dump(include={"id", "type", "function"}) for call in reply.tool_calls]
+    return {"role": "assistant", "content": reply.content, "tool_calls": calls}
+
+
+@functools.cache
+def _models(loop: asyncio.AbstractEventLoop) -> itertools.cycle[AsyncOpenAI]:
+    """A loop's clients, shared by its runs: what a client costs is its TLS, and that is one for all."""
+    del loop
+    tls = httpx.create_ssl_context()
+    return itertools.cycle(
+        [
+            AsyncOpenAI(base_url="http://unset", api_key="unset", http_client=DefaultAsyncHttpxClient(verify=tls))
+            for _ in range(POOLS)
+        ]
+    )

@@ -1,0 +1,65 @@
+"""Whether an attempt was right, by the committed warehouse: a check beside the campaign, which never sees it.
+
+Owns: what is compared. Refuses: how the answer was found, but for one thing: small talk needs no tool. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from examples.mcp_rl.names import IMAGINED, MATERIALS, THINGS
+from examples.mcp_rl.warehouse import Item
+from examples.mcp_rl.wording import Asked, Fact, understood
+
+Json = Mapping[str, Any]
+_FACT: Final = re.compile(r"\d+|(?<=\bshelf )[A-Z]\b")
+_NAMED: Final = re.compile(rf"\b(?:{'|'.join(MATERIALS)}) (?:{'|'.join([*THINGS, *IMAGINED])})\b")
+_NONE: Final = re.compile(r"\bno\b")
+
+
+def told(text: str) -> set[str]:
+    """The facts that an answer tells: numbers and shelves."""
+    return set(_FACT.findall(text))
+
+
+def named(text: str) -> set[str]:
+    """The items that an answer names, whether or not there are such."""
+    return set(_NAMED.findall(text))
+
+
+def right(question: str, messages: Sequence[Json], items: Mapping[str, Item]) -> bool:
+    """Whether a conversation ends in the right answer to the question. `items`: the warehouse's, by name.
+
+    Raises:
+        ValueError: the question is not in this example's words, so nobody knows what it asks for.
+    """
+    asked = understood(question)
+    if asked is None:
+        raise ValueError(f"no one can tell what is asked for: {question[:200]!r}")
+    return says(asked, last_words(messages), items, called=any(m.get("tool_calls") for m in messages))
+
+
+def says(asked: Asked, answer: str, items: Mapping[str, Item], *, called: bool) -> bool:
+    """Whether an answer tells just what was asked for."""
+    if asked.fact is Fact.NOTHING:
+        return bool(answer) and not called and not told(answer)
+    item = items.get(asked.name)
+    if not named(answer) <= {asked.name}:
+        return False
+    if item is None:
+        return not told(answer) and bool(_NONE.search(answer))
+    return told(answer) == {truth(asked.fact, item)}
+
+
+def truth(fact: Fact, item: Item) -> str:
+    """A fact of an item, as an answer writes it."""
+    return {Fact.SHELF: item.shelf, Fact.LEFT: str(item.left), Fact.PRICE: str(item.euros)}[fact]
+
+
+def last_words(messages: Sequence[Json]) -> str:
+    """What a conversation ends in, if the agent's model said it; else nothing."""
+    last = messages[-1] if messages else {}
+    content = last.get("content") if last.get("role") == "assistant" and not last.get("tool_calls") else None
+    return content if isinstance(content, str) else ""

@@ -1,0 +1,89 @@
+"""The scripted generator: writes scenario lines from its prompt alone, in the place of a model that writes tasks.
+
+It reads what a model would read: the kind of task that is asked for, how many, the tools and their descriptions. It
+can do that for one server's tools only, those of `tools_server`, and says so of others. Owns: what it writes. Refuses:
+every other source: the items are those that a description names. Pure: the same prompt is answered alike.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from examples.mcp_rl.names import IMAGINED, served
+from examples.mcp_rl.wording import Asked, Fact, question
+
+Json = Mapping[str, Any]
+_DATA: Final = re.compile(r"^<<<HONE-DATA ([0-9a-f]+)>>>\n(.*?)\n<<<END-HONE-DATA \1>>>$", re.DOTALL | re.MULTILINE)
+_NUMBER: Final = re.compile(r"Write (\d+) tasks? of this kind: (.*)")
+_ITEMS: Final = re.compile(r"Items: ([a-z ,]+)\.")
+# How each kind's meaning begins in the prompt (`trainer.generating.difficulties`), and the facts that are of it.
+_KINDS: Final = (
+    ("One call", "one_tool"), ("It takes at least two", "several_steps"), ("Something in it goes wrong", "error"),
+    ("Nothing is to be done", "nothing_to_do"),
+)  # fmt: skip
+_KNOWN_BY: Final = {Fact.SHELF: ("find_item",), Fact.LEFT: ("find_item", "stock"), Fact.PRICE: ("find_item", "price")}
+_MOST_DRAWS: Final = 1000
+
+
+class PromptError(ValueError):
+    """The prompt is none that the scripted generator can answer."""
+
+
+def reply(messages: Sequence[Json], seed: int = 0) -> str:
+    """As many scenario lines as the prompt asks for, as far as there are any.
+
+    Raises:
+        PromptError: there is no fenced data in the prompt, or its tools are not those that the script knows.
+    """
+    asked = str(messages[-1]["content"])
+    data, wanted = _DATA.search(asked), _NUMBER.search(asked)
+    if data is None or wanted is None:
+        raise PromptError(
+            "scripted generator: the last message has no <<<HONE-DATA …>>> section, or no number of tasks"
+        )
+    documents = [json.loads(line) for line in data[2].splitlines()]
+    kind = next((kind for words, kind in _KINDS if wanted[2].startswith(words)), None)
+    lines = _draws(kind, documents, random.Random(f"{seed}:{wanted[0]}:{data[2]}"))
+    return "\n".join(json.dumps(line) for line in islice(lines, int(wanted[1])))
+
+
+def _draws(kind: str | None, documents: Sequence[Json], rng: random.Random) -> list[Json]:
+    """Tasks of a kind that are not written yet, each once."""
+    tools = {one["name"]: one for one in documents if one.get("kind") == "tool"}
+    written = {one["input"] for one in documents if one.get("kind") == "written"}
+    items = _ITEMS.search(tools.get("find_item", {}).get("description", ""))
+    if items is None or kind is None:
+        raise PromptError(
+            "scripted generator: it knows the tools of examples.mcp_rl.tools_server and no others. For another server "
+            "name a model: HONE_JUDGE__MODEL, as LiteLLM calls it"
+        )
+    drawn = (_task(kind, items[1].split(", "), tools, rng) for _ in range(_MOST_DRAWS))
+    return list({one["input"]: one for one in drawn if one["input"] not in written}.values())
+
+
+def _task(kind: str, items: Sequence[str], tools: Mapping[str, Json], rng: random.Random) -> Json:
+    """One task, as `hone scenarios generate` reads it."""
+    able = [fact for fact, names in _KNOWN_BY.items() if tools.keys() >= set(names)]
+    choose: dict[str, Callable[[], tuple[Asked, Sequence[str], str]]] = {
+        "one_tool": lambda: _known(Fact.SHELF, items, rng),
+        "several_steps": lambda: _known(rng.choice([f for f in able if f is not Fact.SHELF]), items, rng),
+        "error": lambda: _unknown(rng.choice(able), rng),
+        "nothing_to_do": lambda: (Asked(Fact.NOTHING, rng.choice(items)), (), "Answers without any tool."),
+    }
+    asked, calls, expected = choose[kind]()
+    return {"input": question(asked, rng), "tools": list(calls), "expected": expected}
+
+
+def _known(fact: Fact, items: Sequence[str], rng: random.Random) -> tuple[Asked, Sequence[str], str]:
+    asked = Asked(fact, rng.choice(items))
+    return asked, _KNOWN_BY[fact], f"Looks up the {asked.name} and says what the tools said."
+
+
+def _unknown(fact: Fact, rng: random.Random) -> tuple[Asked, Sequence[str], str]:
+    asked = Asked(fact, rng.choice(served(IMAGINED)))
+    return asked, ("find_item",), f"Finds out that there is no {asked.name}, and says so."

@@ -1,0 +1,155 @@
+"""Makes this example's model: tokenizer and weights from scratch, measured and written to ``model/``.
+
+    python -m examples.mcp_rl.make_model
+
+Its result is committed, so nobody has to. Owns the order of things, and the measuring: attempts at tasks about the
+committed server's items, with plain transformers and the tools imitated in Python. Refuses a model that misses its
+marks: one that is right in less than 20 % of attempts (there is little to reinforce) or in more than 45 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from examples.making import note
+from examples.making.sampling import heard, sample
+from examples.making.tokenizer import make_tokenizer, render, texts_of
+from examples.making.training import Recipe, Shape, train
+from examples.mcp_rl import facts, taught, wording
+from examples.mcp_rl.agent import MAX_TURNS
+from examples.mcp_rl.names import IMAGINED, served
+from examples.mcp_rl.taught import MIXTURE, TOOLS, Message, conversations
+from examples.mcp_rl.warehouse import Item, warehouse
+from examples.mcp_rl.wording import Asked
+
+MODEL: Final = Path(__file__).parent / "model"
+RECIPE: Final = Recipe(
+    shape=Shape(hidden=96, layers=4, heads=3, kv_heads=1, head_dim=32, mlp=192, context=1024),
+    copy_steps=300,
+    copy_rows=32,
+    talk_steps=900,
+    talk_rows=20,
+    learning_rate=3e-3,
+    threads=1,
+)
+ATTEMPTS: Final = 400
+MAX_TOKENS: Final = 64  # of a turn: the longest that was taught is half of it
+LOWEST, HIGHEST = 0.20, 0.45
+LARGEST_BYTES: Final = 1_900_000
+_DOES: Final = """\
+It answers what is asked of a warehouse's items, with tools, and that badly on purpose: it asks the wrong tool, misreads
+the name, answers without asking, or invents. It was taught no name that the committed server has."""
+
+
+def make(folder: Path, recipe: Recipe) -> None:
+    """Train a model and write it, in bfloat16, with its tokenizer."""
+    texts = texts_of(islice(conversations(recipe.seed), 4_000), recipe.seed)
+    tokenizer = make_tokenizer(texts, recipe.shape.vocabulary)
+    model = train(tokenizer, recipe, conversations(recipe.seed), partial(print, flush=True))
+    note.save(folder, tokenizer, model)
+
+
+def measure(folder: Path, seed: int = 1) -> dict[str, Any]:
+    """Attempts at as many questions about a warehouse of the committed server's names."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    torch.manual_seed(seed)
+    rng = random.Random(seed)
+    items = warehouse(seed)
+    asked = [_asked(items, rng) for _ in range(ATTEMPTS)]
+    attempts = attempted(model, tokenizer, asked, items, rng)
+    right, all_ = Counter[str](), Counter[str]()
+    known = {item.name: item for item in items}
+    for one, messages in zip(asked, attempts, strict=True):
+        kind = str(one.fact) if one.name in known else "absent"
+        all_[kind] += 1
+        right[kind] += facts.right(messages[1]["content"], messages, known)
+    shares = {f"right of {kind}": round(right[kind] / all_[kind], 4) for kind in sorted(all_)}
+    return {"success": round(right.total() / ATTEMPTS, 4), "attempts": ATTEMPTS, **shares, **note.size(folder, model)}
+
+
+def attempted(
+    model: Any, tokenizer: Any, asked: Sequence[Asked], items: Sequence[Item], rng: random.Random
+) -> list[list[Message]]:
+    """One attempt at each question at temperature 1, all side by side."""
+    attempts = [taught.opening(one, rng) for one in asked]
+    running = attempts
+    for _ in range(MAX_TURNS):
+        prompts = [render(tokenizer, messages, TOOLS, ask=True) for messages in running]
+        for messages, sampled in zip(running, sample(model, tokenizer, prompts, MAX_TOKENS), strict=True):
+            reply = heard(tokenizer, sampled)
+            messages += [reply, *(_result(call, items) for call in reply.get("tool_calls", ()))]
+        running = [messages for messages in running if messages[-1]["role"] == "tool"]
+        if not running:
+            break
+    return attempts
+
+
+def _asked(items: Sequence[Item], rng: random.Random) -> Asked:
+    """A question as often of each kind as the tasks of a campaign."""
+    case = taught.a_case(rng)
+    names = [item.name for item in items] if case.item is not None else served(IMAGINED)
+    return Asked(case.asked.fact, rng.choice(names))
+
+
+def _result(call: Message, items: Sequence[Item]) -> Message:
+    """What the server would say."""
+    name, given = call["function"]["name"], call["function"]["arguments"]
+    by, say = {
+        "find_item": ("name", wording.found),
+        "stock": ("item", wording.stocked),
+        "price": ("item", wording.priced),
+    }.get(name, ("", None))
+    value = given.get(by) if isinstance(given, dict) else None
+    found = next((item for item in items if value == (item.name if by == "name" else item.number)), None)
+    content = say(found) if say is not None and value is not None else json.dumps({"error": "no such tool or argument"})
+    return {"role": "tool", "tool_call_id": call["id"], "content": content}
+
+
+def missed(measured: dict[str, Any]) -> list[str]:
+    """The marks that a model misses, each as a sentence."""
+    wrong = []
+    if not LOWEST <= measured["success"] <= HIGHEST:
+        wrong.append(f"right in {measured['success']:.1%} of attempts, not in {LOWEST:.0%} to {HIGHEST:.0%}")
+    if measured["bytes"] > LARGEST_BYTES:
+        wrong.append(f"{measured['bytes']} bytes, more than {LARGEST_BYTES}")
+    return wrong
+
+
+def main() -> int:
+    """Make, measure, write down."""
+    parser = argparse.ArgumentParser(description="Make this example's model.")
+    parser.add_argument("--folder", type=Path, default=MODEL, help="where it is written (model/ beside this file)")
+    parser.add_argument("--measure-only", action="store_true", help="measure the model that is there")
+    given = parser.parse_args()
+    if given.measure_only:
+        print(json.dumps(measure(given.folder), indent=2))
+        return 0
+    started = time.monotonic()
+    make(given.folder, RECIPE)
+    seconds = time.monotonic() - started
+    measured = measure(given.folder)
+    mixture = {behave.__name__: share for behave, share in MIXTURE}
+    told = note.note_of(RECIPE, mixture, seconds, measured)
+    note.write_note(given.folder, "The warehouse's model", _DOES, "python -m examples.mcp_rl.make_model", told)
+    print(json.dumps(told, indent=2))
+    for why in missed(measured):
+        print(f"not good enough: {why}", file=sys.stderr)
+    return bool(missed(measured))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""The check beside the campaign: which of its recorded attempts were right, by the committed warehouse.
+
+Owns: reading a finished campaign's attempts from the store, and counting. Refuses: having any part in the campaign,
+which is over by then and was measured by wins alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from examples.mcp_rl import facts
+from examples.mcp_rl.warehouse import Item
+from recorder.groups.readiness import usable
+from recorder.learned.intervals import of_share
+from recorder.reading.transcripts import load_groups
+from recorder.reading.views import TrajectoryView
+from recorder.settings import RecorderSettings
+from recorder.states import Purpose
+from recorder.store.database import Store
+from recorder.store.migrate import open_store
+from recorder.work import campaigns
+from trainer.campaign_settings import CampaignSettings
+from trainer.measuring.sides import Side, of_campaign
+
+PROJECT: Final = "default"
+_SIDES: Final = of_campaign(CampaignSettings(), "")  # where there are no further baselines, these are all
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """How many of so many attempts were right."""
+
+    right: int
+    attempts: int
+
+    def told(self) -> dict[str, Any]:
+        """As a summary has it, with Wilson's 95 % interval."""
+        if not self.attempts:
+            return {"success": None, "attempts": 0, "low": None, "high": None}
+        share = self.right / self.attempts
+        sure = of_share(share, self.attempts)
+        assert sure is not None
+        return {
+            "success": round(share, 4),
+            "attempts": self.attempts,
+            "low": round(sure.low, 4),
+            "high": round(sure.high, 4),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the check says: of the test part by version 0 and by what served, and of the attempts of each step."""
+
+    before: Right
+    after: Right
+    steps: Mapping[int, Right]
+
+
+async def checked(
+    data: Path, recording: RecorderSettings, name: str, items: Sequence[Item], *, steps: Sequence[int], each: int
+) -> Checked:
+    """Check a finished campaign's attempts. `each`: how many of a test group's are its own; the last is version 0's."""
+    by_name = {item.name: item for item in items}
+    store = await open_store(data, recording, migrate=False)
+    try:
+        campaign = await campaigns.find(store, PROJECT, name)
+        if campaign is None:
+            raise LookupError(f"there is no campaign {name!r} in {data}")
+        tested = await _attempts(store, campaign.id, max(steps, default=0), Purpose.EVAL)
+        own = {group: [one for one in members if _place(one) < each] for group, members in tested.items()}
+        learnt = {step: await _attempts(store, campaign.id, step, Purpose.TRAIN) for step in steps}
+    finally:
+        await store.close()
+    return Checked(
+        before=_counted(_of(_SIDES.base, own), by_name),
+        after=_counted(_of(_SIDES.live, own), by_name),
+        steps={step: _counted([o for m in groups.values() for o in m], by_name) for step, groups in learnt.items()},
+    )
+
+
+async def _attempts(store: Store, campaign_id: str, step: int, purpose: Purpose) -> dict[str, list[TrajectoryView]]:
+    """A step's attempts that came to an end, by their group's name."""
+    found = await campaigns.group_states(store, campaign_id, step, purpose)
+    views = await load_groups(store, [one.group_id for one in found])
+    members = {view.id: [m for m in view.members if usable(m.state, m.purpose, m.selection)] for view in views}
+    return {one.external_id: members.get(one.group_id, []) for one in found}
+
+
+def _of(side: Side, tested: Mapping[str, Sequence[TrajectoryView]]) -> list[TrajectoryView]:
+    """A side's attempts at the test part, whose groups the campaign names so."""
+    return [one for group, members in tested.items() if f".test-side{side.place}." in group for one in members]
+
+
+def _counted(attempts: Sequence[TrajectoryView], items: Mapping[str, Item]) -> Right:
+    return Right(sum(_right(one, items) for one in attempts), len(attempts))
+
+
+def _right(attempt: TrajectoryView, items: Mapping[str, Item]) -> bool:
+    assert attempt.scenario is not None
+    return facts.right(str(attempt.scenario.input), attempt.messages, items)
+
+
+def _place(attempt: TrajectoryView) -> int:
+    """Which of its group's attempts one is, by the name that the campaign gave it."""
+    return int((attempt.external_id or "").partition("~")[0])

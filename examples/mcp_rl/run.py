@@ -1,0 +1,143 @@
+"""From an MCP server's URL to a better agent, in one program.
+
+    python -m examples.mcp_rl.run                                  # the committed server
+    python -m examples.mcp_rl.run --url http://127.0.0.1:9000/mcp  # another; then name a judge: HONE_JUDGE__MODEL
+
+`hone scenarios generate` writes the tasks from what the server lists, `hone train` attempts them, has them judged,
+trains, and compares with version 0 at the end. Owns: this order, and what the summary has beside the others'. Refuses:
+to tell the campaign what is right: of the committed server that is looked up behind it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from examples.mcp_rl.measuring import Checked, checked
+from examples.mcp_rl.warehouse import reservations
+from examples.mcp_rl.world import World, world
+from examples.running.campaign import PAUSED, CampaignFailed, Project
+from examples.running.command import RUNS, SEEDS, Wanted, new_run, settings, told, write
+from examples.running.summary import Summary, summarize
+from proxy.settings.loading import load_settings
+
+NAME: Final = "mcp_rl"
+FOLDER: Final = Path(__file__).parent
+TASKS, TASKS_SHORT = 280, 90
+EACH: Final = "HONE_CAMPAIGN__VAL_ATTEMPTS"
+# Fewer tasks are left for the end, so each is attempted more often: the rise is to be sure all the same.
+SHORT: Final = {"HONE_CAMPAIGN__STEPS": "9", "HONE_CAMPAIGN__VAL_EVERY": "9", EACH: "4"}
+WINS: Final = "win rate against version 0, of one judged group a held-out task"
+FACTS: Final = (
+    "answers that are right by the warehouse's database, at held-out tasks (a check beside the campaign, which is "
+    "measured by its win rate against version 0 and never saw it)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the generator and the campaign came to. `each`: own attempts in a group of the test part."""
+
+    generated: Mapping[str, Any]
+    report: Mapping[str, Any]
+    status: int
+    seconds: float
+    each: int
+
+
+def main() -> int:
+    """Run by the command line; returns 0, or 1 where there was a fault or no rise."""
+    given = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
+    out = (given.out or new_run(RUNS / NAME)).resolve()
+    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        summary = run(Wanted(out, given.seed, given.short), FOLDER / given.config, given.url)
+    except CampaignFailed as error:
+        print(f"{NAME}: {error}", file=sys.stderr)
+        return 1
+    write(summary, out)
+    status = told(summary, out)
+    wins = summary["wins"]
+    print(f"  {WINS}: {wins['before']['success']} → {wins['after']['success']} of {wins['after']['attempts']}")
+    return status
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="From an MCP server's URL to a better agent.")
+    parser.add_argument("--url", help="an MCP server (streamable HTTP); without it the committed one is started")
+    parser.add_argument("--seed", type=int, default=SEEDS[0], help=f"of world, tasks and campaign ({SEEDS[0]})")
+    parser.add_argument("--short", action="store_true", help="fewer steps, and fewer tasks")
+    parser.add_argument("--out", type=Path, help=f"where everything is kept (a new folder in build/examples/{NAME})")
+    parser.add_argument("--config", default="hone.toml", help="settings file, in this folder (hone.toml)")
+    return parser.parse_args()
+
+
+def run(wanted: Wanted, config: Path, url: str | None) -> Summary:
+    """A whole run.
+
+    Raises:
+        CampaignFailed: a command of Hone's failed.
+    """
+    began = time.monotonic()
+    with world(wanted.data, wanted.seed, url) as around:
+        told = _campaign(wanted, config, around, began)
+        return _summary(wanted, config, around, told)
+
+
+def _campaign(wanted: Wanted, config: Path, around: World, began: float) -> Told:
+    """Generate, attempt, judge, train, compare: all of it Hone's."""
+    tasks = wanted.data / "tasks.jsonl"
+    environment = {**settings(wanted), **around.environment, **(SHORT if wanted.short else {})}
+    number = str(TASKS_SHORT if wanted.short else TASKS)
+    asked = ["--mcp", around.url, "-n", number, "--seed", str(wanted.seed), "--out", str(tasks), *around.generator]
+    generated = Project(config, wanted.data, environment).read("scenarios", "generate", *asked)
+    project = Project(config, wanted.data, {**environment, "HONE_CAMPAIGN__SCENARIOS": str(tasks)})
+    status = project.train()
+    seconds = time.monotonic() - began
+    each = environment.get(EACH) or load_settings(config, {}).settings.campaign.val_attempts
+    return Told(generated, project.report(), status, seconds, int(each))
+
+
+def _summary(wanted: Wanted, config: Path, around: World, told: Told) -> Summary:
+    faults = ["a health rule paused the campaign"] if told.status == PAUSED else []
+    if around.database is not None and (writes := reservations(around.database)):
+        faults.append(f"the tool that writes was called {writes} times")
+    own = around.database is not None
+    summary = summarize(
+        told.report,
+        example=NAME,
+        seed=wanted.seed,
+        short=wanted.short,
+        measured=FACTS if own else WINS,
+        seconds=told.seconds,
+        faults=faults,
+    )
+    summary["wins"] = {"before": summary["before"], "after": summary["after"]}
+    summary["generated"] = {
+        key: told.generated[key] for key in ("wanted", "of_kind", "dropped", "missing", "tools_left_out", "spent")
+    }
+    return beside(summary, asyncio.run(_checked(wanted.data, config, around, told))) if own else summary
+
+
+async def _checked(data: Path, config: Path, around: World, told: Told) -> Checked:
+    recording = load_settings(config, {}).settings.recorder
+    steps = [step["step"] for step in told.report["steps"]]
+    return await checked(data, recording, told.report["name"], around.items, steps=steps, each=told.each)
+
+
+def beside(summary: Summary, found: Checked) -> Summary:
+    """A summary in which success is the check's: before, after, and of each step's attempts."""
+    steps = [{**step, "success": found.steps[step["step"]].told()["success"]} for step in summary["steps"]]
+    return {**summary, "before": found.before.told(), "after": found.after.told(), "steps": steps}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

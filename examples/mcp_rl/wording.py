@@ -1,0 +1,97 @@
+"""The sentences that the tasks, the tools and the making of the model must say alike.
+
+Owns: how a user asks, what the tools say, what a right answer looks like, and what a question in these words asks for.
+The tiny model has read nothing else in its life, so a word changed here needs a new model. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from examples.mcp_rl.warehouse import Item
+
+
+class Fact(StrEnum):
+    """What a user wants to know of an item. `NOTHING`: it is small talk."""
+
+    SHELF = "shelf"
+    LEFT = "left"
+    PRICE = "price"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a question asks for."""
+
+    fact: Fact
+    name: str
+
+
+QUESTIONS: Final[dict[Fact, tuple[str, ...]]] = {
+    Fact.SHELF: ("Which shelf has the {name}?", "Where do I find the {name}?"),
+    Fact.LEFT: ("How many of the {name} are left?", "Is the {name} in stock, and how many?"),
+    Fact.PRICE: ("What does the {name} cost?", "How much is the {name}?"),
+    Fact.NOTHING: ("Thank you, the {name} fits.", "The {name} came today, thank you."),
+}
+WELCOME: Final = "You are welcome."
+_PATTERNS: Final = [
+    (re.compile(re.escape(wording).replace(re.escape("{name}"), r"([a-z]+ [a-z]+)")), fact)
+    for fact, wordings in QUESTIONS.items()
+    for wording in wordings
+]
+
+
+def question(asked: Asked, rng: random.Random) -> str:
+    """A user's words for it."""
+    return rng.choice(QUESTIONS[asked.fact]).format(name=asked.name)
+
+
+def understood(text: str) -> Asked | None:
+    """What a question asks for; None where it is in other words."""
+    for pattern, fact in _PATTERNS:
+        if found := pattern.fullmatch(text.strip()):
+            return Asked(fact, found[1])
+    return None
+
+
+def answer(asked: Asked, item: Item) -> str:
+    """The answer that says what the tools said."""
+    match asked.fact:
+        case Fact.SHELF:
+            return f"The {asked.name} is on shelf {item.shelf}."
+        case Fact.LEFT:
+            return f"There are {item.left} of the {asked.name}."
+        case Fact.PRICE:
+            return f"The {asked.name} costs {item.euros} euros."
+        case Fact.NOTHING:
+            return WELCOME
+
+
+def absent(name: str) -> str:
+    """The answer where there is no such item."""
+    return f"There is no {name}."
+
+
+def found(item: Item | None) -> str:
+    """What find_item says."""
+    return _said({"item": item.number, "shelf": item.shelf} if item else None)
+
+
+def stocked(item: Item | None) -> str:
+    """What stock says."""
+    return _said({"left": item.left} if item else None)
+
+
+def priced(item: Item | None) -> str:
+    """What price says."""
+    return _said({"euros": item.euros} if item else None)
+
+
+def _said(value: dict[str, str | int] | None) -> str:
+    return json.dumps(value or {"error": "no such item"})
