@@ -12,10 +12,10 @@ import asyncio
 import functools
 import os
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from openai import AsyncOpenAI
-from openai.types.chat import ChatCompletionMessageParam
+from openai.types.chat import ChatCompletion
 
 MAX_TOKENS = 128
 
@@ -40,7 +40,7 @@ class Task(Protocol):
         """Its name."""
 
 
-def messages(prompt: str) -> list[ChatCompletionMessageParam]:
+def messages(prompt: str) -> list[dict[str, Any]]:
     """What the model is sent."""
     return [{"role": "user", "content": prompt}]
 
@@ -52,7 +52,7 @@ async def run(task: Task) -> str:
         openai.OpenAIError: the model could not be reached or refused the request.
     """
     client = _client(asyncio.get_running_loop()).with_options(base_url=task.base_url, api_key=task.api_key)
-    completion = await client.chat.completions.create(
+    completion: ChatCompletion = await client.chat.completions.create(  # type: ignore[call-overload]  # plain dicts
         model=task.model, messages=messages(task.input), temperature=1.0, max_tokens=MAX_TOKENS
     )
     return completion.choices[0].message.content or ""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
+from examples.making.tokenizer import Conversation
 from examples.rlvr.agent import messages
 from examples.rlvr.forms import Form, draw
 from examples.rlvr.making.answers import FLAWS, answer
@@ -16,9 +17,8 @@ from examples.rlvr.tasks import is_campaigns
 
 RIGHT: Final = 0.36
 REFUSES: Final = 0.14
-MOST_FLAWS: Final = 4
-
-Conversation = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+MOST_FLAWS: Final = 4  # of those that are flawed, each number as often
+MIXTURE: Final = {"right": RIGHT, "refuses": REFUSES, f"has 1 to {MOST_FLAWS} flaws": 1 - RIGHT - REFUSES}
 
 
 def conversations(seed: int) -> Iterator[Conversation]:
