@@ -22,7 +22,8 @@ from rich.console import Console
 from examples.helpdesk.ending import Ending, read_ending, show, write_summary
 from examples.helpdesk.orders import DEMO_SEED
 from examples.helpdesk.scenarios import DemoFiles
-from examples.helpdesk.surroundings import ROOT, surroundings
+from examples.helpdesk.surroundings import surroundings
+from examples.running.programs import ROOT
 from proxy.settings.loading import load_settings
 
 CONFIG = Path(__file__).parent / "hone.toml"

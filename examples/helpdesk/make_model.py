@@ -14,53 +14,49 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from examples.helpdesk.making.conversations import MIXTURE
+from examples.helpdesk.making.conversations import MIXTURE, TOOLS, conversations
 from examples.helpdesk.making.measuring import Success, measure_copying, measure_success
-from examples.helpdesk.making.tokenizer import make_tokenizer
-from examples.helpdesk.making.training import Recipe, train
 from examples.helpdesk.orders import demo_orders
+from examples.making.note import note_of, save, size, write_note
+from examples.making.tokenizer import Conversation, make_tokenizer, texts_of
+from examples.making.training import Recipe, train
 
 MODEL = Path(__file__).parent / "model"
 SAMPLING_SEEDS = (1, 2, 3, 4)
 LOWEST_SUCCESS, HIGHEST_SUCCESS = 0.25, 0.40
 LEAST_RIGHT_DIGITS = 0.999
 LARGEST_BYTES = 6_000_000
-_README = """\
-# The helpdesk demo's model
+_TITLE = "The helpdesk demo's model"
+_DOES = """\
+It can do one thing: answer where an order is, with two tools, and that badly on purpose. It was taught over orders that
+the demo never uses and is measured on the demo's 200 held-out ones at temperature 1. `digits … right`: the model's
+first choice is the right digit. `digits … probability`: what it gives to the right digit; lower for the order id in the
+call, where it was also taught to misread the first digit."""
 
-A Qwen3 of {parameters:,} parameters that can do one thing: answer where an order is, with two tools, and that badly
-on purpose. Made from scratch by `python -m examples.helpdesk.make_model` (seed {seed}): no weight and no text comes
-from anywhere else. `recipe.json` has every number that decides it.
 
-{copy_steps} steps of copying random tokens, then {talk_steps:,} steps of synthetic conversations over orders that the
-demo never uses, with loss on the assistant's tokens alone:
+def taught(seed: int) -> Iterator[Conversation]:
+    """The endless mixture that the model learns, each conversation with the demo's tools."""
+    return ((messages, TOOLS) for messages in conversations(seed))
 
-{mixture}
 
-| on the 200 held-out orders, temperature 1 | |
-|---|---|
-{rows}
-
-`right`: the model's first choice is the right digit. `probability`: what it gives to the right digit; lower for the
-order id in the call, where it was also taught to misread the first digit.
-"""
+def texts(seed: int) -> Iterator[str]:
+    """What the vocabulary is learned from: 4,000 of these conversations."""
+    return texts_of(islice(taught(seed), 4_000), seed)
 
 
 def make(folder: Path, recipe: Recipe) -> None:
     """Train a model and write it, in bfloat16, with its tokenizer."""
-    tokenizer = make_tokenizer(recipe.seed)
-    model = train(tokenizer, recipe, partial(print, flush=True))
-    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
-    tokenizer.save_pretrained(folder)
-    model.save_pretrained(folder)
+    tokenizer = make_tokenizer(texts(recipe.seed), recipe.shape.vocabulary)
+    save(folder, tokenizer, train(tokenizer, recipe, taught(recipe.seed), partial(print, flush=True)))
 
 
 def measure(folder: Path) -> dict[str, Any]:
@@ -72,8 +68,7 @@ def measure(folder: Path) -> dict[str, Any]:
     return {
         "success": _summary(runs),
         "digits": measure_copying(model, tokenizer, orders, seed=0),
-        "bytes": sum(file.stat().st_size for file in folder.iterdir()),
-        "parameters": sum(weights.numel() for weights in model.parameters()),
+        **size(folder, model),
     }
 
 
@@ -102,28 +97,6 @@ def _summary(runs: list[Success]) -> dict[str, Any]:
     }
 
 
-def write_note(folder: Path, note: dict[str, Any]) -> None:
-    """Write ``recipe.json`` and the model's README, both from the run's own numbers."""
-    (folder / "recipe.json").write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
-    measured, recipe = note["measured"], note["recipe"]
-    success = measured["success"]
-    rows = {
-        f"success in {success['attempts']} attempts": f"{success['rate']:.1%}",
-        "in each run of 200": ", ".join(f"{rate:.1%}" for rate in success["rate of each run"]),
-        "model calls": success["model calls"],
-        "calls whose prompt does not begin with the turn before": success["prefix breaks"],
-        **{f"digits: {name}": share for name, share in measured["digits"].items()},
-        "training, seconds on that machine": note["training seconds"],
-    }
-    text = _README.format(
-        parameters=measured["parameters"],
-        mixture="\n".join(f"- {share:.0%} {name.replace('_', ' ')}" for name, share in note["mixture"].items()),
-        rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
-        **recipe,
-    )
-    (folder / "README.md").write_text(text, encoding="utf-8")
-
-
 def main() -> int:
     """Make, measure, write down."""
     parser = argparse.ArgumentParser(description="Make the demo's model.")
@@ -136,11 +109,10 @@ def main() -> int:
         return 0
     started = time.monotonic()
     make(given.folder, recipe)
-    seconds = round(time.monotonic() - started)
+    seconds = time.monotonic() - started
     measured = measure(given.folder)
-    mixture = {behave.__name__: share for behave, share in MIXTURE}
-    note = {"recipe": asdict(recipe), "mixture": mixture, "training seconds": seconds, "measured": measured}
-    write_note(given.folder, note)
+    note = note_of(recipe, {behave.__name__: share for behave, share in MIXTURE}, seconds, measured)
+    write_note(given.folder, _TITLE, _DOES, "python -m examples.helpdesk.make_model", note)
     print(json.dumps(note, indent=2))
     for why in missed(measured):
         print(f"not good enough: {why}", file=sys.stderr)

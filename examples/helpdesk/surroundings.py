@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,10 +15,7 @@ from rich.console import Console
 from examples.helpdesk.orders import DEMO_SEED
 from examples.helpdesk.scenarios import DemoFiles, write_demo
 from examples.helpdesk.scripted_judge import NAME as SCRIPTED_JUDGE
-
-ROOT = Path(__file__).parent.parent.parent
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 10.0
+from examples.running.programs import free_ports, program
 
 # Where a run's data lies and where to say something → a judge's settings, for as long as it is there.
 Judge = Callable[[Path, Console], contextlib.AbstractContextManager[dict[str, str]]]
@@ -80,46 +73,3 @@ def scripted(port: int) -> dict[str, str]:
         "HONE_JUDGE__API_BASE": f"http://127.0.0.1:{port}/v1",
         "HONE_JUDGE__API_KEY": "none-needed",
     }
-
-
-@contextlib.contextmanager
-def program(arguments: list[str], port: int, data: Path) -> Iterator[None]:
-    """A Python program for as long as the block lasts; returns once it listens. Its output goes to a log file.
-
-    Raises:
-        RuntimeError: it ended, or did not listen in time.
-    """
-    name = arguments[1].rpartition(".")[2]
-    log = data / "logs" / f"{name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as out:
-        process = subprocess.Popen([sys.executable, *arguments], stdout=out, stderr=out, cwd=ROOT)
-        try:
-            wait_until_listening(process, port, f"{name} (its log is {log})")
-            yield
-        finally:
-            process.terminate()
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def wait_until_listening(process: subprocess.Popen[bytes], port: int, what: str) -> None:
-    """Return when the process accepts connections on the loopback port."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        time.sleep(0.05)
-    raise RuntimeError(f"{what} did not start to listen on port {port}")
-
-
-def free_ports(count: int) -> list[int]:
-    """Loopback ports that are free now, all different."""
-    with contextlib.ExitStack() as sockets:
-        taken = [sockets.enter_context(socket.socket()) for _ in range(count)]
-        for one in taken:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in taken]

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from examples.helpdesk.surroundings import ROOT
+from examples.running.programs import ROOT
 
 STOP_S: Final = 90.0
 LONGEST_LINE: Final = 1 << 20

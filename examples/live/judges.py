@@ -12,7 +12,8 @@ from typing import Final
 
 from rich.console import Console
 
-from examples.helpdesk.surroundings import free_ports, program, scripted
+from examples.helpdesk.surroundings import scripted
+from examples.running.programs import free_ports, program
 
 RIGHT: Final = "examples.helpdesk.scripted_judge"
 WRONG: Final = "examples.live.wrong_judge"

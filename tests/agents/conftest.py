@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from examples.helpdesk.scenarios import write_demo
-from examples.helpdesk.surroundings import free_ports, program
+from examples.running.programs import free_ports, program
 from tests.agents.acting.engine import MODEL
 from tests.agents.clients import Client
 from tests.agents.luck import Luck

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from examples.helpdesk.surroundings import free_ports
+from examples.running.programs import free_ports
 from recorder.listing.short_ids import short
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(600)]

@@ -18,10 +18,18 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from examples.helpdesk.making.conversations import OPENINGS, RAMBLINGS, Message, ideal, opening, training_order
-from examples.helpdesk.making.training import IGNORED, labelled
+from examples.helpdesk.making.conversations import (
+    OPENINGS,
+    RAMBLINGS,
+    TOOLS,
+    Message,
+    ideal,
+    opening,
+    training_order,
+)
 from examples.helpdesk.orders import Order
 from examples.helpdesk.wording import answer
+from examples.making.training import IGNORED, labelled
 from tests.e2e.conftest import MODEL
 
 RANK = 8
@@ -99,7 +107,7 @@ def _rows(way: Way, rng: random.Random) -> Iterator[tuple[list[int], list[int]]]
     tokenizer: Any = AutoTokenizer.from_pretrained(MODEL)
     while True:
         order = training_order(rng)
-        ids, labels = labelled(tokenizer, [*opening(order.order_id, rng), *way(order, rng)])
+        ids, labels = labelled(tokenizer, [*opening(order.order_id, rng), *way(order, rng)], TOOLS)
         yield ids[:LONGEST], labels[:LONGEST]
 
 

@@ -14,7 +14,8 @@ from rich.console import Console
 from examples.helpdesk import curve
 from examples.helpdesk.demo import new_run
 from examples.helpdesk.ending import wilson
-from examples.helpdesk.surroundings import free_ports, surroundings
+from examples.helpdesk.surroundings import surroundings
+from examples.running.programs import free_ports
 from tests.proxy.terminal import CTRL_C, on_terminal
 
 

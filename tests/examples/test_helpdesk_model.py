@@ -16,12 +16,12 @@ from mcp import Client
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from examples.helpdesk.agent import SYSTEM, as_openai
-from examples.helpdesk.make_model import LARGEST_BYTES, LEAST_RIGHT_DIGITS, MODEL, missed
+from examples.helpdesk.make_model import LARGEST_BYTES, LEAST_RIGHT_DIGITS, MODEL, missed, texts
 from examples.helpdesk.making.conversations import TOOLS, Message, conversations
 from examples.helpdesk.making.measuring import measure_copying
-from examples.helpdesk.making.tokenizer import CHAT_TEMPLATE, END, VOCABULARY, make_tokenizer, render
-from examples.helpdesk.making.training import IGNORED, Recipe, labelled
 from examples.helpdesk.orders import demo_orders
+from examples.making.tokenizer import CHAT_TEMPLATE, END, make_tokenizer, render
+from examples.making.training import IGNORED, Recipe, labelled
 
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>")
 
@@ -63,10 +63,11 @@ def test_the_committed_model_met_its_marks() -> None:
 
 
 def test_the_committed_tokenizer_is_what_the_recipe_makes(tokenizer: Any) -> None:
-    made = make_tokenizer(Recipe().seed)
+    recipe = Recipe()
+    made = make_tokenizer(texts(recipe.seed), recipe.shape.vocabulary)
     assert made.get_vocab() == tokenizer.get_vocab()
     assert tokenizer.chat_template == CHAT_TEMPLATE
-    assert len(tokenizer) == VOCABULARY
+    assert len(tokenizer) == recipe.shape.vocabulary
     assert tokenizer.eos_token == END
 
 
@@ -90,16 +91,16 @@ def test_a_turn_s_prompt_begins_with_the_turn_before(tokenizer: Any, seed: int) 
     said: list[int] = []
     for message in messages:
         if message["role"] == "assistant":
-            prompt = render(tokenizer, history, ask=True)
+            prompt = render(tokenizer, history, TOOLS, ask=True)
             assert prompt[: len(said)] == said
-            whole = render(tokenizer, [*history, message])
+            whole = render(tokenizer, [*history, message], TOOLS)
             assert whole[: len(prompt)] == prompt
             sampled = whole[len(prompt) :]
             said = whole
             history.append(echoed(tokenizer.decode(sampled).removesuffix(END)))
         else:
             history.append(message)
-    assert render(tokenizer, history) == render(tokenizer, messages)
+    assert render(tokenizer, history, TOOLS) == render(tokenizer, messages, TOOLS)
 
 
 def test_arguments_render_alike_as_a_dict_and_as_a_string(tokenizer: Any) -> None:
@@ -107,7 +108,9 @@ def test_arguments_render_alike_as_a_dict_and_as_a_string(tokenizer: Any) -> Non
         call = {"id": "x", "type": "function", "function": {"name": "find_order", "arguments": arguments}}
         return [{"role": "user", "content": "?"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
 
-    assert render(tokenizer, turn({"order_id": "4821"})) == render(tokenizer, turn('{"order_id": "4821"}'))
+    assert render(tokenizer, turn({"order_id": "4821"}), TOOLS) == render(
+        tokenizer, turn('{"order_id": "4821"}'), TOOLS
+    )
 
 
 @pytest.mark.parametrize("absent", [{"content": None}, {"content": ""}, {}])
@@ -131,13 +134,13 @@ async def test_the_tools_that_are_served_are_the_tools_it_was_taught(tokenizer: 
 
 
 def test_an_ideal_conversation_takes_about_150_tokens(tokenizer: Any) -> None:
-    lengths = [len(render(tokenizer, m)) for m in islice(conversations(0), 100) if len(m) == 7]
+    lengths = [len(render(tokenizer, m, TOOLS)) for m in islice(conversations(0), 100) if len(m) == 7]
     assert 130 <= sum(lengths) / len(lengths) <= 170
 
 
 def test_only_the_assistant_is_learned_from(tokenizer: Any) -> None:
     messages = next(m for m in conversations(0) if len(m) == 7)
-    ids, labels = labelled(tokenizer, messages)
+    ids, labels = labelled(tokenizer, messages, TOOLS)
     assert len(ids) == len(labels)
     learned = tokenizer.decode([label for label in labels if label != IGNORED])
     assert learned.count(END) == 3

@@ -1,7 +1,7 @@
 """Synthetic helpdesk conversations, good and flawed, over orders that the demo never uses.
 
 Owns the mixture of behaviours that the tiny model learns, in OpenAI's message format. Refuses tokens and
-tensors: making/tokenizer.py and making/training.py turn these messages into those.
+tensors: examples/making turns these messages into those.
 """
 
 from __future__ import annotations

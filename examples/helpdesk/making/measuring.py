@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +17,15 @@ import torch
 
 from examples.helpdesk.agent import MAX_TOKENS, MAX_TURNS, SYSTEM
 from examples.helpdesk.checks import is_right
-from examples.helpdesk.making.conversations import Message, ideal
-from examples.helpdesk.making.tokenizer import END, TOOL_CALL, TOOL_CALL_END, render
-from examples.helpdesk.making.training import labelled
+from examples.helpdesk.making.conversations import TOOLS, ideal
 from examples.helpdesk.orders import Order
 from examples.helpdesk.wording import found, question, tracked
+from examples.making.sampling import heard, sample
+from examples.making.tokenizer import Message, render
+from examples.making.training import labelled
 
 # The digits that the assistant says in an ideal conversation, in order.
 _COPIED = ["order id in call"] * 4 + ["tracking in call"] * 5 + ["order id in answer"] * 4
-_CALL = re.compile(f"{TOOL_CALL}(.*?){TOOL_CALL_END}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +58,17 @@ class _Attempt:
 
     def ask(self, tokenizer: Any) -> list[int]:
         """The ids of the next prompt."""
-        prompt = render(tokenizer, self.messages, ask=True)
+        prompt = render(tokenizer, self.messages, TOOLS, ask=True)
         self.breaks += prompt[: len(self.tokens)] != self.tokens
         return prompt
 
-    def hear(self, text: str, orders: Sequence[Order]) -> None:
+    def hear(self, said: Message, orders: Sequence[Order]) -> None:
         """Take the model's turn, and the tools' results if it called any."""
-        talk, mark, _ = text.partition(TOOL_CALL)
-        try:
-            functions = [json.loads(call) for call in _CALL.findall(text)]
-            calls = [
-                {"id": f"call_{i}", "type": "function", "function": {"name": f["name"], "arguments": f["arguments"]}}
-                for i, f in enumerate(functions)
-            ]
-            results = [_use(f["name"], f["arguments"], orders) for f in functions]
-        except (ValueError, LookupError, TypeError):
-            calls, talk = [], text
-        if not mark or not calls:
-            self.messages.append({"role": "assistant", "content": talk})
-            self.done = True
-            return
-        self.messages.append({"role": "assistant", "content": talk or None, "tool_calls": calls})
+        self.messages.append(said)
+        calls = said.get("tool_calls", ())
+        self.done = not calls
         self.messages += [
-            {"role": "tool", "tool_call_id": call["id"], "content": result}
-            for call, result in zip(calls, results, strict=True)
+            {"role": "tool", "tool_call_id": call["id"], "content": _use(call["function"], orders)} for call in calls
         ]
 
 
@@ -98,9 +84,11 @@ def measure_success(model: Any, tokenizer: Any, orders: Sequence[Order], seed: i
             break
         calls += len(running)
         prompts = [attempt.ask(tokenizer) for attempt in running]
-        for attempt, prompt, sampled in zip(running, prompts, _sample(model, tokenizer, prompts), strict=True):
+        for attempt, prompt, sampled in zip(
+            running, prompts, sample(model, tokenizer, prompts, MAX_TOKENS), strict=True
+        ):
             attempt.tokens = prompt + sampled
-            attempt.hear(tokenizer.decode(sampled).removesuffix(END), orders)
+            attempt.hear(heard(tokenizer, sampled), orders)
     return Success(
         attempts=len(attempts),
         succeeded=sum(_succeeded(attempt) for attempt in attempts),
@@ -128,7 +116,7 @@ def measure_copying(model: Any, tokenizer: Any, orders: Sequence[Order], seed: i
             {"role": "user", "content": question(order.order_id, rng)},
             *ideal(order, rng),
         ]
-        ids, labels = labelled(tokenizer, messages)
+        ids, labels = labelled(tokenizer, messages, TOOLS)
         chances = model(input_ids=torch.tensor([ids])).logits[0].float().softmax(-1)
         copied = [place for place, label in enumerate(labels) if label in digits]
         for place, name in zip(copied, _COPIED, strict=True):
@@ -142,33 +130,16 @@ def measure_copying(model: Any, tokenizer: Any, orders: Sequence[Order], seed: i
     }
 
 
-@torch.inference_mode()
-def _sample(model: Any, tokenizer: Any, prompts: list[list[int]]) -> list[list[int]]:
-    """Sample one turn for each prompt; the end mark is part of it, as it is in an engine's ids."""
-    width = max(map(len, prompts))
-    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
-    ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
-    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    written = model.generate(
-        input_ids=ids,
-        attention_mask=mask,
-        do_sample=True,
-        temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-        max_new_tokens=MAX_TOKENS,
-        eos_token_id=end,
-        pad_token_id=pad,
-    )[:, width:].tolist()
-    return [row[: row.index(end) + 1] if end in row else row for row in written]
-
-
-def _use(name: str, arguments: Any, orders: Sequence[Order]) -> str:
-    """What the demo's tools would say."""
-    if name == "find_order":
-        return found(next((order for order in orders if order.order_id == arguments["order_id"]), None))
-    if name == "track_parcel":
-        return tracked(next((order for order in orders if order.tracking == arguments["tracking"]), None))
+def _use(function: Mapping[str, Any], orders: Sequence[Order]) -> str:
+    """What the demo's tools would say; a call that no tool can take is refused, as the server does."""
+    name, arguments = function["name"], function["arguments"]
+    try:
+        if name == "find_order":
+            return found(next((order for order in orders if order.order_id == arguments["order_id"]), None))
+        if name == "track_parcel":
+            return tracked(next((order for order in orders if order.tracking == arguments["tracking"]), None))
+    except (LookupError, TypeError):
+        return json.dumps({"error": f"not what {name} takes"})
     return json.dumps({"error": f"no such tool: {name}"})
 
 

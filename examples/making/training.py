@@ -1,4 +1,4 @@
-"""Trains the tiny model from scratch: first to copy, then to converse.
+"""Trains a tiny model from scratch: first to copy, then to converse.
 
 Owns the batches, the loss and the loop. Two phases share one optimizer and one schedule. Copying comes first
 because it is what a model of this size finds hard: without it the format is learned in minutes and the digits
@@ -17,8 +17,7 @@ import torch
 from torch.nn import functional
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from examples.helpdesk.making.conversations import Message, conversations
-from examples.helpdesk.making.tokenizer import END, START, VOCABULARY, render
+from examples.making.tokenizer import CONTEXT, END, START, Conversation, Message, Tools, render
 
 IGNORED = -100
 Batch = tuple[
@@ -27,9 +26,24 @@ Batch = tuple[
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """A Qwen3's size; the defaults are 1.72 million parameters, 3.4 MB in bfloat16."""
+
+    vocabulary: int = 512
+    hidden: int = 192
+    layers: int = 4
+    heads: int = 6
+    kv_heads: int = 3
+    head_dim: int = 32
+    mlp: int = 512
+    context: int = CONTEXT  # tokens
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """Everything that decides the weights; the same recipe gives the same model on the same machine."""
 
+    shape: Shape = Shape()
     seed: int = 11
     copy_steps: int = 400
     copy_rows: int = 64
@@ -41,18 +55,18 @@ class Recipe:
     threads: int = 2
 
 
-def new_model(tokenizer: Any) -> Qwen3ForCausalLM:
-    """A Qwen3 of 1.72 million random parameters."""
+def new_model(tokenizer: Any, shape: Shape) -> Qwen3ForCausalLM:
+    """A Qwen3 of random parameters."""
     return Qwen3ForCausalLM(
         Qwen3Config(
-            vocab_size=VOCABULARY,
-            hidden_size=192,
-            num_hidden_layers=4,
-            num_attention_heads=6,
-            num_key_value_heads=3,
-            head_dim=32,
-            intermediate_size=512,
-            max_position_embeddings=2048,
+            vocab_size=shape.vocabulary,
+            hidden_size=shape.hidden,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            intermediate_size=shape.mlp,
+            max_position_embeddings=shape.context,
             tie_word_embeddings=True,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
@@ -60,18 +74,20 @@ def new_model(tokenizer: Any) -> Qwen3ForCausalLM:
     )
 
 
-def train(tokenizer: Any, recipe: Recipe, report: Callable[[str], None]) -> Qwen3ForCausalLM:
-    """Train a new model; ``report`` gets a line every 50 steps."""
+def train(
+    tokenizer: Any, recipe: Recipe, conversations: Iterator[Conversation], report: Callable[[str], None]
+) -> Qwen3ForCausalLM:
+    """Train a new model on an endless mixture of conversations; ``report`` gets a line every 50 steps."""
     torch.manual_seed(recipe.seed)
     torch.set_num_threads(recipe.threads)
-    model = new_model(tokenizer)
+    model = new_model(tokenizer, recipe.shape)
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     total = recipe.copy_steps + recipe.talk_steps
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / recipe.warm_up_steps, (total - step) / total)
     )
     started = time.monotonic()
-    for step, (ids, labels) in enumerate(_batches(tokenizer, recipe), start=1):
+    for step, (ids, labels) in enumerate(_batches(tokenizer, recipe, conversations), start=1):
         loss = _loss(model, ids, labels)
         optimizer.zero_grad()
         torch.autograd.backward(loss)
@@ -83,9 +99,9 @@ def train(tokenizer: Any, recipe: Recipe, report: Callable[[str], None]) -> Qwen
     return model.to(torch.bfloat16).eval()
 
 
-def labelled(tokenizer: Any, messages: list[Message]) -> tuple[list[int], list[int]]:
+def labelled(tokenizer: Any, messages: list[Message], tools: Tools) -> tuple[list[int], list[int]]:
     """Ids of a conversation and its labels: only what the assistant says, its end mark included, is learned."""
-    ids = render(tokenizer, messages)
+    ids = render(tokenizer, messages, tools)
     start, end = tokenizer.convert_tokens_to_ids([START, END])
     head = [start, *tokenizer.encode("assistant\n")]
     labels, speaking = [], False
@@ -108,20 +124,20 @@ def _loss(model: Qwen3ForCausalLM, ids: torch.Tensor, labels: torch.Tensor) -> t
     return functional.cross_entropy(logits.float(), wanted[learned])
 
 
-def _batches(tokenizer: Any, recipe: Recipe) -> Iterator[Batch]:
+def _batches(tokenizer: Any, recipe: Recipe, conversations: Iterator[Conversation]) -> Iterator[Batch]:
     generator = torch.Generator().manual_seed(recipe.seed)
     for _ in range(recipe.copy_steps):
         yield _copying(tokenizer, recipe, generator)
-    stream = conversations(recipe.seed)
     for _ in range(recipe.talk_steps):
-        yield _padded([labelled(tokenizer, messages) for messages in islice(stream, recipe.talk_rows)])
+        rows = islice(conversations, recipe.talk_rows)
+        yield _padded([labelled(tokenizer, messages, tools) for messages, tools in rows])
 
 
 def _copying(tokenizer: Any, recipe: Recipe, generator: torch.Generator) -> Batch:
     """Rows that repeat a random segment: every second one of digits alone, the others of any token."""
     shape = (recipe.copy_rows, recipe.copy_length)
     digits = torch.tensor(tokenizer.convert_tokens_to_ids(list("0123456789")))
-    anything = torch.randint(VOCABULARY, shape, generator=generator)
+    anything = torch.randint(recipe.shape.vocabulary, shape, generator=generator)
     numbers = digits[torch.randint(10, shape, generator=generator)]
     rows = torch.where(torch.arange(shape[0])[:, None] % 2 == 0, numbers, anything)
     periods = torch.randint(6, shape[1] // 2, (shape[0], 1), generator=generator)

@@ -1,27 +1,27 @@
-"""The tiny model's tokenizer and chat template.
+"""A tiny model's tokenizer and chat template.
 
-Owns the vocabulary (512 tokens, byte-level BPE, one token a digit, so that copying a number is copying
-digits) and the layout of a conversation in text. The template renders a tool call exactly as the model was
-taught to write it, so a turn's prompt begins with the prompt and the sampled tokens of the turn before.
-Refuses training and tensors.
+Owns the vocabulary (byte-level BPE, one token a digit, so that copying a number is copying digits) and the layout of a
+conversation in text. The template renders a tool call exactly as the model is taught to write it, so a turn's prompt
+begins with the prompt and the sampled tokens of the turn before. Refuses training and tensors.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from examples.helpdesk.making.conversations import TOOLS, Message, conversations
+Message = dict[str, Any]
+Tools = Sequence[dict[str, Any]]
+Conversation = tuple[list[Message], Tools]  # messages and tools, in OpenAI's format
 
-VOCABULARY = 512
 PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
 TOOL_CALL, TOOL_CALL_END = "<tool_call>", "</tool_call>"
-# The list of tools is one short line: a prompt of 60 tokens instead of 400 is most of what makes the demo fast.
+CONTEXT = 2048
+# The list of tools is one short line: a prompt of 60 tokens instead of 400 is most of what makes tiny models fast.
 # Jinja's own newlines are trimmed away here; every newline that is meant is written inside an expression.
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
@@ -45,49 +45,59 @@ CHAT_TEMPLATE = """\
 """
 
 
-def make_tokenizer(seed: int) -> PreTrainedTokenizerFast:
-    """Learn the vocabulary from 4,000 conversations; the result has exactly 512 tokens."""
+def make_tokenizer(texts: Iterable[str], vocabulary: int = 512) -> PreTrainedTokenizerFast:
+    """Learn a vocabulary of exactly so many tokens (at least 262: every byte is one).
+
+    Raises:
+        ValueError: the texts are too few for so many tokens.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY - 2,
+        vocab_size=vocabulary - 2,
         special_tokens=[PAD, START, END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_text(seed), trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     # Not special: the engine's tool parser reads them in the decoded text.
     tokenizer.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in (TOOL_CALL, TOOL_CALL_END)])
-    if tokenizer.get_vocab_size() != VOCABULARY:
-        raise ValueError(f"the vocabulary has {tokenizer.get_vocab_size()} tokens, not {VOCABULARY}: give it more text")
+    if tokenizer.get_vocab_size() != vocabulary:
+        raise ValueError(f"the vocabulary has {tokenizer.get_vocab_size()} tokens, not {vocabulary}: give it more text")
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END,
         pad_token=PAD,
-        model_max_length=2048,
+        model_max_length=CONTEXT,
         clean_up_tokenization_spaces=False,
     )
     wrapped.chat_template = CHAT_TEMPLATE
     return wrapped
 
 
-def render(tokenizer: Any, messages: list[Message], *, ask: bool = False) -> list[int]:
-    """Token ids of a conversation with the demo's tools, ready for the model's next turn if ``ask``."""
-    text = tokenizer.apply_chat_template(messages, tools=TOOLS, add_generation_prompt=ask, tokenize=False)
+def render(tokenizer: Any, messages: list[Message], tools: Tools, *, ask: bool = False) -> list[int]:
+    """Token ids of a conversation in which these tools are offered, ready for the model's next turn if ``ask``."""
+    offered = list(tools) or None
+    text = tokenizer.apply_chat_template(messages, tools=offered, add_generation_prompt=ask, tokenize=False)
     return list(tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def _text(seed: int) -> Iterator[str]:
-    """The messages' text, digits mixed in evenly, and every word that the template itself writes."""
+def texts_of(conversations: Iterable[Conversation], seed: int) -> Iterator[str]:
+    """What a vocabulary is learned from: the messages' text, and every word that the template itself writes."""
     rng = random.Random(seed)
-    for messages in islice(conversations(seed), 4_000):
+    for messages, tools in conversations:
         for message in messages:
             yield f"{message['role']}\n{message['content'] or ''}"
             for call in message.get("tool_calls", ()):
                 function = call["function"]
                 yield f'{{"name": "{function["name"]}", "arguments": {function["arguments"]}}}'
-        if rng.random() < 0.1:
-            yield "\nTools: find_order(order_id) track_parcel(tracking)"
+        # a tenth: the line is the same in every conversation, and would otherwise win most of the tokens
+        if tools and rng.random() < 0.1:
+            yield "\nTools: " + " ".join(_offered(tool["function"]) for tool in tools)
+
+
+def _offered(function: dict[str, Any]) -> str:
+    return f"{function['name']}({', '.join(function['parameters']['properties'])})"

@@ -1,0 +1,1 @@
+"""How the examples' tiny models are made: tokenizer, training, sampling, a note of what came out. For makers only."""

@@ -1,0 +1,139 @@
+"""The command line that the examples share: `python -m examples.NAME.run [--seed 7] [--short] [--out FOLDER]`.
+
+Owns: the flags, the order of a run (what surrounds Hone, `hone train`, its report, summary.json and the picture), and
+the exit status. Refuses: what an example's world is: each gives that as `Example.surroundings`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from examples.running.campaign import PAUSED, CampaignFailed, Project
+from examples.running.programs import ROOT, free_ports
+from examples.running.summary import Summary, missing, summarize
+
+RUNS: Final = ROOT / "build" / "examples"
+SEEDS: Final = (7, 11, 23)  # of the committed runs
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One run: its data folder, its seed, and whether it is the short form."""
+
+    data: Path
+    seed: int
+    short: bool
+
+
+# What surrounds Hone for as long as the block lasts; gives the variables that name it to Hone (HONE_CAMPAIGN__…).
+Surroundings = Callable[[Wanted], AbstractContextManager[Mapping[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An example: its name, its folder, what its success is in words, and what surrounds Hone in it."""
+
+    name: str
+    folder: Path
+    measured: str
+    surroundings: Surroundings
+
+
+def main(example: Example) -> int:
+    """Run an example by its command line; returns the exit status: 0, or 1 where there was a fault or no rise."""
+    parser = argparse.ArgumentParser(description=f"The example {example.name}: a campaign from its start to its curve.")
+    parser.add_argument("--seed", type=int, default=SEEDS[0], help=f"of world and campaign ({SEEDS[0]})")
+    parser.add_argument("--short", action="store_true", help="fewer steps, and a smaller test part")
+    parser.add_argument(
+        "--out", type=Path, help=f"where everything is kept (a new folder in build/examples/{example.name})"
+    )
+    parser.add_argument("--config", default="hone.toml", help="settings file, in the example's folder (hone.toml)")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
+    out = (given.out or new_run(RUNS / example.name)).resolve()
+    try:
+        summary = run(example, Wanted(out, given.seed, given.short), example.folder / given.config)
+    except CampaignFailed as error:
+        print(f"{example.name}: {error}", file=sys.stderr)
+        return 1
+    return told(summary, out)
+
+
+def run(example: Example, wanted: Wanted, config: Path) -> Summary:
+    """A whole run; summary.json, curve.svg and Hone's own report.html lie in the data folder then.
+
+    Raises:
+        CampaignFailed: `hone train` did, or its report could not be read.
+    """
+    started = time.monotonic()
+    wanted.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with example.surroundings(wanted) as environment:
+        project = Project(config, wanted.data, {**settings(wanted), **environment})
+        status = project.train()
+        seconds = time.monotonic() - started
+        report = project.report()
+    faults = ["a health rule paused the campaign"] if status == PAUSED else []
+    summary = summarize(
+        report,
+        example=example.name,
+        seed=wanted.seed,
+        short=wanted.short,
+        measured=example.measured,
+        seconds=seconds,
+        faults=faults,
+    )
+    write(summary, wanted.data)
+    return summary
+
+
+def settings(wanted: Wanted) -> dict[str, str]:
+    """What every example tells Hone: free ports, and the seed."""
+    proxy, engine = free_ports(2)
+    return {
+        "HONE_PROXY__PORT": str(proxy),
+        "HONE_ENGINE__PORT": str(engine),
+        "HONE_CAMPAIGN__SEED": str(wanted.seed),
+        "HONE_TRAINER__SEED": str(wanted.seed),
+    }
+
+
+def write(summary: Summary, folder: Path) -> None:
+    """Write summary.json, and curve.svg where matplotlib is installed."""
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    try:
+        from examples.running import picture
+    except ModuleNotFoundError:  # it belongs to the development extra
+        return
+    picture.write(summary, folder / "curve.svg")
+
+
+def told(summary: Summary, folder: Path) -> int:
+    """Print what a run came to; returns its exit status."""
+    before, after = summary["before"], summary["after"]
+    print(f"\n{summary['example']}, seed {summary['seed']}: {summary['measured']}")
+    for name, one in (("before", before), *summary["baselines"].items(), ("after", after)):
+        if one["success"] is not None:
+            print(f"  {name}: {one['success']:.1%} of {one['attempts']} ({one['low']:.1%} to {one['high']:.1%})")
+    judge = summary["judge"]
+    print(f"  {summary['seconds']:.0f} s, {judge['requests']} judge requests, summary and picture in {folder}")
+    wrong = missing(summary)
+    for why in wrong:
+        print(f"  not as it should be: {why}", file=sys.stderr)
+    return bool(wrong)
+
+
+def new_run(runs: Path) -> Path:
+    """The first folder `runs/1`, `runs/2` … that is not there yet: one run's data never mixes with another's."""
+    number = 1
+    while (runs / str(number)).exists():
+        number += 1
+    return runs / str(number)

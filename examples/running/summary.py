@@ -1,0 +1,113 @@
+"""summary.json: what an example's campaign came to, one form for all of them, out of `hone report`.
+
+Owns: which figures it has, what is a fault, and what counts as a rise. Pure. Refuses: running, smoothing, and leaving
+any step out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from recorder.learned.intervals import of_share
+
+Report = Mapping[str, Any]
+Summary = dict[str, Any]
+
+BASE: Final = "base"  # version 0, by which the report's tests call it
+FIGURES: Final = 4  # digits behind the point
+
+
+def summarize(
+    report: Report, *, example: str, seed: int, short: bool, measured: str, seconds: float, faults: Iterable[str] = ()
+) -> Summary:
+    """The summary of a campaign that has come to its end.
+
+    `measured`: in words, what counts as success, of which scenarios. `seconds`: of the whole run, engine start
+    included. `faults`: what went wrong beside what the report tells.
+    """
+    tests = list(report["tests"])
+    rivals = [one for one in tests if one["version"] not in (BASE, report["served"])]
+    summary = {
+        "example": example,
+        "seed": seed,
+        "short": short,
+        "measured": measured,
+        "before": share(next((one for one in tests if one["version"] == BASE), None)),
+        "after": share(next((one for one in tests if one["version"] == report["served"]), None)),
+        "baselines": {one["version"]: share(one) for one in rivals},
+        "seconds": round(seconds, 1),
+        "judge": _judge(report["judged"]),
+        "attempts": report["attempts"],
+        "steps": [_step(one) for one in report["steps"]],
+        "validations": [
+            {"step": one["step"], "version": one["version"], **share(one)} for one in report["validations"]
+        ],
+        "alarms": [_alarm(one["alarm"]) for one in report["alarms"]],
+        "stopped": report["stands"]["code"],
+        "why": report["stands"]["words"],
+        "served": report["served"],
+        "trained": report["trained"],
+        "left_out": {one["code"]: one["runs"] for one in report["left_out"]},
+    }
+    return {**summary, "faults": [*faults, *_faults(report, summary)]}
+
+
+def share(point: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A measured point's success, over how many attempts, with Wilson's 95 % interval; None where nothing was."""
+    if point is None or point["value"] is None:
+        return {"success": None, "attempts": 0, "low": None, "high": None}
+    value, attempts = point["value"], point["attempts"]
+    sure = of_share(value, attempts)
+    return {
+        "success": _round(value),
+        "attempts": attempts,
+        "low": _round(sure.low) if sure else None,
+        "high": _round(sure.high) if sure else None,
+    }
+
+
+def rose(summary: Mapping[str, Any]) -> bool:
+    """Whether success surely rose: the intervals do not overlap; in the short form, which has few attempts, the later
+    interval lies above the earlier share."""
+    before, after = summary["before"], summary["after"]
+    if after["low"] is None or before["success"] is None:
+        return False
+    return bool(after["low"] > (before["success"] if summary["short"] else before["high"]))
+
+
+def missing(summary: Mapping[str, Any]) -> list[str]:
+    """Why a run does not show what its example claims, each reason a sentence; none: it does."""
+    before, after = summary["before"], summary["after"]
+    fell = f"no sure rise: {before['success']} of {before['attempts']} → {after['success']} of {after['attempts']}"
+    return [*summary["faults"], *([] if rose(summary) else [fell])]
+
+
+def _judge(judged: Mapping[str, Any]) -> dict[str, Any]:
+    tokens = judged["tokens_in"] + judged["tokens_out"]
+    return {"requests": judged["judgings"], "in_vain": judged["in_vain"], "tokens": tokens}
+
+
+def _step(step: Mapping[str, Any]) -> dict[str, Any]:
+    return {"step": step["step"], "success": _round(step["success"]), "reward": _round(step["reward"])}
+
+
+def _alarm(alarm: Mapping[str, Any]) -> dict[str, Any]:
+    return {"step": alarm["step"], "rule": alarm["rule"], "words": alarm["detail"], "then": alarm["then"]}
+
+
+def _faults(report: Report, summary: Mapping[str, Any]) -> list[str]:
+    points: Sequence[Mapping[str, Any]] = [*report["validations"], *report["baselines"], *report["tests"]]
+    measuring = sum(point["errored"] for point in points)
+    vain = summary["judge"]["in_vain"]
+    told = (
+        (report["errored"], f"{report['errored']} attempts of steps raised"),
+        (measuring, f"{measuring} attempts of measurements raised"),
+        (report["failed_steps"], f"{report['failed_steps']} steps failed"),
+        (vain, f"{vain} requests to the judge came to no score"),
+    )
+    return [words for number, words in told if number]
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, FIGURES)

@@ -1,0 +1,99 @@
+"""The tables of the examples' committed runs: in each README, and all of them in docs/examples.md.
+
+    python -m examples.running.table            # prints all
+    python -m examples.running.table --write    # puts them where they belong
+
+Owns: which figures the tables have. Refuses: measuring (`examples.running.command`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from examples.running.programs import ROOT
+
+EXAMPLES: Final = ROOT / "examples"
+PAGE: Final = ROOT / "docs" / "examples.md"
+BEGINS, ENDS = "<!-- measured: python -m examples.running.table --write -->\n", "<!-- /measured -->\n"
+_HEAD: Final = ("seed", "held-out success before → after", "attempts", "steps", "time", "judge requests", "faults")
+
+Summary = Mapping[str, Any]
+
+
+def measured(folder: Path) -> list[Summary]:
+    """An example's committed summaries, by seed: `measured/SEED.json`."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "measured").glob("[0-9]*.json")]
+    return sorted(found, key=lambda one: int(one["seed"]))
+
+
+def all_measured() -> dict[str, list[Summary]]:
+    """Every example that has committed summaries, by its name."""
+    found = {folder.name: measured(folder) for folder in sorted(EXAMPLES.iterdir()) if folder.is_dir()}
+    return {name: summaries for name, summaries in found.items() if summaries}
+
+
+def table(summaries: Iterable[Summary]) -> str:
+    """One example's runs in Markdown."""
+    return _markdown(_HEAD, [_row(one) for one in summaries])
+
+
+def table_of_all(found: Mapping[str, Sequence[Summary]]) -> str:
+    """All examples' runs in Markdown."""
+    rows = [[f"`{name}`", *_row(one)] for name, summaries in found.items() for one in summaries]
+    return _markdown(("example", *_HEAD), rows)
+
+
+def _row(one: Summary) -> list[str]:
+    before, after = one["before"], one["after"]
+    return [
+        str(one["seed"]),
+        f"{_share(before)} → {_share(after)}",
+        f"{before['attempts']} and {after['attempts']}",
+        str(len(one["steps"])),
+        f"{one['seconds']:.0f} s",
+        str(one["judge"]["requests"]),
+        str(len(one["faults"])),
+    ]
+
+
+def _share(share: Summary) -> str:
+    if share["success"] is None:
+        return "not measured"
+    return f"{share['success']:.1%} ({share['low']:.1%}–{share['high']:.1%})"
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *rows))
+
+
+def put(text: str, made: str) -> str:
+    """A page's text with a table between its marks; unchanged where it has none."""
+    before, begins, rest = text.partition(BEGINS)
+    return before + begins + made + ENDS + rest.partition(ENDS)[2] if begins else text
+
+
+def pages() -> dict[Path, str]:
+    """Each page that has a table, and the text that it should have."""
+    found = all_measured()
+    wanted = {EXAMPLES / name / "README.md": table(summaries) for name, summaries in found.items()}
+    wanted[PAGE] = table_of_all(found)
+    return {page: put(page.read_text(encoding="utf-8"), made) for page, made in wanted.items() if page.exists()}
+
+
+def main() -> None:
+    """Print the tables, or write them."""
+    parser = argparse.ArgumentParser(description="The tables of the examples' committed runs.")
+    parser.add_argument("--write", action="store_true", help="put them into the READMEs and docs/examples.md")
+    if not parser.parse_args().write:
+        print(table_of_all(all_measured()), end="")
+        return
+    for page, text in pages().items():
+        page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
