@@ -18,7 +18,7 @@ from typing import Any, Final
 
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _NUMBER: Final = re.compile(r"\d+")
-_LAST_NUMBER: Final = re.compile(r"(\d+)$")
+_LAST_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,18})$")  # Python refuses to read numbers of thousands of digits
 _PLACE: Final = re.compile(r"\{(\w+)(?::(\w))?\}")
 
 

@@ -33,9 +33,11 @@ from examples.rlvr.tasks import TEST, forms
 
 MODEL: Final = Path(__file__).parent / "model"
 RECIPE: Final = Recipe(
-    shape=Shape(hidden=128, layers=4, heads=4, kv_heads=2, head_dim=32, mlp=352),
-    copy_steps=200,
-    talk_steps=1_200,
+    shape=Shape(hidden=128, layers=3, heads=4, kv_heads=2, head_dim=32, mlp=352),
+    copy_steps=80,
+    copy_rows=32,
+    talk_steps=850,
+    learning_rate=3e-3,
     threads=1,
 )
 MEASURED: Final = 300  # prompts of the campaign's kind, one answer each

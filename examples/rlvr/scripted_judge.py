@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
 from examples.helpdesk.scripted_judge import Handler as HelpdeskHandler
-from examples.helpdesk.scripted_judge import PromptError, main, replied
+from examples.helpdesk.scripted_judge import PromptError, main
 from examples.rlvr.kinds import Text, read
 
 NAME: Final = "scripted-rubric-judge"
@@ -64,16 +65,31 @@ def answer_of(response: Json) -> str:
 
 
 class Handler(HelpdeskHandler):
-    """``GET /healthz``, ``GET /v1/models``, ``POST /v1/chat/completions``; the first says how much was not understood."""
+    """``GET /healthz``, ``GET /v1/models``, ``POST /v1/chat/completions``."""
 
     server_version = NAME
-    unknown = 0
 
-    def answer(self, request: Json) -> Json:
+    def do_POST(self) -> None:  # noqa: N802 - the base class names it so
         """Judge one answer."""
-        said = judge(request["messages"])
-        type(self).unknown += sum(UNKNOWN in one["reason"] for one in said["criteria"])
-        return replied(json.dumps(said), self.server_version)
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        try:
+            self._send(HTTPStatus.OK, completion(json.loads(body)))
+        except (ValueError, LookupError, TypeError) as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+
+
+def completion(request: Json) -> Json:
+    """The OpenAI chat completion that answers a request."""
+    said = {"role": "assistant", "content": json.dumps(judge(request["messages"]))}
+    return {
+        "id": f"chatcmpl-{time.time_ns():x}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": NAME,
+        "system_fingerprint": NAME,
+        "choices": [{"index": 0, "message": said, "finish_reason": "stop", "logprobs": None}],
+        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},  # a script reads no tokens
+    }
 
 
 if __name__ == "__main__":
