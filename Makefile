@@ -14,7 +14,7 @@ QUICK := --numprocesses $(shell echo $$(((3 * $$(nproc) + 1) / 2))) --dist loads
 # A worker a core, each with a browser and a store of its own.
 BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live test check long lint map docs pages pictures wheel gpu browser e2e agents agents-table bench soak model clean
+.PHONY: help setup demo live rlvr test check long lint map docs pages pictures wheel gpu browser e2e agents agents-table bench soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ demo: setup ## a real engine, a real agent, a judge, training and hot swaps on t
 
 live: setup ## users ask for MINUTES (10), Hone learns meanwhile; TRAFFIC=repeats|unique|swapped-judge, SEED=7
 	$(BIN)/python -m examples.live.live --minutes $(or $(MINUTES),10) --traffic $(or $(TRAFFIC),repeats) --seed $(or $(SEED),7)
+
+rlvr: setup ## short texts under a rubric: a tiny model learns what a judge checks; SEED=7
+	$(BIN)/python -m examples.rlvr.run --seed $(or $(SEED),7)
 
 # test_postgresql.py runs on PostgreSQL whatever --store says.
 test: lint ## everything: lint, types, all tests (end to end against a real vLLM included)

@@ -2,18 +2,26 @@
 
     python -m examples.rlvr.second_look
 
-Owns: the cases, each with what a reader who goes by the criterion's plain meaning says, and the count of those that the
-judge gets wrong. Refuses: mending the judge. A real one errs too, elsewhere.
+Owns: the cases, each with what a reader who goes by the criterion's plain meaning says, the count of those that the
+judge gets wrong, and whether all criteria met is as much as success, over answers as the tiny model was taught them.
+Refuses: mending the judge. A real one errs too, elsewhere.
 """
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from examples.rlvr.checks import share_met
+from examples.rlvr.forms import draw
 from examples.rlvr.kinds import Text
+from examples.rlvr.making.mixture import mixed
 from examples.rlvr.scripted_judge import verdict
+
+ANSWERS: Final = 6_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +96,13 @@ def told(cases: Iterable[Case]) -> str:
     )
 
 
+def agreement(answers: int, seed: int = 1) -> Counter[tuple[bool, bool]]:
+    """How many answers of the mixture meet all criteria, or do not, and are what was asked for, or are not."""
+    rng = random.Random(seed)
+    drawn = ((form := draw(rng), mixed(form, rng)) for _ in range(answers))
+    return Counter((share_met(form.criteria(), said) == 1, form.fulfilled_by(said)) for form, said in drawn)
+
+
 def _is(case: Case) -> str:
     return "too mild" if case.judged else "too strict"
 
@@ -97,7 +112,10 @@ def main() -> None:
     found = wrong()
     too_mild = sum(case.judged for case in found)
     print(f"{len(found)} of {len(CASES)} verdicts are wrong: {too_mild} too mild, {len(found) - too_mild} too strict\n")
-    print(told(found), end="")
+    print(told(found))
+    both = agreement(ANSWERS)
+    print(f"of {ANSWERS} answers {both[True, True]} meet all criteria and are what was asked for,", end=" ")
+    print(f"{both[True, False]} only meet all criteria, {both[False, True]} only are what was asked for")
 
 
 if __name__ == "__main__":

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from examples.making.tokenizer import Conversation
 from examples.rlvr.agent import messages
 from examples.rlvr.forms import Form, draw
 from examples.rlvr.making.answers import FLAWS, answer
 from examples.rlvr.tasks import is_campaigns
+
+if TYPE_CHECKING:  # whoever wants answers alone needs no tokenizer
+    from examples.making.tokenizer import Conversation
 
 RIGHT: Final = 0.36
 REFUSES: Final = 0.14
