@@ -30,4 +30,4 @@ def test_the_settings_can_be_read_and_what_they_name_exists(name: str) -> None:
 def test_the_tiny_model_is_the_settings_own() -> None:
     base = load_settings(FOLDER / "hone.toml", {}).settings.engine.base
     assert base is not None
-    assert (Path(base) / "model.safetensors").is_file()
+    assert (FOLDER / base / "model.safetensors").is_file()
