@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from openai import AsyncOpenAI
-from openai.types.chat import ChatCompletion
 
 MAX_TOKENS = 128
 
@@ -52,8 +51,11 @@ async def run(task: Task) -> str:
         openai.OpenAIError: the model could not be reached or refused the request.
     """
     client = _client(asyncio.get_running_loop()).with_options(base_url=task.base_url, api_key=task.api_key)
-    completion: ChatCompletion = await client.chat.completions.create(  # type: ignore[call-overload]  # plain dicts
-        model=task.model, messages=messages(task.input), temperature=1.0, max_tokens=MAX_TOKENS
+    completion = await client.chat.completions.create(
+        model=task.model,
+        messages=messages(task.input),  # type: ignore[arg-type]  # plain dicts
+        temperature=1.0,
+        max_tokens=MAX_TOKENS,
     )
     return completion.choices[0].message.content or ""
 

@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -87,7 +88,7 @@ def missed(measured: dict[str, Any]) -> list[str]:
     return wrong
 
 
-def _mean(values: list[Any]) -> float:
+def _mean(values: Sequence[float]) -> float:
     return round(sum(values) / len(values), 4)
 
 

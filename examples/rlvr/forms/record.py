@@ -24,11 +24,27 @@ _FIELD: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """A whole number from the one to the other."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """A list of so many texts, one of which is given."""
+
+    count: int
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
-    """A key and what shall stand under it: a text, a range of numbers, a truth, or a list of texts with one in it."""
+    """A key and what shall stand under it."""
 
     key: str
-    wanted: str | tuple[int, int] | bool | tuple[int, str]
+    wanted: str | bool | Range | Several
 
     def asked(self) -> str:
         """How it is asked for."""
@@ -37,9 +53,9 @@ class Field:
                 return f"{self.key}: {json.dumps(self.wanted)}."
             case str():
                 return f"{self.key}: the text {self.wanted}."
-            case (int(count), str(word)):
+            case Several(count, word):
                 return f"{self.key}: a list of {count} texts with {word}."
-            case low, high:
+            case Range(low, high):
                 return f"{self.key}: a number from {low} to {high}."
 
     def criteria(self) -> list[str]:
@@ -49,9 +65,9 @@ class Field:
                 return [says(json.dumps(self.wanted), key=self.key)]
             case str():
                 return [says("text", key=self.key, word=self.wanted)]
-            case (int(count), str(word)):
+            case Several(count, word):
                 return [says("list", key=self.key, count=count), says("in_list", key=self.key, word=word)]
-            case low, high:
+            case Range(low, high):
                 return [says("whole", key=self.key), says("within", key=self.key, low=low, high=high)]
 
     def holds(self, value: Any) -> bool:
@@ -61,10 +77,10 @@ class Field:
                 return value is self.wanted
             case str():
                 return bool(value == self.wanted)
-            case (int(count), str(word)):
+            case Several(count, word):
                 return isinstance(value, list) and len(value) == count and word in value and _all_words(value)
-            case low, high:
-                return type(value) is int and low <= value <= int(high)
+            case Range(low, high):
+                return type(value) is int and low <= value <= high
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +95,9 @@ class Record(Form):
         low = rng.randint(1, 5)
         kinds = [
             Field(rng.choice(TEXT_KEYS), rng.choice(WORDS)),
-            Field(rng.choice(NUMBER_KEYS), (low, low + rng.randint(2, 4))),
+            Field(rng.choice(NUMBER_KEYS), Range(low, low + rng.randint(2, 4))),
             Field(rng.choice(TRUTH_KEYS), rng.random() < 0.5),
-            Field(rng.choice(LIST_KEYS), (rng.randint(2, 4), rng.choice(WORDS))),
+            Field(rng.choice(LIST_KEYS), Several(rng.randint(2, 4), rng.choice(WORDS))),
         ]
         return cls(tuple(rng.sample(kinds, rng.randint(3, 4))))
 
@@ -121,10 +137,10 @@ def _field(found: re.Match[str]) -> Field:
     if found["text"]:
         return Field(found["key"], found["text"])
     if found["low"]:
-        return Field(found["key"], (int(found["low"]), int(found["high"])))
+        return Field(found["key"], Range(int(found["low"]), int(found["high"])))
     if found["truth"]:
         return Field(found["key"], found["truth"] == "true")
-    return Field(found["key"], (int(found["count"]), found["word"]))
+    return Field(found["key"], Several(int(found["count"]), found["word"]))
 
 
 def _all_words(value: list[Any]) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Set
 from typing import Any, Final
 
 from examples.rlvr.forms import Form, Note, Record, Things
+from examples.rlvr.forms.record import Range, Several
 from examples.rlvr.words import MARKS, TEXT_KEYS, WORDS
 
 CHATTER: Final = ("Here is what you want:", "Of course, I can do that:")
@@ -100,15 +101,15 @@ def _record(form: Record, flaws: Set[str], rng: random.Random) -> dict[str, Any]
     return dict(pairs)
 
 
-def _value(wanted: Any, flaws: Set[str], rng: random.Random) -> Any:
+def _value(wanted: str | bool | Range | Several, flaws: Set[str], rng: random.Random) -> Any:
     match wanted:
         case bool():
             return wanted != ("truth" in flaws)
         case str():
             return rng.choice(WORDS) if "text" in flaws else wanted
-        case (int(count), str(word)):
+        case Several(count, word):
             return _list(count, word, flaws, rng)
-        case low, high:
+        case Range(low, high):
             number = rng.randint(low, high)
             return rng.choice((str(number), high + rng.randint(1, 3))) if "number" in flaws else number
 
