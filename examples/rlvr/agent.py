@@ -1,6 +1,6 @@
 """A plain agent: one question to a model over the OpenAI protocol. It knows nothing of Hone.
 
-    OPENAI_BASE_URL=http://127.0.0.1:8000/v1 python -m examples.rlvr.agent "Write a numbered list, a line for each: …"
+    OPENAI_BASE_URL=http://127.0.0.1:8000/v1 python -m examples.rlvr.agent "Write a numbered list …"
 
 Owns: what the model is told, and the clients that concurrent runs share. Refuses to judge or mend an answer.
 """

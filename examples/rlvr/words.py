@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from typing import Final
 
-WORDS: Final = (
-    "lamp", "tea", "moon", "river", "milk", "bread", "pear", "stone", "cloud", "glass", "train", "boat", "rain", "snow",
-    "leaf", "wind", "bird", "fish", "salt", "door", "chair", "table", "road", "hill", "rope", "coin", "book", "song",
-    "star", "tree", "sand", "wave", "fire", "gold", "bell", "ship", "farm", "lake", "nest", "seed",
-)  # fmt: skip
+# Eight lists of five. Each place of a prompt draws from a list of its own: a model of this size learns in minutes to
+# look up which of five words stands in a place, and in hours to copy any word from anywhere.
+LISTS: Final = (
+    ("lamp", "glass", "chair", "table", "door"),
+    ("tea", "milk", "bread", "pear", "salt"),
+    ("moon", "star", "cloud", "rain", "snow"),
+    ("train", "boat", "ship", "road", "wave"),
+    ("bird", "fish", "leaf", "tree", "seed"),
+    ("river", "hill", "lake", "farm", "sand"),
+    ("coin", "book", "bell", "rope", "song"),
+    ("fire", "gold", "wind", "stone", "nest"),
+)
+WORDS: Final = tuple(word for words in LISTS for word in words)
 MARKS: Final = (".", "!", ";")
 TEXT_KEYS: Final = ("item", "name", "place")
 NUMBER_KEYS: Final = ("count", "price", "size")

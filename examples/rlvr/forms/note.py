@@ -12,15 +12,15 @@ from typing import Final, Self
 
 from examples.rlvr.forms.form import Form
 from examples.rlvr.kinds import says
-from examples.rlvr.words import MARKS, WORDS
+from examples.rlvr.words import LISTS, MARKS
 
 _PROMPT: Final = (
-    "Write a note of {lines} lines with {words} words in each line. Begin with {begin}. Use {use}. Avoid {avoid}. "
-    "End with {end}. Close each line with {mark} Small letters only."
+    "Write {lines} lines of {words} words. Begin with {begin}. Use {use}. Avoid {avoid}. End with {end}. "
+    "Small letters, each line closed with {mark}"
 )
 _READ: Final = re.compile(
-    r"Write a note of (\d) lines with (\d) words in each line\. Begin with (\w+)\. Use (\w+) and (\w+)\. "
-    r"Avoid (\w+) and (\w+)\. End with (\w+)\. Close each line with (\S) Small letters only\."
+    r"Write (\d) lines of (\d) words\. Begin with (\w+)\. Use (\w+) and (\w+)\. Avoid (\w+) and (\w+)\. "
+    r"End with (\w+)\. Small letters, each line closed with (\S)"
 )
 
 
@@ -39,7 +39,7 @@ class Note(Form):
     @classmethod
     def draw(cls, rng: random.Random) -> Self:
         """2 to 4 lines of 3 to 5 words."""
-        begin, end, a, b, c, d = rng.sample(WORDS, 6)
+        begin, a, b, c, d, end = (rng.choice(words) for words in LISTS[:6])
         return cls(rng.randint(2, 4), rng.randint(3, 5), begin, end, (a, b), (c, d), rng.choice(MARKS))
 
     @classmethod

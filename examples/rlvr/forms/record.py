@@ -14,12 +14,12 @@ from typing import Any, Final, Self
 
 from examples.rlvr.forms.form import Form
 from examples.rlvr.kinds import says
-from examples.rlvr.words import LIST_KEYS, NUMBER_KEYS, TEXT_KEYS, TRUTH_KEYS, WORDS
+from examples.rlvr.words import LIST_KEYS, LISTS, NUMBER_KEYS, TEXT_KEYS, TRUTH_KEYS
 
-_READ: Final = re.compile(r"Write a JSON object with these keys in this order\. (.+)")
+_READ: Final = re.compile(r"Write JSON, keys in this order\. (.+)")
 _FIELD: Final = re.compile(
-    r"(?P<key>\w+): (?:the text (?P<text>\w+)|a number from (?P<low>\d+) to (?P<high>\d+)|(?P<truth>true|false)"
-    r"|a list of (?P<count>\d) texts with (?P<word>\w+))\."
+    r"(?P<key>\w+): (?:text (?P<text>\w+)|number from (?P<low>\d+) to (?P<high>\d+)|(?P<truth>true|false)"
+    r"|list of (?P<count>\d) with (?P<word>\w+))\."
 )
 
 
@@ -52,11 +52,11 @@ class Field:
             case bool():
                 return f"{self.key}: {json.dumps(self.wanted)}."
             case str():
-                return f"{self.key}: the text {self.wanted}."
+                return f"{self.key}: text {self.wanted}."
             case Several(count, word):
-                return f"{self.key}: a list of {count} texts with {word}."
+                return f"{self.key}: list of {count} with {word}."
             case Range(low, high):
-                return f"{self.key}: a number from {low} to {high}."
+                return f"{self.key}: number from {low} to {high}."
 
     def criteria(self) -> list[str]:
         """What its value must be, in sentences."""
@@ -94,10 +94,10 @@ class Record(Form):
         """3 or 4 of the four kinds of fields, in any order."""
         low = rng.randint(1, 5)
         kinds = [
-            Field(rng.choice(TEXT_KEYS), rng.choice(WORDS)),
+            Field(rng.choice(TEXT_KEYS), rng.choice(LISTS[6])),
             Field(rng.choice(NUMBER_KEYS), Range(low, low + rng.randint(2, 4))),
             Field(rng.choice(TRUTH_KEYS), rng.random() < 0.5),
-            Field(rng.choice(LIST_KEYS), Several(rng.randint(2, 4), rng.choice(WORDS))),
+            Field(rng.choice(LIST_KEYS), Several(rng.randint(2, 4), rng.choice(LISTS[7]))),
         ]
         return cls(tuple(rng.sample(kinds, rng.randint(3, 4))))
 
@@ -109,7 +109,7 @@ class Record(Form):
 
     def prompt(self) -> str:
         """How it is asked for."""
-        return " ".join(["Write a JSON object with these keys in this order.", *(one.asked() for one in self.fields)])
+        return " ".join(["Write JSON, keys in this order.", *(one.asked() for one in self.fields)])
 
     def criteria(self) -> list[str]:
         """11 to 15 sentences."""

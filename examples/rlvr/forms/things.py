@@ -13,15 +13,11 @@ from typing import Final, Self
 
 from examples.rlvr.forms.form import Form
 from examples.rlvr.kinds import says
-from examples.rlvr.words import WORDS
+from examples.rlvr.words import LISTS
 
-_PROMPT: Final = (
-    "Write a numbered list, a line for each: {things}. Put an amount behind each, so that they {trend}. "
-    "Small letters only."
-)
+_PROMPT: Final = "Write a numbered list in small letters: {things}. Behind each an amount, and amounts {trend}."
 _READ: Final = re.compile(
-    r"Write a numbered list, a line for each: (\w+(?:, \w+)+)\. Put an amount behind each, so that they (rise|fall)\. "
-    r"Small letters only\."
+    r"Write a numbered list in small letters: (\w+(?:, \w+)+)\. Behind each an amount, and amounts (rise|fall)\."
 )
 _LINE: Final = re.compile(r"(\d+)\. ([a-z]+) (\d+)")
 
@@ -36,7 +32,7 @@ class Things(Form):
     @classmethod
     def draw(cls, rng: random.Random) -> Self:
         """3 to 5 things."""
-        return cls(tuple(rng.sample(WORDS, rng.randint(3, 5))), rng.random() < 0.5)
+        return cls(tuple(rng.choice(words) for words in LISTS[: rng.randint(3, 5)]), rng.random() < 0.5)
 
     @classmethod
     def read(cls, prompt: str) -> Self | None:

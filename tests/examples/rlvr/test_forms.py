@@ -65,9 +65,7 @@ def test_a_refusal_meets_little(seed: int) -> None:
 
 NOTE = Note(2, 3, "lamp", "tea", ("moon", "milk"), ("salt", "road"), "!")
 THINGS = Things(("lamp", "tea", "moon"), rising=False)
-RECORD = read(
-    "Write a JSON object with these keys in this order. size: a number from 2 to 4. tags: a list of 2 texts with tea."
-)
+RECORD = read("Write JSON, keys in this order. size: number from 2 to 4. tags: list of 2 with tea.")
 
 
 @pytest.mark.parametrize(
