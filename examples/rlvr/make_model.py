@@ -34,10 +34,10 @@ from examples.rlvr.tasks import TEST, forms
 
 MODEL: Final = Path(__file__).parent / "model"
 RECIPE: Final = Recipe(
-    shape=Shape(hidden=128, layers=3, heads=4, kv_heads=2, head_dim=32, mlp=352),
+    shape=Shape(hidden=128, layers=2, heads=4, kv_heads=2, head_dim=32, mlp=352),
     copy_steps=0,  # each place of a prompt has five words of its own: nothing has to be copied from anywhere
-    talk_steps=800,
-    talk_rows=24,
+    talk_steps=450,
+    talk_rows=16,
     learning_rate=3e-3,
     threads=1,
 )
