@@ -17,7 +17,7 @@ from examples.rlvr.tasks import is_campaigns
 if TYPE_CHECKING:  # whoever wants answers alone needs no tokenizer
     from examples.making.tokenizer import Conversation
 
-RIGHT: Final = 0.45
+RIGHT: Final = 0.40
 REFUSES: Final = 0.13
 MOST_FLAWS: Final = 4  # of those that are flawed, each number as often
 MIXTURE: Final = {"right": RIGHT, "refuses": REFUSES, f"has 1 to {MOST_FLAWS} flaws": 1 - RIGHT - REFUSES}

@@ -25,9 +25,3 @@ def test_the_settings_can_be_read_and_what_they_name_exists(name: str) -> None:
     for function in (campaign.agent, campaign.success):
         module, _, attribute = str(function).partition(":")
         assert callable(getattr(importlib.import_module(module), attribute))
-
-
-def test_the_tiny_model_is_the_settings_own() -> None:
-    base = load_settings(FOLDER / "hone.toml", {}).settings.engine.base
-    assert base is not None
-    assert (FOLDER / base / "model.safetensors").is_file()
