@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-# Eight lists of five. Each place of a prompt draws from a list of its own: a model of this size learns in minutes to
-# look up which of five words stands in a place, and in hours to copy any word from anywhere.
+# Eight lists of five. Each place of a prompt draws from a list of its own: to look up which of five words stands in a
+# place is easier for a tiny model than to copy any word from anywhere.
 LISTS: Final = (
     ("lamp", "glass", "chair", "table", "door"),
     ("tea", "milk", "bread", "pear", "salt"),
