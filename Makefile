@@ -33,8 +33,12 @@ inbox: setup ## questions about a mailbox: a judge trains, exact answers validat
 
 twenty48: setup ## an example's campaign: 2048, judged by a function; SEED=7, SHORT=1
 	$(BIN)/python -m examples.twenty48.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
+
 mcp-rl: setup ## from an MCP server's URL to a better agent: examples/mcp_rl; SEED=7
 	$(BIN)/python -m examples.mcp_rl.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
+
+rlvr: setup ## short texts under a rubric: a tiny model learns what a judge checks; SEED=7
+	$(BIN)/python -m examples.rlvr.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
 
 # test_postgresql.py runs on PostgreSQL whatever --store says.
 test: lint ## everything: lint, types, all tests (end to end against a real vLLM included)

@@ -1,0 +1,33 @@
+"""Whether an answer is what was asked for, by its prompt: what the example's success is measured with.
+
+Owns one reward function, and the share of criteria that code finds met. `solved` reads the prompt alone: neither the
+criteria nor a judge's verdicts are in it, so that a judge can be found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from examples.rlvr.forms import read as asked_for
+from examples.rlvr.kinds import Text, read
+
+
+def solved(trajectory: Any) -> float:
+    """1.0 if the last message is, as a whole, what its scenario's prompt asks for; else 0.0.
+
+    ``trajectory`` has ``answer`` (a text or None) and ``scenario`` (``{"input": prompt}``).
+
+    Raises:
+        ValueError: the attempt belongs to no scenario, or to one that is not of this example.
+    """
+    if not trajectory.scenario:
+        raise ValueError("solved() reads a scenario's prompt, and this attempt has no scenario")
+    return float(asked_for(trajectory.scenario["input"]).fulfilled_by(trajectory.answer or ""))
+
+
+def share_met(criteria: Sequence[str], answer: str) -> float:
+    """The share of these criteria that an answer meets; one that code does not know is not met."""
+    text = Text(answer)
+    known = [read(sentence) for sentence in criteria]
+    return sum(one is not None and one.met_by(text) for one in known) / len(criteria)

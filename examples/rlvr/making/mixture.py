@@ -1,0 +1,42 @@
+"""The mixture that the tiny model learns: how often an answer is right, and how often it has which flaws.
+
+Owns: the shares, and which prompts are for making the model. Refuses: tokens and tensors (`examples.making`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from examples.rlvr.agent import messages
+from examples.rlvr.forms import Form, draw
+from examples.rlvr.making.answers import FLAWS, answer
+from examples.rlvr.tasks import is_campaigns
+
+if TYPE_CHECKING:  # whoever wants answers alone needs no tokenizer
+    from examples.making.tokenizer import Conversation
+
+RIGHT: Final = 0.40
+REFUSES: Final = 0.13
+MOST_FLAWS: Final = 4  # of those that are flawed, each number as often
+MIXTURE: Final = {"right": RIGHT, "refuses": REFUSES, f"has 1 to {MOST_FLAWS} flaws": 1 - RIGHT - REFUSES}
+
+
+def conversations(seed: int) -> Iterator[Conversation]:
+    """Prompts that no campaign has, each with an answer of the mixture; no tools."""
+    rng = random.Random(seed)
+    while True:
+        form = draw(rng)
+        if not is_campaigns(form.prompt()):
+            yield [*messages(form.prompt()), {"role": "assistant", "content": mixed(form, rng)}], []
+
+
+def mixed(form: Form, rng: random.Random) -> str:
+    """An answer of the mixture."""
+    chance = rng.random()
+    if chance < RIGHT:
+        return answer(form, frozenset(), rng)
+    if chance < RIGHT + REFUSES:
+        return answer(form, frozenset({"refusal"}), rng)
+    return answer(form, frozenset(rng.sample(FLAWS[type(form)], rng.randint(1, MOST_FLAWS))), rng)

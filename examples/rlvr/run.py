@@ -1,0 +1,69 @@
+"""The example as one command: `python -m examples.rlvr.run [--seed 7] [--short] [--out FOLDER] [--config hone.toml]`.
+
+Owns: what surrounds Hone (a judge, where none is named), and what the short form leaves out. Refuses: the order of a
+run (`examples.running.command`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from examples.rlvr.scripted_judge import NAME as SCRIPTED_JUDGE
+from examples.rlvr.tasks import write
+from examples.running.command import Example, Wanted, main
+from examples.running.programs import free_ports, program
+
+MEASURED: Final = "answers that are, as a whole, what a prompt asks for, by code that reads the prompt alone"
+# Of the short form: steps, and prompts to learn from, to validate with and for the end.
+SHORT_STEPS: Final = 6
+SHORT_COUNTS: Final = (72, 8, 60)
+
+
+@contextlib.contextmanager
+def surroundings(wanted: Wanted) -> Iterator[Mapping[str, str]]:
+    """A judge for as long as the block lasts, and the short form's smaller parts."""
+    with the_judge(wanted.data) as judging:
+        yield {**judging, **(_short(wanted.data) if wanted.short else {})}
+
+
+@contextlib.contextmanager
+def the_judge(data: Path) -> Iterator[dict[str, str]]:
+    """The settings of the judge: the model that HONE_JUDGE__MODEL names, else a scripted stand-in started here."""
+    if model := os.environ.get("HONE_JUDGE__MODEL"):
+        print(f"Judge: {model}", flush=True)
+        yield {}
+        return
+    [port] = free_ports(1)
+    print(
+        "Judge: a scripted stand-in (examples/rlvr/scripted_judge.py). For a real one, set HONE_JUDGE__MODEL.",
+        flush=True,
+    )
+    with program(["-m", "examples.rlvr.scripted_judge", "--port", str(port)], port, data):
+        yield {
+            "HONE_JUDGE__MODEL": f"openai/{SCRIPTED_JUDGE}",
+            "HONE_JUDGE__API_BASE": f"http://127.0.0.1:{port}/v1",
+            "HONE_JUDGE__API_KEY": "none-needed",
+        }
+
+
+def _short(data: Path) -> dict[str, str]:
+    parts = write(data / "tasks", counts=SHORT_COUNTS)
+    return {
+        "HONE_CAMPAIGN__SCENARIOS": str(parts.learn),
+        "HONE_CAMPAIGN__VAL_SCENARIOS": str(parts.validation),
+        "HONE_CAMPAIGN__TEST_SCENARIOS": str(parts.test),
+        "HONE_CAMPAIGN__STEPS": str(SHORT_STEPS),
+        "HONE_CAMPAIGN__VAL_EVERY": str(SHORT_STEPS),
+        "HONE_CAMPAIGN__VAL_ATTEMPTS": "1",
+    }
+
+
+EXAMPLE: Final = Example("rlvr", Path(__file__).parent, MEASURED, surroundings)
+
+if __name__ == "__main__":
+    sys.exit(main(EXAMPLE))

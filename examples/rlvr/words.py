@@ -1,0 +1,27 @@
+"""The words of the little language in which prompts and answers are written.
+
+Owns: the lists. Refuses: sentences. The tiny model has read nothing else, so a word changed here needs a new model.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Eight lists of five. Each place of a prompt draws from a list of its own: to look up which of five words stands in a
+# place is easier for a tiny model than to copy any word from anywhere.
+LISTS: Final = (
+    ("lamp", "glass", "chair", "table", "door"),
+    ("tea", "milk", "bread", "pear", "salt"),
+    ("moon", "star", "cloud", "rain", "snow"),
+    ("train", "boat", "ship", "road", "wave"),
+    ("bird", "fish", "leaf", "tree", "seed"),
+    ("river", "hill", "lake", "farm", "sand"),
+    ("coin", "book", "bell", "rope", "song"),
+    ("fire", "gold", "wind", "stone", "nest"),
+)
+WORDS: Final = tuple(word for words in LISTS for word in words)
+MARKS: Final = (".", "!", ";")
+TEXT_KEYS: Final = ("item", "name", "place")
+NUMBER_KEYS: Final = ("count", "price", "size")
+TRUTH_KEYS: Final = ("ready", "open", "new")
+LIST_KEYS: Final = ("tags", "parts", "gifts")
