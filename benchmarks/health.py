@@ -41,6 +41,7 @@ STEPS = 40
 ATTEMPTS = 100  # of a validation
 GROUPS, EACH = 8, 8  # of a step
 FAULT = STEPS // 2  # the step at which a fault begins
+PEAK = 0.7  # of the validations, where they rose before they fall
 SEED = 13
 VALIDATIONS = 40  # of a curve that the plateau looks at
 
@@ -183,11 +184,16 @@ def _falls(steps: int) -> Fault:
     return fault
 
 
-def _falls_from_a_rise(truth: Truth, size: float) -> None:
-    """The validations fall by `size` at once, from a rise of two points a step, while the reward rises."""
-    truth.validation[:] = 0.3 + 0.02 * np.arange(STEPS + 1)
-    truth.validation[FAULT + 1 :] = truth.validation[FAULT] - size
-    _reward_rises(truth, 0.01)
+def _falls_from_a_rise(by: float, steps: int) -> Fault:
+    """The validations fall by `size` at once, from a rise to .7 by `by` a step within `steps`, while the reward rises."""
+
+    def fault(truth: Truth, size: float) -> None:
+        left = np.maximum(0, FAULT - np.arange(STEPS + 1))
+        truth.validation[:] = PEAK - by * np.minimum(steps, left)
+        truth.validation[FAULT + 1 :] = PEAK - size
+        _reward_rises(truth, 0.01)
+
+    return fault
 
 
 def _reward_rises(truth: Truth, by: float) -> None:
@@ -223,7 +229,24 @@ class Case:
 CASES: Final = (
     Case("reward_hacking", "validation falls at once by", _falls(1), (0.1, 0.15, 0.2, 0.3)),
     Case("reward_hacking", "validation falls within 10 steps by", _falls(10), (0.1, 0.2, 0.3)),
-    Case("reward_hacking", "validation falls from a rise of .02 a step by", _falls_from_a_rise, (0.1, 0.2, 0.3)),
+    Case(
+        "reward_hacking", "validation falls from a rise of .02 a step by", _falls_from_a_rise(0.02, 20), (0.1, 0.2, 0.3)
+    ),
+    Case(
+        "reward_hacking", "validation falls from a rise of .04 a step by", _falls_from_a_rise(0.04, 17), (0.1, 0.2, 0.3)
+    ),
+    Case(
+        "reward_hacking",
+        "validation falls from a rise of .04 in ten steps by",
+        _falls_from_a_rise(0.04, 10),
+        (0.2, 0.3),
+    ),
+    Case(
+        "reward_hacking",
+        "validation falls from a rise of .08 in five steps by",
+        _falls_from_a_rise(0.08, 5),
+        (0.2, 0.3),
+    ),
     Case("converged", "validation flat, reward rises a step by", _overfits, (0.005, 0.01, 0.015)),
     Case("reward_jump", "the reward jumps by", _jumps, (0.3, 0.4, 0.5)),
     Case("perfect_scores", "share with the highest reward", _set("health.perfect", 0.3), (0.9, 0.97, 1.0)),

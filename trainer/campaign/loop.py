@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recorder.registry import versions
@@ -71,6 +71,7 @@ class Campaign:
         max_tries: int,
         progress: Progress,
         still_ours: Callable[[], None],
+        leave_report: Callable[[CampaignView], Awaitable[None]],
     ) -> None:
         self._store = store
         self._campaign = campaign
@@ -84,6 +85,7 @@ class Campaign:
         self._max_tries = max_tries
         self._progress = progress
         self._still_ours = still_ours  # raises CampaignBusy when the campaign's lease was lost
+        self._leave_report = leave_report
         self._seconds: dict[str, float] = {}
         self._compared = compared
         self._service = Service(store, alias, campaign.name, settings.live_timeout_s, progress)
@@ -174,7 +176,10 @@ class Campaign:
     async def _over(self, history: History, stop: Stop, live: VersionView, state: CampaignState, began: float) -> Ended:
         ended = summary(self._campaign.name, stop, history, live.name, time.monotonic() - began)
         await course.write(self._store, self._campaign, ENDED, ended)
-        await campaigns.finish(self._store, self._campaign.id, state, stop.code)
+        # Before the campaign is marked: one that is marked finished is not gone on with, and has all that it leaves.
+        campaign = await campaigns.get(self._store, self._campaign.id)
+        await self._leave_report(replace(campaign, state=state, reason=stop.code, ended_at=time.time()))
+        await campaigns.finish(self._store, campaign.id, state, stop.code)
         return ended
 
     async def _gained(self, step: int) -> Sequence[Evidence]:

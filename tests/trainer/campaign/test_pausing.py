@@ -56,7 +56,7 @@ async def test_a_paused_campaign_keeps_the_best_version_and_is_gone_on_with(
     script.skill = lambda number: 0.75 if number == 1 else 0.5
     health = {"perfect_scores": {"at": 0.4, "then": "pause"}, "reward_hacking": {"then": "off"}}
     settings = user | {"success": "my_agent:solved", "val_every": 1, "val_attempts": 4, "steps": 4, "health": health}
-    ended = await run_campaign(data, ring.url, settings | {"name": "mine"}, told)
+    ended = await ring.train(settings | {"name": "mine"}, told)
     assert (ended.reason, ended.steps, ended.version) == ("paused", 3, "helpdesk@1")
     (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
     assert (campaign.state, campaign.reason) == (CampaignState.STOPPED, "paused")
@@ -66,7 +66,7 @@ async def test_a_paused_campaign_keeps_the_best_version_and_is_gone_on_with(
     assert any("hone train --resume mine" in text and "hone score --all" in text for text in told.warnings())
     again = Told()
     judge = JudgeSettings.model_validate({"rewards": [CODE]})
-    ended = await run_campaign(data, ring.url, {"steps": 5}, again, resume="mine", judge=judge)
+    ended = await ring.train({"steps": 5}, again, resume="mine", judge=judge)
     assert (ended.reason, ended.steps) == ("steps", 5)
     changed = {event.what for event in again.events if isinstance(event, Changed)}
     assert changed == {"campaign.steps", "judge.rewards"}
@@ -81,14 +81,14 @@ async def test_a_campaign_ends_where_judging_has_cost_what_it_may(data: Path, us
     ruler = JudgeSettings(model="openai/judge")
     async with Ring.running(data, Script(worker=ruler, skill=lambda number: 0.5)) as ring:
         settings = user | {"steps": 9, "max_judge_usd": 1.4, "val_scenarios": None}
-        ended = await run_campaign(data, ring.url, settings, told, judge=ruler)
+        ended = await ring.train(settings, told, judge=ruler)
         assert (ended.reason, ended.steps) == ("budget", 2)  # a dollar a step
         assert "max_judge_usd" in ended.detail
 
 
 @pytest.mark.slow
 async def test_a_campaign_ends_after_its_epochs(ring: Ring, data: Path, user: dict[str, Any], told: Told) -> None:
-    ended = await run_campaign(data, ring.url, user | {"steps": 9, "epochs": 2, "val_scenarios": None}, told)
+    ended = await ring.train(user | {"steps": 9, "epochs": 2, "val_scenarios": None}, told)
     assert (ended.reason, ended.steps) == ("epochs", 4)
 
 
