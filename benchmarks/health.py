@@ -7,7 +7,8 @@ attempts: success rises from .2-.5 to .6-.95 and then stays there, at the pace t
 tasks differ in how hard they are, so that steps scatter by more than their attempts alone would. Attempts grow by a
 third, the entropy halves. Told is, for each rule, the share of healthy campaigns in which it ever speaks; and for a
 fault that begins in the middle, by its size, in which share of campaigns it is found, and after how many steps in the
-median. A rule that spoke before the fault began counts as having found nothing.
+median. A rule that spoke before the fault began counts as having found nothing. Faults of a rule that pauses are
+simulated half as often as healthy campaigns, others a fifth as often.
 
 For the plateau: the share of campaigns that rise by so much a validation, without end or bend, and that it ends all the
 same; and of flat ones, the share that it ends within so many validations.
@@ -185,7 +186,7 @@ def _falls(steps: int) -> Fault:
 
 
 def _falls_from_a_rise(by: float, steps: int) -> Fault:
-    """The validations fall by `size` at once, from a rise to .7 by `by` a step within `steps`, while the reward rises."""
+    """The validations fall by `size` at once, from .7, to which they rose by `by` in each of `steps`."""
 
     def fault(truth: Truth, size: float) -> None:
         left = np.maximum(0, FAULT - np.arange(STEPS + 1))
@@ -337,14 +338,14 @@ def _share(of: Sequence[bool]) -> float:
 def measure(curves: int) -> Figures:
     """All of it, with one seed."""
     rng = np.random.default_rng(SEED)
-    faults = max(1, curves // 5)
+    faults = {name: max(1, curves // (2 if rule.then == "pause" else 5)) for name, rule in RULES.items()}
     return {
         "curves": curves,
         "steps": STEPS,
         "attempts": ATTEMPTS,
         "false_alarms": false_alarms(curves, rng),
         "paused_standing_still": paused_standing_still(curves, rng),
-        "found": [found(case, size, faults, rng) for case in CASES for size in case.sizes],
+        "found": [found(case, size, faults[case.rule], rng) for case in CASES for size in case.sizes],
         "plateau": {str(rise): plateaus(rise, curves, rng) for rise in (0.0, 0.005, 0.01, 0.02, 0.03)},
     }
 

@@ -23,17 +23,18 @@ Then = Literal["note", "pause", "stop", "off"]
 FIRST: Final = 5  # steps that a drift is measured from
 NEWEST: Final = 3  # steps, or validations, whose mean is compared: one alone may be chance
 # Validations that a fall is measured from: their mean, which is the surest on level ground, and where the straight line
-# through them ends, since on rising ground their mean is below what was reached. Before there are enough for a line,
-# the mean of fewer stands in for it.
+# through them ends, since on rising ground their mean is below what was reached. The first validations of a campaign
+# rise fastest, and a line through these would end above the truth: until there are more, the mean of fewer stands in.
 MEAN_OF: Final = 8
 FEW: Final = 4
 LINE_OF: Final = 11
-# Standard errors at which a fall of validations is shown, below the mean and below the line (of all the newest, or of
-# fewer, which would more often be wrong). It is looked for after each validation: by simulation (benchmarks/health.py)
-# that is wrong in fewer than 1 % of whole campaigns.
+LINE_FROM: Final = 15
+# Standard errors at which a fall is shown: below the mean; below the line by all the newest validations; by fewer.
+# It is looked for after each validation: by simulation (benchmarks/health.py) that is wrong in fewer than 1 % of whole
+# campaigns.
 BELOW_MEAN: Final = 3.75
 BELOW_LINE: Final = 3.25
-BELOW_LINE_SOONER: Final = 3.95
+BELOW_LINE_BY_FEWER: Final = 4.0
 JUMPED: Final = 4.0  # standard errors of a jump: there may be hundreds of steps
 MOVED: Final = 3.0  # standard errors of steps' means that rose or fell
 PARTS: Final = 5  # steps of each half in which parts are compared
@@ -179,10 +180,10 @@ def _recent(measures: Sequence[Measure]) -> Iterator[_Fall]:
     for size in range(1, min(NEWEST, len(measures) - 1) + 1):
         before, newer = measures[:-size], measures[-size:]
         yield _Fall(Halves(before[-MEAN_OF:], newer), pooled(before[-MEAN_OF:]), BELOW_MEAN)
-        if len(before) < LINE_OF:
+        if len(before) < LINE_FROM:
             yield _Fall(Halves(before[-FEW:], newer), pooled(before[-FEW:]), BELOW_MEAN)
         else:
-            sure = BELOW_LINE if size == NEWEST else BELOW_LINE_SOONER
+            sure = BELOW_LINE if size == NEWEST else BELOW_LINE_BY_FEWER
             yield _Fall(Halves(before[-LINE_OF:], newer), level(before[-LINE_OF:]), sure)
 
 

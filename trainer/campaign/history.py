@@ -25,7 +25,8 @@ TEST: Final = "test"
 ALARM: Final = "alarm"
 CHANGE: Final = "change"
 ENDED: Final = "ended"
-# A run of its program begins: {"step", "paused": whether the one before it was paused, "recipe": of the judge}.
+# A run of its program begins: {"step", "paused": whether the one before it was paused, "recipe": of the judge}, and
+# what the rules go by (`trainer.campaign.ruling`), which pages read (`recorder.learned.progress`).
 BEGUN: Final = "begun"
 
 Written = StepDone | Validated | Alarm | Changed | Ended

@@ -109,10 +109,10 @@ class Campaign:
         """
         began = time.monotonic()
         history = await read_history(self._store, self._campaign)
-        await self._begin(history)
         train, val, test = await self._scenarios()
         s = self._settings
         ruling = Ruling(self._store, self._campaign, s, self._compared.yardstick, train, self._gained, self._progress)
+        await self._begin(history, ruling.in_force)
         await self._validate(history, val, last=False)
         while (stop := await ruling.stop(history)) is None:
             step = history.steps_done + 1
@@ -126,8 +126,11 @@ class Campaign:
             return await self._pause(history, stop, began)
         return await self._end(history, stop, val, test, began)
 
-    async def _begin(self, history: History) -> None:
-        """Write down what this run of the program goes on with, and what is otherwise than before."""
+    async def _begin(self, history: History, in_force: Mapping[str, Any]) -> None:
+        """Write down what this run of the program goes on with, and what is otherwise than before.
+
+        `in_force`: what nobody has set, and rules go by.
+        """
         step, settings = history.steps_done, self._settings.model_dump(mode="json")
         stored = CampaignSettings.model_validate(self._campaign.settings).model_dump(mode="json")
         recipe = dict(self._compared.recipe)
@@ -140,7 +143,7 @@ class Campaign:
                 await self._tell(CHANGE, change)
         await campaigns.set_settings(self._store, self._campaign.id, settings)
         paused = self._campaign.reason == StopCode.PAUSED  # as it was found
-        begun = {"step": step, "paused": paused, "recipe": recipe}
+        begun = {"step": step, "paused": paused, "recipe": recipe, **in_force}
         await course.write_row(self._store, self._campaign, BEGUN, begun)
         history.begun.append(begun)
 

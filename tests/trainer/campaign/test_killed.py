@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -21,9 +22,10 @@ from sqlalchemy import func, select
 
 from recorder.registry import descent, versions
 from recorder.registry.fingerprint import base_fingerprint
-from recorder.states import CampaignState, VersionState
+from recorder.states import CampaignState, GroupState, VersionState
 from recorder.store import ledger
 from recorder.store.schema import attempts, groups, scenarios, step_groups
+from recorder.store.schema import ledger as ledger_rows
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from tests.stores import Stores
@@ -164,6 +166,15 @@ class Kills:
         return max(KILLS - len(self.at), INSIDE - self.inside)
 
 
+async def is_on_its_last_try(ring: Ring) -> bool:
+    """Whether a step that began runs with groups that were in so many dead ones that another gives them up."""
+    back = select(ledger_rows.c.object_id).where(ledger_rows.c.code == descent.GIVEN_BACK)
+    often = back.group_by(ledger_rows.c.object_id).having(func.count() >= descent.RETURNS)
+    waiting = groups.c.state.in_((GroupState.SCORED, GroupState.TRAINING))
+    async with ring.store.read() as conn:
+        return bool((await conn.execute(select(groups.c.id).where(groups.c.id.in_(often), waiting))).first())
+
+
 class Writing:
     """Whether a version or its checkpoint is being written, or was when the program died: by unnamed folders."""
 
@@ -204,6 +215,8 @@ async def kill_until_it_is_over(
             longest_s = calm.start_s + rest_s / 2
             drawn_s = chance.uniform(0, 2) * (calm.start_s + rest_s / (kills.left + 1))
             await life.lasts(min(drawn_s, longest_s), written.begun if inside else None)
+            while await is_on_its_last_try(ring) and life.process.is_alive():
+                await life.lasts(time.time() - life.began + 0.05)
         else:
             await life.lasts(LONG_S)
         hit = await life.killed()
