@@ -42,6 +42,7 @@ from recorder.store.migrate import open_store
 from recorder.work import claims, scores, steps
 from recorder.work.claims import GroupClaim
 from recorder.work.scores import NewPart, NewScore
+from tests.judge import rubric_replies
 from tests.judge.judge_server import entries, last_text
 from trainer.campaign import begin
 from trainer.campaign_settings import CampaignSettings
@@ -269,10 +270,12 @@ class Ring:
 
     async def _reply(self, messages: Messages) -> Answer:
         self.prompts.append(json.dumps(messages))
-        found = entries({"messages": list(messages)}, lambda document: float(last_text(document).startswith("answer")))
-        return Answer(
-            json.dumps({"trajectories": found}), "stop", None, Spent(tokens_in=100, tokens_out=20, cost_usd=0.5)
-        )
+        asked = {"messages": list(messages)}
+        if '"response"' in last_text(asked):  # one run, and criteria
+            found = {"criteria": rubric_replies.entries(asked, lambda said, _: said.startswith("answer"))}
+        else:
+            found = {"trajectories": entries(asked, lambda one: float(last_text(one).startswith("answer")))}
+        return Answer(json.dumps(found), "stop", None, Spent(tokens_in=100, tokens_out=20, cost_usd=0.5))
 
     async def _score(self, claim: GroupClaim) -> None:
         view = await transcripts.load_group(self.store, claim.group_id)

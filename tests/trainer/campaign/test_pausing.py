@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from recorder.states import CampaignState
 from recorder.work import campaigns
 from recorder.work.scores import NewPart, StoredScore
 from tests.trainer.ring import PROJECT, Ring, Script, Told, ledger_codes, run_campaign
+from trainer.campaign.history import read_history
 from trainer.campaign.pausing import gained_most, recipe_changed, settings_changed
 from trainer.errors import CampaignError
 from trainer.progress import Alarm, Changed
@@ -84,6 +86,27 @@ async def test_a_campaign_ends_where_judging_has_cost_what_it_may(data: Path, us
         ended = await ring.train(settings, told, judge=ruler)
         assert (ended.reason, ended.steps) == ("budget", 2)  # a dollar a step
         assert "max_judge_usd" in ended.detail
+
+
+@pytest.mark.slow
+async def test_a_campaign_ends_after_its_minutes_over_all_runs_of_its_program(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.skill = lambda number: 0.5
+    settings = user | {"name": "mine", "steps": 2, "val_scenarios": None}
+    script.hold, script.hold_after = asyncio.Event(), 12
+    running = asyncio.create_task(ring.train(settings, Told()))
+    await ring.reached_hold.wait()  # in the second step
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    script.hold.set()
+    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    (step,) = (await read_history(ring.store, campaign)).steps
+    spent = sum(step.seconds.values()) / 60
+    ended = await ring.train({"max_minutes": spent, "steps": 9}, told, resume="mine")
+    assert (ended.reason, ended.steps) == ("budget", 1)  # what the first run took counts: no second step begins
+    assert "(max_minutes)" in ended.detail
 
 
 @pytest.mark.slow

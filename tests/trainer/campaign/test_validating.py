@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow  # whole campaigns: left out of `make check`
 
 SOLVED = {"success": "my_agent:solved", "steps": 1}
 RULER = JudgeSettings(model="openai/judge")
+RUBRIC = JudgeSettings.model_validate({"model": "openai/judge", "rewards": [{"kind": "rubric"}]})
 
 
 def last_tasks(folder: Path, count: int = 2) -> Path:
@@ -135,14 +136,19 @@ async def test_a_target_counts_only_where_the_baseline_is_beaten_and_goals_hold(
     assert "turns 1 is above 0.5" in ended.detail
 
 
-async def test_no_reference_reaches_a_prompt_of_the_judge(data: Path, user: dict[str, Any], told: Told) -> None:
+@pytest.mark.parametrize("judge", [RULER, RUBRIC], ids=["ruler", "rubric"])
+async def test_no_reference_reaches_a_prompt_of_the_judge(
+    data: Path, user: dict[str, Any], told: Told, judge: JudgeSettings
+) -> None:
     for part in ("train", "val", "test"):
-        lines = [{"id": f"{part}-{i}", "input": f"{part} {i}", "reference": f"SECRET-{part}-{i}"} for i in range(2)]
+        own = [{"id": f"{part}-{i}", "input": f"{part} {i}", "reference": f"SECRET-{part}-{i}"} for i in range(2)]
+        lines = [line | ({"rubric": ["it answers"]} if judge is RUBRIC else {}) for line in own]
         (user["cwd"] / f"{part}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    script = Script(worker=RULER, skill=lambda number: 0.5)
+    script = Script(worker=judge, skill=lambda number: 0.5)
     async with Ring.running(data, script) as ring:
         settings = user | {"steps": 1, "val_attempts": 2, "test_scenarios": user["cwd"] / "test.jsonl"}
-        await ring.train(settings, told, judge=RULER)
+        await ring.train(settings, told, judge=judge)
+        assert {step.reward for step in told.steps()} == {0.5}
         assert {part for part in ("train", "val", "test") if any(f"{part} 0" in one for one in ring.prompts)} == {
             "train", "val", "test",
         }  # fmt: skip

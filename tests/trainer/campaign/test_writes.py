@@ -14,6 +14,7 @@ from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import serving
 from tests.trainer.ring import PROJECT, Ring, Told
 from trainer.errors import CampaignError
+from trainer.report.gathering import find, gather
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +62,9 @@ async def test_tools_that_may_write_are_kept_from_attempts_until_the_campaign_al
         assert "desk__find_order" not in left_out
         assert "--allow-writes" in left_out
         assert "8 calls of such tools were refused in this campaign's attempts" in told.warnings()
+        report = await gather(ring.store, await find(ring.store, PROJECT, None))
+        assert "desk__slow" in report.withheld.tools
+        assert report.withheld.refused_calls == 8
 
         # another is begun without them, breaks, and is gone on with: its second step has them
         with pytest.raises(CampaignError):
