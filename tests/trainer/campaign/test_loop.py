@@ -27,6 +27,7 @@ from recorder.store.database import Store
 from recorder.store.schema import attempts, groups, step_groups, trajectories
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
+from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign
 from trainer.agents import attempts as trainer_attempts
 from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, ScenariosInvalid, ServiceUnavailable
@@ -226,9 +227,9 @@ async def test_a_group_that_could_not_be_scored_is_told_and_waited_for(
 
 
 async def test_a_step_goes_on_without_groups_that_get_no_score_in_time(
-    data: Path, user: dict[str, Any], told: Told
+    ring_of: RingOf, user: dict[str, Any], told: Told
 ) -> None:
-    async with Ring.running(data, Script(judge=False)) as ring:
+    async with ring_of(Script(judge=False)) as ring:
         await leases.acquire(ring.store, PROJECT, "judge:idle", "idle", 600)
         settings = user | {"val_scenarios": None, "judge_timeout_s": 0.2, "max_rejected": 1}
         with pytest.raises(CampaignError, match="no group was scored"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,6 @@ from recorder.store.schema import groups, scenarios, step_groups, trajectories
 from tests.trainer.ring import Ring, Script, Told, write_user_folder
 
 pytestmark = pytest.mark.slow  # a whole campaign
-
-
-@pytest.fixture
-async def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-async def ring(tmp_path: Path, script: Script) -> AsyncIterator[Ring]:
-    async with Ring.running(tmp_path / "data", script) as running:
-        yield running
 
 
 def split_file(folder: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from recorder.registry import versions
 from recorder.states import CampaignState
 from recorder.work import campaigns
 from recorder.work.scores import NewPart, StoredScore
+from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, Ring, Script, Told, ledger_codes, run_campaign
 from trainer.campaign.history import read_history
 from trainer.campaign.pausing import gained_most, recipe_changed, settings_changed
@@ -79,9 +80,11 @@ async def test_a_paused_campaign_keeps_the_best_version_and_is_gone_on_with(
 
 
 @pytest.mark.slow
-async def test_a_campaign_ends_where_judging_has_cost_what_it_may(data: Path, user: dict[str, Any], told: Told) -> None:
+async def test_a_campaign_ends_where_judging_has_cost_what_it_may(
+    ring_of: RingOf, user: dict[str, Any], told: Told
+) -> None:
     ruler = JudgeSettings(model="openai/judge")
-    async with Ring.running(data, Script(worker=ruler, skill=lambda number: 0.5)) as ring:
+    async with ring_of(Script(worker=ruler, skill=lambda number: 0.5)) as ring:
         settings = user | {"steps": 9, "max_judge_usd": 1.4, "val_scenarios": None}
         ended = await ring.train(settings, told, judge=ruler)
         assert (ended.reason, ended.steps) == ("budget", 2)  # a dollar a step

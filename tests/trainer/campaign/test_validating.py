@@ -15,6 +15,7 @@ from recorder.reading import transcripts
 from recorder.states import Purpose
 from recorder.store.schema import groups, scenarios, step_groups
 from recorder.work import campaigns
+from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, Ring, Script, Told, ledger_codes
 from trainer.errors import CampaignError
 
@@ -80,10 +81,10 @@ async def test_an_unknown_baseline_is_refused_before_anything_begins(
 
 
 async def test_where_ruler_is_the_reward_versions_are_compared_with_version_0_in_blind_groups(
-    data: Path, user: dict[str, Any], told: Told
+    ring_of: RingOf, user: dict[str, Any], told: Told
 ) -> None:
     script = Script(worker=RULER, skill=lambda number: 0.75 if number else 0.5)
-    async with Ring.running(data, script) as ring:
+    async with ring_of(script) as ring:
         settings = user | {"steps": 1, "val_attempts": 4}
         await ring.train(settings, told, judge=RULER)
         before, after = told.validations()
@@ -138,14 +139,14 @@ async def test_a_target_counts_only_where_the_baseline_is_beaten_and_goals_hold(
 
 @pytest.mark.parametrize("judge", [RULER, RUBRIC], ids=["ruler", "rubric"])
 async def test_no_reference_reaches_a_prompt_of_the_judge(
-    data: Path, user: dict[str, Any], told: Told, judge: JudgeSettings
+    ring_of: RingOf, user: dict[str, Any], told: Told, judge: JudgeSettings
 ) -> None:
     for part in ("train", "val", "test"):
         own = [{"id": f"{part}-{i}", "input": f"{part} {i}", "reference": f"SECRET-{part}-{i}"} for i in range(2)]
         lines = [line | ({"rubric": ["it answers"]} if judge is RUBRIC else {}) for line in own]
         (user["cwd"] / f"{part}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     script = Script(worker=judge, skill=lambda number: 0.5)
-    async with Ring.running(data, script) as ring:
+    async with ring_of(script) as ring:
         settings = user | {"steps": 1, "val_attempts": 2, "test_scenarios": user["cwd"] / "test.jsonl"}
         await ring.train(settings, told, judge=judge)
         assert {step.reward for step in told.steps()} == {0.5}
