@@ -7,7 +7,8 @@ attempts: success rises from .2-.5 to .6-.95 and then stays there, at the pace t
 tasks differ in how hard they are, so that steps scatter by more than their attempts alone would. Attempts grow by a
 third, the entropy halves. Told is, for each rule, the share of healthy campaigns in which it ever speaks; and for a
 fault that begins in the middle, by its size, in which share of campaigns it is found, and after how many steps in the
-median. A rule that spoke before the fault began counts as having found nothing.
+median. A rule that spoke before the fault began counts as having found nothing. Faults of a rule that pauses are
+simulated half as often as healthy campaigns, others a fifth as often.
 
 For the plateau: the share of campaigns that rise by so much a validation, without end or bend, and that it ends all the
 same; and of flat ones, the share that it ends within so many validations.
@@ -41,6 +42,7 @@ STEPS = 40
 ATTEMPTS = 100  # of a validation
 GROUPS, EACH = 8, 8  # of a step
 FAULT = STEPS // 2  # the step at which a fault begins
+PEAK = 0.7  # of the validations, where they rose before they fall
 SEED = 13
 VALIDATIONS = 40  # of a curve that the plateau looks at
 
@@ -183,11 +185,16 @@ def _falls(steps: int) -> Fault:
     return fault
 
 
-def _falls_from_a_rise(truth: Truth, size: float) -> None:
-    """The validations fall by `size` at once, from a rise of two points a step, while the reward rises."""
-    truth.validation[:] = 0.3 + 0.02 * np.arange(STEPS + 1)
-    truth.validation[FAULT + 1 :] = truth.validation[FAULT] - size
-    _reward_rises(truth, 0.01)
+def _falls_from_a_rise(by: float, steps: int) -> Fault:
+    """The validations fall by `size` at once, from .7, to which they rose by `by` in each of `steps`."""
+
+    def fault(truth: Truth, size: float) -> None:
+        left = np.maximum(0, FAULT - np.arange(STEPS + 1))
+        truth.validation[:] = PEAK - by * np.minimum(steps, left)
+        truth.validation[FAULT + 1 :] = PEAK - size
+        _reward_rises(truth, 0.01)
+
+    return fault
 
 
 def _reward_rises(truth: Truth, by: float) -> None:
@@ -223,7 +230,24 @@ class Case:
 CASES: Final = (
     Case("reward_hacking", "validation falls at once by", _falls(1), (0.1, 0.15, 0.2, 0.3)),
     Case("reward_hacking", "validation falls within 10 steps by", _falls(10), (0.1, 0.2, 0.3)),
-    Case("reward_hacking", "validation falls from a rise of .02 a step by", _falls_from_a_rise, (0.1, 0.2, 0.3)),
+    Case(
+        "reward_hacking", "validation falls from a rise of .02 a step by", _falls_from_a_rise(0.02, 20), (0.1, 0.2, 0.3)
+    ),
+    Case(
+        "reward_hacking", "validation falls from a rise of .04 a step by", _falls_from_a_rise(0.04, 17), (0.1, 0.2, 0.3)
+    ),
+    Case(
+        "reward_hacking",
+        "validation falls from a rise of .04 in ten steps by",
+        _falls_from_a_rise(0.04, 10),
+        (0.2, 0.3),
+    ),
+    Case(
+        "reward_hacking",
+        "validation falls from a rise of .08 in five steps by",
+        _falls_from_a_rise(0.08, 5),
+        (0.2, 0.3),
+    ),
     Case("converged", "validation flat, reward rises a step by", _overfits, (0.005, 0.01, 0.015)),
     Case("reward_jump", "the reward jumps by", _jumps, (0.3, 0.4, 0.5)),
     Case("perfect_scores", "share with the highest reward", _set("health.perfect", 0.3), (0.9, 0.97, 1.0)),
@@ -249,7 +273,10 @@ def first_spoken(
 ) -> dict[RuleName, int]:
     """The step after which each rule spoke first."""
     at: dict[RuleName, int] = {}
+    looked_for = [name for name in RULES if name not in settings or settings[name].then != "off"]
     for done in range(1, len(steps) + 1):
+        if len(at) == len(looked_for):
+            break
         for name in speaking(Seen(steps[:done], validations[: done + 1]), settings):
             at.setdefault(name, done)
     return at
@@ -314,14 +341,14 @@ def _share(of: Sequence[bool]) -> float:
 def measure(curves: int) -> Figures:
     """All of it, with one seed."""
     rng = np.random.default_rng(SEED)
-    faults = max(1, curves // 5)
+    faults = {name: max(1, curves // (2 if rule.then == "pause" else 5)) for name, rule in RULES.items()}
     return {
         "curves": curves,
         "steps": STEPS,
         "attempts": ATTEMPTS,
         "false_alarms": false_alarms(curves, rng),
         "paused_standing_still": paused_standing_still(curves, rng),
-        "found": [found(case, size, faults, rng) for case in CASES for size in case.sizes],
+        "found": [found(case, size, faults[case.rule], rng) for case in CASES for size in case.sizes],
         "plateau": {str(rise): plateaus(rise, curves, rng) for rise in (0.0, 0.005, 0.01, 0.02, 0.03)},
     }
 

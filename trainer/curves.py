@@ -68,8 +68,31 @@ def pooled(measures: Sequence[Measure]) -> Estimate:
 
 def gap(newer: Sequence[Measure], older: Sequence[Measure]) -> Estimate:
     """By how much the newer ones are above the older."""
-    new, old = pooled(newer), pooled(older)
-    return Estimate(new.value - old.value, new.centre - old.centre, math.hypot(new.error, old.error))
+    return above(pooled(newer), pooled(older))
+
+
+def level(measures: Sequence[Measure]) -> Estimate:
+    """Where the straight line through some measurements ends (least squares): their newest level, risen or fallen to.
+
+    There are two or more, at different steps. On level ground it is less sure than their mean, and on rising ground
+    not below the truth as that is. Of shares it is at most 1.
+    """
+    at = [float(one.step) for one in measures]
+    middle = math.fsum(at) / len(at)
+    spread = math.fsum((step - middle) ** 2 for step in at)
+    weights = [1 / len(at) + (at[-1] - middle) * (step - middle) / spread for step in at]
+    each = [pooled([one]) for one in measures]
+    most = math.inf if any(one.spread is not None for one in measures) else 1.0
+    return Estimate(
+        min(most, math.fsum(weight * one.value for weight, one in zip(weights, each, strict=True))),
+        min(most, math.fsum(weight * one.centre for weight, one in zip(weights, each, strict=True))),
+        math.sqrt(math.fsum((weight * one.error) ** 2 for weight, one in zip(weights, each, strict=True))),
+    )
+
+
+def above(one: Estimate, other: Estimate) -> Estimate:
+    """By how much one is above the other."""
+    return Estimate(one.value - other.value, one.centre - other.centre, math.hypot(one.error, other.error))
 
 
 @dataclass(frozen=True, slots=True)

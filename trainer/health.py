@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from trainer.curves import Halves, Measure, gap, plateau, pooled
+from trainer.curves import Estimate, Halves, Measure, above, gap, level, plateau, pooled
 from trainer.health_settings import HealthSettings, RuleName
 from trainer.progress import StepDone, Validated
 
@@ -22,10 +22,19 @@ Then = Literal["note", "pause", "stop", "off"]
 
 FIRST: Final = 5  # steps that a drift is measured from
 NEWEST: Final = 3  # steps, or validations, whose mean is compared: one alone may be chance
-BEFORE: Final = (4, 8)  # validations that a fall is measured from: few see one after a rise, many one from level ground
-# Standard errors at which a fall of validations is shown. It is looked for after each validation, in six windows:
-# by simulation (benchmarks/health.py) that is wrong in fewer than 1 % of whole campaigns.
-FALLEN: Final = 3.75
+# Validations that a fall is measured from: their mean, which is the surest on level ground, and where the straight line
+# through them ends, since on rising ground their mean is below what was reached. The first validations of a campaign
+# rise fastest, and a line through these would end above the truth: until there are more, the mean of fewer stands in.
+MEAN_OF: Final = 8
+FEW: Final = 4
+LINE_OF: Final = 11
+LINE_FROM: Final = 15
+# Standard errors at which a fall is shown: below the mean; below the line by all the newest validations; by fewer.
+# It is looked for after each validation: by simulation (benchmarks/health.py) that is wrong in fewer than 1 % of whole
+# campaigns.
+BELOW_MEAN: Final = 3.75
+BELOW_LINE: Final = 3.25
+BELOW_LINE_BY_FEWER: Final = 4.0
 JUMPED: Final = 4.0  # standard errors of a jump: there may be hundreds of steps
 MOVED: Final = 3.0  # standard errors of steps' means that rose or fell
 PARTS: Final = 5  # steps of each half in which parts are compared
@@ -136,31 +145,46 @@ def _then(name: RuleName, settings: Mapping[RuleName, HealthSettings]) -> Then:
 def _reward_hacking(seen: Seen, at: float) -> Found | None:
     """Validations fall while the reward does not.
 
-    The newest one, two or three validations are compared with the four or eight before them. A reward that only
+    The newest one, two or three validations are compared with what those before them had reached. A reward that only
     compares runs with one another (RULER's) does not rise, so it is enough that it is not shown to fall.
     """
-    fallen = (halves for halves in _recent(seen.measures()) if _fell(halves, at))
-    for halves, rewards in ((halves, _beside(seen, halves)) for halves in fallen):
+    fallen = (fall for fall in _recent(seen.measures()) if fall.shown(at))
+    for fall, rewards in ((fall, _beside(seen, fall.halves)) for fall in fallen):
         if rewards is None or gap(rewards.older, rewards.newer).at_least() > 0:
             continue
+        now = pooled(fall.halves.newer)
         return Found(
-            f"validations fell from {pooled(halves.older).value:.3f} to {pooled(halves.newer).value:.3f} while the "
+            f"validations fell from {fall.reached.value:.3f} to {now.value:.3f} while the "
             f"reward went from {pooled(rewards.older).value:.3f} to {pooled(rewards.newer).value:.3f}",
-            {"validation": halves.rise.value, "reward": rewards.rise.value},
+            {"validation": now.value - fall.reached.value, "reward": rewards.rise.value},
         )
     return None
 
 
-def _recent(measures: Sequence[Measure]) -> Iterator[Halves]:
+@dataclass(frozen=True, slots=True)
+class _Fall:
+    """The newest few validations beside those before them, and what these had reached."""
+
+    halves: Halves
+    reached: Estimate
+    sure: float  # standard errors at which it is shown
+
+    def shown(self, at: float) -> bool:
+        """Whether the newest are below it by `at` and beyond chance."""
+        by = above(self.reached, pooled(self.halves.newer))
+        return by.value >= at and by.at_least(self.sure) > 0
+
+
+def _recent(measures: Sequence[Measure]) -> Iterator[_Fall]:
     """The newest few validations, each time beside those before them."""
     for size in range(1, min(NEWEST, len(measures) - 1) + 1):
-        before = measures[:-size]
-        yield from (Halves(before[-reach:], measures[-size:]) for reach in BEFORE)
-
-
-def _fell(halves: Halves, at: float) -> bool:
-    fall = gap(halves.older, halves.newer)
-    return fall.value >= at and fall.at_least(FALLEN) > 0
+        before, newer = measures[:-size], measures[-size:]
+        yield _Fall(Halves(before[-MEAN_OF:], newer), pooled(before[-MEAN_OF:]), BELOW_MEAN)
+        if len(before) < LINE_FROM:
+            yield _Fall(Halves(before[-FEW:], newer), pooled(before[-FEW:]), BELOW_MEAN)
+        else:
+            sure = BELOW_LINE if size == NEWEST else BELOW_LINE_BY_FEWER
+            yield _Fall(Halves(before[-LINE_OF:], newer), level(before[-LINE_OF:]), sure)
 
 
 def _converged(seen: Seen, at: float) -> Found | None:

@@ -165,14 +165,17 @@ async def _validated(conn: AsyncConnection, alias: AliasView) -> dict[str, Measu
     return {name: measure for name, measure in found.items() if measure is not None}
 
 
-def measured_by(said: Mapping[str, Any]) -> Measure | None:
-    """What a campaign wrote down of a validation, or of a step's own attempts."""
+def measured_by(said: Mapping[str, Any], kind: str | None = None) -> Measure | None:
+    """What a campaign wrote down of a validation, or of a step's own attempts.
+
+    `kind`: by what it compares versions (success, wins, reward, nothing); None: by whichever a validation has.
+    """
     of = int(said.get("attempts") or 0)
-    if (success := said.get("success")) is not None:
+    if kind in (None, "success") and (success := said.get("success")) is not None:
         return Measure("success", success, of, intervals.of_share(success, of), "validation")
-    if (won := said.get("win_rate")) is not None:
+    if kind in (None, "wins") and (won := said.get("win_rate")) is not None:
         return Measure("win rate", won, of, intervals.of_share(won, of), "validation")
-    reward = said.get("reward")
+    reward = said.get("reward") if kind in (None, "reward") else None
     return Measure("reward", reward, of, None, "validation") if reward is not None else None
 
 

@@ -17,9 +17,13 @@ from recorder.states import CampaignState
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import aliases, campaigns, ledger
-from recorder.work.campaigns import TRAINS
+from recorder.work.campaigns import TRAINS, view
+from recorder.work.spending import MINUTE_S, Judged, judged_for
 
-_STEP: Final = "step"  # the other code of the ledger's rows about a campaign
+# The other codes of the ledger's rows about a campaign.
+_STEP: Final = "step"
+_BEGUN: Final = "begun"  # what its rules go by: {"measure", "plateau_steps", "epoch_steps"}
+_TOOK_TIME: Final = (VALIDATION, _STEP, "baseline", "test")
 SHOWN: Final = 10  # campaigns, the newest
 _ROWS: Final = 400  # of the ledger about one
 
@@ -73,12 +77,25 @@ async def campaign_progress(store: Store, project_id: str, alias: str | None = N
     async with store.read() as conn:
         rows = list(await conn.execute(query))
         said = {row.id: [tuple(one) for one in await conn.execute(_said(row.id))][::-1] for row in rows}
-    return [_progress(row, said[row.id]) for row in rows]
+        begun = {row.id: (await conn.execute(_begun(row.id))).scalar() or {} for row in rows}
+    return [_progress(row, said[row.id], begun[row.id], await _judged(store, row)) for row in rows]
+
+
+async def _judged(store: Store, row: Any) -> Judged | None:
+    """What judging it has cost; None: no rule asks."""
+    asked = any(row.settings.get(name) is not None for name in ("max_judge_usd", "max_judge_tokens"))
+    return await judged_for(store, view(row)) if asked else None
+
+
+def _begun(campaign_id: str) -> Any:
+    """What the newest run of its program goes by."""
+    about = (ledger.c.object_kind == "campaign", ledger.c.object_id == campaign_id, ledger.c.code == _BEGUN)
+    return select(ledger.c.detail).where(*about).order_by(ledger.c.id.desc()).limit(1)
 
 
 def _said(campaign_id: str) -> Any:
     about = (ledger.c.object_kind == "campaign", ledger.c.object_id == campaign_id)
-    codes = ledger.c.code.in_((VALIDATION, _STEP))
+    codes = ledger.c.code.in_(_TOOK_TIME)
     return (
         select(ledger.c.code, ledger.c.detail)
         .where(*about, codes)
@@ -87,11 +104,15 @@ def _said(campaign_id: str) -> Any:
     )
 
 
-def _progress(row: Any, said: Sequence[tuple[str, Mapping[str, Any]]]) -> CampaignProgress:
+def _progress(
+    row: Any, said: Sequence[tuple[str, Mapping[str, Any]]], in_force: Mapping[str, Any], judged: Judged | None
+) -> CampaignProgress:
     stepped = [detail for code, detail in said if code == _STEP and detail]
     validated = [detail for code, detail in said if code == VALIDATION and detail]
     regular = bool(row.settings.get("val_every")) and bool(validated)
-    looked_at = _measured(validated if regular else stepped)
+    kind = in_force.get("measure")
+    looked_at = _measured(validated if regular else stepped, kind)
+    spent = _Spent(sum(_took(detail) for code, detail in said if code in _TOOK_TIME and detail) / MINUTE_S, judged)
     return CampaignProgress(
         id=row.id,
         name=row.name,
@@ -101,15 +122,34 @@ def _progress(row: Any, said: Sequence[tuple[str, Mapping[str, Any]]]) -> Campai
         steps_done=row.steps_done,
         steps=row.settings.get("steps"),
         failed_steps=sum(bool(step.get("failed")) for step in stepped),
-        measured=_measured(validated) or looked_at,
-        rules=list(_rules(row.settings, row.steps_done, looked_at)),
+        measured=_measured(validated, kind) or looked_at,
+        rules=[
+            *_by_measure({**row.settings, **in_force}, looked_at),
+            *_by_steps({**row.settings, **in_force}, row.steps_done),
+            *_by_budget(row.settings, spent),
+        ],
         began_at=row.started_at,
         ended_at=row.ended_at,
     )
 
 
-def _measured(said: Iterable[Mapping[str, Any]]) -> list[Measured]:
-    found = ((one, measured_by(one)) for one in said)
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """What a campaign took until now; `judged` where a rule asks for it."""
+
+    minutes: float
+    judged: Judged | None
+
+
+def _took(said: Mapping[str, Any]) -> float:
+    """Seconds of a step, by its phases, or of a validation."""
+    seconds = said.get("seconds") or 0.0
+    return sum(seconds.values()) if isinstance(seconds, Mapping) else float(seconds)
+
+
+def _measured(said: Iterable[Mapping[str, Any]], kind: str | None) -> list[Measured]:
+    """Measures of that kind. A step knows no wins, and where nothing is measured its mean reward is no measure."""
+    found = ((one, measured_by(one, kind)) for one in said)
     return [
         Measured(int(one["step"]), str(one.get("sampled_by") or one["version"]), measure)
         for one, measure in found
@@ -117,10 +157,20 @@ def _measured(said: Iterable[Mapping[str, Any]]) -> list[Measured]:
     ]
 
 
-def _rules(settings: Mapping[str, Any], done: int, seen: Sequence[Measured]) -> Iterable[Rule]:
-    """Those in force; `seen` is what they look at."""
+# --- the rules in force, in words
+
+
+def _by_steps(settings: Mapping[str, Any], done: int) -> Iterable[Rule]:
     if (steps := settings.get("steps")) is not None:
         yield Rule(f"after {steps} steps", f"{done} done, {max(0, steps - done)} left")
+    if (epochs := settings.get("epochs")) is not None:
+        of = int(settings.get("epoch_steps") or 1)
+        rule = f"after {epochs} epoch{'s' * (epochs != 1)} of {of} steps"
+        yield Rule(rule, f"{done / of:.3g} done, {max(0, epochs * of - done)} steps left")
+
+
+def _by_measure(settings: Mapping[str, Any], seen: Sequence[Measured]) -> Iterable[Rule]:
+    """`seen` is what they look at."""
     if (target := settings.get("target")) is not None:
         last = f"{seen[-1].measure.value:.3g} at last" if seen else "nothing measured yet"
         often = int(settings.get("target_steps") or 1)
@@ -131,3 +181,15 @@ def _rules(settings: Mapping[str, Any], done: int, seen: Sequence[Measured]) -> 
         left = plateau - (seen[-1].step - seen[0].step if seen else 0)
         soonest = f"in {left} steps at the soonest" if left > 0 else "whenever it shows"
         yield Rule(f"no rise over {settings.get('plateau_delta', 0):g} in {plateau} steps", f"{told}; {soonest}")
+
+
+def _by_budget(settings: Mapping[str, Any], spent: _Spent) -> Iterable[Rule]:
+    if (minutes := settings.get("max_minutes")) is not None:
+        yield Rule(f"after {minutes:g} minutes", f"{spent.minutes:.3g} of them spent on what is written down")
+    if spent.judged is None:
+        return
+    if (usd := settings.get("max_judge_usd")) is not None:
+        yield Rule(f"when judging has cost ${usd:g}", f"${spent.judged.usd:.4g} until now")
+    if (tokens := settings.get("max_judge_tokens")) is not None:
+        taken = spent.judged.tokens_in + spent.judged.tokens_out
+        yield Rule(f"when judging has taken {tokens:,} tokens", f"{taken:,} until now")

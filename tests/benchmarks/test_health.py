@@ -11,7 +11,14 @@ import pytest
 from benchmarks import health
 from trainer.health import RULES
 
-HACKING = next(case for case in health.CASES if case.rule == "reward_hacking")
+FALLS = [case for case in health.CASES if case.rule == "reward_hacking"]
+# From level ground, from a rise of 2 and of 4 points a validation, and from one that began ten validations before.
+SUDDEN = [
+    "validation falls at once by",
+    "validation falls from a rise of .02 a step by",
+    "validation falls from a rise of .04 a step by",
+    "validation falls from a rise of .04 in ten steps by",
+]
 
 
 def committed() -> health.Figures:
@@ -23,8 +30,8 @@ def test_the_committed_campaigns_keep_what_is_promised() -> None:
     assert (found["curves"], found["attempts"]) == (1000, 100)
     assert found["false_alarms"].keys() == {*RULES, "any pause"}
     assert found["false_alarms"]["any pause"] <= 0.01
-    fall = next(one for one in found["found"] if one["what"] == HACKING.what and one["size"] == 0.2)
-    assert fall["within_3"] >= 0.95
+    falls = {one["what"]: one["within_3"] for one in found["found"] if one["size"] == 0.2}
+    assert {what: falls[what] for what in SUDDEN if falls[what] < 0.95} == {}
     assert found["plateau"]["0.02"][str(health.VALIDATIONS)] <= 0.05
     assert found["plateau"]["0.0"]["20"] >= 0.95
 
@@ -66,5 +73,6 @@ def test_at_most_one_of_a_hundred_healthy_campaigns_is_paused() -> None:
 
 
 @pytest.mark.slow
-def test_a_fall_of_twenty_points_while_the_reward_rises_pauses_within_three_validations() -> None:
-    assert health.found(HACKING, 0.2, 200, np.random.default_rng(22))["within_3"] >= 0.95
+@pytest.mark.parametrize("case", [case for case in FALLS if case.what in SUDDEN], ids=lambda case: case.what)
+def test_a_fall_of_twenty_points_while_the_reward_rises_pauses_within_three_validations(case: health.Case) -> None:
+    assert health.found(case, 0.2, 600, np.random.default_rng(22))["within_3"] >= 0.95

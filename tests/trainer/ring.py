@@ -42,6 +42,7 @@ from recorder.store.migrate import open_store
 from recorder.work import claims, scores, steps
 from recorder.work.claims import GroupClaim
 from recorder.work.scores import NewPart, NewScore
+from tests.judge import rubric_replies
 from tests.judge.judge_server import entries, last_text
 from trainer.campaign import begin
 from trainer.campaign_settings import CampaignSettings
@@ -106,8 +107,18 @@ class Script:
 class Ring:
     """Proxy, judge and controller of one store, on loopback."""
 
-    def __init__(self, store: Store, recorder: Recorder, alias: AliasView, script: Script) -> None:
+    def __init__(
+        self,
+        store: Store,
+        recorder: Recorder,
+        alias: AliasView,
+        script: Script,
+        data: Path | None = None,
+        recording: RecorderSettings | None = None,
+    ) -> None:
         self.store = store
+        self.data = data
+        self.recording = recording or RecorderSettings()
         self.recorder = recorder
         self.alias = alias
         self.script = script
@@ -120,13 +131,16 @@ class Ring:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, data: Path, script: Script, settings: RecorderSettings | None = None) -> AsyncIterator[Ring]:
-        """Serve until left. Without settings, over a new store in the data folder."""
-        store = await open_store(data, settings or RecorderSettings(), migrate=True)
-        alias = await aliases.ensure_alias(store, PROJECT, ALIAS, "base", None)
-        recorder = Recorder(store, settings or RecorderSettings())
+    async def running(
+        cls, data: Path, script: Script, settings: RecorderSettings | None = None, fingerprint: str | None = None
+    ) -> AsyncIterator[Ring]:
+        """Serve until left. Without settings, over a new store in the data folder; `fingerprint`: of the base."""
+        recording = settings or RecorderSettings()
+        store = await open_store(data, recording, migrate=True)
+        alias = await aliases.ensure_alias(store, PROJECT, ALIAS, "base", fingerprint)
+        recorder = Recorder(store, recording)
         await recorder.start()
-        ring = cls(store, recorder, alias, script)
+        ring = cls(store, recorder, alias, script, data, recording)
         runner = await ring._serve()
         tasks = [asyncio.create_task(work()) for work in (ring._judge, ring._control, ring._report)]
         try:
@@ -141,6 +155,11 @@ class Ring:
             for end in ends:
                 if end is not None and not isinstance(end, asyncio.CancelledError):
                     raise end
+
+    async def train(self, settings: Mapping[str, Any], told: Told, **given: Any) -> Ended:
+        """`hone train` on this ring's store: `run_campaign`, and what it takes."""
+        assert self.data is not None
+        return await run_campaign(self.data, self.url, settings, told, recording=self.recording, **given)
 
     # --- proxy
 
@@ -201,7 +220,7 @@ class Ring:
             state=CallState.ERRORED if failed else CallState.COMPLETE,
             alias_id=alias.id,
             version_id=version.id if provider is None else None,
-            base_fingerprint=None,
+            base_fingerprint=self.alias.base_fingerprint,
             prompt_token_ids=[1, 2, 3],
             choices=[] if failed else [said],
             usage=None,
@@ -253,13 +272,17 @@ class Ring:
 
     async def _reply(self, messages: Messages) -> Answer:
         self.prompts.append(json.dumps(messages))
-        opposite = self.script.quarrel and len(self.prompts) % 2 == 0
-        found = entries(
-            {"messages": list(messages)}, lambda document: float(last_text(document).startswith("answer") != opposite)
-        )
-        return Answer(
-            json.dumps({"trajectories": found}), "stop", None, Spent(tokens_in=100, tokens_out=20, cost_usd=0.5)
-        )
+        asked = {"messages": list(messages)}
+        if '"response"' in last_text(asked):  # one run, and criteria
+            found = {"criteria": rubric_replies.entries(asked, lambda said, _: said.startswith("answer"))}
+        else:
+            opposite = self.script.quarrel and len(self.prompts) % 2 == 0
+            found = {
+                "trajectories": entries(
+                    asked, lambda document: float(last_text(document).startswith("answer") != opposite)
+                )
+            }
+        return Answer(json.dumps(found), "stop", None, Spent(tokens_in=100, tokens_out=20, cost_usd=0.5))
 
     async def _score(self, claim: GroupClaim) -> None:
         view = await transcripts.load_group(self.store, claim.group_id)
@@ -416,14 +439,18 @@ async def run_campaign(
     judge: JudgeSettings | None = None,
     models: Sequence[str] = (),
     track: TrackSettings | None = None,
+    recording: RecorderSettings | None = None,
+    trainer: TrainerSettings | None = None,
 ) -> Ended:
-    """`hone train` with a scripted trainer."""
+    """`hone train` with a scripted trainer, or by the settings of the real one. `recording`: the store's."""
     everything = Everything(
         data,
         CampaignSettings.model_validate(settings),
+        recorder=recording or RecorderSettings(),
         judge=judge or JudgeSettings(),
         models=models,
         track=track or TrackSettings(),
+        trainer=trainer or TrainerSettings(min_groups=1),
     )
     if resume is None:
         chosen = begin.plan(everything.campaign, fresh=fresh)
@@ -434,4 +461,4 @@ async def run_campaign(
     async def opened(store: Store, alias: AliasView, _: object) -> ScriptedTrainer:
         return ScriptedTrainer(store, alias)
 
-    return await train(chosen, everything, wanted, told, opened)
+    return await train(chosen, everything, wanted, told, None if trainer else opened)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.curves import FEWEST, Measure, gap, plateau, pooled
+from trainer.curves import FEWEST, Measure, gap, level, plateau, pooled
 
 measures = st.builds(Measure, st.integers(0, 99), st.floats(0, 1), st.integers(1, 500))
 
@@ -53,6 +53,18 @@ def test_a_gap_turned_round_is_its_opposite(a: Measure, b: Measure) -> None:
     there, back = gap([a], [b]), gap([b], [a])
     assert there.centre == pytest.approx(-back.centre)
     assert there.error == pytest.approx(back.error)
+
+
+def test_a_level_is_where_the_line_ends_and_less_sure_than_the_mean() -> None:
+    rising = [Measure(2 * n, 0.3 + 0.04 * n, 100) for n in range(8)]
+    found, mean = level(rising), pooled(rising)
+    assert found.value == pytest.approx(
+        0.3 + 0.04 * 7, abs=0.01
+    )  # each is drawn a little to the middle only to compare
+    assert found.value > mean.value + 0.1
+    assert found.error > mean.error
+    assert level([Measure(n, 0.5 + 0.1 * n, 100) for n in range(6)]).value == 1  # a share is no more
+    assert level([Measure(n, 1.0 * n, 100, 0.5) for n in range(6)]).value == pytest.approx(5)  # and a mean may be
 
 
 def test_the_interval_of_a_gap_holds_the_truth_as_often_as_it_says() -> None:

@@ -68,6 +68,14 @@ def test_validation_that_falls_while_the_reward_rises_pauses() -> None:
     assert found.figures == pytest.approx({"validation": -0.2, "reward": 0.09})
 
 
+def test_a_fall_right_after_a_rise_is_measured_from_what_was_reached() -> None:
+    reached = rising(0.3, 0.02, 20)
+    at = ever(rewards(rising(0.3, 0.01, 23)), validations([*reached, *[reached[-1] - 0.18] * 3]))
+    assert at["reward_hacking"] == 22
+    above_the_mean = said(rewards(rising(0.3, 0.01, 22)), validations([*reached, *[reached[-1] - 0.18] * 3]))
+    assert "validations fell from 0.680 to 0.500" in above_the_mean["reward_hacking"].detail
+
+
 def test_a_reward_that_stands_still_is_enough_since_rulers_cannot_rise() -> None:
     assert "reward_hacking" in ever(rewards([0.5] * 11), validations([0.6] * 9 + [0.4] * 3))
 

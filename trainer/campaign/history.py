@@ -27,7 +27,8 @@ CHANGE: Final = "change"
 JUDGED: Final = "judged_by"  # who judged a step, where that is new (`trainer.measuring.judges`)
 JUDGE_CHANGED: Final = "judge_changed"
 ENDED: Final = "ended"
-# A run of its program begins: {"step", "paused": whether the one before it was paused, "recipe": of the judge}.
+# A run of its program begins: {"step", "paused": whether the one before it was paused, "recipe": of the judge}, and
+# what the rules go by (`trainer.campaign.ruling`), which pages read (`recorder.learned.progress`).
 BEGUN: Final = "begun"
 
 Written = StepDone | Validated | Alarm | Changed | Ended

@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recorder.registry import versions
@@ -71,6 +71,7 @@ class Campaign:
         max_tries: int,
         progress: Progress,
         still_ours: Callable[[], None],
+        leave_report: Callable[[CampaignView], Awaitable[None]],
     ) -> None:
         self._store = store
         self._campaign = campaign
@@ -84,6 +85,7 @@ class Campaign:
         self._max_tries = max_tries
         self._progress = progress
         self._still_ours = still_ours  # raises CampaignBusy when the campaign's lease was lost
+        self._leave_report = leave_report
         self._seconds: dict[str, float] = {}
         self._compared = compared
         self._service = Service(store, alias, campaign.name, settings.live_timeout_s, progress)
@@ -107,10 +109,10 @@ class Campaign:
         """
         began = time.monotonic()
         history = await read_history(self._store, self._campaign)
-        await self._begin(history)
         train, val, test = await self._scenarios()
         s = self._settings
         ruling = Ruling(self._store, self._campaign, s, self._compared.yardstick, train, self._gained, self._progress)
+        await self._begin(history, ruling.in_force)
         await self._validate(history, val, last=False)
         while (stop := await ruling.stop(history)) is None:
             step = history.steps_done + 1
@@ -124,8 +126,11 @@ class Campaign:
             return await self._pause(history, stop, began)
         return await self._end(history, stop, val, test, began)
 
-    async def _begin(self, history: History) -> None:
-        """Write down what this run of the program goes on with, and what is otherwise than before."""
+    async def _begin(self, history: History, in_force: Mapping[str, Any]) -> None:
+        """Write down what this run of the program goes on with, and what is otherwise than before.
+
+        `in_force`: what nobody has set, and rules go by.
+        """
         step, settings = history.steps_done, self._settings.model_dump(mode="json")
         stored = CampaignSettings.model_validate(self._campaign.settings).model_dump(mode="json")
         recipe = dict(self._compared.recipe)
@@ -138,7 +143,7 @@ class Campaign:
                 await self._tell(CHANGE, change)
         await campaigns.set_settings(self._store, self._campaign.id, settings)
         paused = self._campaign.reason == StopCode.PAUSED  # as it was found
-        begun = {"step": step, "paused": paused, "recipe": recipe}
+        begun = {"step": step, "paused": paused, "recipe": recipe, **in_force}
         await course.write_row(self._store, self._campaign, BEGUN, begun)
         history.begun.append(begun)
 
@@ -174,7 +179,10 @@ class Campaign:
     async def _over(self, history: History, stop: Stop, live: VersionView, state: CampaignState, began: float) -> Ended:
         ended = summary(self._campaign.name, stop, history, live.name, time.monotonic() - began)
         await course.write(self._store, self._campaign, ENDED, ended)
-        await campaigns.finish(self._store, self._campaign.id, state, stop.code)
+        # Before the campaign is marked: one that is marked finished is not gone on with, and has all that it leaves.
+        campaign = await campaigns.get(self._store, self._campaign.id)
+        await self._leave_report(replace(campaign, state=state, reason=stop.code, ended_at=time.time()))
+        await campaigns.finish(self._store, campaign.id, state, stop.code)
         return ended
 
     async def _gained(self, step: int) -> Sequence[Evidence]:

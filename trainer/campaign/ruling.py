@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from recorder.store.database import Store
 from recorder.work import spending
@@ -54,6 +54,19 @@ class Ruling:
         self._began = time.monotonic()
         self._minutes_before: float | None = None
 
+    @property
+    def in_force(self) -> dict[str, Any]:
+        """What the rules go by that the settings alone do not say: which measure, the plateau, how long an epoch is."""
+        return {
+            "measure": str(self._yardstick),
+            "plateau_steps": self._plateau_steps,
+            "epoch_steps": self._epoch_steps,
+        }
+
+    @property
+    def _plateau_steps(self) -> int | None:
+        return self._settings.plateau_steps or (PLATEAU_STEPS if self._settings.val_every is not None else None)
+
     async def stop(self, history: History) -> Stop | None:
         """Whether the campaign ends now, and why."""
         if history.tests:  # the program was killed amid them: what was seen at the end is not learnt after
@@ -94,7 +107,7 @@ class Ruling:
             target=s.target,
             target_steps=s.target_steps,
             beat=beat,
-            plateau_steps=s.plateau_steps or (PLATEAU_STEPS if s.val_every is not None else None),
+            plateau_steps=self._plateau_steps,
             plateau_delta=s.plateau_delta,
             epochs=s.epochs,
             epoch_steps=self._epoch_steps,

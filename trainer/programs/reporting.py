@@ -29,15 +29,15 @@ async def failure_reported(store: Store, campaign: CampaignView, data: Path, pro
     try:
         yield
     except (TrainerError, RecorderError):
-        await leave_report(store, campaign, data, progress)
+        await leave_report(store, await campaigns.get(store, campaign.id), data, progress)
         raise
 
 
 async def leave_report(store: Store, campaign: CampaignView, data: Path, progress: Progress) -> None:
-    """Write the page of a campaign that has ended, and tell it in short; of one that did nothing there is none."""
+    """Write the page of a campaign as it ends, and tell it in short; of one that did nothing there is none."""
     path = data / "campaigns" / campaign.name / PAGE
     try:
-        report = await gather(store, await campaigns.get(store, campaign.id))
+        report = await gather(store, campaign)
         if not report.steps and not report.validations:
             return
         await asyncio.to_thread(page.write, report, path)

@@ -148,10 +148,10 @@ async def train(
             max_tries=everything.trainer.max_tries,
             progress=told,
             still_ours=lambda: still_ours(keeper, campaign),
+            leave_report=lambda as_ended: leave_report(store, as_ended, everything.data, told),
         )
         ended = await run.run()
-        await leave_report(store, campaign, everything.data, told)  # before the end, which scripts wait for
-        told.tell(ended)
+        told.tell(ended)  # last: scripts wait for it
         return ended
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from recorder import reasons
 from recorder.errors import NotFound
-from recorder.registry import versions
+from recorder.registry import versions, writes
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.versions import VersionView
 from recorder.store import sql
@@ -22,7 +22,7 @@ from recorder.work.spending import judged_for
 from trainer.campaign.history import History, read_history
 from trainer.progress import StepDone
 from trainer.report import conversations, measured
-from trainer.report.shapes import LeftOut, Pair, Point, Report
+from trainer.report.shapes import LeftOut, Pair, Point, Report, Withheld
 from trainer.report.standing import stands
 
 
@@ -83,6 +83,7 @@ async def gather(store: Store, campaign: CampaignView) -> Report:
         errored=sum(step.errored for step in said.steps),
         trained=sum(step.trained for step in said.steps),
         left_out=left_out(said.steps),
+        withheld=Withheld(await writes.left_out(store, campaign.id), await writes.refused(store, campaign.id)),
         seconds=seconds(said.steps),
         health=measured.health(said.steps),
         steps=said.steps,

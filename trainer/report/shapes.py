@@ -105,6 +105,14 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class Withheld:
+    """Tools that may write and were not offered to attempts, and how many calls of such tools were refused."""
+
+    tools: Sequence[str]
+    refused_calls: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """One campaign. Times are unix seconds.
 
@@ -143,6 +151,7 @@ class Report:
     errored: int
     trained: int
     left_out: Sequence[LeftOut]
+    withheld: Withheld
     seconds: Mapping[str, float]  # by phase
     health: Mapping[str, Sequence[float | None]]  # figure → its value at each step
     steps: Sequence[StepDone]

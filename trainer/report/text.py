@@ -55,6 +55,7 @@ def _facts(report: Report) -> RenderableType:
         ("steps", _steps(report)),
         ("attempts", f"{words.count(report.attempts)}, {words.count(report.errored)} errored"),
         ("trained on", f"{words.count(report.trained)} runs"),
+        ("tools", words.withheld(report.withheld)),
         ("judge", words.judged(report.judged)),
         ("seconds", ", ".join(f"{phase} {words.span(taken)}" for phase, taken in report.seconds.items())),
         ("began", f"{words.when(report.began_at)}, ended {words.when(report.ended_at)}"),

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from recorder.work.spending import Judged
 from trainer.measuring.yardstick import Yardstick
-from trainer.report.shapes import Goal, Point, Report
+from trainer.report.shapes import Goal, Point, Report, Withheld
 
 NONE: Final = "–"
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
@@ -118,6 +118,14 @@ def judged(spent: Judged) -> str:
     told += [f"{count(spent.unpriced)} at a price that is not known"] if spent.unpriced else []
     told += [f"{count(spent.in_vain)} requests came to nothing"] if spent.in_vain else []
     return ", ".join(told)
+
+
+def withheld(kept: Withheld) -> str:
+    """Tools that attempts were not offered, and what became of calls of such; nothing where there were none."""
+    told = [f"not offered, as they may write: {', '.join(kept.tools)}"] if kept.tools else []
+    calls = "1 call of such a tool was" if kept.refused_calls == 1 else f"{count(kept.refused_calls)} calls were"
+    told += [f"{calls} refused"] if kept.refused_calls else []
+    return "; ".join(told)
 
 
 def holds(goal: Goal) -> str:

@@ -97,7 +97,12 @@ _HEALTH: Final = tuple(
     )
 )
 _END: Final = (
-    Name("alarm/RULE", "1 or 2", "when a health rule spoke", "1: noted; 2: it paused the campaign (docs/health.md)"),
+    Name(
+        "alarm/RULE",
+        "1 or 2",
+        "when a health rule spoke",
+        "1: noted, or it ended the campaign; 2: it paused it (docs/health.md)",
+    ),
     Name("changed", "1", "when gone on with", "a setting or recipe was changed between a pause and going on"),
     Name("end/success_before", SHARE, "at the end", "successes at first"),
     Name("end/success_after", SHARE, "at the end", "successes at last"),

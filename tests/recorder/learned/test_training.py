@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,19 +52,61 @@ async def test_a_campaign_is_told_with_each_rule_that_may_end_it(learned: Learne
         (0, "helpdesk@0", 0.3), (1, "helpdesk@1", 0.8), (2, "helpdesk@2", 0.7),
     ]  # fmt: skip
     assert [(rule.rule, rule.now) for rule in told.rules] == [
-        ("after 20 steps", "0 done, 20 left"),
         ("at 0.95, 2 times in a row", "0.7 at last"),
         ("no rise over 0.01 in 5 steps", "best 0.8 after step 1; in 3 steps at the soonest"),
+        ("after 20 steps", "0 done, 20 left"),
     ]
     await learned.validated(campaign, 5, "helpdesk@5", 0.8, 10)
     [told] = await campaign_progress(learned.store, PROJECT)
-    assert told.rules[2].now == "best 0.8 after step 1; whenever it shows"
+    assert told.rules[1].now == "best 0.8 after step 1; whenever it shows"
+
+
+async def test_a_campaign_is_told_with_the_rules_that_nobody_set_and_with_its_budgets(learned: Learned) -> None:
+    budgets = {"max_minutes": 90, "max_judge_usd": 5, "max_judge_tokens": 100_000}
+    campaign = await learned.campaign(epochs=3, plateau_delta=0.01, val_every=1, **budgets)
+    await begun(learned, campaign, measure="success", plateau_steps=10, epoch_steps=4)
+    await stepped(learned, campaign, seconds={"sampling": 90.0, "training": 60.0})
+    await learned.validated(campaign, 1, "helpdesk@1", 0.5, 10)
+    [told] = await campaign_progress(learned.store, PROJECT)
+    assert [(rule.rule, rule.now) for rule in told.rules] == [
+        ("no rise over 0.01 in 10 steps", "best 0.5 after step 1; in 10 steps at the soonest"),
+        ("after 20 steps", "0 done, 20 left"),
+        ("after 3 epochs of 4 steps", "0 done, 12 steps left"),
+        ("after 90 minutes", "2.5 of them spent on what is written down"),
+        ("when judging has cost $5", "$0 until now"),
+        ("when judging has taken 100,000 tokens", "0 until now"),
+    ]
+
+
+@pytest.mark.parametrize(("measure", "said"), [("wins", []), ("nothing", []), ("reward", [("reward", 0.75)])])
+async def test_the_mean_of_rulers_scores_is_never_shown_as_a_measure(
+    learned: Learned, measure: str, said: list[tuple[str, float]]
+) -> None:
+    campaign = await learned.campaign(target=0.9)
+    await begun(learned, campaign, measure=measure, plateau_steps=None, epoch_steps=1)
+    await stepped(learned, campaign, reward=0.75, success=None)
+    [told] = await campaign_progress(learned.store, PROJECT)
+    assert [(one.measure.kind, one.measure.value) for one in told.measured] == said
+
+
+async def begun(learned: Learned, campaign: str, **in_force: Any) -> None:
+    """A run of the campaign's program begins."""
+    async with learned.store.write() as conn:
+        row = LedgerRow(PROJECT, "campaign", campaign, "begun", {"step": 0, "paused": False, "recipe": {}, **in_force})
+        await ledger.write(conn, [row])
+
+
+async def stepped(learned: Learned, campaign: str, **given: Any) -> None:
+    """A step is over."""
+    own = {"step": 1, "version": "helpdesk@1", "sampled_by": "helpdesk@0", "success": 0.5, "attempts": 8}
+    async with learned.store.write() as conn:
+        await ledger.write(conn, [LedgerRow(PROJECT, "campaign", campaign, "step", {**own, **given})])
 
 
 async def test_a_campaign_without_validations_is_measured_by_its_own_steps(learned: Learned) -> None:
     campaign = await learned.campaign(target=0.9)
     [fresh] = await campaign_progress(learned.store, PROJECT, "helpdesk")
-    assert (list(fresh.measured), fresh.rules[1].now) == ([], "nothing measured yet")
+    assert (list(fresh.measured), fresh.rules[0].now) == ([], "nothing measured yet")
     step = {
         "step": 1,
         "version": "helpdesk@1",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from tests.stores import Stores
 from tests.trainer.ring import Ring, Script, Told, write_user_folder
+
+RingOf = Callable[[Script], AbstractAsyncContextManager[Ring]]
 
 
 @pytest.fixture
@@ -28,10 +31,22 @@ async def script() -> Script:
 
 
 @pytest.fixture
-async def ring(data: Path, script: Script, stores: Stores) -> AsyncIterator[Ring]:
-    with stores.made(data) as settings:
-        async with Ring.running(data, script, settings) as running:
-            yield running
+def ring_of(data: Path, stores: Stores) -> RingOf:
+    """Runs a ring by a script, around a new store in the data folder."""
+
+    @asynccontextmanager
+    async def running(script: Script) -> AsyncIterator[Ring]:
+        with stores.made(data) as settings:
+            async with Ring.running(data, script, settings) as found:
+                yield found
+
+    return running
+
+
+@pytest.fixture
+async def ring(script: Script, ring_of: RingOf) -> AsyncIterator[Ring]:
+    async with ring_of(script) as running:
+        yield running
 
 
 @pytest.fixture

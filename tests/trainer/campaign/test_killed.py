@@ -1,90 +1,112 @@
-"""A campaign whose program is killed again and again, at any moment, comes to what it comes to without that."""
+"""A campaign whose program is killed at 20 random moments, some inside a version's write, comes to the same as without.
+
+The moments are drawn from a seed, as times; each life of the program is as long as brings the kills evenly to the end
+of what is left to do. Some lives end while the files of a version are being written instead: a folder that has not got
+its name proves it.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import random
-import sys
-import textwrap
+import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from recorder.registry import descent, versions
-from recorder.states import CampaignState
+from recorder.registry.fingerprint import base_fingerprint
+from recorder.states import CampaignState, GroupState, VersionState
+from recorder.store import ledger
 from recorder.store.schema import attempts, groups, scenarios, step_groups
+from recorder.store.schema import ledger as ledger_rows
 from recorder.work import campaigns
+from recorder.work.campaigns import CampaignView
 from tests.stores import Stores
-from tests.trainer.ring import PROJECT, Ring, Script, Told, ledger_codes, run_campaign
-from trainer.campaign.history import History, read_history
-from trainer.progress import Ended
+from tests.trainer.campaign.living import Life
+from tests.trainer.ring import PROJECT, Ring, Script, ledger_codes
+from trainer.artifacts import adapters
+from trainer.campaign.history import BEGUN, ENDED
+from trainer.programs.reporting import PAGE
+from trainer.report.gathering import gather
+from trainer.report.shapes import Point, Report
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # some twenty programs, one after the other
 
 KILLS = int(os.environ.get("HONE_KILLS", "20"))
-FEWEST, MOST = 1, 14  # lines that a program tells before it is killed
-STEPS = 4
-HILL = {0: 0.25, 1: 0.5, 2: 0.75}  # by steps from version 0; what comes after is worse
+INSIDE = KILLS // 5  # of them, inside the write of a version
+LONG_S = 300.0
+STEPS = 6
+HILL = {0: 0.25, 1: 0.25, 2: 0.5, 3: 0.5, 4: 0.75}  # by steps from version 0; what comes after is worse
+BEST = 4
 
 
 @asynccontextmanager
-async def hilly(data: Path, stores: Stores) -> AsyncIterator[Ring]:
+async def hilly(data: Path, stores: Stores, base: Path) -> AsyncIterator[Ring]:
     script = Script(skill=lambda steps: HILL.get(steps, 0.5), by_steps=True)
     with stores.made(data) as settings:
-        async with Ring.running(data, script, settings) as ring:
+        async with Ring.running(data, script, settings, base_fingerprint(base, "float32")) as ring:
             yield ring
 
 
 def settings_of(user: dict[str, Any]) -> dict[str, Any]:
-    lines = [{"id": f"test-{i}", "input": f"test {i}", "reference": f"answer test {i}"} for i in range(2)]
-    file = user["cwd"] / "test.jsonl"
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    more = {"test_scenarios": file, "success": "my_agent:solved", "val_every": 1, "val_attempts": 4, "steps": STEPS}
-    return user | more | {"baselines": ["base"], "lease_s": 2.0}
+    lines = [f'{{"id": "test-{i}", "input": "test {i}", "reference": "answer test {i}"}}\n' for i in range(2)]
+    (user["cwd"] / "test.jsonl").write_text("".join(lines))
+    more = {"test_scenarios": user["cwd"] / "test.jsonl", "success": "my_agent:solved", "val_every": 1}
+    return user | more | {"val_attempts": 4, "steps": STEPS, "baselines": ["base"], "lease_s": 2.0}
 
 
-async def killed_after(lines: int, data: Path, url: str, settings: dict[str, Any]) -> bool:
-    """Run `hone train` elsewhere until it has told so many lines, and kill it; False: it came to its end before."""
-    given = {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
-    program = f"""
-        import asyncio
-        from pathlib import Path
-        from tests.trainer.ring import Told, run_campaign
-
-        class Telling(Told):
-            def tell(self, event):
-                print("told", flush=True)
-
-        asyncio.run(run_campaign(Path({str(data)!r}), {url!r}, {given!r}, Telling()))
-    """
-    root = Path(__file__).parents[3]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", textwrap.dedent(program), cwd=root, env={**os.environ, "PYTHONPATH": str(root)},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout is not None
-    for _ in range(lines):
-        if not await process.stdout.readline():
-            break
-    else:
-        process.kill()
-    _, said = await process.communicate()
-    assert process.returncode in (0, -9), said.decode()
-    return process.returncode == -9
+# --- what is compared
 
 
-async def steps_from_the_base(ring: Ring, ended: Ended) -> int:
-    assert ended.version is not None
-    version = await versions.by_name(ring.store, PROJECT, ended.version)
+async def steps_from_the_base(ring: Ring, name: str | None) -> int | None:
+    """How many steps a version is from version 0: its number counts the ones that were begun in vain too."""
+    if name is None:
+        return None
+    version = await versions.by_name(ring.store, PROJECT, name)
     async with ring.store.read() as conn:
         return len(list(await conn.execute(descent.lineage(version.id)))) - 1
+
+
+def measures(points: list[Point]) -> list[tuple[Any, ...]]:
+    return [(one.step, one.value, one.attempts, one.errored, one.low, one.high) for one in points]
+
+
+async def told_of(ring: Ring, report: Report) -> dict[str, Any]:
+    """All that a report says, without times, and with versions by their steps."""
+    best = report.best.version if report.best else None
+    told = [report.first, best, report.served, report.live]
+    names = {*told, *(one.version for one in report.validations)}
+    number = {name: await steps_from_the_base(ring, name) for name in names}
+    return {
+        "stands": (report.stands.code, report.steps_done, report.failed_steps, report.kind),
+        "own": measures(list(report.own)),
+        "validations": [(number[one.version], *measures([one])) for one in report.validations],
+        "baselines": [(one.version, *measures([one])) for one in report.baselines],
+        "tests": [(number.get(one.version, one.version), *measures([one])) for one in report.tests],
+        "versions": [number[name] for name in told],
+        "alarms": [(one.alarm.step, one.alarm.rule, one.alarm.then) for one in report.alarms],
+        "changes": list(report.changes),
+        "sums": (report.attempts, report.errored, report.trained),
+        # An attempt that ran when the program was killed is told as what it is: given up, and made again.
+        "left out": [one for one in report.left_out if one.code != "abandoned"],
+        "health": sorted(report.health),
+        "pairs": [(one.scenario, one.split, one.before.reward, one.after.reward, one.rise) for one in report.pairs],
+        "notes": list(report.notes),
+    }  # fmt: skip
+
+
+async def the_campaign(ring: Ring) -> CampaignView | None:
+    """None: the program was killed before there was one."""
+    found = await campaigns.list_campaigns(ring.store, PROJECT)
+    assert len(found) <= 1
+    return found[0] if found else None
 
 
 async def splits(ring: Ring) -> tuple[set[str], set[tuple[int, str]]]:
@@ -103,42 +125,129 @@ async def splits(ring: Ring) -> tuple[set[str], set[tuple[int, str]]]:
         return parts, {(row.step_number, row.purpose) for row in rows}
 
 
-def course(history: History) -> dict[str, list[Any]]:
-    """What is compared: which events there are, and what was measured by them."""
-    return {
-        "steps": [step.step for step in history.steps],
-        "validations": [(one.step, one.success, one.attempts) for one in history.validations],
-        "baselines": [(one.version, one.success) for one in history.baselines],
-        "tests": [(one.baseline, one.success, one.attempts) for one in history.tests],
-        "alarms": [(one.step, one.rule, one.then) for one in history.alarms],
-    }
+async def done(ring: Ring) -> int:
+    """How many attempts have come to their end."""
+    async with ring.store.read() as conn:
+        query = select(func.count()).select_from(attempts).where(attempts.c.state == "done")
+        return int((await conn.execute(query)).scalar_one())
+
+
+async def versions_are_whole(ring: Ring) -> None:
+    """Every version that was ever in service has its files, as its manifest and the store say."""
+    made = await versions.get_versions(ring.store, PROJECT, [VersionState.LIVE, VersionState.RETIRED])
+    paths = [(Path(one.path), one.manifest_sha256) for one in made if one.path is not None]
+    assert len(paths) == STEPS
+    for path, sha256 in paths:
+        assert adapters.read(path, sha256)
+
+
+# --- killing
+
+
+@dataclass(frozen=True)
+class Calm:
+    """What a campaign that nobody kills comes to, and how long that takes: before its first step, and from there on."""
+
+    told: Mapping[str, Any]
+    attempts: int
+    start_s: float
+    work_s: float
+
+
+@dataclass
+class Kills:
+    """Kills that hit: each by how much of the campaign was done then, as a share of its attempts."""
+
+    at: list[float] = field(default_factory=list)
+    inside: int = 0  # the write of a version
+
+    @property
+    def left(self) -> int:
+        return max(KILLS - len(self.at), INSIDE - self.inside)
+
+
+async def is_on_its_last_try(ring: Ring) -> bool:
+    """Whether a step that began runs with groups that were in so many dead ones that another gives them up."""
+    back = select(ledger_rows.c.object_id).where(ledger_rows.c.code == descent.GIVEN_BACK)
+    often = back.group_by(ledger_rows.c.object_id).having(func.count() >= descent.RETURNS)
+    waiting = groups.c.state.in_((GroupState.SCORED, GroupState.TRAINING))
+    async with ring.store.read() as conn:
+        return bool((await conn.execute(select(groups.c.id).where(groups.c.id.in_(often), waiting))).first())
+
+
+class Writing:
+    """Whether a version or its checkpoint is being written, or was when the program died: by unnamed folders."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._before = self._unfinished()
+
+    def _unfinished(self) -> set[Path]:
+        return {path for kind in ("adapters", "checkpoints") for path in (self._data / kind).glob(".unfinished-*")}
+
+    def begun(self) -> bool:
+        return bool(self._unfinished() - self._before)
+
+
+async def calm_run(ring: Ring, settings: Mapping[str, Any], base: Path) -> Calm:
+    life = await Life.of(ring, settings, base)
+    await life.lasts(LONG_S)
+    assert not await life.killed()
+    campaign = await the_campaign(ring)
+    assert campaign is not None
+    at = {row.code: row.at for row in await ledger.of(ring.store, "campaign", campaign.id)}
+    told = await told_of(ring, await gather(ring.store, campaign))
+    return Calm(told, await done(ring), at[BEGUN] - life.began, at[ENDED] - at[BEGUN])
+
+
+async def kill_until_it_is_over(
+    ring: Ring, settings: Mapping[str, Any], base: Path, calm: Calm, chance: random.Random, kills: Kills
+) -> None:
+    """Run a campaign, killed again and again; at last, or where it came to its end between two kills, to its end."""
+    assert ring.data is not None
+    while (campaign := await the_campaign(ring)) is None or campaign.state is CampaignState.RUNNING:
+        share = min(1.0, await done(ring) / calm.attempts)
+        rest_s = calm.work_s * (1 - share)
+        written = Writing(ring.data)
+        inside = kills.inside < INSIDE and kills.inside <= INSIDE * share
+        life = await Life.of(ring, settings, base)
+        if kills.left:
+            longest_s = calm.start_s + rest_s / 2
+            drawn_s = chance.uniform(0, 2) * (calm.start_s + rest_s / (kills.left + 1))
+            await life.lasts(min(drawn_s, longest_s), written.begun if inside else None)
+            while await is_on_its_last_try(ring) and life.process.is_alive():
+                await life.lasts(time.time() - life.began + 0.05)
+        else:
+            await life.lasts(LONG_S)
+        hit = await life.killed()
+        if hit and campaign is not None:
+            kills.at.append(min(1.0, await done(ring) / calm.attempts))
+            kills.inside += written.begun()
 
 
 async def test_a_campaign_that_is_killed_at_random_moments_comes_to_the_same(
-    tmp_path: Path, user: dict[str, Any], stores: Stores
+    tmp_path: Path, user: dict[str, Any], stores: Stores, tiny_base: Path
 ) -> None:
     settings = settings_of(user)
-    async with hilly(tmp_path / "calm", stores) as ring:
-        calm = await run_campaign(tmp_path / "calm", ring.url, settings, Told())
-        (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
-        expected = course(await read_history(ring.store, campaign))
-        best = await steps_from_the_base(ring, calm)
-    assert best == 2
-    chance = random.Random(13)
-    async with hilly(tmp_path / "killed", stores) as ring:
-        kills = 0
-        for _ in range(KILLS):
-            if not await killed_after(chance.randint(FEWEST, MOST), tmp_path / "killed", ring.url, settings):
-                break
-            kills += 1
-        (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
-        if campaign.state is not CampaignState.FINISHED:
-            await run_campaign(tmp_path / "killed", ring.url, settings, Told())
-        (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
-        history = await read_history(ring.store, campaign)
-        assert course(history) == expected
-        assert await steps_from_the_base(ring, history.ended[-1]) == best
-        assert await splits(ring) == ({"train"}, {(STEPS, "eval")})
-        codes = Counter(await ledger_codes(ring.store, campaign.id))
-        assert codes["begun"] > 1
-        assert kills >= min(KILLS, 8)  # it is no test where it is never killed
+    async with hilly(tmp_path / "calm", stores, tiny_base) as ring:
+        calm = await calm_run(ring, settings, tiny_base)
+    assert calm.told["stands"] == ("steps", STEPS, 0, "success")
+    assert calm.told["versions"] == [0, BEST, BEST, BEST]
+    assert len(calm.told["pairs"]) == 3
+    chance, kills, number = random.Random(13), Kills(), 0
+    while kills.left:
+        data, number = tmp_path / f"killed-{number}", number + 1
+        async with hilly(data, stores, tiny_base) as ring:
+            await kill_until_it_is_over(ring, settings, tiny_base, calm, chance, kills)
+            campaign = await the_campaign(ring)
+            assert campaign is not None
+            assert campaign.state is CampaignState.FINISHED
+            assert await told_of(ring, await gather(ring.store, campaign)) == calm.told
+            assert await splits(ring) == ({"train"}, {(STEPS, "eval")})
+            await versions_are_whole(ring)
+            assert (data / "campaigns" / campaign.name / PAGE).stat().st_size > 0
+            assert (await ledger_codes(ring.store, campaign.id)).count(BEGUN) > 1
+    assert len(kills.at) >= KILLS
+    assert kills.inside >= INSIDE
+    thirds = Counter(int(min(at, 0.999) * 3) for at in kills.at)
+    assert KILLS < 20 or min(thirds[third] for third in range(3)) >= 1, f"the kills hit at {kills.at}"

@@ -27,6 +27,7 @@ from recorder.store.database import Store
 from recorder.store.schema import attempts, groups, step_groups, trajectories
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
+from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign
 from trainer.agents import attempts as trainer_attempts
 from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, ScenariosInvalid, ServiceUnavailable
@@ -49,7 +50,7 @@ async def the_campaign(store: Store) -> CampaignView:
 async def test_a_campaign_climbs_from_version_to_version(
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
-    ended = await run_campaign(data, ring.url, user, told)
+    ended = await ring.train(user, told)
     assert (ended.reason, ended.steps, ended.version) == ("steps", 3, "helpdesk@3")
     assert [step.version for step in told.steps()] == ["helpdesk@1", "helpdesk@2", "helpdesk@3"]
     assert [step.sampled_by for step in told.steps()] == ["helpdesk@0", "helpdesk@1", "helpdesk@2"]
@@ -62,7 +63,7 @@ async def test_reward_is_the_mean_over_the_judged_attempts(
     ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     script.skill = lambda number: 1.0
-    await run_campaign(data, ring.url, user | {"steps": 1}, told)
+    await ring.train(user | {"steps": 1}, told)
     (step,) = told.steps()
     assert (step.reward, step.success) == (1.0, None)
     assert (step.version, step.trained, step.left_out) == ("helpdesk@0", 0, {"zero_variance": 2})
@@ -74,7 +75,7 @@ async def test_success_is_measured_by_a_function_or_a_part_of_the_score(
     ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told, success: str
 ) -> None:
     script.skill = lambda number: float(number > 0) or 0.5
-    ended = await run_campaign(data, ring.url, user | {"success": success, "steps": 2}, told)
+    ended = await ring.train(user | {"success": success, "steps": 2}, told)
     assert told.steps()[1].success == told.steps()[1].reward == 1.0
     assert told.steps()[0].success == told.steps()[0].reward
     assert ended.success_after == 1.0
@@ -87,7 +88,7 @@ async def test_a_campaign_stops_at_its_target(
     ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     script.skill = lambda number: 0.5 if number < 2 else 1.0
-    ended = await run_campaign(data, ring.url, user | {"steps": 9, "target": 1.0, "success": "my_agent:solved"}, told)
+    ended = await ring.train(user | {"steps": 9, "target": 1.0, "success": "my_agent:solved"}, told)
     assert (ended.reason, ended.steps, ended.version) == ("target", 3, "helpdesk@2")
 
 
@@ -96,13 +97,13 @@ async def test_a_campaign_stops_on_a_plateau_of_its_validations(
 ) -> None:
     script.skill = lambda number: 0.5
     settings = user | {"steps": 9, "val_every": 1, "plateau_steps": 2, "plateau_delta": 1.0}
-    ended = await run_campaign(data, ring.url, settings, told)
+    ended = await ring.train(settings, told)
     assert (ended.reason, ended.steps) == ("plateau", 3)
     assert [v.step for v in told.validations()] == [0, 1, 2, 3]
 
 
 async def test_validation_is_never_trained_on(ring: Ring, data: Path, user: dict[str, Any], told: Told) -> None:
-    await run_campaign(data, ring.url, user | {"val_every": 1, "val_attempts": 2}, told)
+    await ring.train(user | {"val_every": 1, "val_attempts": 2}, told)
     purposes = {row.id: row.purpose for row in await rows(ring.store, trajectories)}
     assert Counter(purposes.values()) == {"train": 24, "val": 24}
     used = {row.group_id for row in await rows(ring.store, step_groups)}
@@ -117,7 +118,7 @@ async def test_a_rejected_version_is_told_and_the_next_step_goes_on_from_the_old
 ) -> None:
     script.reject = {1}
     script.skill = lambda number: 0.5
-    await run_campaign(data, ring.url, user, told)
+    await ring.train(user, told)
     first, second, _ = told.steps()
     assert (first.version, first.failed, second.version) == ("helpdesk@0", True, "helpdesk@2")
     assert (first.trained, second.trained) == (0, 4)  # groups: what the rejected version was tried on is not lost
@@ -133,7 +134,7 @@ async def test_a_campaign_gives_up_when_version_after_version_is_rejected(
     script.reject = set(range(99))
     script.skill = lambda number: 0.5
     with pytest.raises(CampaignError, match=r"gave up after 2 failed steps in a row .* rejected: probe_failed"):
-        await run_campaign(data, ring.url, user | {"max_rejected": 2}, told)
+        await ring.train(user | {"max_rejected": 2}, told)
     campaign = await the_campaign(ring.store)
     assert campaign.state is CampaignState.FAILED
     assert "gave up" in (campaign.reason or "")
@@ -145,14 +146,14 @@ async def test_a_version_that_nobody_promotes_is_told_with_its_state(
     script.promote = False
     script.skill = lambda number: 0.5
     with pytest.raises(CampaignError, match="helpdesk@1 is gated, and not in service"):
-        await run_campaign(data, ring.url, user | {"live_timeout_s": 0.3}, told)
+        await ring.train(user | {"live_timeout_s": 0.3}, told)
 
 
 async def test_an_agents_exception_is_errored_and_its_group_goes_on_without(
     ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     script.skill = lambda number: 0.5
-    await run_campaign(data, ring.url, user | {"agent": "my_agent:stubborn", "scenarios_per_step": 4, "steps": 1}, told)
+    await ring.train(user | {"agent": "my_agent:stubborn", "scenarios_per_step": 4, "steps": 1}, told)
     (step,) = told.steps()
     assert (step.attempts, step.errored) == (16, 4)
     errored = await rows(ring.store, trajectories, trajectories.c.state == "errored")
@@ -167,7 +168,7 @@ async def test_an_agents_exception_is_judged_where_that_is_asked_for(
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     settings = user | {"agent": "my_agent:stubborn", "scenarios_per_step": 4, "steps": 1, "on_agent_error": "judge"}
-    await run_campaign(data, ring.url, settings, told)
+    await ring.train(settings, told)
     ended = await rows(ring.store, trajectories, trajectories.c.end_reason == "agent_error")
     assert {row.state for row in ended} == {"completed"}
     assert not await rows(ring.store, groups, groups.c.state == "left_out", groups.c.reason == "too_few")
@@ -178,7 +179,7 @@ async def test_an_attempt_the_agent_spoilt_is_a_failure_of_its_version(
 ) -> None:
     script.skill = lambda number: 1.0
     settings = user | {"agent": "my_agent:stubborn", "success": "my_agent:solved", "steps": 1}
-    await run_campaign(data, ring.url, settings, told)
+    await ring.train(settings, told)
     assert told.validations()[0].success == pytest.approx(2 / 3)
 
 
@@ -186,7 +187,7 @@ async def test_an_agent_that_never_calls_its_model_is_told_how_to(
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     with pytest.raises(CampaignError, match=r"all 3 attempts of step 0 failed \(no_call 3\).*task\.base_url"):
-        await run_campaign(data, ring.url, user | {"agent": "my_agent:silent"}, told)
+        await ring.train(user | {"agent": "my_agent:silent"}, told)
 
 
 async def test_the_engines_faults_are_run_again_and_leave_full_groups(
@@ -195,7 +196,7 @@ async def test_the_engines_faults_are_run_again_and_leave_full_groups(
     monkeypatch.setattr(trainer_attempts, "FAULT_PAUSE_S", 0.0)
     script.fail = lambda call: call in (2, 5)
     script.skill = lambda number: 0.5
-    await run_campaign(data, ring.url, user | {"steps": 1, "val_scenarios": None}, told)
+    await ring.train(user | {"steps": 1, "val_scenarios": None}, told)
     (step,) = told.steps()
     assert (step.errored, step.failed) == (0, False)
     states = Counter(row.state for row in await rows(ring.store, trajectories))
@@ -210,7 +211,7 @@ async def test_an_engine_that_stays_broken_ends_the_attempt_errored(
     monkeypatch.setattr(trainer_attempts, "FAULT_PAUSE_S", 0.0)
     script.fail = lambda call: True
     with pytest.raises(CampaignError, match=r"harness_fault 8.*the engine died"):
-        await run_campaign(data, ring.url, user | {"val_scenarios": None, "harness_retries": 1}, told)
+        await ring.train(user | {"val_scenarios": None, "harness_retries": 1}, told)
     ended = Counter(row.end_reason for row in await rows(ring.store, trajectories, trajectories.c.state == "errored"))
     assert ended == {"harness_fault": 8}
 
@@ -220,19 +221,19 @@ async def test_a_group_that_could_not_be_scored_is_told_and_waited_for(
 ) -> None:
     script.judge_fails = {f"train-{i}" for i in range(4)}
     script.skill = lambda number: 0.5
-    await run_campaign(data, ring.url, user | {"steps": 1, "val_scenarios": None}, told)
+    await ring.train(user | {"steps": 1, "val_scenarios": None}, told)
     assert sum("could not be scored (judge_down: no route to the judge)" in text for text in told.warnings()) == 2
     assert not told.steps()[0].failed
 
 
 async def test_a_step_goes_on_without_groups_that_get_no_score_in_time(
-    data: Path, user: dict[str, Any], told: Told
+    ring_of: RingOf, user: dict[str, Any], told: Told
 ) -> None:
-    async with Ring.running(data, Script(judge=False)) as ring:
+    async with ring_of(Script(judge=False)) as ring:
         await leases.acquire(ring.store, PROJECT, "judge:idle", "idle", 600)
         settings = user | {"val_scenarios": None, "judge_timeout_s": 0.2, "max_rejected": 1}
         with pytest.raises(CampaignError, match="no group was scored"):
-            await run_campaign(data, ring.url, settings, told)
+            await ring.train(settings, told)
         assert any("goes on without 2 of 2 groups" in text for text in told.warnings())
 
 
@@ -242,7 +243,7 @@ async def test_a_campaign_that_was_killed_goes_on_and_repeats_nothing(
     script.skill = lambda number: 0.5
     script.hold, script.hold_after, script.hold_at_once = asyncio.Event(), 3 + 8 + 5, 2  # amid the second step
     settings = user | {"concurrency": 2, "steps": 2}
-    killed = await _start_elsewhere(data, ring.url, settings)
+    killed = await _start_elsewhere(ring, settings)
     await ring.reached_hold.wait()
     os.kill(killed.pid, signal.SIGKILL)
     await asyncio.to_thread(killed.wait)
@@ -250,7 +251,7 @@ async def test_a_campaign_that_was_killed_goes_on_and_repeats_nothing(
     done = {id_ for id_, row in before.items() if row.state == "done"}
     assert len(done) == 3 + 8 + 4
     script.hold.set()
-    ended = await run_campaign(data, ring.url, settings, told)
+    ended = await ring.train(settings, told)
     assert ended.steps == 2
     after = {row.id: row for row in await rows(ring.store, attempts)}
     assert {id_: after[id_] for id_ in done} == {id_: before[id_] for id_ in done}
@@ -265,15 +266,17 @@ async def test_a_campaign_that_was_killed_goes_on_and_repeats_nothing(
     assert Counter(row.state for row in after.values()) == {"done": 3 + 16 + 3, "abandoned": 2}
 
 
-async def _start_elsewhere(data: Path, url: str, settings: dict[str, Any]) -> subprocess.Popen[bytes]:
+async def _start_elsewhere(ring: Ring, settings: dict[str, Any]) -> subprocess.Popen[bytes]:
     """`hone train` in a process of its own, which can be killed."""
     given = {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
     program = f"""
         import asyncio
         from pathlib import Path
+        from recorder.settings import RecorderSettings
         from tests.trainer.ring import Told, run_campaign
 
-        asyncio.run(run_campaign(Path({str(data)!r}), {url!r}, {given!r}, Told()))
+        recording = RecorderSettings(url={ring.recording.url!r})
+        asyncio.run(run_campaign(Path({str(ring.data)!r}), {ring.url!r}, {given!r}, Told(), recording=recording))
     """
     root = Path(__file__).parents[3]
     env = {**os.environ, "PYTHONPATH": str(root)}
@@ -294,9 +297,9 @@ async def test_a_step_whose_version_was_live_before_the_kill_is_not_trained_agai
     with monkeypatch.context() as patched:
         patched.setattr("trainer.campaign.loop.Campaign._tell", dies)
         with pytest.raises(asyncio.CancelledError):
-            await run_campaign(data, ring.url, settings, told)
+            await ring.train(settings, told)
     assert (await the_campaign(ring.store)).state is CampaignState.STOPPED
-    ended = await run_campaign(data, ring.url, settings, told)
+    ended = await ring.train(settings, told)
     assert (ended.version, len(ring.calls)) == ("helpdesk@1", 8)
     assert len(await versions.get_versions(ring.store, PROJECT, list(VersionState))) == 2
 
@@ -305,32 +308,32 @@ async def test_a_stopped_campaign_is_gone_on_with_by_name_from_the_store_alone(
     ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     script.hold, script.hold_after = asyncio.Event(), 5
-    running = asyncio.create_task(run_campaign(data, ring.url, user | {"name": "mine", "steps": 1}, told))
+    running = asyncio.create_task(ring.train(user | {"name": "mine", "steps": 1}, told))
     await ring.reached_hold.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     script.hold.set()
     user["scenarios"].unlink()
-    ended = await run_campaign(data, ring.url, {"steps": 2}, told, resume="mine")
+    ended = await ring.train({"steps": 2}, told, resume="mine")
     assert (ended.campaign, ended.steps) == ("mine", 2)
 
 
 async def test_only_an_unfinished_campaign_can_be_resumed(
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
-    await run_campaign(data, ring.url, user | {"steps": 1}, told)
+    await ring.train(user | {"steps": 1}, told)
     with pytest.raises(CampaignError, match="'train' cannot be gone on with: it is finished"):
-        await run_campaign(data, ring.url, {}, told, resume="train")
+        await ring.train({}, told, resume="train")
     with pytest.raises(CampaignError, match=r"there is no such campaign\. Unfinished: none"):
-        await run_campaign(data, ring.url, {}, told, resume="other")
+        await ring.train({}, told, resume="other")
 
 
 async def test_a_finished_campaign_of_the_same_name_is_no_reason_not_to_begin_another(
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     for _ in range(2):
-        await run_campaign(data, ring.url, user | {"steps": 1}, told)
+        await ring.train(user | {"steps": 1}, told)
     assert len(await campaigns.list_campaigns(ring.store, PROJECT)) == 2
 
 
@@ -343,13 +346,13 @@ async def test_an_unfinished_campaign_is_not_gone_on_with_in_another_shape(
     script.reject, script.skill = set(range(99)), lambda number: 0.5
     settings = user | {"max_rejected": 1, "name": "mine", "val_scenarios": None}
     with pytest.raises(CampaignError, match="gave up"):
-        await run_campaign(data, ring.url, settings, told)
+        await ring.train(settings, told)
     if "scenarios" in change:
         change = {"scenarios": user["val_scenarios"]}
     with pytest.raises(CampaignError, match=said):
-        await run_campaign(data, ring.url, settings | change, told)
+        await ring.train(settings | change, told)
     script.reject = set()
-    ended = await run_campaign(data, ring.url, settings | change, told, fresh=True)
+    ended = await ring.train(settings | change, told, fresh=True)
     assert ended.reason == "steps"
 
 
@@ -357,10 +360,10 @@ async def test_a_campaign_runs_in_one_process_only(
     ring: Ring, script: Script, data: Path, user: dict[str, Any]
 ) -> None:
     script.hold, script.hold_after = asyncio.Event(), 1
-    first = asyncio.create_task(run_campaign(data, ring.url, user, Told()))
+    first = asyncio.create_task(ring.train(user, Told()))
     await ring.reached_hold.wait()
     with pytest.raises(CampaignBusy, match="another process runs campaign 'train'"):
-        await run_campaign(data, ring.url, user, Told())
+        await ring.train(user, Told())
     script.hold.set()
     assert (await first).reason == "steps"
 
@@ -373,7 +376,7 @@ async def test_where_keys_are_asked_for_the_agent_gets_one_that_is_revoked_at_th
         "from my_agent import run as ask\n\nasync def run(task):\n    await ask(task)\n"
         "    with open('key', 'w') as file:\n        file.write(task.api_key)\n"
     )
-    await run_campaign(data, ring.url, user | {"agent": "curious:run", "steps": 1}, told)
+    await ring.train(user | {"agent": "curious:run", "steps": 1}, told)
     secret = (user["cwd"] / "key").read_text()
     assert secret.startswith("hone_")
     assert await keys.verify(ring.store, secret) is None
@@ -385,13 +388,13 @@ async def test_what_cannot_work_is_told_before_any_attempt(
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     with pytest.raises(AgentUnusable, match="No module named 'nothing'"):
-        await run_campaign(data, ring.url, user | {"agent": "nothing:run"}, told)
+        await ring.train(user | {"agent": "nothing:run"}, told)
     with pytest.raises(CampaignError, match="no agent"):
-        await run_campaign(data, ring.url, user | {"agent": None}, told)
+        await ring.train(user | {"agent": None}, told)
     with pytest.raises(CampaignError, match="no scenarios"):
-        await run_campaign(data, ring.url, user | {"scenarios": None}, told)
+        await ring.train(user | {"scenarios": None}, told)
     with pytest.raises(ScenariosInvalid, match="cannot be read"):
-        await run_campaign(data, ring.url, user | {"scenarios": Path("/nowhere.jsonl")}, told)
+        await ring.train(user | {"scenarios": Path("/nowhere.jsonl")}, told)
     with pytest.raises(ServiceUnavailable, match=r"no proxy answers at http://127\.0\.0\.1:9/healthz"):
         await run_campaign(data, "http://127.0.0.1:9", user, told)
     assert not ring.calls
@@ -400,7 +403,7 @@ async def test_what_cannot_work_is_told_before_any_attempt(
 async def test_every_step_is_in_the_ledger_as_it_was_told(
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
-    await run_campaign(data, ring.url, user | {"steps": 2}, told)
+    await ring.train(user | {"steps": 2}, told)
     campaign = await the_campaign(ring.store)
     entries = await ledger.of(ring.store, "campaign", campaign.id)
     assert [entry.code for entry in entries] == ["begun", "validation", "step", "step", "validation", "ended"]
@@ -411,7 +414,7 @@ async def test_events_are_kept_in_the_data_folder_whatever_is_shown(
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     for steps in (1, 2):
-        await run_campaign(data, ring.url, user | {"steps": steps, "name": "mine", "success": "checked"}, told)
+        await ring.train(user | {"steps": steps, "name": "mine", "success": "checked"}, told)
     lines = [json.loads(line) for line in (data / "campaigns/mine/events.jsonl").read_text().splitlines()]
     kinds = [line["event"] for line in lines if line["event"] != "said"]
     assert kinds == ["validated", "step", "validated", "ended", "validated", "step", "step", "validated", "ended"]

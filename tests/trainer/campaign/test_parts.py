@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,9 @@ from sqlalchemy import select
 from judge.settings import JudgeSettings
 from recorder.store.database import Store
 from recorder.store.schema import groups, scenarios, step_groups, trajectories
-from tests.trainer.ring import Ring, Script, Told, run_campaign, write_user_folder
+from tests.trainer.ring import Ring, Script, Told, write_user_folder
 
 pytestmark = pytest.mark.slow  # a whole campaign
-
-
-@pytest.fixture
-async def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-async def ring(tmp_path: Path, script: Script) -> AsyncIterator[Ring]:
-    async with Ring.running(tmp_path / "data", script) as running:
-        yield running
 
 
 def split_file(folder: Path) -> dict[str, Any]:
@@ -56,7 +44,7 @@ async def test_each_part_is_attempted_for_its_own_purpose_and_what_tempts_is_mea
     ring: Ring, script: Script, tmp_path: Path
 ) -> None:
     script.skill, told = lambda number: 1.0, Told()
-    await run_campaign(tmp_path / "data", ring.url, split_file(tmp_path / "user"), told)
+    await ring.train(split_file(tmp_path / "user"), told)
     found = await attempted(ring.store)
     # one of each kind in each of 3 steps; 6 to validate with, twice; 3 at the end, as what serves and as version 0
     assert {key: count for key, count in found.items() if key[0] == "train"} == {
@@ -88,14 +76,14 @@ async def test_of_what_tempts_a_mean_is_told_only_where_one_says_something(
         else [{"kind": "ruler"}, {"kind": "feedback", "name": "thumbs"}]
     )
     judge = JudgeSettings.model_validate({"model": "openai/judge", "rewards": beside})
-    await run_campaign(tmp_path / "data", ring.url, settings, told, judge=judge)
+    await ring.train(settings, told, judge=judge)
     expected = (1.0, 1.0, 3) if averaged else (None, None, 0)
     measured = [one for one in told.validations() if one.part == "val"]
     assert [(one.reward, one.adversarial, one.adversarial_attempts) for one in measured] == [expected] * 2
 
 
 async def test_what_is_learnt_from_is_the_train_part_alone(ring: Ring, tmp_path: Path) -> None:
-    await run_campaign(tmp_path / "data", ring.url, split_file(tmp_path / "user"), Told())
+    await ring.train(split_file(tmp_path / "user"), Told())
     query = (
         select(scenarios.c.split)
         .join(groups, groups.c.scenario_id == scenarios.c.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from recorder.registry import versions
 from recorder.states import CampaignState
 from recorder.work import campaigns
 from recorder.work.scores import NewPart, StoredScore
+from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, Ring, Script, Told, ledger_codes, run_campaign
 from trainer.campaign.history import read_history
 from trainer.campaign.pausing import gained_most, recipe_changed, settings_changed
@@ -59,7 +61,7 @@ async def test_a_paused_campaign_keeps_the_best_version_and_is_gone_on_with(
     script.skill = lambda number: 0.75 if number == 1 else 0.5
     health = {"perfect_scores": {"at": 0.4, "then": "pause"}, "reward_hacking": {"then": "off"}}
     settings = user | {"success": "my_agent:solved", "val_every": 1, "val_attempts": 4, "steps": 4, "health": health}
-    ended = await run_campaign(data, ring.url, settings | {"name": "mine"}, told)
+    ended = await ring.train(settings | {"name": "mine"}, told)
     assert (ended.reason, ended.steps, ended.version) == ("paused", 3, "helpdesk@1")
     (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
     assert (campaign.state, campaign.reason) == (CampaignState.STOPPED, "paused")
@@ -69,7 +71,7 @@ async def test_a_paused_campaign_keeps_the_best_version_and_is_gone_on_with(
     assert any("hone train --resume mine" in text and "hone score --all" in text for text in told.warnings())
     again = Told()
     judge = JudgeSettings.model_validate({"rewards": [CODE]})
-    ended = await run_campaign(data, ring.url, {"steps": 5}, again, resume="mine", judge=judge)
+    ended = await ring.train({"steps": 5}, again, resume="mine", judge=judge)
     assert (ended.reason, ended.steps) == ("steps", 5)
     changed = {event.what for event in again.events if isinstance(event, Changed)}
     assert changed == {"campaign.steps", "judge.rewards"}
@@ -80,18 +82,41 @@ async def test_a_paused_campaign_keeps_the_best_version_and_is_gone_on_with(
 
 
 @pytest.mark.slow
-async def test_a_campaign_ends_where_judging_has_cost_what_it_may(data: Path, user: dict[str, Any], told: Told) -> None:
+async def test_a_campaign_ends_where_judging_has_cost_what_it_may(
+    ring_of: RingOf, user: dict[str, Any], told: Told
+) -> None:
     ruler = JudgeSettings(model="openai/judge")
-    async with Ring.running(data, Script(worker=ruler, skill=lambda number: 0.5)) as ring:
+    async with ring_of(Script(worker=ruler, skill=lambda number: 0.5)) as ring:
         settings = user | {"steps": 9, "max_judge_usd": 1.4, "val_scenarios": None}
-        ended = await run_campaign(data, ring.url, settings, told, judge=ruler)
+        ended = await ring.train(settings, told, judge=ruler)
         assert (ended.reason, ended.steps) == ("budget", 2)  # a dollar a step
         assert "max_judge_usd" in ended.detail
 
 
 @pytest.mark.slow
+async def test_a_campaign_ends_after_its_minutes_over_all_runs_of_its_program(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.skill = lambda number: 0.5
+    settings = user | {"name": "mine", "steps": 2, "val_scenarios": None}
+    script.hold, script.hold_after = asyncio.Event(), 12
+    running = asyncio.create_task(ring.train(settings, Told()))
+    await ring.reached_hold.wait()  # in the second step
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    script.hold.set()
+    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    (step,) = (await read_history(ring.store, campaign)).steps
+    spent = sum(step.seconds.values()) / 60
+    ended = await ring.train({"max_minutes": spent, "steps": 9}, told, resume="mine")
+    assert (ended.reason, ended.steps) == ("budget", 1)  # what the first run took counts: no second step begins
+    assert "(max_minutes)" in ended.detail
+
+
+@pytest.mark.slow
 async def test_a_campaign_ends_after_its_epochs(ring: Ring, data: Path, user: dict[str, Any], told: Told) -> None:
-    ended = await run_campaign(data, ring.url, user | {"steps": 9, "epochs": 2, "val_scenarios": None}, told)
+    ended = await ring.train(user | {"steps": 9, "epochs": 2, "val_scenarios": None}, told)
     assert (ended.reason, ended.steps) == ("epochs", 4)
 
 

@@ -19,7 +19,7 @@ from recorder.states import Origin
 from recorder.store.schema import attempts, trajectories
 from tests.stores import Stores
 from tests.trainer.building import call, choice, trajectory
-from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, Told, run_campaign, write_user_folder
+from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, Told, write_user_folder
 from tests.trainer.traffic import SYSTEM, asked
 from trainer.agents.replay import canonical
 from trainer.campaign import replaying
@@ -100,7 +100,7 @@ async def test_a_replayed_campaign_needs_no_agent_and_says_where_its_runs_come_f
     assert f"hone train --scenarios {out} --alias {ALIAS} --replay" in shown.output
     told = Told()
     settings = {"replay": True, "scenarios": out, "scenarios_per_step": 2, "group_size": 4, "steps": 1}
-    await run_campaign(tmp_path / "data", ring.url, settings, told)
+    await ring.train(settings, told)
     (step,) = told.steps()
     assert (step.attempts, step.errored) == (8, 0)
     async with ring.store.read() as conn:
@@ -132,7 +132,7 @@ async def test_attempts_that_the_record_cannot_answer_are_errored_whatever_else_
     (tmp_path / "user" / "unanswered.py").write_text(ENDS_UNANSWERED)
     told = Told()
     settings = {"agent": "unanswered:run", "scenarios_per_step": 4, "steps": 1, "on_agent_error": "judge"}
-    await run_campaign(tmp_path / "data", ring.url, {**user, "val_scenarios": None, **settings}, told)
+    await ring.train({**user, "val_scenarios": None, **settings}, told)
     (step,) = told.steps()
     assert (step.attempts, step.errored) == (16, 4)
     said = [event.text for event in told.events if isinstance(event, Said)]

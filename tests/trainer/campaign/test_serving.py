@@ -12,7 +12,7 @@ from recorder.registry import aliases, moves, versions
 from recorder.states import VersionState
 from recorder.store.schema import groups, ledger
 from recorder.work import campaigns
-from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, Told, run_campaign
+from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, Told
 from trainer.campaign.serving import by_worth
 from trainer.measuring.yardstick import Yardstick
 from trainer.progress import Validated
@@ -53,7 +53,7 @@ async def test_the_best_validated_version_serves_at_the_end_and_the_next_step_go
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     settings = user | {"success": "my_agent:solved", "val_every": 1, "val_attempts": 4}
-    ended = await run_campaign(data, ring.url, settings, told)
+    ended = await ring.train(settings, told)
     assert [v.version for v in told.validations()] == [f"helpdesk@{n}" for n in range(4)]
     assert ended.version == "helpdesk@1"
     live = await versions.by_name(ring.store, PROJECT, "helpdesk@1")
@@ -64,7 +64,7 @@ async def test_the_best_validated_version_serves_at_the_end_and_the_next_step_go
     (move,) = await moves.list_moves(ring.store, PROJECT, version_ids=[live.id], limit=1)
     assert (move.move, move.who, move.why) == ("rollback", "campaign train", "the campaign ended: steps")
     await _what_came_after_is_untrained(ring)
-    await run_campaign(data, ring.url, settings | {"steps": 1}, Told())
+    await ring.train(settings | {"steps": 1}, Told())
     assert (await versions.by_name(ring.store, PROJECT, "helpdesk@4")).parent_id == live.id
 
 
@@ -89,7 +89,7 @@ async def test_the_last_version_serves_where_that_is_asked_for(
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     settings = user | {"success": "my_agent:solved", "val_every": 1, "val_attempts": 4, "serve": "last"}
-    assert (await run_campaign(data, ring.url, settings, told)).version == "helpdesk@3"
+    assert (await ring.train(settings, told)).version == "helpdesk@3"
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ async def test_version_0_serves_where_training_made_it_worse(
 ) -> None:
     script.skill = lambda number: 0.25 if number else 0.75
     settings = user | {"success": "my_agent:solved", "val_attempts": 4, "steps": 2}
-    assert (await run_campaign(data, ring.url, settings, told)).version == "helpdesk@0"
+    assert (await ring.train(settings, told)).version == "helpdesk@0"
 
 
 @pytest.mark.slow
@@ -107,9 +107,9 @@ async def test_a_version_that_somebody_took_out_of_service_is_not_brought_back(
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     settings = user | {"success": "my_agent:solved", "val_every": 1, "val_attempts": 4, "serve": "last"}
-    await run_campaign(data, ring.url, settings | {"name": "first", "steps": 1}, Told())
+    await ring.train(settings | {"name": "first", "steps": 1}, Told())
     alias = await aliases.get_alias(ring.store, PROJECT, ALIAS)
     await aliases.rollback(ring.store, alias.id)
     assert (await states(ring))["helpdesk@1"] == (VersionState.RETIRED, "rollback")
-    ended = await run_campaign(data, ring.url, settings | {"serve": "best", "steps": 2}, told)
+    ended = await ring.train(settings | {"serve": "best", "steps": 2}, told)
     assert ended.version not in (None, "helpdesk@1")

@@ -15,13 +15,15 @@ from recorder.reading import transcripts
 from recorder.states import Purpose
 from recorder.store.schema import groups, scenarios, step_groups
 from recorder.work import campaigns
-from tests.trainer.ring import PROJECT, Ring, Script, Told, ledger_codes, run_campaign
+from tests.trainer.campaign.conftest import RingOf
+from tests.trainer.ring import PROJECT, Ring, Script, Told, ledger_codes
 from trainer.errors import CampaignError
 
 pytestmark = pytest.mark.slow  # whole campaigns: left out of `make check`
 
 SOLVED = {"success": "my_agent:solved", "steps": 1}
 RULER = JudgeSettings(model="openai/judge")
+RUBRIC = JudgeSettings.model_validate({"model": "openai/judge", "rewards": [{"kind": "rubric"}]})
 
 
 def last_tasks(folder: Path, count: int = 2) -> Path:
@@ -45,7 +47,7 @@ async def test_baselines_are_measured_once_before_the_first_step(
 ) -> None:
     script.providers = {"gpt-5": 1.0}
     settings = user | SOLVED | {"baselines": ["base", "gpt-5"], "val_attempts": 4}
-    await run_campaign(data, ring.url, settings, told, models=["gpt-5"])
+    await ring.train(settings, told, models=["gpt-5"])
     (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
     codes = await ledger_codes(ring.store, campaign.id)
     assert codes == ["begun", "validation", "baseline", "baseline", "step", "validation", "ended"]
@@ -63,8 +65,8 @@ async def test_the_base_is_attempted_by_its_name_where_the_alias_has_moved_on(
     ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     script.skill = lambda number: 0.75 if number else 0.25
-    await run_campaign(data, ring.url, user | SOLVED, Told())
-    await run_campaign(data, ring.url, user | SOLVED | {"baselines": ["base"], "val_attempts": 4}, told)
+    await ring.train(user | SOLVED, Told())
+    await ring.train(user | SOLVED | {"baselines": ["base"], "val_attempts": 4}, told)
     before, base, _ = told.validations()
     assert (before.version, before.success, base.success) == ("helpdesk@1", 0.75, 0.25)
     assert ring.asked["helpdesk@0"] == 12
@@ -74,17 +76,17 @@ async def test_an_unknown_baseline_is_refused_before_anything_begins(
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     with pytest.raises(CampaignError, match=r"'gpt-9' .* there is: base, gpt-5"):
-        await run_campaign(data, ring.url, user | {"baselines": ["gpt-9"]}, told, models=["gpt-5"])
+        await ring.train(user | {"baselines": ["gpt-9"]}, told, models=["gpt-5"])
     assert await campaigns.list_campaigns(ring.store, PROJECT) == []
 
 
 async def test_where_ruler_is_the_reward_versions_are_compared_with_version_0_in_blind_groups(
-    data: Path, user: dict[str, Any], told: Told
+    ring_of: RingOf, user: dict[str, Any], told: Told
 ) -> None:
     script = Script(worker=RULER, skill=lambda number: 0.75 if number else 0.5)
-    async with Ring.running(data, script) as ring:
+    async with ring_of(script) as ring:
         settings = user | {"steps": 1, "val_attempts": 4}
-        await run_campaign(data, ring.url, settings, told, judge=RULER)
+        await ring.train(settings, told, judge=RULER)
         before, after = told.validations()
         assert before.win_rate is not None
         assert after.win_rate is not None
@@ -107,7 +109,7 @@ async def test_the_test_part_is_measured_once_at_the_end_and_never_trained_on(
     script.providers = {"gpt-5": 1.0}
     script.skill = lambda number: 0.75 if number else 0.25
     more = {"test_scenarios": last_tasks(user["cwd"]), "val_attempts": 4, "baselines": ["gpt-5"]}
-    await run_campaign(data, ring.url, user | SOLVED | more, told, models=["gpt-5"])
+    await ring.train(user | SOLVED | more, told, models=["gpt-5"])
     tests = [one for one in told.validations() if one.part == "test"]
     assert [(one.version, one.baseline) for one in tests] == [("helpdesk@1", False), ("base", True), ("gpt-5", True)]
     assert [one.success for one in tests] == [0.75, 0.25, 1.0]
@@ -124,25 +126,30 @@ async def test_a_target_counts_only_where_the_baseline_is_beaten_and_goals_hold(
     script.providers = {"gpt-5": 1.0}
     script.skill = lambda number: 0.75
     settings = user | SOLVED | {"steps": 2, "target": 0.5, "val_every": 1, "val_attempts": 4}
-    assert (await run_campaign(data, ring.url, settings, Told())).reason == "target"
+    assert (await ring.train(settings, Told())).reason == "target"
     beaten = settings | {"beat": {"baseline": "gpt-5", "margin": 0.1}}
-    ended = await run_campaign(data, ring.url, beaten, Told(), models=["gpt-5"])
+    ended = await ring.train(beaten, Told(), models=["gpt-5"])
     assert (ended.reason, ended.steps) == ("steps", 2)
     assert "gpt-5" in ended.detail
     bound = settings | {"goals": [{"metric": "turns", "at_most": 0.5}]}
-    ended = await run_campaign(data, ring.url, bound, told)
+    ended = await ring.train(bound, told)
     assert (ended.reason, ended.steps) == ("steps", 2)
     assert "turns 1 is above 0.5" in ended.detail
 
 
-async def test_no_reference_reaches_a_prompt_of_the_judge(data: Path, user: dict[str, Any], told: Told) -> None:
+@pytest.mark.parametrize("judge", [RULER, RUBRIC], ids=["ruler", "rubric"])
+async def test_no_reference_reaches_a_prompt_of_the_judge(
+    ring_of: RingOf, user: dict[str, Any], told: Told, judge: JudgeSettings
+) -> None:
     for part in ("train", "val", "test"):
-        lines = [{"id": f"{part}-{i}", "input": f"{part} {i}", "reference": f"SECRET-{part}-{i}"} for i in range(2)]
+        own = [{"id": f"{part}-{i}", "input": f"{part} {i}", "reference": f"SECRET-{part}-{i}"} for i in range(2)]
+        lines = [line | ({"rubric": ["it answers"]} if judge is RUBRIC else {}) for line in own]
         (user["cwd"] / f"{part}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    script = Script(worker=RULER, skill=lambda number: 0.5)
-    async with Ring.running(data, script) as ring:
+    script = Script(worker=judge, skill=lambda number: 0.5)
+    async with ring_of(script) as ring:
         settings = user | {"steps": 1, "val_attempts": 2, "test_scenarios": user["cwd"] / "test.jsonl"}
-        await run_campaign(data, ring.url, settings, told, judge=RULER)
+        await ring.train(settings, told, judge=judge)
+        assert {step.reward for step in told.steps()} == {0.5}
         assert {part for part in ("train", "val", "test") if any(f"{part} 0" in one for one in ring.prompts)} == {
             "train", "val", "test",
         }  # fmt: skip

@@ -12,8 +12,9 @@ from recorder.work import campaigns
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import serving
-from tests.trainer.ring import PROJECT, Ring, Told, run_campaign
+from tests.trainer.ring import PROJECT, Ring, Told
 from trainer.errors import CampaignError
+from trainer.report.gathering import find, gather
 
 pytestmark = pytest.mark.slow
 
@@ -54,20 +55,23 @@ async def test_tools_that_may_write_are_kept_from_attempts_until_the_campaign_al
         serving(ring.store, engine, base="base", mcp={"desk": McpServerSettings(url=url)}) as proxy,
     ):
         monkeypatch.setenv("GATEWAY", proxy.url)
-        await run_campaign(data, ring.url, given, told)
+        await ring.train(given, told)
         assert {sent["name"] for sent in everything.seen} == {"find_order"}
         [left_out] = [text for text in told.warnings() if "read-only: " in text]
         assert "desk__slow" in left_out
         assert "desk__find_order" not in left_out
         assert "--allow-writes" in left_out
         assert "8 calls of such tools were refused in this campaign's attempts" in told.warnings()
+        report = await gather(ring.store, await find(ring.store, PROJECT, None))
+        assert "desk__slow" in report.withheld.tools
+        assert report.withheld.refused_calls == 8
 
         # another is begun without them, breaks, and is gone on with: its second step has them
         with pytest.raises(CampaignError):
-            await run_campaign(data, ring.url, given | {"agent": "with_tools:broken"}, Told(), fresh=True)
+            await ring.train(given | {"agent": "with_tools:broken"}, Told(), fresh=True)
         again = Told()
         changed = {"agent": "with_tools:run", "allow_writes": True, "steps": 2}
-        await run_campaign(data, ring.url, changed, again, resume="train")
+        await ring.train(changed, again, resume="train")
     assert [text for text in again.warnings() if "read-only" in text or "refused" in text] == []
     assert [sent["name"] for sent in everything.seen].count("slow") > 0
     newest = await campaigns.find(ring.store, PROJECT, "train")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.stores import Stores
 from tests.trainer.report.played import climbed, played
-from tests.trainer.ring import Ring, Script, Told, run_campaign, write_user_folder
+from tests.trainer.ring import Ring, Script, Told, write_user_folder
 from trainer.errors import CampaignError
 from trainer.programs.reporting import PAGE, failure_reported, leave_report
 from trainer.progress import Ended, Said
@@ -28,7 +28,7 @@ async def test_a_campaign_tells_what_it_came_to_and_leaves_its_page_behind(
     told, data = Told(), tmp_path / "data"
     with stores.made(data) as settings:
         async with Ring.running(data, Script(), settings) as ring:
-            await run_campaign(data, ring.url, user | {"steps": 2}, told)
+            await ring.train(user | {"steps": 2}, told)
     page = data / "campaigns" / "train" / PAGE
     assert page.stat().st_mode & 0o777 == 0o600
     html = page.read_text("utf-8")

@@ -12,7 +12,7 @@ from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings
 from recorder.holding import leases
 from tests.trainer.programs.test_learner import until
-from tests.trainer.ring import Ring, Script, Told, run_campaign, write_user_folder
+from tests.trainer.ring import Ring, Script, Told, write_user_folder
 from tests.trainer.world import PROJECT, World
 from trainer.programs.train import open_trainer
 from trainer.settings import TrainerSettings
@@ -44,11 +44,11 @@ async def test_a_tracked_campaign_that_is_gone_on_with_is_one_run_with_every_ste
     track = TrackSettings(tensorboard=tmp_path / "runs")
     async with Ring.running(data, Script()) as ring:
         first = Told()
-        running = asyncio.create_task(run_campaign(data, ring.url, user, first, track=track))
+        running = asyncio.create_task(ring.train(user, first, track=track))
         await until(lambda: _steps(first, 2))
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        await run_campaign(data, ring.url, user, Told(), track=track)
+        await ring.train(user, Told(), track=track)
     assert figures(tmp_path / "runs", "step/reward") == [1, 2, 3, 4]
     assert figures(tmp_path / "runs", "val/reward") == [0, 4]
     assert figures(tmp_path / "runs", "end/trained") == [4]
@@ -60,7 +60,7 @@ async def test_transcripts_are_sent_where_that_is_asked_for(tmp_path: Path) -> N
     data, user = tmp_path / "data", write_user_folder(tmp_path / "user") | {"steps": 1}
     track = TrackSettings(tensorboard=tmp_path / "runs", samples=True)
     async with Ring.running(data, Script()) as ring:
-        await run_campaign(data, ring.url, user, Told(), track=track)
+        await ring.train(user, Told(), track=track)
     (run,) = (tmp_path / "runs").iterdir()
     found = EventAccumulator(str(run))
     found.Reload()

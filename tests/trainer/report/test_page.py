@@ -18,7 +18,7 @@ from trainer.measuring.yardstick import Yardstick
 from trainer.progress import Alarm, Changed
 from trainer.report import measured, page
 from trainer.report.gathering import left_out, seconds
-from trainer.report.shapes import Alarmed, Conversation, Goal, LeftOut, Pair, Report, Said, Stands
+from trainer.report.shapes import Alarmed, Conversation, Goal, LeftOut, Pair, Report, Said, Stands, Withheld
 
 pytestmark = pytest.mark.slow  # draws
 
@@ -46,7 +46,8 @@ def report(
         baselines=points[:1], tests=points[:1], first=text, before=points[0], best=points[0], served=text, live="other",
         goals=[Goal(text, 1.0, True)], alarms=[Alarmed(alarm, [talk])], changes=[Changed(1, text, text, text)],
         judged=Judged(1, 2, 0, 3, 0.5, 0, 0), attempts=1, errored=0, trained=1,
-        left_out=[*left_out(done), LeftOut(text, 1, text)], seconds=seconds(done), health=measured.health(done),
+        left_out=[*left_out(done), LeftOut(text, 1, text)], withheld=Withheld([text], 2), seconds=seconds(done),
+        health=measured.health(done),
         steps=done, pairs=[Pair(text, text, talk, talk, 0.5)], notes=[text],
     )  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]  # a test names fields as it needs them
