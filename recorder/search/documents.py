@@ -36,10 +36,10 @@ _UNSAID: Final = frozenset({"system", "developer"})
 class Document:
     """What one call says: the answer first, then what came before it. Each text is of one message."""
 
-    key: str
     call_id: str
     trajectory_id: str
     texts: list[str] = field(default_factory=list)
+    key: str = ""
 
     def take(self, message: Message) -> None:
         """Add what a message says, as far as there is room."""
@@ -61,7 +61,7 @@ async def documents_of(conn: AsyncConnection, keys: Sequence[str]) -> list[Docum
     heard = await _heard(conn, [row for row in rows.values() if row.parent_call_id is not None])
 
     async def document(key: str, run: str, call_id: str, answered: Iterable[Message]) -> Document:
-        made = Document(key, call_id, run)
+        made = Document(call_id, run, key=key)
         for message in (*answered, *await _new(conn, rows[call_id], added.get(call_id, []), heard.get(call_id))):
             made.take(message)
         return made
