@@ -168,7 +168,7 @@ def table(figures: Figures) -> str:
             "",
             "One judge whose love of early places is as large as the whole group's spread:",
             "",
-            _row(["`repeats`", "tau with the truth"]),
+            _row(["asked so often", "tau with the truth"]),
             _row(["---"] * 2),
             *(_row([str(one["repeats"]), _told(one["tau"])]) for one in figures["places"]),
         ]

@@ -9,17 +9,16 @@ from typing import get_args
 from judge.rewards.kinds import REWARDS
 from judge.scoring.bench import check_settings
 from judge.settings import Effect, Missing, RecipeSettings
+from proxy.settings.hone import HoneSettings
 from proxy.settings.loading import load_settings
 from recorder.rules import Rule
 
 PAGE = Path(__file__).parents[3] / "docs" / "rewards.md"
+EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
 
 
 def test_the_example_is_judged_by_as_the_page_says(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    file = tmp_path / "hone.toml"
-    file.write_text(example)
-    settings = load_settings(file, {}).settings
+    settings = _taken(EXAMPLES[0], tmp_path)
     judge = settings.judge
     check_settings(judge)
     assert settings.campaign.reward_recipe == "brief"
@@ -31,6 +30,27 @@ def test_the_example_is_judged_by_as_the_page_says(tmp_path: Path) -> None:
         "support": ["thumbs", "polite", "max_turns"],
         "brief": ["ruler", "forbidden_tools"],
     }
+
+
+def test_a_steadier_judge_is_one_of_several_as_the_page_says(tmp_path: Path) -> None:
+    judge = _taken(EXAMPLES[1], tmp_path).judge
+    check_settings(judge)
+    assert [(member.model, member.weight) for member in judge.members] == [
+        ("openai/gpt-5-mini", 2),
+        ("hosted_vllm/qwen3-32b", 1),
+    ]
+    assert [sub.name for sub in judge.subscores] == ["correctness", "tone"]
+    assert (judge.repeats, judge.combine, judge.quorum, judge.min_agreement) == (4, "median", 6, 0.2)
+
+
+def test_no_other_example_is_untested() -> None:
+    assert len(EXAMPLES) == 2
+
+
+def _taken(example: str, folder: Path) -> HoneSettings:
+    file = folder / "hone.toml"
+    file.write_text(example)
+    return load_settings(file, {}).settings
 
 
 def test_every_kind_rule_effect_and_setting_of_a_recipe_is_told() -> None:

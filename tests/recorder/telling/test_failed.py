@@ -24,5 +24,7 @@ async def test_an_unscored_group_says_why_how_often_and_when_next(store: Store) 
 def test_it_is_told_in_a_sentence() -> None:
     told = FailedJudging("judge_down", "no route", 1, 90.0).sentence()
     assert told == "could not be judged (judge_down), tried once, next in 01:30: no route"
-    alone = FailedJudging("judges_disagree", "no", 2, None).sentence()
-    assert alone == "could not be judged (judges_disagree), tried 2 times, nobody tries it again: use `hone score`: no"
+    alone = FailedJudging("too_few_usable", "no", 2, None).sentence()
+    assert alone == "could not be judged (too_few_usable), tried 2 times, nobody tries it again: use `hone score`: no"
+    split = FailedJudging("judges_disagree", "no", 2, None).sentence()
+    assert split == "could not be judged (judges_disagree), tried 2 times, a person's choice scores it: no"
