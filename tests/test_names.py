@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from judge.rewards.functions import HOST
+from proxy.engine import cpu_server
 from proxy.settings.hone import HoneSettings
 from proxy.settings.showing import leaves
 from trainer.agents import host
@@ -67,7 +68,7 @@ def test_a_module_that_is_run_by_name_runs(name: str, tmp_path: Path, monkeypatc
         assert process.wait(60) == status
 
 
-@pytest.mark.parametrize("script", [HOST, Path(host.__file__)], ids=lambda path: path.name)
+@pytest.mark.parametrize("script", [HOST, Path(host.__file__), Path(cpu_server.__file__)], ids=lambda path: path.name)
 def test_nothing_beside_a_script_hides_the_standard_library(script: Path) -> None:
     """The folder of a script that is run by path is searched first."""
     assert script.is_file()

@@ -20,6 +20,7 @@ from typing import Literal
 
 import httpx
 
+from proxy.engine import cpu_server
 from proxy.engine.replica import tls_for
 from proxy.errors import ConfigError, PortInUse
 from proxy.settings.sections import EngineSettings, base_name
@@ -89,7 +90,7 @@ def engine_command(
     own_name = base_name(engine)
     assert own_name is not None
     names = list(dict.fromkeys([own_name, *served_names]))
-    argv = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", engine.base, "--served-model-name", *names]
+    argv = [python, *_server(device), "--model", engine.base, "--served-model-name", *names]
     argv += ["--host", engine.host, "--port", str(engine.port)]
     argv += ["--dtype", dtype_of(engine, device), *_exact(), *_lora(engine), *_optional(engine)]
     argv += _cache(engine, device)
@@ -111,6 +112,11 @@ def engine_command(
         url=f"http://{_for_url(engine.host)}:{engine.port}",
         key=key,
     )
+
+
+def _server(device: Device) -> list[str]:
+    """vLLM's API server; on a CPU by way of the script that mends what would answer for the base with an adapter."""
+    return [str(Path(cpu_server.__file__).absolute())] if device == "cpu" else ["-m", cpu_server.SERVER]
 
 
 def _exact() -> list[str]:

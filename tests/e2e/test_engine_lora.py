@@ -5,6 +5,7 @@ One engine serves the whole file: a start costs a quarter of a minute.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -208,6 +209,38 @@ async def test_an_answer_has_the_same_logprobs_when_it_is_sampled_and_when_it_is
     far = await sane(running.replica, other, {"live": "base"}, bounds)
     assert abs(far.figures["kl_live"]) > 1e-5, "another distribution, though a mean of so few tokens has any sign"
     await running.replica.unload(path.name)
+
+
+async def said(running: Running, model: str, prompt: list[int]) -> tuple[list[int], list[float]]:
+    """Two dozen tokens of a model's own choice, and their logprobs."""
+    asked = {"model": model, "prompt": prompt, "max_tokens": 24, "temperature": 0.0, "ignore_eos": True}
+    asked |= {"logprobs": 0, "return_token_ids": True}
+    headers = {"authorization": f"Bearer {running.key}"}
+    async with httpx.AsyncClient(base_url=running.replica.url, headers=headers, timeout=100) as engine:
+        answer = (await engine.post("/v1/completions", json=asked)).raise_for_status().json()["choices"][0]
+    return answer["token_ids"], answer["logprobs"]["token_logprobs"]
+
+
+async def test_the_base_is_the_base_beside_adapters_in_every_slot(
+    running: Running, peft_model: PeftModel, folder: Path
+) -> None:
+    new, parent = logprobs(peft_model, adapted=True), logprobs(peft_model, adapted=False)
+    names = [f"full@{n}" for n in range(running.settings.max_loras)]
+    paths = [publish(peft_model, folder / "full", name, new, parent) for name in names]
+    prompts = [[5 + n, 6, 7, 8 + n] for n in range(6)]
+    for path in paths:
+        await running.replica.load(path.name, str(path))
+        await said(running, path.name, prompts[0])  # only an adapter that was asked takes a slot
+    models = ["base", *(path.name for path in paths)]
+    alone = {(model, n): await said(running, model, prompt) for model in models for n, prompt in enumerate(prompts)}
+    for path in paths:  # ten times what may differ below
+        assert all(alone[path.name, n][1] != pytest.approx(alone["base", n][1], abs=1e-3) for n in range(len(prompts)))
+    together = await asyncio.gather(*(said(running, model, prompts[n]) for model, n in alone))
+    for which, (ids, chosen) in zip(alone, together, strict=True):
+        assert ids == alone[which][0], which
+        assert chosen == pytest.approx(alone[which][1], abs=1e-4), which
+    for path in paths:
+        await running.replica.unload(path.name)
 
 
 async def test_a_folder_that_is_missing_or_empty_is_refused_and_the_engine_lives(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from proxy.engine import cpu_server
 from proxy.engine.command import base_folder, dtype_of, engine_command, engine_key, engine_urls, require_free
 from proxy.errors import ConfigError, PortInUse
 from proxy.settings.sections import EngineSettings
@@ -63,6 +64,7 @@ def test_the_key_is_never_an_argument() -> None:
 
 def test_a_cpu_gets_the_flags_of_a_quick_start(tmp_path: Path) -> None:
     command = engine_command(EngineSettings(base=str(tmp_path)), key=None, device="cpu")
+    assert command.argv[1] == cpu_server.__file__  # by its path: the engine's Python need not have Hone
     assert option(command.argv, "--dtype") == "float32"
     assert option(command.argv, "--kv-cache-memory-bytes") == str(128 * 1024 * 1024)
     assert command.env["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"

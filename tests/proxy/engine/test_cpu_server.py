@@ -1,0 +1,111 @@
+"""Requests without an adapter on a CPU: vLLM's own operations leave them alone, in every process of the engine."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from proxy.engine import cpu_server
+from proxy.engine.cpu_server import only_where_adapted
+
+TOKENS, RANK, WIDTH = 6, 4, 10
+BASE, FIRST, LAST = -1, 0, 1  # slots: none, and the two there are
+MIXED = torch.tensor([BASE, FIRST, LAST, BASE, LAST, BASE])
+
+
+@pytest.fixture(scope="module")
+def operations() -> ModuleType:
+    """vLLM's file with the operations, opened by itself: vLLM takes ten seconds to import."""
+    vllm = importlib.util.find_spec("vllm")
+    if vllm is None or vllm.origin is None:
+        pytest.skip("needs vLLM's files")
+    path = Path(vllm.origin).parent / "lora" / "ops" / "torch_ops" / "lora_ops.py"
+    spec = importlib.util.spec_from_file_location("vllms_operations", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def mended(operations: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    for name in cpu_server.OPERATIONS:
+        monkeypatch.setattr(operations, name, only_where_adapted(getattr(operations, name)))
+    return operations
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+INPUTS, WEIGHTS, OUTPUT = numbers(TOKENS, RANK), numbers(2, 1, WIDTH, RANK), numbers(TOKENS, WIDTH)
+
+
+def expanded(
+    operations: ModuleType,
+    slots: torch.Tensor,
+    name: str = "expand",
+    weights: torch.Tensor = WEIGHTS,
+    *,
+    add: bool = True,
+) -> torch.Tensor:
+    """What a layer gives once the operation is done; a slice is all of its width."""
+    output = OUTPUT.clone()
+    whole = (0, WIDTH) if name.endswith("_slice") else ()
+    if name.startswith("bgmv"):
+        getattr(operations, name)(INPUTS, weights, output, slots, *whole, add)
+    else:
+        runs, lengths = torch.unique_consecutive(slots, return_counts=True)
+        starts = lengths.cumsum(0) - lengths
+        about = (starts, lengths, runs, len(runs), int(lengths.max()), TOKENS)
+        getattr(operations, name)(INPUTS, weights, output, *about, *whole, add)
+    return output
+
+
+NAMES = ["bgmv_expand", "bgmv_expand_slice", "sgmv_expand", "sgmv_expand_slice"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vllm_still_answers_the_base_by_the_last_slot(operations: ModuleType, name: str) -> None:
+    """Once this fails, vLLM has mended it, and `proxy.engine.cpu_server` can go."""
+    assert expanded(operations, MIXED, name).equal(expanded(operations, MIXED.where(MIXED != BASE, LAST), name))
+
+
+@pytest.mark.parametrize("add", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_without_an_adapter_stays_and_the_others_are_as_they_were(
+    operations: ModuleType, name: str, add: bool, request: pytest.FixtureRequest
+) -> None:
+    own = expanded(operations, MIXED, name, add=add)
+    found = expanded(request.getfixturevalue("mended"), MIXED, name, add=add)
+    adapted = MIXED != BASE
+    assert found[~adapted].equal(OUTPUT[~adapted])
+    assert found[adapted].equal(own[adapted])
+    assert not found[adapted].isclose(OUTPUT[adapted]).all(-1).any(), "every adapted row is another"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_broken_adapter_does_not_reach_the_base(mended: ModuleType, name: str) -> None:
+    found = expanded(mended, MIXED, name, torch.full_like(WEIGHTS, torch.nan))
+    assert found[MIXED == BASE].equal(OUTPUT[MIXED == BASE])
+    assert found[MIXED != BASE].isnan().all()
+
+
+@pytest.mark.parametrize("slot", [BASE, LAST])
+def test_one_slot_may_stand_for_all_rows(mended: ModuleType, slot: int) -> None:
+    """As vLLM gives it for a prompt's logprobs: one request, the rows of all its tokens."""
+    one, each = torch.tensor([slot]), torch.full((TOKENS,), slot)
+    assert expanded(mended, one, "bgmv_expand").allclose(expanded(mended, each, "bgmv_expand"))
+
+
+def test_operations_that_are_gone_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in cpu_server.MODULES[:2]:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    with pytest.raises(SystemExit, match=r"bgmv_expand.*engine\.python.*engine\.urls"):
+        cpu_server.mend()
