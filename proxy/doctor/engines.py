@@ -45,8 +45,21 @@ async def engine(url: str, key: str | None, settings: HoneSettings) -> AsyncIter
         for finding in _bases(url, served, settings):
             yield finding
         yield await _adapters(replica, settings)
+        if settings.engine.urls and settings.engine.device == "cpu":
+            yield _base_on_cpu(url)
     finally:
         await replica.close()
+
+
+def _base_on_cpu(url: str) -> Finding:
+    """A fault of vLLM's that no answer shows; where it is mended: `proxy.engine.cpu_server`."""
+    return Finding(
+        "base on a cpu",
+        Verdict.NOTE,
+        f"{url} runs on a CPU (engine.device), where vLLM answers the base by an adapter once all slots are taken.",
+        "Start it with `hone engine`, which mends that, or give it more --max-loras than there will be versions "
+        "(docs/your-vllm.md).",
+    )
 
 
 def _bases(url: str, served: Served, settings: HoneSettings) -> Iterator[Finding]:

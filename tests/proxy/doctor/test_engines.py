@@ -96,3 +96,24 @@ async def test_weights_of_another_name_are_told(engine: ScriptedEngine, tmp_path
     found = {one.check: one async for one in ask(engine.url, "engine-key", given)}["engine base"]
     assert found.verdict is Verdict.NOTE
     assert "/models/another" in found.found
+
+
+async def base_on_cpu(data: Path, url: str, engine: EngineSettings) -> Finding | None:
+    asked = ask(url, "engine-key", settings(data).model_copy(update={"engine": engine}))
+    return {one.check: one async for one in asked}.get("base on a cpu")
+
+
+async def test_a_given_engine_on_a_cpu_is_told_what_becomes_of_its_base(engine: ScriptedEngine, tmp_path: Path) -> None:
+    found = await base_on_cpu(tmp_path, engine.url, EngineSettings(urls=[engine.url], device="cpu"))
+    assert found is not None
+    assert found.verdict is Verdict.NOTE
+    assert "`hone engine`" in found.todo
+
+
+@pytest.mark.parametrize(
+    "given", [{"device": "cpu"}, {"urls": ["http://a:1"], "device": "cuda"}, {"urls": ["http://a:1"]}], ids=str
+)
+async def test_no_word_of_it_where_hone_starts_the_engine_or_it_is_not_said_to_be_a_cpus(
+    given: dict[str, object], engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    assert await base_on_cpu(tmp_path, engine.url, EngineSettings.model_validate(given)) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -109,3 +110,52 @@ def test_operations_that_are_gone_are_told(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     with pytest.raises(SystemExit, match=r"bgmv_expand.*engine\.python.*engine\.urls"):
         cpu_server.mend()
+
+
+PROCESS = """
+import multiprocessing
+from vllm.lora.punica_wrapper import punica_cpu
+from vllm.lora.ops import torch_ops
+
+def tell(who):
+    named = (torch_ops.bgmv_expand, torch_ops.bgmv_expand_slice, punica_cpu.bgmv_expand, punica_cpu.bgmv_expand_slice)
+    print(who, all(hasattr(one, "__wrapped__") for one in named), flush=True)
+
+def child(deeper):
+    tell("child")
+    start(tell, "grandchild") if deeper else None
+
+def start(what, argument):
+    process = multiprocessing.get_context("spawn").Process(target=what, args=(argument,))
+    process.start()
+    process.join()
+"""
+FAKE = {
+    "__init__.py": "",
+    "lora/ops/torch_ops/lora_ops.py": "def bgmv_expand(): ...\ndef bgmv_expand_slice(): ...\n",
+    "lora/ops/torch_ops/__init__.py": "from .lora_ops import bgmv_expand, bgmv_expand_slice\n",
+    "lora/punica_wrapper/punica_cpu.py": "from ..ops.torch_ops import bgmv_expand, bgmv_expand_slice\n",
+    "process.py": PROCESS,
+    "entrypoints/openai/api_server.py": (
+        "import sys\nfrom vllm import process\nif __name__ == '__main__':\n"
+        "    print(sys.argv[1:], sys.path[0], flush=True)\n    process.tell('server')\n"
+        "    process.start(process.child, True)\n"
+    ),
+}
+
+
+def test_every_process_of_the_engine_is_mended_and_started_as_a_module_is(tmp_path: Path) -> None:
+    """A stand-in for vLLM starts processes as it does on a CPU; the real one: tests/e2e/test_engine_lora.py."""
+    for name, text in FAKE.items():
+        path = tmp_path / "lib" / "vllm" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "here").mkdir()
+    done = subprocess.run(
+        [sys.executable, cpu_server.__file__, "--port", "7"],
+        capture_output=True, text=True, timeout=60, cwd=tmp_path / "here", env={"PYTHONPATH": str(tmp_path / "lib")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"['--port', '7'] {tmp_path / 'here'}", "server True", "child True", "grandchild True",
+    ]  # fmt: skip
