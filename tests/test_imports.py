@@ -107,8 +107,8 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "panel": {"llm"},
         "rewards": {"llm", "panel"},
         "scoring": {"llm", "panel", "rewards"},
-        "calibration": {"llm", "panel", "rewards", "scoring"},
-        "tricks": {"llm", "panel", "rewards", "scoring"},
+        "calibration": {"llm", "rewards", "scoring"},
+        "tricks": {"llm", "rewards", "scoring"},
     },
     "trainer": {
         "batch": set(),
