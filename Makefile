@@ -49,8 +49,9 @@ check: lint ## lint, types and the quick tests (about two minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m "not e2e and not agents and not slow and not browser"
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
-long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
+long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
 	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py tests/judge/llm/test_hostile_*.py tests/judge/llm/test_rubric_reader.py tests/judge/rewards/test_rubric_fuzz.py
+	HONE_KILLS=20 $(BIN)/pytest tests/trainer/campaign/test_killed.py
 	$(BIN)/pytest tests/together
 	$(BIN)/pytest --store postgres tests/together
 	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" tests/judge tests/trainer tests/proxy

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import get_args
 
 from judge.errors import CannotJudge, JudgeFailed
 from judge.scoring.score import NEEDS_TWO
 from recorder.content.trainable import LeftOut
+from recorder.errors import FailureKind
 from recorder.groups.readiness import GroupCode
 from recorder.reasons import REASONS, meaning
 from scripts import reasons, rooms
@@ -28,6 +30,8 @@ def raised_codes() -> Iterator[str]:
                 code = node.args[0]
                 if isinstance(code, ast.Constant):
                     yield str(code.value)
+                elif isinstance(code, ast.JoinedStr):  # "judge_", and how the model failed
+                    yield from (f"{ast.literal_eval(code.values[0])}{how}" for how in get_args(FailureKind))
 
 
 def test_every_code_has_a_sentence() -> None:

@@ -34,7 +34,7 @@ LINE_FROM: Final = 15
 # campaigns.
 BELOW_MEAN: Final = 3.75
 BELOW_LINE: Final = 3.25
-BELOW_LINE_BY_FEWER: Final = 4.0
+BELOW_LINE_BY_FEWER: Final = 4.1
 JUMPED: Final = 4.0  # standard errors of a jump: there may be hundreds of steps
 MOVED: Final = 3.0  # standard errors of steps' means that rose or fell
 PARTS: Final = 5  # steps of each half in which parts are compared

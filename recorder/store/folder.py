@@ -97,19 +97,29 @@ def _require_ours(folder: Path) -> None:
 
 
 def _mend(folder: Path) -> None:
-    """Close what is open to others, and say so once."""
+    """Close what is open to others, and say so once. What lies in a closed folder was open to nobody, as a draft that a
+    killed program left: it is closed all the same, and not told.
+    """
     adapters = folder / ADAPTERS
     shared = adapters.is_dir() and private.is_shared(adapters)
     opened = _closed(folder, private.FOLDER | (stat.S_IXGRP if shared else 0))
     for top in _ours(folder):
         group = 0o050 if shared and top == adapters else 0
         for path in _within(top):
-            opened += _closed(path, private.FOLDER | group)
+            reached = path.parent in opened or _is_open(path.parent)
+            closed = _closed(path, private.FOLDER | group)
+            opened += closed if reached else []
     if opened:
         log.warning(
             "the data folder %s was open to others: %d of its files and folders are now the owner's alone (%s first)",
             folder, len(opened), opened[0],
         )  # fmt: skip
+
+
+def _is_open(folder: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):  # as below
+        return bool(folder.stat().st_mode & 0o077)
+    return False
 
 
 def _closed(path: Path, allowed: int) -> list[Path]:

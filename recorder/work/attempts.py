@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Update, and_, bindparam, func, or_, select, update
+from sqlalchemy import ColumnElement, Update, and_, bindparam, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, LeaseLost, NotFound
@@ -27,7 +27,7 @@ from recorder.states import (
 from recorder.store import ledger, sql
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import attempts, calls, campaigns
+from recorder.store.schema import attempts, calls, campaigns, trajectories
 from recorder.store.transitions import guarded
 from recorder.work.attempt_rows import (
     GROUP_CLOSED,
@@ -41,6 +41,7 @@ from recorder.work.attempt_rows import (
 __all__ = [
     "AttemptView",
     "Ending",
+    "Failure",
     "LastCall",
     "NewAttempt",
     "abandon_expired",
@@ -49,6 +50,7 @@ __all__ = [
     "claim_attempt",
     "claim_attempts",
     "expired",
+    "failures",
     "finish_attempt",
     "finish_attempts",
     "groupless",
@@ -92,6 +94,14 @@ class Ending:
     trajectory_state: TrajectoryState | None = None
     reason: str | None = None
     retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How an attempt failed. `reason`: its run's `end_reason`, where it has one."""
+
+    reason: str | None
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +341,29 @@ async def progress(
         query = query.where(attempts.c.number.in_(numbers))
     async with store.read() as conn:
         return {AttemptState(s): int(n) for s, n in await conn.execute(query.group_by(attempts.c.state))}
+
+
+async def failures(
+    store: Store, campaign_id: str, step_number: int, purpose: Purpose, numbers: Collection[int]
+) -> list[Failure]:
+    """The attempts of a step with these numbers that failed and are not made again, as they ended."""
+    a, again = attempts.c, attempts.alias("again")
+    same = [again.c[name] == a[name] for name in ("campaign_id", "step_number", "purpose", "scenario_id", "number")]
+    query = select(attempts).where(
+        a.campaign_id == campaign_id,
+        a.step_number == step_number,
+        a.purpose == purpose,
+        a.number.in_(numbers),
+        a.state == AttemptState.ERRORED,
+        ~exists().where(*same, again.c["try"] > a["try"]),
+    )
+    async with store.read() as conn:
+        rows = (await conn.execute(query.order_by(a.ended_at, a.id))).all()
+        ids = await trajectories_of(conn, rows)
+        of_runs = select(trajectories.c.id, trajectories.c.end_reason).where(trajectories.c.id.in_(ids.values()))
+        reasons = {row.id: row.end_reason for row in await conn.execute(of_runs)}
+    runs = [ids.get((row.group_external_id, row.trajectory_external_id)) for row in rows]
+    return [Failure(reasons.get(run) if run else None, row.error) for row, run in zip(rows, runs, strict=True)]
 
 
 async def last_call(store: Store, trajectory_id: str) -> LastCall | None:

@@ -331,28 +331,30 @@ class ScriptedTrainer:
         """Nothing is held."""
 
     async def train_once(self, claimed: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
-        teaching = []
+        teaching, trained, left = [], [], 0
         for claim in claimed:
             assert claim.score_id is not None
             rewards = await scores.rewards(self._store, claim.score_id)
             if len(set(rewards.values())) > 1:
                 teaching.append(claim)
+                trained += rewards
             else:
+                left += len(rewards)
                 await scores.leave_out(self._store, claim, "zero_variance")
-        left_out = {"zero_variance": len(claimed) - len(teaching)}
+        left_out = {"zero_variance": left} if left else {}
         if not teaching:
             return StepReport(None, None, "no group teaches anything", left_out=left_out)
         alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
         assert alias.live_version_id is not None
         step = await steps.begin_step(self._store, alias.id, alias.live_version_id, campaign_id, groups=teaching)
         version = await versions.allocate(self._store, alias.id, alias.live_version_id, step_id=step.id)
+        metrics = {"loss": 0.5, "kl_engine": 1e-7, "tokens_per_s": 1000.0}
         step = await steps.finish_step(
             self._store, step.id, version_id=version.id, path="/nowhere", engine_name=f"{ALIAS}@{version.number}",
-            manifest_sha256="0" * 64, metrics={"loss": 0.5}, checkpoint_path=None, groups=teaching,
+            manifest_sha256="0" * 64, metrics=metrics, checkpoint_path=None, groups=teaching, trained=trained,
         )  # fmt: skip
-        metrics = {"kl_engine": 1e-7, "tokens_per_s": 1000.0}
         made = await versions.get_version(self._store, version.id)
-        return StepReport(step, made, None, metrics, len(teaching), left_out)
+        return StepReport(step, made, None, metrics, len(trained), left_out)
 
 
 async def ledger_codes(store: Store, campaign_id: str) -> list[str]:

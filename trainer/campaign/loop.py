@@ -19,10 +19,10 @@ from typing import Any
 from recorder.registry import versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
-from recorder.states import CampaignState, GroupState, Purpose, StepState, VersionState
+from recorder.states import CampaignState, Purpose, VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
-from recorder.work import campaigns, claims, steps
+from recorder.work import campaigns, claims
 from recorder.work.campaigns import CampaignView, GroupStatus, Scenario
 from trainer.campaign import history as course
 from trainer.campaign.figures import figures_of
@@ -39,6 +39,7 @@ from trainer.errors import CampaignError, StepFailed
 from trainer.measuring.sides import Sides
 from trainer.measuring.yardstick import Yardstick
 from trainer.progress import PHASES, Changed, Ended, Progress, Said, Status, StepDone
+from trainer.step.earlier import report_of_earlier, together
 from trainer.step.report import StepReport, StepTrainer
 from trainer.tasks.drawing import draw
 
@@ -216,12 +217,15 @@ class Campaign:
         measured = await self._measurer.measure(groups)
         loaded = await self._measurer.load(groups)
         figures = figures_of(loaded.views, loaded.scores, measured.succeeded)
+        earlier = await report_of_earlier(self._store, self._alias.id, self._campaign.id, groups)
+        if earlier and earlier.step:  # what is live now may be what came of it
+            before = await versions.get_version(self._store, earlier.step.parent_version_id)
         with self._timed("training"):
             self._progress.tell(Status(step, "training"))
-            report, failure = await self._train(groups)
-        version = report.version if report and report.version else await self._trained_before(groups)
+            now, failure = await self._train(groups)
+        report = together(earlier, now)
         with self._timed("swapping"):
-            failure = (await self._swap(step, version) if version else None) or failure
+            failure = (await self._swap(step, report.version) if report and report.version else None) or failure
         return await self._done(step, before, tally, measured, groups, report, failure, figures)
 
     async def _until_decided(self, step: int) -> None:
@@ -258,18 +262,6 @@ class Campaign:
                 failure = str(e)
                 self._progress.tell(Said(f"training failed: {e}", warning=True))
         return None, failure
-
-    async def _trained_before(self, groups: Sequence[GroupStatus]) -> VersionView | None:
-        """The version that this step made before the program was killed."""
-        used = {group.group_id for group in groups if group.state is GroupState.TRAINED}
-        newest = await steps.list_steps(
-            self._store, self._alias.id, state=StepState.DONE, campaign_id=self._campaign.id, limit=1
-        )
-        if not used or not newest or newest[0].version_id is None:
-            return None
-        if not used & set(await steps.groups_of(self._store, newest[0].id)):
-            return None
-        return await versions.get_version(self._store, newest[0].version_id)
 
     async def _swap(self, step: int, version: VersionView) -> str | None:
         """Wait until a version is in service; why it will not be, if so."""

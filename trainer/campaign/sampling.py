@@ -56,7 +56,7 @@ class Round:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of a round's attempts in this run of the program."""
+    """What became of a round's attempts, in this run of the program and before. `done`: those that failed too."""
 
     total: int
     done: int = 0
@@ -67,10 +67,16 @@ class Tally:
         """Count an attempt that is over."""
         if ended.again:
             return
-        self.done += 1
         if ended.reason is not None:
-            self.failed[ended.reason] += 1
-            self.first_error = self.first_error or ended.error
+            self.fail(ended.reason, ended.error)
+        else:
+            self.done += 1
+
+    def fail(self, reason: str, error: str | None) -> None:
+        """Count one that failed."""
+        self.done += 1
+        self.failed[reason] += 1
+        self.first_error = self.first_error or error
 
 
 class Sampler:
@@ -95,7 +101,7 @@ class Sampler:
     async def sample(self, of: Round) -> Tally:
         """Run what is not done yet of a round."""
         await self._plan(of)
-        tally = Tally(of.total, await self._done_before(of))
+        tally = await self._tally_before(of)
         phase = "sampling" if of.purpose is Purpose.TRAIN else "validating"
 
         def on_end(ended: Ended) -> None:
@@ -128,9 +134,13 @@ class Sampler:
             f"{self._campaign.id}.{of.step:04d}.{of.purpose}.{key}{place:04d}" for place in range(len(of.scenarios))
         ]
 
-    async def _done_before(self, of: Round) -> int:
-        counts = await store_attempts.progress(self._store, self._campaign.id, of.step, of.purpose, of.numbers)
-        return counts.get(AttemptState.DONE, 0)
+    async def _tally_before(self, of: Round) -> Tally:
+        """What became of a round's attempts before the program was killed."""
+        whose = (self._store, self._campaign.id, of.step, of.purpose, of.numbers)
+        tally = Tally(of.total, (await store_attempts.progress(*whose)).get(AttemptState.DONE, 0))
+        for failure in await store_attempts.failures(*whose):
+            tally.fail(failure.reason or AttemptState.ERRORED, failure.error)
+        return tally
 
     async def _close_what_is_open(self, of: Round) -> None:
         """Nothing more joins a round's groups: one that lacks a member would wait for it."""

@@ -39,14 +39,13 @@ from trainer.settings import TrainerSettings
 from trainer.step import comparing, report
 from trainer.step.core import Core, Folders, Seconds, Start, Written
 from trainer.step.keeper import Keeper
-from trainer.step.report import StepReport
+from trainer.step.report import STEP_FAILED, StepReport
 from trainer.step.retention import remove_unneeded
 from trainer.step.torch_thread import TorchThread
 
 __all__ = ["OPTIMIZER_FRESH", "STEP_FAILED", "AliasTrainer", "StepReport"]
 
 OPTIMIZER_FRESH = "optimizer_fresh"  # the ledger's code of a version whose optimizer had lost its state
-STEP_FAILED = "step_failed"  # the ledger's code of a group whose step was given up
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from recorder.work.scores import REWARD, NewPart
 from recorder.work.steps import StepView
 from trainer.batch.weights import GroupRows, WeightedRow
 
+STEP_FAILED: Final = "step_failed"  # the ledger's code of a group whose step was given up
 MOST_EXTRAS: Final = 100  # a step's scenarios may have criteria by the thousand, each of its own name
 
 

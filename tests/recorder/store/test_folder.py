@@ -68,6 +68,29 @@ def test_an_old_one_that_is_open_is_mended_and_said_once(tmp_path: Path, caplog:
     assert "was open to others: 12 of its files and folders are now the owner's alone" in line
 
 
+def test_what_a_killed_program_left_in_a_closed_folder_is_closed_and_not_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = make_data_folder(tmp_path / "data")
+    draft = data / "checkpoints" / ".unfinished-helpdesk-0123"
+    draft.mkdir(parents=True)
+    (data / "checkpoints").chmod(0o700)
+    draft.chmod(0o700)
+    (draft / "state.pt").write_text("half")
+    (draft / "state.pt").chmod(0o644)
+    with caplog.at_level(logging.WARNING):
+        make_data_folder(data)
+    assert mode(draft / "state.pt") == 0o600
+    assert not caplog.records
+    (data / "checkpoints").chmod(0o755)
+    draft.chmod(0o755)
+    (draft / "state.pt").chmod(0o644)
+    data.chmod(0o755)
+    make_data_folder(data)
+    [line] = [record.getMessage() for record in caplog.records]
+    assert "4 of its files" in line, "one that could be reached is told"
+
+
 def test_what_a_link_leads_to_is_left(tmp_path: Path) -> None:
     data, outside = old(tmp_path / "data"), tmp_path / "outside"
     outside.mkdir()

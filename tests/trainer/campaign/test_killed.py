@@ -1,4 +1,6 @@
-"""A campaign whose program is killed at 20 random moments, some inside a version's write, comes to the same as without.
+"""A campaign whose program is killed at random moments, some inside a version's write, comes to the same as without.
+
+Six moments here, twenty in `make long`: `HONE_KILLS`.
 
 The moments are drawn from a seed, as times; each life of the program is as long as brings the kills evenly to the end
 of what is left to do. Some lives end while the files of a version are being written instead: a folder that has not got
@@ -37,9 +39,9 @@ from trainer.programs.reporting import PAGE
 from trainer.report.gathering import gather
 from trainer.report.shapes import Point, Report
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # some twenty programs, one after the other
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # many programs, one after the other
 
-KILLS = int(os.environ.get("HONE_KILLS", "20"))
+KILLS = int(os.environ.get("HONE_KILLS", "6"))
 INSIDE = KILLS // 5  # of them, inside the write of a version
 LONG_S = 300.0
 STEPS = 6

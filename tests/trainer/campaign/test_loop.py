@@ -31,6 +31,7 @@ from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign
 from trainer.agents import attempts as trainer_attempts
 from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, ScenariosInvalid, ServiceUnavailable
+from trainer.progress import StepDone
 
 pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
 
@@ -66,7 +67,7 @@ async def test_reward_is_the_mean_over_the_judged_attempts(
     await ring.train(user | {"steps": 1}, told)
     (step,) = told.steps()
     assert (step.reward, step.success) == (1.0, None)
-    assert (step.version, step.trained, step.left_out) == ("helpdesk@0", 0, {"zero_variance": 2})
+    assert (step.version, step.trained, step.left_out) == ("helpdesk@0", 0, {"zero_variance": 8})
     assert not step.failed  # nothing to learn is no fault
 
 
@@ -121,7 +122,7 @@ async def test_a_rejected_version_is_told_and_the_next_step_goes_on_from_the_old
     await ring.train(user, told)
     first, second, _ = told.steps()
     assert (first.version, first.failed, second.version) == ("helpdesk@0", True, "helpdesk@2")
-    assert (first.trained, second.trained) == (0, 4)  # groups: what the rejected version was tried on is not lost
+    assert (first.trained, second.trained) == (0, 16)  # what the rejected version was tried on is not lost
     assert "helpdesk@1 was rejected: probe_failed; going on from helpdesk@0" in told.warnings()
     assert (await versions.by_name(ring.store, PROJECT, "helpdesk@2")).parent_id == (
         await versions.by_name(ring.store, PROJECT, "helpdesk@0")
@@ -285,23 +286,38 @@ async def _start_elsewhere(ring: Ring, settings: dict[str, Any]) -> subprocess.P
     )
 
 
-async def test_a_step_whose_version_was_live_before_the_kill_is_not_trained_again(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("skill", [0.5, 1.0], ids=["trained", "left out"])
+@pytest.mark.parametrize("agent", ["my_agent:run", "my_agent:stubborn"])
+async def test_a_step_that_was_made_before_the_kill_is_told_as_it_would_have_been(
+    ring: Ring,
+    script: Script,
+    user: dict[str, Any],
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    skill: float,
+    agent: str,
 ) -> None:
-    script.skill = lambda number: 0.5
+    script.skill = lambda number: skill
+    untold: list[StepDone] = []
 
-    async def dies(*_: object) -> None:
+    async def dies(self: object, code: str, event: StepDone) -> None:
+        untold.append(event)
         raise asyncio.CancelledError  # as a signal would, just before the step is written down
 
-    settings = user | {"steps": 1, "val_scenarios": None}
+    settings = user | {"steps": 1, "val_scenarios": None, "scenarios_per_step": 4, "agent": agent}
     with monkeypatch.context() as patched:
         patched.setattr("trainer.campaign.loop.Campaign._tell", dies)
         with pytest.raises(asyncio.CancelledError):
             await ring.train(settings, told)
     assert (await the_campaign(ring.store)).state is CampaignState.STOPPED
     ended = await ring.train(settings, told)
-    assert (ended.version, len(ring.calls)) == ("helpdesk@1", 8)
-    assert len(await versions.get_versions(ring.store, PROJECT, list(VersionState))) == 2
+    trained, made = (12 if agent.endswith("stubborn") else 16, 1) if skill < 1 else (0, 0)
+    assert (ended.version, len(ring.calls)) == (f"helpdesk@{made}", 16)
+    assert len(await versions.get_versions(ring.store, PROJECT, list(VersionState))) == 1 + made
+    (step,), (unsaid,) = told.steps(), untold
+    assert step.trained == trained
+    timeless = [{**asdict(one), "seconds": {}, "note": ""} for one in (step, unsaid)]
+    assert timeless[0] == timeless[1]
 
 
 async def test_a_stopped_campaign_is_gone_on_with_by_name_from_the_store_alone(
