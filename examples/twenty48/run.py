@@ -17,7 +17,7 @@ from examples.running.command import Example, Wanted, main
 from examples.twenty48.scenarios import write_scenarios
 
 # Steps, and attempts to validate with and for the end. The short form rises as far in half the steps as intervals need.
-SHORT: Final = {"steps": 4, "validate": 20, "test": 60}
+SHORT: Final = {"steps": 8, "validate": 20, "test": 60}
 
 
 @contextmanager
