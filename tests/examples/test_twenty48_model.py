@@ -18,7 +18,7 @@ from examples.twenty48.agent import MAX_TOKENS
 from examples.twenty48.episode import begin
 from examples.twenty48.game import DIRECTIONS
 from examples.twenty48.make_model import LARGEST_WEIGHTS_BYTES, MODEL, RECIPE, missed
-from examples.twenty48.players import chatty
+from examples.twenty48.players import CHATTER, chatty
 from examples.twenty48.run import TWENTY48
 from examples.twenty48.taught import attempt_from, mixed, opening
 from proxy.settings.loading import load_settings
@@ -57,6 +57,12 @@ def test_the_committed_tokenizer_is_what_the_recipe_makes(tokenizer: Any) -> Non
 def test_a_word_is_a_token_and_so_is_a_cell(tokenizer: Any) -> None:
     assert {len(tokenizer.encode(word)) for word in DIRECTIONS} == {1}
     assert len(tokenizer.encode("012\n340\n555")) == 11
+
+
+def test_what_it_was_taught_to_say_ends_before_it_is_cut(tokenizer: Any) -> None:
+    """What is cut is left out of training: talk that always is would cost reward, and never become rarer."""
+    end = 1
+    assert max(len(tokenizer.encode(said)) for said in (*CHATTER, *DIRECTIONS)) + end <= MAX_TOKENS
 
 
 def test_the_longest_attempt_fits_the_engine_s_context(tokenizer: Any) -> None:
