@@ -30,7 +30,7 @@ FEW: Final = 4
 LINE_OF: Final = 11
 LINE_FROM: Final = 15
 # Standard errors at which a fall is shown: below the mean; below the line by all the newest validations; by fewer.
-# It is looked for after each validation: by simulation (benchmarks/health.py) that is wrong in fewer than 1 % of whole
+# It is looked for after each validation: by simulation (benchmarks/health.py) that is wrong in at most 1 % of whole
 # campaigns.
 BELOW_MEAN: Final = 3.75
 BELOW_LINE: Final = 3.25
