@@ -16,7 +16,7 @@ from typing import Final
 from examples.running.command import Example, Wanted, main
 from examples.twenty48.scenarios import write_scenarios
 
-# Of the short form: steps, and attempts to validate with and for the end. No rise of it has been measured to be sure yet.
+# Of the short form: steps, and attempts to validate with and for the end. It has shown no sure rise yet.
 SHORT: Final = {"steps": 6, "validate": 20, "test": 60}
 
 
