@@ -331,7 +331,9 @@ class ScriptedTrainer:
         """Nothing is held."""
 
     async def train_once(self, claimed: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
-        teaching, trained, left = [], [], 0
+        teaching: list[GroupClaim] = []
+        trained: list[str] = []
+        left = 0
         for claim in claimed:
             assert claim.score_id is not None
             rewards = await scores.rewards(self._store, claim.score_id)
