@@ -23,7 +23,7 @@ from examples.helpdesk.ending import Ending, read_ending, show, write_summary
 from examples.helpdesk.orders import DEMO_SEED
 from examples.helpdesk.scenarios import DemoFiles
 from examples.helpdesk.surroundings import surroundings
-from examples.running.programs import ROOT
+from examples.running.programs import ROOT, new_run
 from proxy.settings.loading import load_settings
 
 CONFIG = Path(__file__).parent / "hone.toml"
@@ -45,14 +45,6 @@ def main() -> None:
     except KeyboardInterrupt:
         console.print(f"\nStopped. What was recorded so far lies in {data}.")
         sys.exit(130)
-
-
-def new_run(runs: Path) -> Path:
-    """The first folder `runs/1`, `runs/2` … that is not there yet: one run's data never mixes with another's."""
-    number = 1
-    while (runs / str(number)).exists():
-        number += 1
-    return runs / str(number)
 
 
 def run(data: Path, seed: int, console: Console, *, keep: bool = False) -> int:

@@ -24,8 +24,8 @@ from examples.inbox import judge
 from examples.inbox.run import judged_by, named
 from examples.inbox.scenarios import write
 from examples.running.campaign import FINISHED, PAUSED, CampaignFailed, Project
-from examples.running.command import RUNS, SEEDS, Wanted, new_run, settings
-from examples.running.programs import free_ports, program
+from examples.running.command import RUNS, SEEDS, Wanted, settings
+from examples.running.programs import free_ports, new_run, program
 from examples.running.summary import share
 
 HERE: Final = Path(__file__).parent

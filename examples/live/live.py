@@ -23,7 +23,6 @@ from typing import Any, Final, Literal, get_args
 from rich.console import Console
 
 from examples.helpdesk.curve import save
-from examples.helpdesk.demo import new_run
 from examples.helpdesk.orders import DEMO_SEED, Orders, read_database
 from examples.helpdesk.surroundings import surroundings
 from examples.live import picture
@@ -34,6 +33,7 @@ from examples.live.summary import MINUTE_S, Course, Share, share, summary
 from examples.live.telling import Telling
 from examples.live.traffic import arrivals, one_each, repeats, unique
 from examples.live.users import ALIAS, Users, measure, users
+from examples.running.programs import new_run
 from proxy.settings.loading import load_settings
 from proxy.settings.showing import as_environment
 from recorder.settings import RecorderSettings

@@ -24,7 +24,8 @@ from examples.mcp_rl.measuring import Checked, checked
 from examples.mcp_rl.warehouse import reservations
 from examples.mcp_rl.world import World, world
 from examples.running.campaign import PAUSED, CampaignFailed, Project
-from examples.running.command import RUNS, SEEDS, Wanted, new_run, settings, told, write
+from examples.running.command import RUNS, SEEDS, Wanted, settings, told, write
+from examples.running.programs import new_run
 from examples.running.summary import Summary, summarize
 from proxy.settings.loading import load_settings
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from examples.running.campaign import PAUSED, CampaignFailed, Project
-from examples.running.programs import ROOT, free_ports
+from examples.running.programs import ROOT, free_ports, new_run
 from examples.running.summary import Summary, missing, summarize
 
 RUNS: Final = ROOT / "build" / "examples"
@@ -134,11 +134,3 @@ def told(summary: Summary, folder: Path) -> int:
     for why in wrong:
         print(f"  not as it should be: {why}", file=sys.stderr)
     return bool(wrong)
-
-
-def new_run(runs: Path) -> Path:
-    """The first folder `runs/1`, `runs/2` … that is not there yet: one run's data never mixes with another's."""
-    number = 1
-    while (runs / str(number)).exists():
-        number += 1
-    return runs / str(number)

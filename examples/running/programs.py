@@ -1,6 +1,7 @@
 """Programs that surround Hone in an example, each for as long as a block lasts.
 
-Owns: starting them, waiting until they listen, ending them, and ports for them. Refuses: Hone's own programs.
+Owns: starting them, waiting until they listen, ending them, ports for them, and a new folder for each run. Refuses:
+Hone's own programs.
 """
 
 from __future__ import annotations
@@ -59,3 +60,11 @@ def free_ports(count: int) -> list[int]:
         for one in taken:
             one.bind(("127.0.0.1", 0))
         return [int(one.getsockname()[1]) for one in taken]
+
+
+def new_run(runs: Path) -> Path:
+    """The first folder `runs/1`, `runs/2` … that is not there yet: one run's data never mixes with another's."""
+    number = 1
+    while (runs / str(number)).exists():
+        number += 1
+    return runs / str(number)

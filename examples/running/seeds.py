@@ -15,8 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from examples.running.command import RUNS, SEEDS, new_run
-from examples.running.programs import ROOT
+from examples.running.command import RUNS, SEEDS
+from examples.running.programs import ROOT, new_run
 from examples.running.table import EXAMPLES
 
 

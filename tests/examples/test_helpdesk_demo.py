@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from examples.helpdesk import curve
-from examples.helpdesk.demo import new_run
 from examples.helpdesk.ending import wilson
 from examples.helpdesk.surroundings import surroundings
-from examples.running.programs import free_ports
+from examples.running.programs import free_ports, new_run
 from tests.proxy.terminal import CTRL_C, on_terminal
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from examples.running import picture, seeds, table
 from examples.running.campaign import CampaignFailed, Project
-from examples.running.command import SEEDS, Wanted, new_run, settings, told
-from examples.running.programs import ROOT
+from examples.running.command import SEEDS, Wanted, settings, told
+from examples.running.programs import ROOT, new_run
 from examples.running.summary import missing, rose, summarize
 from recorder.learned.intervals import of_share
 from trainer.progress import Alarm, StepDone
