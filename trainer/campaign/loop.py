@@ -358,7 +358,8 @@ class Campaign:
 
 
 def _refuse_broken_agent(step: int, tally: Tally) -> None:
-    if tally.total and sum(tally.failed.values()) == tally.total:
+    # What failed before is not attempted again: whoever mended the agent goes on with the next step.
+    if tally.ended_now and sum(tally.failed.values()) == tally.total:
         reasons = ", ".join(f"{reason} {count}" for reason, count in tally.failed.most_common())
         raise CampaignError(
             f"all {tally.total} attempts of step {step} failed ({reasons}). The first: {tally.first_error}"

@@ -56,10 +56,14 @@ class Round:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of a round's attempts, in this run of the program and before. `done`: those that failed too."""
+    """What became of a round's attempts, in this run of the program and before.
+
+    `done`: those that failed too. `ended_now`: of these, those that ended in this run of the program.
+    """
 
     total: int
     done: int = 0
+    ended_now: int = 0
     failed: Counter[str] = field(default_factory=Counter)  # by reason, those that are not run again
     first_error: str | None = None
 
@@ -67,6 +71,7 @@ class Tally:
         """Count an attempt that is over."""
         if ended.again:
             return
+        self.ended_now += 1
         if ended.reason is not None:
             self.fail(ended.reason, ended.error)
         else:

@@ -422,7 +422,15 @@ async def test_every_step_is_in_the_ledger_as_it_was_told(
     await ring.train(user | {"steps": 2}, told)
     campaign = await the_campaign(ring.store)
     entries = await ledger.of(ring.store, "campaign", campaign.id)
-    assert [entry.code for entry in entries] == ["begun", "validation", "step", "step", "validation", "ended"]
+    assert [entry.code for entry in entries] == [
+        "begun",
+        "validation",
+        "judged_by",
+        "step",
+        "step",
+        "validation",
+        "ended",
+    ]
     assert [e.detail["version"] for e in entries if e.code == "step" and e.detail] == [s.version for s in told.steps()]
 
 

@@ -50,7 +50,7 @@ async def test_baselines_are_measured_once_before_the_first_step(
     await ring.train(settings, told, models=["gpt-5"])
     (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
     codes = await ledger_codes(ring.store, campaign.id)
-    assert codes == ["begun", "validation", "baseline", "baseline", "step", "validation", "ended"]
+    assert codes == ["begun", "validation", "baseline", "baseline", "judged_by", "step", "validation", "ended"]
     before, base, other = [one for one in told.validations() if one.step == 0]
     assert (before.version, base.version, other.version) == ("helpdesk@0", "base", "gpt-5")
     assert (base.success, base.attempts) == (before.success, 12)  # version 0 was live: nothing was attempted again
