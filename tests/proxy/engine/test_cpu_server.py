@@ -23,8 +23,8 @@ MIXED = torch.tensor([BASE, FIRST, LAST, BASE, LAST, BASE])
 def operations() -> ModuleType:
     """vLLM's file with the operations, opened by itself: vLLM takes ten seconds to import."""
     vllm = importlib.util.find_spec("vllm")
-    if vllm is None or vllm.origin is None:
-        pytest.skip("needs vLLM's files")
+    assert vllm is not None, "no vLLM here: `make setup` installs it"
+    assert vllm.origin is not None
     path = Path(vllm.origin).parent / "lora" / "ops" / "torch_ops" / "lora_ops.py"
     spec = importlib.util.spec_from_file_location("vllms_operations", path)
     assert spec is not None
