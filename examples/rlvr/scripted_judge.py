@@ -3,9 +3,9 @@
     python -m examples.rlvr.scripted_judge --port 8200
 
 Stands in for a real judge where there is no key for one, and says so wherever it is seen. Owns: reading Hone's prompt
-about one answer (`judge/llm/rubric_prompt.py`), a verdict with a reason for each criterion, and the count of sentences
-that it could not read. Refuses every other source: it sees criteria, task and response, never what a prompt was made
-from. A sentence that it does not know is not met: it cannot check it, and says that.
+about one answer (`judge/llm/rubric_prompt.py`), and a verdict with a reason for each criterion. Refuses every other
+source: it sees criteria, task and response, never what a prompt was made from. A sentence that it does not know is not
+met: it cannot check it, and says that in its reason.
 """
 
 from __future__ import annotations
