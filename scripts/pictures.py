@@ -34,11 +34,12 @@ DEMO: Final = ROOT / "examples" / "helpdesk" / "hone.toml"
 WIDTH, HEIGHT, COLOURS = 1280, 960, 128
 MOST_BYTES: Final = 300_000
 STARTS_S: Final = 60.0
-# The trained group whose attempts earned the most different rewards, and of these attempts the one with the most calls.
+# A group that was trained on where there is one: a run whose best version is the base leaves none. Of these the one whose
+# attempts earned the most different rewards, and of its attempts the one with the most calls.
 _TELLING: Final = """
     SELECT g.id, run.trajectory_id FROM groups g
     JOIN score_parts run ON run.score_id = g.current_score_id AND run.part = 'reward'
-    WHERE g.state = 'trained' ORDER BY (
+    ORDER BY g.state = 'trained' DESC, (
         SELECT count(DISTINCT value) FROM score_parts p WHERE p.score_id = g.current_score_id AND p.part = 'reward'
     ) DESC, g.id, (SELECT count(*) FROM calls c WHERE c.trajectory_id = run.trajectory_id) DESC, run.value DESC
     LIMIT 1
@@ -67,7 +68,7 @@ def pages(store: Path) -> dict[str, str]:
     with closing(sqlite3.connect(store)) as db:
         found = db.execute(_TELLING).fetchone()
     if found is None:
-        sys.exit(f"nothing was trained on in {store}: let the demo run to its end")
+        sys.exit(f"nothing has a reward in {store}: let the demo run to its end")
     return {"group": f"/hone/groups/{found[0]}", "run": f"/hone/runs/{found[1]}", "versions": "/hone/versions"}
 
 
