@@ -6,7 +6,7 @@
     const here = stand().contains(document.activeElement) && document.activeElement.matches("input, select, textarea, button");
     const typed = [...stand().querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue);
     const chosen = [...stand().querySelectorAll("option")].some((one) => one.selected !== one.defaultSelected);
-    return here || typed || (chosen && stand().querySelector("option[selected]")) || document.hidden;
+    return here || typed || chosen || document.hidden;
   };
   const again = async () => {
     if (!stand()?.dataset.live || busy()) return;
