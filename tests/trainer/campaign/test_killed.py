@@ -148,12 +148,15 @@ async def versions_are_whole(ring: Ring) -> None:
 
 @dataclass(frozen=True)
 class Calm:
-    """What a campaign that nobody kills comes to, and how long that takes: before its first step, and from there on."""
+    """What a campaign that nobody kills comes to, and how long that takes: before its first step, from there to its
+    end, and from there, with the report, to the end of the program.
+    """
 
     told: Mapping[str, Any]
     attempts: int
     start_s: float
     work_s: float
+    end_s: float
 
 
 @dataclass
@@ -194,29 +197,37 @@ class Writing:
 async def calm_run(ring: Ring, settings: Mapping[str, Any], base: Path) -> Calm:
     life = await Life.of(ring, settings, base)
     await life.lasts(LONG_S)
+    gone = time.time()
     assert not await life.killed()
     campaign = await the_campaign(ring)
     assert campaign is not None
     at = {row.code: row.at for row in await ledger.of(ring.store, "campaign", campaign.id)}
     told = await told_of(ring, await gather(ring.store, campaign))
-    return Calm(told, await done(ring), at[BEGUN] - life.began, at[ENDED] - at[BEGUN])
+    return Calm(told, await done(ring), at[BEGUN] - life.began, at[ENDED] - at[BEGUN], gone - at[ENDED])
 
 
 async def kill_until_it_is_over(
     ring: Ring, settings: Mapping[str, Any], base: Path, calm: Calm, chance: random.Random, kills: Kills
 ) -> None:
-    """Run a campaign, killed again and again; at last, or where it came to its end between two kills, to its end."""
+    """Run a campaign, killed again and again; at last, or where it came to its end between two kills, to its end.
+
+    Lives in which nothing came to its end grow longer one after the other: what is left may take a busy machine more
+    time than a calm campaign took, and would otherwise be begun for ever.
+    """
     assert ring.data is not None
+    before, vain = -1, 0
     while (campaign := await the_campaign(ring)) is None or campaign.state is CampaignState.RUNNING:
-        share = min(1.0, await done(ring) / calm.attempts)
-        rest_s = calm.work_s * (1 - share)
+        ended = await done(ring)
+        before, vain = ended, vain + 1 if ended == before else 0
+        share = min(1.0, ended / calm.attempts)
+        rest_s = calm.work_s * (1 - share) + calm.end_s
         written = Writing(ring.data)
         inside = kills.inside < INSIDE and kills.inside <= INSIDE * share
         life = await Life.of(ring, settings, base)
         if kills.left:
-            longest_s = calm.start_s + rest_s / 2
+            longest_s = calm.start_s + max(rest_s / 2, calm.end_s)
             drawn_s = chance.uniform(0, 2) * (calm.start_s + rest_s / (kills.left + 1))
-            await life.lasts(min(drawn_s, longest_s), written.begun if inside else None)
+            await life.lasts(min(drawn_s, longest_s) * (1 + vain / 4), written.begun if inside else None)
             while await is_on_its_last_try(ring) and life.process.is_alive():
                 await life.lasts(time.time() - life.began + 0.05)
         else:
