@@ -1,11 +1,12 @@
 """What every test needs: a store of the kind that `--store` names, and property tests without a deadline, as two shared
-cores are slow and no test asserts a time.
+cores are slow and no test asserts a time; an order in which several workers end at about the same time.
 
 `make check` tries fewer examples of each property (`--hypothesis-profile quick`) than `make test` and CI.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -25,12 +26,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        _slow_files_first(items)
     if config.getoption("--store") == "sqlite":
         return
     for item in items:
         its_own = item.get_closest_marker("sqlite_only")
         if its_own is not None:
             item.add_marker(pytest.mark.skip(reason=f"SQLite's own: {its_own.args[0]}"))
+
+
+def _slow_files_first(items: list[pytest.Item]) -> None:
+    """What is left at the end is quick, so that no worker is alone with a long file (`--no-loadscope-reorder`)."""
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="session")

@@ -27,11 +27,18 @@ from recorder.states import VersionState
 from recorder.store.database import Store
 from tests.proxy import adapters
 from tests.proxy.adapters import make_adapter
-from tests.proxy.controlled import PROXY, World, controlled, served, up
+from tests.proxy.controlled import PROXY, World, controlled, hurry, served, up
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow  # faults, and processes that end: left out of `make check`
+
+
+@pytest.fixture(autouse=True)
+def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some tests make a controller of their own."""
+    hurry(monkeypatch)
+
 
 # --- pins, rollback, drain
 
