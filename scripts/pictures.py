@@ -34,8 +34,8 @@ DEMO: Final = ROOT / "examples" / "helpdesk" / "hone.toml"
 WIDTH, HEIGHT, COLOURS = 1280, 960, 128
 MOST_BYTES: Final = 300_000
 STARTS_S: Final = 60.0
-# A group that was trained on where there is one: a run whose best version is the base leaves none. Of these the one whose
-# attempts earned the most different rewards, and of its attempts the one with the most calls.
+# A group that was trained on where there is one: a run whose best version is the base leaves none. Of these the one
+# whose attempts earned the most different rewards, and of its attempts the one with the most calls.
 _TELLING: Final = """
     SELECT g.id, run.trajectory_id FROM groups g
     JOIN score_parts run ON run.score_id = g.current_score_id AND run.part = 'reward'
