@@ -22,7 +22,8 @@ settings.load_profile("hone")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--store", choices=("sqlite", "postgres"), default="sqlite", help="the database of tests' stores")
+    told = "the database of tests' stores; where it is not sqlite, only tests that have one are run"
+    parser.addoption("--store", choices=("sqlite", "postgres"), default="sqlite", help=told)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -30,10 +31,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _slow_files_first(items)
     if config.getoption("--store") == "sqlite":
         return
+    _only_with_a_store(config, items)
     for item in items:
         its_own = item.get_closest_marker("sqlite_only")
         if its_own is not None:
             item.add_marker(pytest.mark.skip(reason=f"SQLite's own: {its_own.args[0]}"))
+
+
+def _only_with_a_store(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What has none is the same whatever `--store` says, and run where it says nothing."""
+    stored = [item for item in items if "stores" in getattr(item, "fixturenames", ())]
+    config.hook.pytest_deselected(items=[item for item in items if "stores" not in getattr(item, "fixturenames", ())])
+    items[:] = stored
 
 
 def _slow_files_first(items: list[pytest.Item]) -> None:

@@ -126,23 +126,46 @@ def started(folder: Path, recording: RecorderSettings, settings: str = CONFIG) -
         )
     try:
         url = f"http://127.0.0.1:{proxy_port}"
-
-        def ready() -> bool:
-            assert up.poll() is None, log.read_text()
-            body = {"model": "helpdesk", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
-            # purpose none: recorded, and in no test's way
-            return httpx.post(f"{url}/v1/chat/completions", json=body, headers={"x-hone-purpose": "none"}).is_success
-
-        wait_for("engine and proxy", ready)
+        wait_for("engine and proxy", lambda: _answers(up, url, log))
         key = (data / "engine.key").read_text().strip()
         yield Stack(data, config, url, f"http://127.0.0.1:{engine_port}", key, recording)
     finally:
-        up.send_signal(signal.SIGTERM)
-        try:
-            up.wait(60)
-        except subprocess.TimeoutExpired:
-            up.kill()
-            up.wait()
+        _end(up)
+
+
+@contextlib.contextmanager
+def served_beside(stack: Stack, folder: Path, recording: RecorderSettings, settings: str) -> Iterator[Stack]:
+    """Another proxy, `hone serve` with a store of its own, before a stack's engine, until the block ends."""
+    folder.mkdir(exist_ok=True)
+    data, config, log, port = folder / "data", folder / "hone.toml", folder / "serve.log", free_port()
+    config.write_text(settings)
+    engine = {"HONE_ENGINE__URLS": json.dumps([stack.engine_url]), "HONE_ENGINE__API_KEY": stack.engine_key}
+    environment = os.environ | engine | {"HONE_PROXY__PORT": str(port)} | stored_in(recording)
+    command = [sys.executable, "-m", "proxy.cli", "serve", "--data", str(data), "--config", str(config)]
+    with log.open("wb") as out:
+        proxy = subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=ROOT)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_for("the second proxy", lambda: _answers(proxy, url, log))
+        yield Stack(data, config, url, stack.engine_url, stack.engine_key, recording)
+    finally:
+        _end(proxy)
+
+
+def _answers(program: subprocess.Popen[bytes], url: str, log: Path) -> bool:
+    assert program.poll() is None, log.read_text()
+    body = {"model": "helpdesk", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+    # purpose none: recorded, and in no test's way
+    return httpx.post(f"{url}/v1/chat/completions", json=body, headers={"x-hone-purpose": "none"}).is_success
+
+
+def _end(program: subprocess.Popen[bytes]) -> None:
+    program.send_signal(signal.SIGTERM)
+    try:
+        program.wait(60)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        program.wait()
 
 
 @pytest.fixture(scope="session")
