@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -10,15 +11,19 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
 
+from recorder.commands.support import to_json
+from recorder.reading.export import raw_lines, tool_lines
 from recorder.settings import RecorderSettings
+from recorder.store.database import Store
+from recorder.store.migrate import DEFAULT_PROJECT, open_store
 from tests.stores import Stores, stored_in
 
 ROOT = Path(__file__).parent.parent.parent
@@ -63,28 +68,16 @@ class Stack:
     def pid(self, name: str) -> int:
         return int(self.run_file()["pids"][name])
 
-    def hone(self, *arguments: str, timeout_s: float = 100) -> str:
-        """Run a command of the command line on this data folder and return what it prints."""
-        command = [
-            sys.executable,
-            "-m",
-            "proxy.cli",
-            *arguments,
-            "--data",
-            str(self.data),
-            "--config",
-            str(self.config),
-        ]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=ROOT,
-            env=os.environ | stored_in(self.recording),
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
+    def export(self, form: Literal["raw", "tools"] = "raw") -> list[dict[str, Any]]:
+        """Every recorded call, or tool call, as scripts get them from `hone export`."""
+        return asyncio.run(self._exported(raw_lines if form == "raw" else tool_lines))
 
-    def export(self) -> list[dict[str, Any]]:
-        """Every recorded call, as scripts get them."""
-        return [json.loads(line) for line in self.hone("export", "--format", "raw").splitlines()]
+    async def _exported(self, lines: Callable[[Store, str], AsyncIterator[Any]]) -> list[dict[str, Any]]:
+        store = await open_store(self.data, self.recording, migrate=False)
+        try:
+            return [json.loads(to_json(line)) async for line in lines(store, DEFAULT_PROJECT)]
+        finally:
+            await store.close()
 
     def calls_of(self, trajectory: str) -> list[dict[str, Any]]:
         """The calls of the trajectory with this external id, oldest first."""
