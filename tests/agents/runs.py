@@ -156,6 +156,6 @@ def _tools(stack: Stack, client: Client, runs: list[Run], known: set[str]) -> li
     """The tool calls about the orders of these runs that went through the gateway."""
     if client.tools != "mcp":
         return []
-    lines = [json.loads(line) for line in stack.hone("export", "--format", "tools").splitlines()]
-    mine = [line for line in lines if any(line["arguments"] == call["arguments"] for run in runs for call in run.calls)]
+    asked = [call["arguments"] for run in runs for call in run.calls]
+    mine = [line for line in stack.export("tools") if line["arguments"] in asked]
     return _new(mine, known, "started_at")

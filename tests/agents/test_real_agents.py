@@ -18,7 +18,7 @@ from tests.agents.luck import MOST, Luck
 from tests.agents.notes import TODAY
 from tests.agents.runs import Outcome
 
-pytestmark = [pytest.mark.agents, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(600), pytest.mark.usefixtures("stores")]
 
 OutcomeOf = Callable[[Client], Outcome]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -10,15 +11,19 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
 
+from recorder.commands.support import to_json
+from recorder.reading.export import raw_lines, tool_lines
 from recorder.settings import RecorderSettings
+from recorder.store.database import Store
+from recorder.store.migrate import DEFAULT_PROJECT, open_store
 from tests.stores import Stores, stored_in
 
 ROOT = Path(__file__).parent.parent.parent
@@ -63,28 +68,16 @@ class Stack:
     def pid(self, name: str) -> int:
         return int(self.run_file()["pids"][name])
 
-    def hone(self, *arguments: str, timeout_s: float = 100) -> str:
-        """Run a command of the command line on this data folder and return what it prints."""
-        command = [
-            sys.executable,
-            "-m",
-            "proxy.cli",
-            *arguments,
-            "--data",
-            str(self.data),
-            "--config",
-            str(self.config),
-        ]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=ROOT,
-            env=os.environ | stored_in(self.recording),
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
+    def export(self, form: Literal["raw", "tools"] = "raw") -> list[dict[str, Any]]:
+        """Every recorded call, or tool call, as scripts get them from `hone export`."""
+        return asyncio.run(self._exported(raw_lines if form == "raw" else tool_lines))
 
-    def export(self) -> list[dict[str, Any]]:
-        """Every recorded call, as scripts get them."""
-        return [json.loads(line) for line in self.hone("export", "--format", "raw").splitlines()]
+    async def _exported(self, lines: Callable[[Store, str], AsyncIterator[Any]]) -> list[dict[str, Any]]:
+        store = await open_store(self.data, self.recording, migrate=False)
+        try:
+            return [json.loads(to_json(line)) async for line in lines(store, DEFAULT_PROJECT)]
+        finally:
+            await store.close()
 
     def calls_of(self, trajectory: str) -> list[dict[str, Any]]:
         """The calls of the trajectory with this external id, oldest first."""
@@ -126,23 +119,46 @@ def started(folder: Path, recording: RecorderSettings, settings: str = CONFIG) -
         )
     try:
         url = f"http://127.0.0.1:{proxy_port}"
-
-        def ready() -> bool:
-            assert up.poll() is None, log.read_text()
-            body = {"model": "helpdesk", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
-            # purpose none: recorded, and in no test's way
-            return httpx.post(f"{url}/v1/chat/completions", json=body, headers={"x-hone-purpose": "none"}).is_success
-
-        wait_for("engine and proxy", ready)
+        wait_for("engine and proxy", lambda: _answers(up, url, log))
         key = (data / "engine.key").read_text().strip()
         yield Stack(data, config, url, f"http://127.0.0.1:{engine_port}", key, recording)
     finally:
-        up.send_signal(signal.SIGTERM)
-        try:
-            up.wait(60)
-        except subprocess.TimeoutExpired:
-            up.kill()
-            up.wait()
+        _end(up)
+
+
+@contextlib.contextmanager
+def served_beside(stack: Stack, folder: Path, recording: RecorderSettings, settings: str) -> Iterator[Stack]:
+    """Another proxy, `hone serve` with a store of its own, before a stack's engine, until the block ends."""
+    folder.mkdir(exist_ok=True)
+    data, config, log, port = folder / "data", folder / "hone.toml", folder / "serve.log", free_port()
+    config.write_text(settings)
+    engine = {"HONE_ENGINE__URLS": json.dumps([stack.engine_url]), "HONE_ENGINE__API_KEY": stack.engine_key}
+    environment = os.environ | engine | {"HONE_PROXY__PORT": str(port)} | stored_in(recording)
+    command = [sys.executable, "-m", "proxy.cli", "serve", "--data", str(data), "--config", str(config)]
+    with log.open("wb") as out:
+        proxy = subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=ROOT)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_for("the second proxy", lambda: _answers(proxy, url, log))
+        yield Stack(data, config, url, stack.engine_url, stack.engine_key, recording)
+    finally:
+        _end(proxy)
+
+
+def _answers(program: subprocess.Popen[bytes], url: str, log: Path) -> bool:
+    assert program.poll() is None, log.read_text()
+    body = {"model": "helpdesk", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+    # purpose none: recorded, and in no test's way
+    return httpx.post(f"{url}/v1/chat/completions", json=body, headers={"x-hone-purpose": "none"}).is_success
+
+
+def _end(program: subprocess.Popen[bytes]) -> None:
+    program.send_signal(signal.SIGTERM)
+    try:
+        program.wait(60)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        program.wait()
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,9 +21,9 @@ from recorder.reading.transcripts import find_trajectory, load_trajectory
 from recorder.reading.views import TrajectoryView
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
-from tests.e2e.conftest import MODEL, ROOT, Stack, free_port, started, wait_for
+from tests.e2e.conftest import MODEL, ROOT, Stack, served_beside, started
 from tests.e2e.test_capture import QUESTION, TOOLS
-from tests.stores import Stores, stored_in
+from tests.stores import Stores
 from trainer.batch.rows import Basis, Row, trajectory_rows
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -61,36 +59,11 @@ class Proxies:
 
 
 @contextlib.contextmanager
-def second_proxy(folder: Path, stack: Stack, recording: RecorderSettings) -> Iterator[str]:
-    """A proxy without continuity before the engine that runs already."""
-    config, log, port = folder / "off.toml", folder / "off.log", free_port()
-    config.write_text(ENGINE + f'urls = ["{stack.engine_url}"]\n[proxy]\nport = {port}\n')
-    command = [sys.executable, "-m", "proxy.cli", "serve", "--data", str(folder / "off"), "--config", str(config)]
-    environment = os.environ | {"HONE_ENGINE__API_KEY": stack.engine_key} | stored_in(recording)
-    with log.open("wb") as out:
-        proxy = subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=ROOT)
-    url = f"http://127.0.0.1:{port}"
-
-    def ready() -> bool:
-        assert proxy.poll() is None, log.read_text()
-        body = {"model": "helpdesk", "messages": QUESTION, "max_tokens": 1}
-        headers = {"x-hone-purpose": "none"}
-        return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60).is_success
-
-    try:
-        wait_for("the second proxy", ready)
-        yield url
-    finally:
-        proxy.send_signal(signal.SIGTERM)
-        proxy.wait(60)
-
-
-@contextlib.contextmanager
 def both(folder: Path, on: RecorderSettings, off: RecorderSettings) -> Iterator[Proxies]:
     """A proxy with continuity, and one without, before one engine; each has its own store."""
-    with started(folder, on, ON) as stack, second_proxy(folder, stack, off) as url:
-        data = {"on": stack.data, "off": folder / "off"}
-        yield Proxies({"on": stack.proxy_url, "off": url}, data, {"on": on, "off": off}, stack)
+    with started(folder, on, ON) as stack, served_beside(stack, folder / "off", off, ENGINE) as second:
+        urls, data = {"on": stack.proxy_url, "off": second.proxy_url}, {"on": stack.data, "off": second.data}
+        yield Proxies(urls, data, {"on": on, "off": off}, stack)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +71,7 @@ def proxies(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder = tmp_path_factory.mktemp("continuity")
     with (
         stores.unmade(folder / "data") as on,
-        stores.unmade(folder / "off") as off,
+        stores.unmade(folder / "off" / "data") as off,
         both(folder, on, off) as running,
     ):
         yield running

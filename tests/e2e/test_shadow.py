@@ -14,7 +14,7 @@ from recorder.reading.views import GroupView
 from recorder.states import GroupState, Origin
 from recorder.store.migrate import open_store
 from recorder.store.schema import groups, trajectories
-from tests.e2e.conftest import CONFIG, Stack, started, wait_for
+from tests.e2e.conftest import CONFIG, Stack, served_beside, wait_for
 from tests.e2e.test_capture import QUESTION, TOOLS
 from tests.stores import Stores
 from trainer.batch.rows import Basis, trajectory_rows
@@ -25,10 +25,13 @@ RUNS = 4
 
 
 @pytest.fixture(scope="module")
-def shadowed(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def shadowed(stack: Stack, stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     settings = CONFIG + "\n[aliases.helpdesk.shadow]\nshare = 1.0\nn = 4\n"
     folder = tmp_path_factory.mktemp("shadowed")
-    with stores.unmade(folder / "data") as recording, started(folder, recording, settings) as running:
+    with (
+        stores.unmade(folder / "data") as recording,
+        served_beside(stack, folder, recording, settings) as running,
+    ):
         yield running
 
 

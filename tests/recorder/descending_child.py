@@ -1,4 +1,7 @@
-"""A trainer or a controller as a process of its own, to be killed: its arguments are its role and the store's URL."""
+"""A trainer or a controller as a process of its own, to be killed: its arguments are its role and the store's URL.
+
+It says `working` once it is about to look for work.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,7 @@ async def work(role: str, url: str) -> None:
     one.process = holders.holder_name()
     act = {"train": train, "decide": decide}[role]
     with one.store.watch.on(Topic.GROUPS, Topic.SERVICE, Topic.LEASES) as news:
+        print("working", flush=True)
         while True:
             with suppress(Conflict):
                 await act(one)

@@ -1,4 +1,6 @@
-"""A tiny random Qwen3, made once: real code paths of transformers and peft in milliseconds."""
+"""A tiny random Qwen3, made once: real code paths of transformers and peft in milliseconds. What others commit is heard
+of sooner than in service.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,12 @@ from typing import Any
 import pytest
 
 VOCABULARY = 64
+
+
+@pytest.fixture(autouse=True)
+def _others_are_heard_of_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A campaign and the ring around it have a store each, and wait for one another at every step."""
+    monkeypatch.setattr("recorder.store.watch.EVERY_S", 0.01)
 
 
 @pytest.fixture(scope="session")

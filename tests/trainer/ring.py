@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -37,6 +37,7 @@ from recorder.registry.versions import VersionView
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import CallState, Confidence, VersionState
 from recorder.store import ledger
+from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from recorder.work import claims, scores, steps
@@ -54,6 +55,8 @@ from trainer.step.report import StepReport
 from trainer.track_settings import TrackSettings
 
 PROJECT, ALIAS = "default", "helpdesk"
+_ALIVE_S: Final = 2.0  # how often the engine and the proxy show that they live, whatever changes
+_AGAIN_S: Final = 0.05  # how often the judge looks for what may be scored again by now
 
 # Asks its model once, over plain HTTP, and returns what it said.
 AGENT = """
@@ -244,14 +247,15 @@ class Ring:
         return next((version for version in known if version.name == model), None)
 
     async def _report(self) -> None:
-        while True:
-            alias = await aliases.get_alias(self.store, PROJECT, ALIAS)
-            loaded = [version.engine_name for version in await versions.get_versions(self.store, PROJECT)]
-            await replicas.report_replica(self.store, PROJECT, "http://engine", state="up", loaded=loaded)
-            await replicas.report_proxy(
-                self.store, "proxy", PROJECT, self.url, generations={alias.id: alias.generation}, in_flight={}
-            )
-            await asyncio.sleep(0.02)
+        with self.store.watch.on(Topic.SERVICE) as news:
+            while True:
+                await news.wait(_ALIVE_S)
+                alias = await aliases.get_alias(self.store, PROJECT, ALIAS)
+                loaded = [version.engine_name for version in await versions.get_versions(self.store, PROJECT)]
+                await replicas.report_replica(self.store, PROJECT, "http://engine", state="up", loaded=loaded)
+                await replicas.report_proxy(
+                    self.store, "proxy", PROJECT, self.url, generations={alias.id: alias.generation}, in_flight={}
+                )
 
     # --- judge
 
@@ -262,13 +266,14 @@ class Ring:
         if not self.script.judge:
             return
         await leases.acquire(self.store, PROJECT, "judge:scripted", "scripted", 600)
-        while True:
-            # A live group has no scenario whose reference it could compare: tests score theirs themselves.
-            claim = await claims.claim_for_judging(self.store, PROJECT, "scripted", 60, of_campaigns=True)
-            if claim is None:
-                await asyncio.sleep(0.01)
-                continue
-            await self._score(claim)
+        with self.store.watch.on(Topic.GROUPS) as news:
+            while True:
+                # A live group has no scenario whose reference it could compare: tests score theirs themselves.
+                claim = await claims.claim_for_judging(self.store, PROJECT, "scripted", 60, of_campaigns=True)
+                if claim is None:
+                    await news.wait(_AGAIN_S)
+                    continue
+                await self._score(claim)
 
     async def _reply(self, messages: Messages) -> Answer:
         self.prompts.append(json.dumps(messages))
@@ -302,16 +307,17 @@ class Ring:
     # --- controller
 
     async def _control(self) -> None:
-        while True:
-            for version in await versions.get_versions(self.store, PROJECT, [VersionState.WRITTEN]):
-                if version.number in self.script.reject:
-                    await versions.mark(self.store, version.id, VersionState.REJECTED, "probe_failed")
-                    continue
-                await versions.mark(self.store, version.id, VersionState.LOADED)
-                await versions.mark(self.store, version.id, VersionState.GATED)
-                if self.script.promote:
-                    await aliases.set_live(self.store, self.alias.id, version.id, why="gate")
-            await asyncio.sleep(0.01)
+        with self.store.watch.on(Topic.SERVICE) as news:
+            while True:
+                await news.wait()
+                for version in await versions.get_versions(self.store, PROJECT, [VersionState.WRITTEN]):
+                    if version.number in self.script.reject:
+                        await versions.mark(self.store, version.id, VersionState.REJECTED, "probe_failed")
+                        continue
+                    await versions.mark(self.store, version.id, VersionState.LOADED)
+                    await versions.mark(self.store, version.id, VersionState.GATED)
+                    if self.script.promote:
+                        await aliases.set_live(self.store, self.alias.id, version.id, why="gate")
 
 
 def _luck(trajectory: str) -> float:

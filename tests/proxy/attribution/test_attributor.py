@@ -8,7 +8,7 @@ import pytest
 
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call, words
-from tests.proxy.running import Proxy, say, serving
+from tests.proxy.running import WITHOUT_PAGES, Proxy, say, serving
 
 SAID = "It arrives on Monday"
 
@@ -22,7 +22,7 @@ async def engine() -> Any:
 
 @pytest.fixture
 async def proxy(store: Store, engine: FakeEngine) -> Any:
-    async with serving(store, engine) as running:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as running:
         yield running
 
 

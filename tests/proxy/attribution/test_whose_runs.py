@@ -14,7 +14,7 @@ from recorder.registry import keys
 from recorder.store.database import Store
 from recorder.upkeep.deletion import delete_trajectory
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call, words
-from tests.proxy.running import PROJECT, Proxy, say, serving
+from tests.proxy.running import PROJECT, WITHOUT_PAGES, Proxy, say, serving
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ async def engine() -> AsyncIterator[FakeEngine]:
 @pytest.fixture
 async def proxy(store: Store, engine: FakeEngine) -> AsyncIterator[Proxy]:
     await keys.mint(store, PROJECT, "guards", ["read"])
-    async with serving(store, engine) as running:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as running:
         yield running
 
 

@@ -15,7 +15,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import CallState
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Said, Script, Step, ids_of, tool_call, words
-from tests.proxy.running import PROJECT, Proxy, serving
+from tests.proxy.running import PROJECT, WITHOUT_PAGES, Proxy, serving
 
 FIND = {"type": "function", "name": "find_order", "parameters": {"type": "object"}}
 JSON = {"content-type": "application/json"}
@@ -42,7 +42,7 @@ async def engine() -> Any:
 
 @pytest.fixture
 async def proxy(store: Store, engine: FakeEngine) -> Any:
-    async with serving(store, engine) as running:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as running:
         yield running
 
 

@@ -11,7 +11,7 @@ import pytest
 from recorder.reading.transcripts import load_call
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Said, Script, tool_call, words
-from tests.proxy.running import Proxy, serving
+from tests.proxy.running import WITHOUT_PAGES, Proxy, serving
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ async def engine() -> Any:
 
 @pytest.fixture
 async def proxy(store: Store, engine: FakeEngine) -> Any:
-    async with serving(store, engine) as running:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as running:
         yield running
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
-from tests.proxy.running import Proxy, serving
+from tests.proxy.running import WITHOUT_PAGES, Proxy, serving
 
 
 @pytest.fixture
@@ -19,5 +19,5 @@ async def engine() -> AsyncIterator[FakeEngine]:
 
 @pytest.fixture
 async def proxy(store: Store, engine: FakeEngine) -> AsyncIterator[Proxy]:
-    async with serving(store, engine) as running:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as running:
         yield running

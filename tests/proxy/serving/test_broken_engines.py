@@ -67,7 +67,7 @@ async def engine() -> AsyncIterator[RawEngine]:
 
 @pytest.fixture
 async def proxy(store: Store, engine: RawEngine) -> AsyncIterator[Proxy]:
-    settings = ProxySettings(port=0, first_byte_timeout_s=0.3, connect_timeout_s=1)
+    settings = ProxySettings(port=0, pages=False, first_byte_timeout_s=0.3, connect_timeout_s=1)
     async with serving(store, engine, settings=settings) as running:
         yield running
 

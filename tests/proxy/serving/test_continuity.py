@@ -16,7 +16,7 @@ from tests.proxy.running import Proxy, say, serving
 THOUGHT = words("<think> let me see </think> It arrives on Monday")
 FIND = {"type": "function", "function": {"name": "find_order", "parameters": {"type": "object"}}}
 HISTORY = ("Where is 4821?", THOUGHT.message["content"])
-ON = ProxySettings(port=0, token_continuity="on")
+ON = ProxySettings(port=0, pages=False, token_continuity="on")
 
 
 @pytest.fixture

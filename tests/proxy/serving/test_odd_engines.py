@@ -12,7 +12,7 @@ import pytest
 from recorder.store.database import Store
 from tests.proxy.formats import CHAT, COMPLETIONS, MESSAGES, REQUESTS, RESPONSES, fault_in, request
 from tests.proxy.raw_engine import CHUNKED, END, Raw, RawEngine, event, framed, sized
-from tests.proxy.running import Proxy, serving
+from tests.proxy.running import WITHOUT_PAGES, Proxy, serving
 
 pytestmark = pytest.mark.slow  # faults: left out of `make check`
 
@@ -61,7 +61,7 @@ async def engine() -> AsyncIterator[RawEngine]:
 
 @pytest.fixture
 async def proxy(store: Store, engine: RawEngine) -> AsyncIterator[Proxy]:
-    async with serving(store, engine) as running:
+    async with serving(store, engine, settings=WITHOUT_PAGES) as running:
         yield running
 
 

@@ -31,6 +31,11 @@ HISTORY = ("Where is 4821?", LIVE)
 ALL = ShadowSettings(share=1.0, n=3)
 
 
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shadower, "BREATH_S", 0.02)
+
+
 @pytest.fixture
 async def engine() -> AsyncIterator[FakeEngine]:
     async with FakeEngine() as made:

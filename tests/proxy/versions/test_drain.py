@@ -27,11 +27,12 @@ from recorder.states import VersionState
 from recorder.store.database import Store
 from tests.proxy import adapters
 from tests.proxy.adapters import make_adapter
-from tests.proxy.controlled import PROXY, World, controlled, served, up
+from tests.proxy.controlled import PROXY, World, controlled, hurry, served, up
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow  # faults, and processes that end: left out of `make check`
+
 
 # --- pins, rollback, drain
 
@@ -154,7 +155,10 @@ async def test_a_request_that_meets_an_engines_death_tells_of_it_at_once(
         await until(lambda: up(world, 0))
 
 
-async def test_a_second_replica_gets_every_version_too(store: Store, tmp_path: Path, engine: ScriptedEngine) -> None:
+async def test_a_second_replica_gets_every_version_too(
+    store: Store, tmp_path: Path, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry(monkeypatch)
     second = ScriptedEngine(key=engine.key)
     await second.start()
     async with controlled(store, tmp_path, engine, second) as world:
@@ -180,7 +184,10 @@ async def test_a_stale_adapter_on_one_replica_rejects(store: Store, tmp_path: Pa
     await second.stop()
 
 
-async def test_a_wrong_key_is_named(store: Store, tmp_path: Path, engine: ScriptedEngine) -> None:
+async def test_a_wrong_key_is_named(
+    store: Store, tmp_path: Path, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry(monkeypatch)
     async with controlled(store, tmp_path, engine) as world:
         await until(lambda: up(world))
         engine.key = "another"

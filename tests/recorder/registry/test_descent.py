@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-import subprocess
 import sys
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,11 @@ from recorder.store.changes import Topic
 from recorder.store.schema import groups
 from recorder.work import steps
 from tests.recorder.descending import LEASE_S, Line, counting, line
+from tests.recorder.descending_child import LOOK_S
 from tests.recorder.rows import PROJECT, Rows
 
 ROOT = Path(__file__).parents[3]
+IDLE_S = 2 * LOOK_S  # after so long both have looked, and found nothing
 
 
 async def states(of: Line) -> Counter[str]:
@@ -280,12 +283,12 @@ async def test_processes_that_are_killed_at_any_moment_lose_nothing(rows: Rows) 
     luck = random.Random(7)
     one = await line(rows)
     for _ in range(8):
-        with ExitStack() as stack, rows.store.watch.on(Topic.SERVICE, Topic.GROUPS) as news:
-            for role in ("train", "decide"):
-                stack.callback(_kill, _start(role, rows))
-            await one.traffic(2)
-            for _ in range(luck.randrange(2, 9)):  # so many commits later, both are gone at once
-                await news.wait(5.0)
+        with rows.store.watch.on(Topic.SERVICE, Topic.GROUPS) as news:
+            async with _working(rows):
+                await one.traffic(2)
+                for _ in range(luck.randrange(2, 9)):  # so many commits later, both are gone at once
+                    if not await news.wait(IDLE_S):
+                        break  # nothing is left to do, and nothing would come
         await one.check()
     await holders.release_dead(rows.store, PROJECT, leases.trainer(one.alias.name))
     for _ in range(8):
@@ -296,11 +299,23 @@ async def test_processes_that_are_killed_at_any_moment_lose_nothing(rows: Rows) 
     assert set(await states(one)) <= {"trained", "left_out versions_failed"}
 
 
-def _start(role: str, rows: Rows) -> subprocess.Popen[bytes]:
+@asynccontextmanager
+async def _working(rows: Rows) -> AsyncIterator[None]:
+    """A trainer and a controller, who both look for work already; killed at the end."""
+    both = [await _start(role, rows) for role in ("train", "decide")]
+    try:
+        for process in both:
+            assert process.stdout is not None
+            assert await process.stdout.readline() == b"working\n"
+        yield
+    finally:
+        for process in both:
+            process.kill()
+        for process in both:
+            await process.wait()
+
+
+async def _start(role: str, rows: Rows) -> asyncio.subprocess.Process:
     url = rows.store.url.render_as_string(hide_password=False)
-    return subprocess.Popen([sys.executable, "-m", "tests.recorder.descending_child", role, url], cwd=ROOT)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
+    child = (sys.executable, "-m", "tests.recorder.descending_child", role, url)
+    return await asyncio.create_subprocess_exec(*child, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
