@@ -109,6 +109,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "scoring": {"llm", "panel", "rewards"},
         "calibration": {"llm", "rewards", "scoring"},
         "tricks": {"llm", "rewards", "scoring"},
+        "commands": {"calibration", "scoring", "tricks"},
     },
     "trainer": {
         "batch": set(),

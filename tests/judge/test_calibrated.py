@@ -12,11 +12,11 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from judge import commands
 from judge.calibrated import as_json, chart, show
 from judge.calibration.against import Calibrated, Held
 from judge.calibration.choosing import Choice
 from judge.calibration.figures import FIGURES, Figure
+from judge.commands import calibrate as commands
 from judge.errors import LabelsInvalid, Spent
 from judge.settings import JudgeSettings
 from recorder.learned.intervals import Interval
