@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "judge": ("judge.commands.worker:judge", "Run the judge: score groups that are ready. Or try it on tricks."),
     "learn": ("trainer.commands.learn:learn", "Run the learner: train on what the judge has scored."),
     "train": ("trainer.commands.train:train", "Run a campaign: train over a list of scenarios."),
+    "eval": ("trainer.commands.evaluate:evaluate", "Compare versions on a file of scenarios."),
     "report": ("trainer.commands.report:report", "Show what a campaign came to, here or as one HTML file."),
     "scenarios": ("trainer.commands.scenarios:scenarios", "Make lists of scenarios out of recorded runs."),
     "score": ("judge.commands.score:score", "Judge one group and show how, or all again."),
