@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from trainer.agents.agent import is_function
 from trainer.campaign.begin import require_agent
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.errors import CampaignError
@@ -56,11 +57,6 @@ class Measures:
     reward: bool
     wins: bool
 
-    @property
-    def need_scores(self) -> bool:
-        """Whether anything is told that a judge decides."""
-        return self.reward or self.wins
-
 
 def ask(
     settings: CampaignSettings,
@@ -90,7 +86,12 @@ def ask(
 
 
 def measures(settings: CampaignSettings, rewards: Sequence[Reward], versions: int) -> Measures:
-    """What can be told of so many versions. Raises `CampaignError` where nothing can."""
+    """What can be told of so many versions. Raises `CampaignError` where nothing can.
+
+    Where a function tells success, no judge is waited for.
+    """
+    if settings.success is not None and is_function(settings.success):
+        return Measures(success=True, reward=False, wins=False)
     by_reward = yardstick.chosen(settings.model_copy(update={"success": None}), rewards, validated=True)
     found = Measures(
         settings.success is not None, by_reward is Yardstick.REWARD, by_reward is Yardstick.WINS and versions > 1

@@ -48,7 +48,7 @@ class Evaluated:
     versions: Sequence[Version]
     groups: int
     unscored: int
-    judging: Judged
+    judging: Judged | None  # None: nobody waited for a judge
     seconds: float
 
 
@@ -91,6 +91,7 @@ class Evaluation:
         self._told = told
         self._sampler = sampler
         self._measurer = measurer
+        self._judged = measurer.needs_scores
         self._still_ours = still_ours  # raises CampaignBusy when the row's lease was lost
 
     async def run(self) -> Evaluated:
@@ -115,8 +116,8 @@ class Evaluation:
             seeds=self._asked.seeds,
             versions=figures_of(self._sides, made, self._told),
             groups=len(groups),
-            unscored=sum(group.current_score_id is None for group in groups) if self._needs_scores else 0,
-            judging=await spending.judged_for(self._store, self._row),
+            unscored=sum(group.current_score_id is None for group in groups) if self._judged else 0,
+            judging=await spending.judged_for(self._store, self._row) if self._judged else None,
             seconds=time.monotonic() - began,
         )
         await rows.over(self._store, self._row, rows.COMPARED)
@@ -126,12 +127,8 @@ class Evaluation:
         numbers = [number for side in self._sides for number in side.numbers(self._asked.attempts)]
         return Round(seed, Purpose.EVAL, tasks, numbers, called="seed")
 
-    @property
-    def _needs_scores(self) -> bool:
-        return self._told.need_scores or self._measurer.needs_scores
-
     async def _groups(self, of: Round) -> list[GroupStatus]:
-        return await (self._sampler.scored(of) if self._needs_scores else self._sampler.groups(of))
+        return await (self._sampler.scored(of) if self._judged else self._sampler.groups(of))
 
     async def _outcomes(self, groups: Sequence[GroupStatus]) -> AsyncIterator[Outcome]:
         for at in range(0, len(groups), _PAGE):

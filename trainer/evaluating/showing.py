@@ -77,7 +77,7 @@ def _notes(found: Evaluated, told: Sequence[str]) -> Iterator[tuple[str, str]]:
     if found.unscored:
         yield f"{found.unscored} of {found.groups} groups have no score, and count for nothing in it.", "yellow"
     judged = found.judging
-    if judged.judgings or judged.in_vain:
+    if judged is not None:
         tokens = f"{judged.tokens_in:,} tokens in, {judged.tokens_out:,} out"
         price = "no price known" if judged.unpriced and not judged.usd else f"{judged.usd:.4f} USD"
         yield f"Judging: {judged.judgings} groups, {tokens}, {price}.", ""
@@ -116,7 +116,7 @@ def as_json(found: Evaluated) -> dict[str, Any]:
         ],
         "groups": found.groups,
         "unscored": found.unscored,
-        "judging": asdict(found.judging),
+        "judging": asdict(found.judging) if found.judging is not None else None,
         "seconds": found.seconds,
     }
 
