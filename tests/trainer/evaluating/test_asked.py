@@ -1,4 +1,4 @@
-"""What an evaluation may be asked for: whom names mean, what is refused before anything starts, what is told of whom."""
+"""What an evaluation may be asked for: whom names mean, what is refused before anything starts, what is told."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_what_is_told_follows_from_the_reward_and_from_who_tells_success() -> No
 def test_scores_of_ruler_are_never_averaged() -> None:
     with pytest.raises(CampaignError, match="nothing can be measured where RULER is a part of the reward"):
         measures(settings(), BOTH, 2)
-    with pytest.raises(CampaignError, match="one version alone.* or name a second version"):
+    with pytest.raises(CampaignError, match=r"one version alone.* or name a second version"):
         measures(settings(), RULER, 1)
 
 

@@ -1,4 +1,4 @@
-"""What attempts come to, version by version: measures, differences by scenario, wins in one group, what was tempting."""
+"""What attempts come to, version by version: measures, differences by scenario, wins, what was tempting."""
 
 from __future__ import annotations
 
