@@ -47,7 +47,7 @@ def calibrate(
     ordered as people order them, Cohen's kappa, and by how much more often than people the judge prefers the run that
     it was shown earlier, or the longer one: each with its 95 % interval by bootstrap over groups.
     """
-    from judge.calibrated import as_json, chart, show
+    from judge.calibrated import as_json, chart, show, watched
     from judge.calibration import labels as files
     from judge.calibration.against import Calibrated
     from judge.calibration.against import calibrate as hold
@@ -70,7 +70,8 @@ def calibrate(
             told = files.of_record(await preferences(store, project), rates)
         if not told:
             raise click.UsageError("there is no label: name a file, prefer runs on a group's page, or say --feedback.")
-        return await hold(store, project, settings, names, told, tolerance)
+        with watched() as tell:
+            return await hold(store, project, settings, names, told, tolerance, tell)
 
     found = run(context, held)
     if context.json:
