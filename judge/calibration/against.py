@@ -18,6 +18,7 @@ from judge.calibration.labels import Comparison
 from judge.calibration.pairs import Pair, counts, pairs_of, stacked
 from judge.errors import LabelsInvalid, Spent
 from judge.llm.ruler import Ask
+from judge.rewards.kind import drawn_seed
 from judge.settings import JudgeSettings
 from recorder.errors import NotFound
 from recorder.groups.lookup import find_group
@@ -76,9 +77,10 @@ async def calibrate(
     tolerance: float,
     tell: Callable[[Heard], None] = lambda _: None,
     asks: Mapping[str, Ask] | None = None,
+    draw: Callable[[], int] = drawn_seed,
 ) -> Calibrated:
     """Hold each judge, by its name, against the labels; `tell` hears of each group. `asks`: who is asked in a judge's
-    place, by its name.
+    place, by its name. `draw`: a seed of the order in which all judges are shown a group's runs.
 
     Raises:
         LabelsInvalid: a label's group, or a run of it, is not in the record.
@@ -87,10 +89,11 @@ async def calibrate(
     """
     benches = {name: settings_of(settings, name) for name in names}  # before anybody is paid
     groups, told = await _met(store, project_id, labels)
+    orders = {group.id: draw() for group in groups}
     held, candidates = [], []
     for name, recipe in benches.items():
         hear = partial(_heard, tell, name, len(groups))
-        judged = await judge_all(store, project_id, groups, recipe, hear, (asks or {}).get(name))
+        judged = await judge_all(store, project_id, groups, recipe, hear, (asks or {}).get(name), orders)
         by_group = counts(pair for one in judged for pair in _pairs(one, told[one.group]))
         array = stacked(by_group, [group.id for group in groups])
         spent, there = sum((one.spent for one in judged), Spent()), [one for one in judged if one.why is None]

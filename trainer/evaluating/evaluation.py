@@ -157,7 +157,7 @@ async def require_in_service(store: Store, project_id: str, models: Sequence[str
     if up and (gone := next((one for one in compared if not _is_held(one, up)), None)):
         raise CampaignError(
             f"no engine holds {gone.name} (it is {gone.state}): it cannot be asked for. Give it a share of runs "
-            f"(`hone canary {gone.name}`) or make it live (`hone promote {gone.name}`), or compare others."
+            f"(`hone canary {gone.name} PERCENT`) or make it live (`hone promote {gone.name}`), or compare others."
         )
 
 
