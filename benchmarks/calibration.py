@@ -5,7 +5,8 @@
 
 `GROUPS` groups of `RUNS` runs are recorded in a store of their own. Each run has a worth, a standard normal, and a
 length that says nothing of it. People order a pair rightly with the probability `PEOPLE`, and so does each judge with
-one of its own: both see the worth with normal noise. The judges are asked as real ones are, by RULER's own prompt and
+one of its own: both see the worth with normal noise. People call runs alike whose worth is the same to them by steps of
+`STEP`. The judges are asked as real ones are, by RULER's own prompt and
 reader, in this process and without a network; two of them go by the place or the length as well.
 """
 
@@ -49,6 +50,7 @@ PICTURE: Final = PAGE.with_name("calibration.svg")
 BEGIN, END = "<!-- made by `python -m benchmarks.calibration --write` -->", "<!-- until here, calibration -->"
 GROUPS, RUNS, SEED = 200, 3, 15
 PEOPLE: Final = 0.9
+STEP: Final = 0.5  # standard deviations
 TOLERANCE: Final = 0.05
 _LONGEST: Final = 30  # words
 _NORMAL: Final = NormalDist()
@@ -144,7 +146,7 @@ async def measure(groups: int = GROUPS) -> Found:
             for group in range(groups):
                 said = answers(group)
                 await recorded.group(f"g{group}", said)
-                told = {str(run): seen("people", text, PEOPLE) for run, text in enumerate(said)}
+                told = {str(run): float(round(seen("people", text, PEOPLE) / STEP)) for run, text in enumerate(said)}
                 labels.append(Comparison(f"g{group}", told))
             await recorded.stop()
             rng = random.Random(SEED)

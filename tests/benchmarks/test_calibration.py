@@ -31,7 +31,8 @@ def test_the_committed_figures_tell_each_judge_for_what_it_is() -> None:
 def test_the_cheapest_that_is_good_enough_is_taken() -> None:
     found = committed()
     assert found["taken"] == "quick"
-    assert (found["groups"], found["pairs"]) == (calibration.GROUPS, 3 * calibration.GROUPS)
+    assert found["groups"] == calibration.GROUPS
+    assert 400 < found["pairs"] < 3 * calibration.GROUPS  # those that people told apart
 
 
 def test_the_page_and_the_picture_show_the_committed_figures() -> None:

@@ -92,6 +92,11 @@ def measures(settings: CampaignSettings, rewards: Sequence[Reward], versions: in
     """
     if settings.success is not None and is_function(settings.success):
         return Measures(success=True, reward=False, wins=False)
+    if not rewards:
+        raise CampaignError(
+            "nothing can be measured: no judge gives these attempts a reward. Set judge.model or [[judge.rewards]], or "
+            "--success to a function."
+        )
     by_reward = yardstick.chosen(settings.model_copy(update={"success": None}), rewards, validated=True)
     found = Measures(
         settings.success is not None, by_reward is Yardstick.REWARD, by_reward is Yardstick.WINS and versions > 1

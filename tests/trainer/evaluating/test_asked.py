@@ -13,7 +13,7 @@ from trainer.errors import CampaignError, ScenariosInvalid
 from trainer.evaluating.asked import Asked, Measures, ask, measures, resolved, told
 
 VERSIONS = {"helpdesk@0", "helpdesk@1", "helpdesk@2"}
-RULER = JudgeSettings().in_force()
+RULER = JudgeSettings(model="openai/judge").in_force()
 RUBRIC = JudgeSettings.model_validate({"rewards": [{"kind": "rubric"}]}).in_force()
 BOTH = JudgeSettings.model_validate(
     {"rewards": [{"kind": "ruler"}, {"kind": "rubric", "name": "criteria"}], "model": "openai/judge"}
@@ -100,6 +100,12 @@ def test_scores_of_ruler_are_never_averaged() -> None:
         measures(settings(), BOTH, 2)
     with pytest.raises(CampaignError, match=r"one version alone.* or name a second version"):
         measures(settings(), RULER, 1)
+
+
+def test_without_a_reward_only_a_function_tells_anything() -> None:
+    with pytest.raises(CampaignError, match="no judge gives these attempts a reward"):
+        measures(settings(), JudgeSettings().in_force(), 2)
+    assert measures(settings(success="my:solved"), JudgeSettings().in_force(), 2).success
 
 
 def test_an_evaluation_is_another_one_where_what_decides_it_changed(file: Path) -> None:

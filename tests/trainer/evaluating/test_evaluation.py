@@ -210,7 +210,7 @@ async def test_a_version_that_no_engine_holds_is_refused_and_nothing_is_written(
     name = await live(ring)
     _unloaded(monkeypatch)
     await _until_unloaded(ring)
-    with pytest.raises(CampaignError, match=f"no engine holds {name} .* `hone canary {name} PERCENT`"):
+    with pytest.raises(CampaignError, match=f"no engine holds {name} .*`hone canary {name} PERCENT`"):
         await ring.evaluate(["base", "live"], file, solved, told)
     assert await evaluations(ring) == []
 
