@@ -91,12 +91,18 @@ def evaluate(
 async def _evaluate(
     context: Context, names: list[str], file: Path, attempts: int, seeds: int, *, fresh: bool, proxy_url: str | None
 ) -> Evaluated:
+    from trainer.errors import CampaignError
     from trainer.evaluating.asked import ask
     from trainer.evaluating.program import evaluate as program
+    from trainer.evaluating.program import measured_by
     from trainer.progress import progress
 
     settings = context.settings()
     given = settings.campaign
-    asked = ask(given, names, file, attempts=attempts, seeds=seeds, fresh=fresh, providers=settings.providers())
+    try:
+        asked = ask(given, names, file, attempts=attempts, seeds=seeds, fresh=fresh, providers=settings.providers())
+        measured_by(asked, settings)
+    except CampaignError as e:  # nothing runs that could fail: something is set wrongly
+        raise click.UsageError(str(e)) from e
     with progress(as_json=False, out=sys.stderr) as shown:
         return await program(asked, settings, wanted_services(context, settings, proxy_url), shown)

@@ -19,7 +19,7 @@ from trainer.agents.attempts import AttemptRunner
 from trainer.campaign.begin import hold, marked, still_ours
 from trainer.campaign.measure import Measurer
 from trainer.campaign.sampling import Sampler
-from trainer.evaluating.asked import Asked, measures, resolved, told
+from trainer.evaluating.asked import Asked, Measures, measures, resolved, told
 from trainer.evaluating.evaluation import Evaluated, Evaluation, Seeds, require_in_service
 from trainer.evaluating.rows import begin_or_find
 from trainer.measuring.sides import Side
@@ -35,6 +35,12 @@ class Settings(comparing.Settings, Protocol):
     data: Path
 
 
+def measured_by(asked: Asked, everything: Settings) -> Measures:
+    """What can be told of the versions, as the settings have it. Raises `CampaignError` where nothing can."""
+    rewards = comparing.recipe_of(asked.settings, everything).in_force()
+    return measures(asked.settings, rewards, len(asked.names))
+
+
 async def evaluate(asked: Asked, everything: Settings, wanted: Wanted, progress: Progress) -> Evaluated:
     """Run an evaluation to its end, with everything that it needs.
 
@@ -42,8 +48,7 @@ async def evaluate(asked: Asked, everything: Settings, wanted: Wanted, progress:
     and the same one is gone on with.
     """
     settings, progress = asked.settings, Seeds(progress, asked.seeds)
-    recipe = comparing.recipe_of(settings, everything)
-    found = measures(settings, recipe.in_force(), len(asked.names))
+    found, recipe = measured_by(asked, everything), comparing.recipe_of(settings, everything)
     async with AsyncExitStack() as stack:
         services = await stack.enter_async_context(Services(wanted, lambda text: progress.tell(Said(text))))
         agent, *others = agents = await start_agents(settings, everything.data, stack)

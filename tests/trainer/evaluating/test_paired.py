@@ -51,7 +51,7 @@ def test_a_difference_turned_round_is_its_negative(
 
 @given(values)
 def test_the_order_of_scenarios_changes_nothing(of: Mapping[str, Sequence[float]]) -> None:
-    assert mean(of) == mean(dict(reversed(of.items())))
+    assert mean(of) == mean(dict(reversed(list(of.items()))))
 
 
 def test_a_scenario_weighs_the_same_however_often_it_was_attempted() -> None:
