@@ -5,18 +5,37 @@ Owns: their look. Refuses: the figures (`judge.calibration`), reading arguments 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
 
-from judge.calibration.against import Calibrated, Held
+from judge.calibration.against import Calibrated, Heard, Held
 from judge.calibration.choosing import FEWEST_PAIRS
 from judge.calibration.figures import FIGURES, Figure
 from recorder.charts import Chart, Series
+from recorder.commands.counting import counting
 from recorder.commands.terminal import clean, console, line, number, table
 
 _WHY_CHARS: Final = 300
 _RIGHT: Final = ("groups", "pairs", "usd a group", "seconds a group")
+
+
+@contextmanager
+def watched() -> Iterator[Callable[[Heard], None]]:
+    """What each group that a judge was asked about is told to; standard error shows how far it is."""
+    done, without = Counter[str](), Counter[str]()
+    with counting("the labels …") as count:
+
+        def tell(heard: Heard) -> None:
+            name = heard.judge
+            done[name] += 1
+            without[name] += heard.judged.why is not None
+            lacks = f", {without[name]} not judged" if without[name] else ""
+            count(f"{name}: {done[name]} of {heard.groups} groups{lacks}", done[name], heard.groups)
+
+        yield tell
 
 
 def show(found: Calibrated) -> None:

@@ -12,14 +12,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
 
-import click
-from rich.console import Console
-
 from judge.scoring.counting import CHARS_A_TOKEN, Counted
 from judge.tricks.check import VERSION, Checked
 from judge.tricks.kinds import KINDS
 from judge.tricks.tally import MARGIN, Outcome, Seen
 from recorder.charts import Chart, Level, Series
+from recorder.commands.counting import counting
 from recorder.commands.support import echo_json
 from recorder.commands.terminal import clean, console, line, table
 
@@ -42,25 +40,16 @@ _RIGHT: Final = ("fooled", "share", "not judged", "requests", "tokens", "usd")
 @contextmanager
 def watched(groups: int) -> Iterator[Callable[[Seen], None]]:
     """What each judged group is told to; standard error shows how far it is."""
-    out, done, not_judged = Console(stderr=True), 0, 0
+    done, not_judged = 0, 0
+    with counting("the first groups …") as count:
 
-    def count(seen: Seen) -> str:
-        nonlocal done, not_judged
-        done, not_judged = done + 1, not_judged + (seen.trick is None)
-        without = f", {not_judged} not judged" if not_judged else ""
-        return f"{done} of {groups} groups{without}"
+        def tell(seen: Seen) -> None:
+            nonlocal done, not_judged
+            done, not_judged = done + 1, not_judged + (seen.trick is None)
+            without = f", {not_judged} not judged" if not_judged else ""
+            count(f"{done} of {groups} groups{without}", done, groups)
 
-    if out.is_terminal:
-        with out.status("the first groups …") as status:
-            yield lambda seen: status.update(count(seen))
-        return
-
-    def tell(seen: Seen) -> None:
-        told = count(seen)
-        if done == groups or done % max(1, groups // 10) == 0:
-            click.echo(told, err=True)
-
-    yield tell
+        yield tell
 
 
 def show_count(counted: Counted, groups: int, *, as_json: bool) -> None:

@@ -109,6 +109,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "scoring": {"llm", "panel", "rewards"},
         "calibration": {"llm", "rewards", "scoring"},
         "tricks": {"llm", "rewards", "scoring"},
+        "commands": {"calibration", "scoring", "tricks"},
     },
     "trainer": {
         "batch": set(),
@@ -123,7 +124,8 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "report": {"campaign", "measuring"},
         "tracking": set(),
         "programs": {"agents", "campaign", "generating", "measuring", "report", "step", "tasks", "tracking"},
-        "commands": {"campaign", "generating", "programs", "report", "tasks"},
+        "evaluating": {"agents", "campaign", "measuring", "programs", "tasks"},
+        "commands": {"campaign", "evaluating", "generating", "programs", "report", "tasks"},
     },
     "proxy": {
         "http": set(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from judge.calibration.choosing import Candidate, Choice, choose, told_apart
 from judge.calibration.figures import Figure, figures
@@ -17,6 +18,7 @@ from judge.calibration.labels import Comparison
 from judge.calibration.pairs import Pair, counts, pairs_of, stacked
 from judge.errors import LabelsInvalid, Spent
 from judge.llm.ruler import Ask
+from judge.rewards.kind import drawn_seed
 from judge.settings import JudgeSettings
 from recorder.errors import NotFound
 from recorder.groups.lookup import find_group
@@ -46,6 +48,15 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    """One group of the `groups` that people labelled, as one judge, by its name, saw it."""
+
+    judge: str
+    groups: int
+    judged: Judged
+
+
+@dataclass(frozen=True, slots=True)
 class Calibrated:
     """What came of it."""
 
@@ -64,10 +75,12 @@ async def calibrate(
     names: Sequence[str],
     labels: Sequence[Comparison],
     tolerance: float,
-    tell: Callable[[Judged], None] = lambda _: None,
+    tell: Callable[[Heard], None] = lambda _: None,
     asks: Mapping[str, Ask] | None = None,
+    draw: Callable[[], int] = drawn_seed,
 ) -> Calibrated:
-    """Hold each judge, by its name, against the labels. `asks`: who is asked in a judge's place, by its name.
+    """Hold each judge, by its name, against the labels; `tell` hears of each group. `asks`: who is asked in a judge's
+    place, by its name. `draw`: a seed of the order in which all judges are shown a group's runs.
 
     Raises:
         LabelsInvalid: a label's group, or a run of it, is not in the record.
@@ -76,9 +89,11 @@ async def calibrate(
     """
     benches = {name: settings_of(settings, name) for name in names}  # before anybody is paid
     groups, told = await _met(store, project_id, labels)
+    orders = {group.id: draw() for group in groups}
     held, candidates = [], []
     for name, recipe in benches.items():
-        judged = await judge_all(store, project_id, groups, recipe, tell, (asks or {}).get(name))
+        hear = partial(_heard, tell, name, len(groups))
+        judged = await judge_all(store, project_id, groups, recipe, hear, (asks or {}).get(name), orders)
         by_group = counts(pair for one in judged for pair in _pairs(one, told[one.group]))
         array = stacked(by_group, [group.id for group in groups])
         spent, there = sum((one.spent for one in judged), Spent()), [one for one in judged if one.why is None]
@@ -87,6 +102,10 @@ async def calibrate(
         held.append(Held(name, recipe.model, told_apart(array), len(there), figures(array), unjudged, spent, seconds))
         candidates.append(Candidate(name, array, held[-1].usd))
     return Calibrated(held, choose(candidates, tolerance), tolerance, len(labels), len(groups), list(names))
+
+
+def _heard(tell: Callable[[Heard], None], judge: str, groups: int, judged: Judged) -> None:
+    tell(Heard(judge, groups, judged))
 
 
 def _pairs(judged: Judged, told: Sequence[Mapping[str, float]]) -> list[Pair]:

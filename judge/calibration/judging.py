@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from judge.errors import CannotJudge, JudgeDown, JudgeFailed, JudgeMisconfigured, Spent
 from judge.llm.ruler import Ask
@@ -59,8 +60,11 @@ async def judge_all(
     settings: JudgeSettings,
     tell: Callable[[Judged], None],
     ask: Ask | None = None,
+    orders: Mapping[str, int] | None = None,
 ) -> list[Judged]:
     """Judge every group, anew and without keeping anything; `tell` hears of each, `ask` is asked in the model's place.
+
+    `orders`: by the groups' ids, seeds of the orders in which their runs are shown; else each is drawn.
 
     Raises:
         JudgeDown: not one group could be judged, and the judge was down.
@@ -68,7 +72,10 @@ async def judge_all(
     """
     async with open_bench(settings, store, project_id, keep=False, again=True, ask=ask) as bench:
         room = asyncio.Semaphore(settings.concurrency)
-        judged = await asyncio.gather(*(_judged(group, bench, room, tell) for group in groups))
+        own = [
+            replace(bench, order_seed=partial(orders.__getitem__, group.id)) if orders else bench for group in groups
+        ]
+        judged = await asyncio.gather(*(_judged(group, at, room, tell) for group, at in zip(groups, own, strict=True)))
     down = [one for one in judged if isinstance(one, JudgeDown)]
     if down and len(down) == len(judged):
         raise down[0]

@@ -1,6 +1,6 @@
-"""What every command of this package needs: the settings, an open store, JSON and tables on standard output.
+"""What every command of this package needs: the settings, an open store, JSON, tables and pictures of what is told.
 
-Owns: running a coroutine on the store, printing. Refuses: any single command.
+Owns: running a coroutine on the store, printing, writing a picture. Refuses: any single command, what is drawn.
 
 What takes long to import (SQLAlchemy, rich) is imported where it is needed: `hone --help` must be instant.
 """
@@ -23,6 +23,7 @@ from recorder.hours import moment
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from recorder.charts import Chart
     from recorder.findings import Finding
     from recorder.settings import RecorderSettings
     from recorder.store.database import Store
@@ -121,6 +122,23 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, righ
     from recorder.commands.terminal import table
 
     show(table(columns, rows, right=right))
+
+
+def require_folder(picture: Path | None) -> None:
+    """Refuse a picture that could not be written, before anything is paid for."""
+    if picture is not None and not picture.absolute().parent.is_dir():
+        raise click.UsageError(f"the picture {picture} cannot be written: its folder is not there.")
+
+
+def draw_into(chart: Chart, picture: Path) -> None:
+    """Write the picture, and say so beside what is printed."""
+    from recorder.charts import draw
+
+    try:
+        picture.write_text(draw(chart), "utf-8")
+    except OSError as e:
+        raise click.UsageError(f"the picture {picture} cannot be written: {e.strerror or e}.") from e
+    click.echo(f"the picture is {picture}", err=True)
 
 
 class When(click.ParamType[float]):

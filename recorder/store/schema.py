@@ -576,7 +576,8 @@ campaigns = Table(
     Column("steps_done", Integer, nullable=False, default=0, server_default="0"),
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
-    # Whose gate asked for the attempts (`work.gates`); null: a campaign, which trains.
+    # Whose gate asked for the attempts (`work.gates`); null: a campaign, which trains, or an evaluation
+    # (`work.campaigns`), which does not.
     Column("version_id", Text),
     Index(None, "version_id", unique=True),
 )

@@ -1,8 +1,8 @@
 """Campaigns: training over a list of scenarios that Hone runs itself.
 
-Owns: campaigns, their scenarios, the groups bound to a scenario before their first call. Refuses: single attempts
-(`recorder.work.attempts`), what versions' gates ask for (rows of the same table, `recorder.work.gates`), running agents
-(trainer).
+Owns: campaigns, their scenarios, the groups bound to a scenario before their first call; evaluations, which are rows
+of the same table and train nothing. Refuses: single attempts (`recorder.work.attempts`), what versions' gates ask for
+(rows of the same table too, `recorder.work.gates`), running agents (trainer).
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from recorder.store.transitions import move
 
 Split = Literal["train", "val", "test"]
 
-TRAINS: Final = campaigns.c.version_id.is_(None)  # the others are gates'
+EVALUATES: Final = "evaluates"  # in the settings of an evaluation: what it compares (`trainer.evaluating`)
+_EVALUATES: Final = campaigns.c.settings[EVALUATES].as_string().is_not(None)
+TRAINS: Final = and_(campaigns.c.version_id.is_(None), ~_EVALUATES)  # the others are gates' and evaluations
 _PAGE: Final = 200  # scenarios a SELECT
 # Columns of a group that say by which recipe it is judged: its alias's name, and what its campaign names, if anything.
 ALIAS: Final = select(aliases.c.name).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("alias")
@@ -139,6 +141,16 @@ async def find(store: Store, project_id: str, name: str) -> CampaignView | None:
 async def list_campaigns(store: Store, project_id: str) -> list[CampaignView]:
     """The project's campaigns, newest first."""
     query = select(campaigns).where(campaigns.c.project_id == project_id, TRAINS)
+    async with store.read() as conn:
+        rows = await conn.execute(query.order_by(campaigns.c.started_at.desc(), campaigns.c.id.desc()))
+        return [view(row) for row in rows]
+
+
+async def unfinished_evaluations(store: Store, alias_id: str) -> list[CampaignView]:
+    """The evaluations of an alias's versions that did not come to their end, newest first."""
+    query = select(campaigns).where(
+        campaigns.c.alias_id == alias_id, _EVALUATES, campaigns.c.state != CampaignState.FINISHED
+    )
     async with store.read() as conn:
         rows = await conn.execute(query.order_by(campaigns.c.started_at.desc(), campaigns.c.id.desc()))
         return [view(row) for row in rows]

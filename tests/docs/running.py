@@ -24,6 +24,7 @@ ONLY_READ: Final = {
     "judge check": "asks a judge model; tests/judge",
     "learn": "trains until it is stopped; tests/trainer",
     "train": "trains; tests/trainer and tests/e2e",
+    "eval": "attempts scenarios; tests/trainer/evaluating",
     "report": "takes a campaign; tests/trainer/test_reporting.py",
     "score": "asks a judge model; tests/judge",
     "scenarios": "takes files of the user's; tests/trainer",

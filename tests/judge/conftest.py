@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from judge import commands
+from judge.commands import score as commands
 from judge.settings import JudgeSettings
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store

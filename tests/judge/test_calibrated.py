@@ -12,11 +12,12 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from judge import commands
-from judge.calibrated import as_json, chart, show
-from judge.calibration.against import Calibrated, Held
+from judge.calibrated import as_json, chart, show, watched
+from judge.calibration.against import Calibrated, Heard, Held
 from judge.calibration.choosing import Choice
 from judge.calibration.figures import FIGURES, Figure
+from judge.calibration.judging import Judged
+from judge.commands import calibrate as commands
 from judge.errors import LabelsInvalid, Spent
 from judge.settings import JudgeSettings
 from recorder.learned.intervals import Interval
@@ -63,6 +64,21 @@ async def test_a_file_of_labels_is_held_against_a_judge(
 
 
 @slow
+async def test_it_says_how_far_each_judge_is(
+    store: Store, recorded: Recorded, calibrate: Any, server: JudgeServer, tmp_path: Path
+) -> None:
+    for name in ("g", "h"):
+        await recorded.group(name, ["worth 0.2", "worth 0.9"])
+    path = tmp_path / "labels.jsonl"
+    path.write_text("".join(f'{{"group": "{g}", "pair": ["0", "1"], "winner": "1"}}\n' for g in "gh"))
+    result = await calibrate(str(path), "--judges", "default,openai/other", as_json=True)
+    assert result.exit_code == 0, result.output
+    told = [line for line in result.stderr.splitlines() if "groups" in line]
+    assert told == [f"{name}: {done} of 2 groups" for name in ("default", "openai/other") for done in (1, 2)]
+    assert json.loads(result.stdout)["groups"] == 2
+
+
+@slow
 async def test_what_people_preferred_and_said_are_labels_without_a_file(
     store: Store, recorded: Recorded, calibrate: Any, server: JudgeServer
 ) -> None:
@@ -95,6 +111,17 @@ async def test_a_wrong_argument_is_told(args: tuple[str, ...], why: str, calibra
 async def test_a_file_that_is_not_there_is_named(calibrate: Any, tmp_path: Path) -> None:
     result = await calibrate(str(tmp_path / "none.jsonl"))
     assert isinstance(result.exception, LabelsInvalid)
+
+
+def test_a_group_that_was_not_judged_is_counted_and_a_hostile_name_is_text(capsys: pytest.CaptureFixture[str]) -> None:
+    with watched() as tell:
+        for name in ("default", EVIL):
+            tell(Heard(name, 2, Judged("g")))
+            tell(Heard(name, 2, Judged("h", why="it did not answer")))
+    first, second, *evil = capsys.readouterr().err.splitlines()
+    assert (first, second) == ("default: 1 of 2 groups", "default: 2 of 2 groups, 1 not judged")
+    assert len(evil) == 2
+    assert all(line.isprintable() for line in evil)
 
 
 def found(choice: Choice) -> Calibrated:

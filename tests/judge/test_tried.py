@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 
-from judge import commands
+from judge.commands import worker as commands
 from judge.errors import JudgeMisconfigured, Spent
 from judge.settings import JudgeSettings
 from judge.tricks.check import Checked, Wanted

@@ -47,6 +47,9 @@ from tests.judge import rubric_replies
 from tests.judge.judge_server import entries, last_text
 from trainer.campaign import begin
 from trainer.campaign_settings import CampaignSettings
+from trainer.evaluating.asked import ask
+from trainer.evaluating.evaluation import Evaluated
+from trainer.evaluating.program import evaluate
 from trainer.programs.services import Wanted
 from trainer.programs.train import train
 from trainer.progress import Ended, Event, Said, StepDone, Validated
@@ -163,6 +166,12 @@ class Ring:
         """`hone train` on this ring's store: `run_campaign`, and what it takes."""
         assert self.data is not None
         return await run_campaign(self.data, self.url, settings, told, recording=self.recording, **given)
+
+    async def evaluate(self, names: Sequence[str], file: Path, settings: Mapping[str, Any], told: Told,
+                       **given: Any) -> Evaluated:  # fmt: skip
+        """`hone eval` on this ring's store: `run_evaluation`, and what it takes."""
+        assert self.data is not None
+        return await run_evaluation(self.data, self.url, names, file, settings, told, recording=self.recording, **given)
 
     # --- proxy
 
@@ -472,3 +481,31 @@ async def run_campaign(
         return ScriptedTrainer(store, alias)
 
     return await train(chosen, everything, wanted, told, None if trainer else opened)
+
+
+async def run_evaluation(
+    data: Path,
+    url: str,
+    names: Sequence[str],
+    file: Path,
+    settings: Mapping[str, Any],
+    told: Told,
+    *,
+    attempts: int = 4,
+    seeds: int = 1,
+    fresh: bool = False,
+    judge: JudgeSettings | None = None,
+    models: Sequence[str] = (),
+    recording: RecorderSettings | None = None,
+) -> Evaluated:
+    """`hone eval` on a ring's store. `recording`: the store's."""
+    everything = Everything(
+        data,
+        CampaignSettings.model_validate(settings),
+        recorder=recording or RecorderSettings(),
+        judge=judge or JudgeSettings(),
+        models=models,
+    )
+    asked = ask(everything.campaign, names, file, attempts=attempts, seeds=seeds, fresh=fresh, providers=models)
+    wanted = Wanted(data, PROJECT, everything.recorder, url, found_timeout_s=10.0)
+    return await evaluate(asked, everything, wanted, told)

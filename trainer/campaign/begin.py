@@ -66,7 +66,7 @@ def plan(settings: CampaignSettings, *, fresh: bool = False) -> Plan:
     """
     if settings.scenarios is None:
         raise CampaignError("no scenarios: name a JSONL file with --scenarios or campaign.scenarios")
-    _require_agent(settings)
+    require_agent(settings)
     found = parts.read(settings, settings.scenarios)
     if not settings.adversarial_share and all(scenario.adversarial for scenario in found["train"]):
         raise CampaignError(
@@ -103,11 +103,12 @@ async def plan_again(data: Path, recorder: RecorderSettings, project: str, name:
         what = "there is no such campaign" if found is None else f"it is finished ({found.reason})"
         raise CampaignError(f"campaign {name!r} cannot be gone on with: {what}. Unfinished: {open_ones}")
     settings = CampaignSettings.model_validate({**found.settings, **given})
-    _require_agent(settings)
+    require_agent(settings)
     return Plan(found.name, settings, None, [], validates=validates)
 
 
-def _require_agent(settings: CampaignSettings) -> None:
+def require_agent(settings: CampaignSettings) -> None:
+    """Raise `CampaignError` where nobody attempts scenarios."""
     if not settings.agent and not settings.replay:
         raise CampaignError(
             "no agent: give `module:function` or a shell command with --agent or campaign.agent; it finds its model at "

@@ -30,7 +30,7 @@ from trainer.campaign.history import BEGUN, CHANGE, ENDED, STEP, History, read_h
 from trainer.campaign.measure import Measured, Measurer
 from trainer.campaign.pausing import Evidence, gained_most, recipe_changed, settings_changed, way_on
 from trainer.campaign.ruling import Ruling
-from trainer.campaign.sampling import Round, Sampler, Tally
+from trainer.campaign.sampling import Round, Sampler, Tally, refuse_broken_agent
 from trainer.campaign.serving import Service
 from trainer.campaign.stop import Stop, StopCode
 from trainer.campaign.validating import Validator
@@ -100,7 +100,6 @@ class Campaign:
             sampler=sampler,
             measurer=measurer,
             progress=progress,
-            refuse=_refuse_broken_agent,
         )
 
     async def run(self) -> Ended:
@@ -211,7 +210,7 @@ class Campaign:
         with self._timed("sampling"):
             of = Round(step, Purpose.TRAIN, scenarios, range(self._settings.group_size))
             tally = await self._sampler.sample(of)
-        _refuse_broken_agent(step, tally)
+        refuse_broken_agent(of, tally)
         with self._timed("judging"):
             groups = await self._sampler.scored(of)
         measured = await self._measurer.measure(groups)
@@ -355,12 +354,3 @@ class Campaign:
             yield
         finally:
             self._seconds[phase] = time.monotonic() - began
-
-
-def _refuse_broken_agent(step: int, tally: Tally) -> None:
-    # What failed before is not attempted again: whoever mended the agent goes on with the next step.
-    if tally.ended_now and sum(tally.failed.values()) == tally.total:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in tally.failed.most_common())
-        raise CampaignError(
-            f"all {tally.total} attempts of step {step} failed ({reasons}). The first: {tally.first_error}"
-        )

@@ -1,7 +1,7 @@
 """What a round came to: the share of successes, and the mean reward; apart, those of scenarios that tempt to cheat.
 
-Owns: success by a reward part or by the user's function (run in the user's Python), and what an attempt that the agent
-spoilt counts as. Refuses: scoring, and comparing versions.
+Owns: success by a reward part or by the user's function (run in the user's Python), what an attempt that the agent
+spoilt counts as, and what each attempt of a group was worth in it. Refuses: scoring, and comparing versions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from recorder.work.campaigns import GroupStatus
 from recorder.work.scores import REWARD, StoredScore
 from trainer.agents.agent import Agent, Ending
 from trainer.agents.attempts import AGENTS_OWN
+from trainer.campaign.sampling import place_of
 from trainer.campaign_settings import CampaignSettings
+from trainer.measuring.wins import Worth
 from trainer.progress import Progress, Said
 
 FUNCTION_TIMEOUT_S = 30.0
@@ -128,6 +130,26 @@ class Measurer:
 def spoilt(member: TrajectoryView) -> bool:
     """Whether an attempt came to nothing by its agent's own fault."""
     return member.state is TrajectoryState.ERRORED and member.end_reason in _SPOILT
+
+
+def rewards_of(loaded: Loaded) -> dict[str, float | None]:
+    """What a round's attempts were given, by their ids."""
+    parts = (part for score in loaded.scores.values() for part in score.parts if part.part == REWARD)
+    return {part.trajectory_id: part.value for part in parts}
+
+
+def worths(view: GroupView, rewards: Mapping[str, float | None]) -> dict[int, Worth]:
+    """What a group's attempts were worth in it, by their places; of one that was run again, the one that counts.
+
+    Those of which nobody can tell are absent.
+    """
+    each = {place_of(member): Worth(rewards.get(member.id), spoilt(member)) for member in counting(view)}
+    return {place: worth for place, worth in each.items() if worth.value is not None}
+
+
+def counting(view: GroupView) -> list[TrajectoryView]:
+    """A group's attempts without those that were made again."""
+    return [member for member in view.members if member.state is not TrajectoryState.ABANDONED]
 
 
 def _values(score: StoredScore | None, name: str | None) -> dict[str, float]:

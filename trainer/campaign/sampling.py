@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from recorder.groups import closing
 from recorder.judged.disputed import CODE as DISPUTED
+from recorder.reading.views import TrajectoryView
 from recorder.states import AttemptState, GroupState, Purpose
 from recorder.store import ledger
 from recorder.store.changes import Topic
@@ -23,6 +24,7 @@ from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import Binding, CampaignView, GroupStatus, Scenario
 from trainer.agents.attempts import AttemptRunner, Ended, EndReason
 from trainer.campaign_settings import CampaignSettings
+from trainer.errors import CampaignError
 from trainer.progress import Progress, Said, Status
 
 SETTLED = frozenset({GroupState.SCORED, GroupState.TRIED, GroupState.TRAINED, GroupState.LEFT_OUT})
@@ -47,6 +49,7 @@ class Round:
     scenarios: Sequence[Scenario]
     numbers: Sequence[int]
     key: str = ""
+    called: str = "step"  # what people call that of which `step` is the number
 
     @property
     def total(self) -> int:
@@ -82,6 +85,22 @@ class Tally:
         self.done += 1
         self.failed[reason] += 1
         self.first_error = self.first_error or error
+
+
+def place_of(member: TrajectoryView) -> int:
+    """Which of its round's `numbers` an attempt has, by the name that it was given here; -1: it is somebody else's."""
+    name = (member.external_id or "").partition("~")[0]
+    return int(name) if name.isdigit() else -1
+
+
+def refuse_broken_agent(of: Round, tally: Tally) -> None:
+    """Raise `CampaignError` where every attempt of a round failed, and not only before this run of the program."""
+    # What failed before is not attempted again: whoever mended the agent goes on with the next round.
+    if tally.ended_now and sum(tally.failed.values()) == tally.total:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in tally.failed.most_common())
+        raise CampaignError(
+            f"all {tally.total} attempts of {of.called} {of.step} failed ({reasons}). The first: {tally.first_error}"
+        )
 
 
 class Sampler:
@@ -175,8 +194,8 @@ class Sampler:
                     return found
                 if time.monotonic() >= deadline:
                     self._warn(
-                        f"step {of.step} goes on without {len(waiting)} of {len(found)} groups: they had no score "
-                        f"after {self._settings.judge_timeout_s:g} s (campaign.judge_timeout_s)"
+                        f"{of.called} {of.step} goes on without {len(waiting)} of {len(found)} groups: they had no "
+                        f"score after {self._settings.judge_timeout_s:g} s (campaign.judge_timeout_s)"
                     )
                     return found
                 if time.monotonic() >= look_for_judge:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from recorder.reading.views import GroupView, TrajectoryView
+from recorder.reading.views import GroupView
 from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import VersionView
 from recorder.states import Purpose
@@ -22,8 +22,8 @@ from recorder.work.scores import REWARD
 from trainer.campaign import history as course
 from trainer.campaign.figures import figures_of
 from trainer.campaign.history import BASELINE, TEST, History
-from trainer.campaign.measure import Loaded, Measurer, spoilt
-from trainer.campaign.sampling import Round, Sampler, Tally
+from trainer.campaign.measure import Loaded, Measurer, rewards_of, worths
+from trainer.campaign.sampling import Round, Sampler, place_of, refuse_broken_agent
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.measuring.sides import Side, Sides, named
 from trainer.measuring.wins import Wins, Worth, counted
@@ -34,7 +34,7 @@ _NAMED: Final = {"turns": "health.turns", "tokens": "health.length", "seconds": 
 
 
 class Validator:
-    """Measures for one campaign. `refuse` raises where the agent is broken."""
+    """Measures for one campaign."""
 
     def __init__(
         self,
@@ -48,7 +48,6 @@ class Validator:
         sampler: Sampler,
         measurer: Measurer,
         progress: Progress,
-        refuse: Callable[[int, Tally], None],
     ) -> None:
         self._store = store
         self._campaign = campaign
@@ -59,7 +58,6 @@ class Validator:
         self._sampler = sampler
         self._measurer = measurer
         self._progress = progress
-        self._refuse = refuse
 
     async def validate(self, history: History, tasks: Sequence[Scenario], live: VersionView) -> None:
         """Measure the version in service after the steps that are done."""
@@ -105,7 +103,7 @@ class Validator:
     async def _measure(self, of: Round, side: Side, name: str) -> Validated:
         began = time.monotonic()
         tally = await self._sampler.sample(of)
-        self._refuse(of.step, tally)
+        refuse_broken_agent(of, tally)
         groups = await (self._sampler.scored(of) if self._needs_scores else self._sampler.groups(of))
         measured = await self._measurer.measure(groups)
         ordinary = await self._measurer.load([group for group in groups if not group.adversarial])
@@ -141,7 +139,7 @@ class Validator:
     def _figures(self, loaded: Loaded) -> dict[str, float]:
         """What the attempts looked like that are not version 0's, put beside others to be compared with."""
         ours = range(self._settings.val_attempts)
-        views = [replace(view, members=[m for m in view.members if _place(m) in ours]) for view in loaded.views]
+        views = [replace(view, members=[m for m in view.members if place_of(m) in ours]) for view in loaded.views]
         own = {member.id for view in views for member in view.members}
         scored = {
             id_: replace(score, parts=tuple(part for part in score.parts if part.trajectory_id in own))
@@ -157,26 +155,15 @@ class Validator:
         return figures
 
     def _wins(self, loaded: Loaded) -> Wins:
-        parts = [part for score in loaded.scores.values() for part in score.parts if part.part == REWARD]
-        rewards = {part.trajectory_id: part.value for part in parts}
+        rewards = rewards_of(loaded)
         return counted(pair for view in loaded.views if (pair := self._pair(view, rewards)) is not None)
 
     def _pair(self, view: GroupView, rewards: Mapping[str, float | None]) -> tuple[list[Worth], Worth] | None:
-        """What a group's attempts were worth, and version 0's; of one that was run again, the one that counts."""
+        """What a group's attempts were worth, and version 0's."""
         each = self._settings.val_attempts
-        worth: dict[int, Worth] = {}
-        for member in view.members:
-            found = Worth(rewards.get(member.id), spoilt(member))
-            if found.value is not None:
-                worth[_place(member)] = found
+        worth = worths(view, rewards)
         return ([one for place, one in worth.items() if 0 <= place < each], worth[each]) if each in worth else None
 
     async def _write(self, code: str, done: Validated) -> None:
         await course.write(self._store, self._campaign, code, done)
         self._progress.tell(done)
-
-
-def _place(member: TrajectoryView) -> int:
-    """Which of its group's attempts a member is, by the name that the sampler gave it; -1: somebody else's."""
-    name = (member.external_id or "").partition("~")[0]
-    return int(name) if name.isdigit() else -1

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trainer.programs import estimating
     from trainer.programs.examiner import Gated
     from trainer.programs.generating import Server
+    from trainer.programs.services import Wanted
 
 INTERRUPTED = 130
 
@@ -80,6 +81,17 @@ class Context(Protocol):
 
     def settings(self) -> Settings:
         """The settings in force."""
+
+
+def wanted_services(
+    context: Context, settings: Settings, proxy_url: str | None, env: Mapping[str, str] | None = None
+) -> Wanted:
+    """The services that a command needs: a proxy that was named, those that run, or what is started. `env`: for it."""
+    from trainer.programs.services import Wanted
+
+    options = ["--data", str(settings.data)] + (["--config", str(context.config)] if context.config else [])
+    url = proxy_url.rstrip("/").removesuffix("/v1") if proxy_url else None
+    return Wanted(settings.data, settings.project, settings.recorder, url, options, env or {})
 
 
 def path_option(name: str, text: str) -> Callable[[F], F]:

@@ -12,7 +12,7 @@ import click
 
 from trainer.commands.estimate import estimate
 from trainer.commands.requiring import require_judge_model, require_own_choices, require_recipe
-from trainer.commands.support import Context, log, path_option, run, shares
+from trainer.commands.support import Context, log, path_option, run, shares, wanted_services
 
 if TYPE_CHECKING:
     from trainer.progress import Ended
@@ -93,7 +93,6 @@ def train(
 
 async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> Ended:
     from trainer.campaign import begin
-    from trainer.programs.services import Wanted
     from trainer.programs.train import train as campaign
     from trainer.progress import progress
 
@@ -109,9 +108,7 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
         }
         plan = await begin.plan_again(settings.data, settings.recorder, settings.project, resume, given)
         require_recipe(plan.settings.reward_recipe, settings)
-    options = ["--data", str(settings.data)] + (["--config", str(context.config)] if context.config else [])
-    url = proxy_url.rstrip("/").removesuffix("/v1") if proxy_url else None
     env = {"HONE_CAMPAIGN__PRESET": preset} if preset else {}  # the judge's defaults are the recipe's too
-    wanted = Wanted(settings.data, settings.project, settings.recorder, url, options, env)
+    wanted = wanted_services(context, settings, proxy_url, env)
     with progress(as_json=context.json) as shown:
         return await campaign(plan, settings, wanted, shown)

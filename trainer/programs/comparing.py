@@ -12,11 +12,12 @@ from typing import Any, Final, Protocol
 
 from recorder.registry.keys import Scope
 from trainer.campaign.begin import Plan
+from trainer.campaign_settings import CampaignSettings
 from trainer.measuring import sides, yardstick
 from trainer.measuring.yardstick import Yardstick
-from trainer.programs.estimating import Judge
+from trainer.programs.estimating import Judge, Whole
 
-_OF_THE_REWARD: Final = {"model", "temperature", "rubric", "rewards", "missing"}
+OF_THE_REWARD: Final = {"model", "temperature", "rubric", "rewards", "missing"}
 
 
 class Settings(Protocol):
@@ -44,14 +45,19 @@ class Measure:
 
 def measure_of(plan: Plan, settings: Settings) -> Measure:
     """By what a planned campaign is measured. Raises `CampaignError` for what could never be said of it."""
-    declared = list(settings.declared_aliases())
-    alias = plan.settings.alias or (declared[0] if len(declared) == 1 else None)
-    recipe = settings.judge.by_recipe(settings.judge.recipe_of(alias, plan.settings.reward_recipe))
+    recipe = recipe_of(plan.settings, settings)
     rewards = recipe.in_force()
     found = yardstick.chosen(plan.settings, rewards, validated=plan.validates)
     yardstick.refuse_unmeasured(plan.settings, found, validated=plan.validates)
     sides.refuse_unknown(plan.settings, settings.providers())
-    return Measure(found, yardstick.averaged(rewards), recipe.model_dump(mode="json", include=_OF_THE_REWARD))
+    return Measure(found, yardstick.averaged(rewards), recipe.model_dump(mode="json", include=OF_THE_REWARD))
+
+
+def recipe_of(campaign: CampaignSettings, settings: Settings) -> Whole:
+    """The recipe that attempts made by these settings are judged by."""
+    declared = list(settings.declared_aliases())
+    alias = campaign.alias or (declared[0] if len(declared) == 1 else None)
+    return settings.judge.by_recipe(settings.judge.recipe_of(alias, campaign.reward_recipe))
 
 
 def scopes_of(plan: Plan, found: Yardstick) -> list[Scope]:

@@ -199,9 +199,8 @@ def test_secrets_are_taken_out_of_any_text(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_litellm_is_not_imported_before_it_is_needed() -> None:
-    program = (
-        "import sys, judge.commands, judge.scoring.worker, judge.scoring.bench; sys.exit('litellm' in sys.modules)"
-    )
+    modules = "judge.commands.score, judge.commands.worker, judge.scoring.worker, judge.scoring.bench"
+    program = f"import sys, {modules}; sys.exit('litellm' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

@@ -1,0 +1,252 @@
+"""What `hone calibrate` finds of judges whose worth is known: scripted judges against scripted people.
+
+    python -m benchmarks.calibration --write     writes results/calibration.json, the table in docs/judging.md and its
+                                                 picture, docs/calibration.svg
+
+`GROUPS` groups of `RUNS` runs are recorded in a store of their own. Each run has a worth, a standard normal, and a
+length that says nothing of it. People order a pair rightly with the probability `PEOPLE`, and so does each judge with
+one of its own: both see the worth with normal noise. People call runs alike whose worth is the same to them by steps of
+`STEP`. The judges are asked as real ones are, by RULER's own prompt and
+reader, in this process and without a network; two of them go by the place or the length as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import random
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, Final, TypedDict
+
+from benchmarks.load import machine
+from judge.calibrated import chart
+from judge.calibration.against import Calibrated, Held, calibrate
+from judge.calibration.choosing import Choice
+from judge.calibration.figures import FIGURES, Figure
+from judge.calibration.labels import Comparison
+from judge.errors import Spent
+from judge.llm.model import Answer, Messages
+from judge.llm.prompt import SEEDS
+from judge.llm.ruler import Ask
+from judge.settings import JudgeSettings
+from recorder.charts import draw
+from recorder.learned.intervals import Interval
+from recorder.settings import RecorderSettings
+from recorder.store.migrate import open_store
+from tests.judge.judge_server import documents, last_text
+from tests.judge.recorded import PROJECT, Recorded
+
+RESULTS: Final = Path(__file__).parent / "results" / "calibration.json"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "judging.md"
+PICTURE: Final = PAGE.with_name("calibration.svg")
+BEGIN, END = "<!-- made by `python -m benchmarks.calibration --write` -->", "<!-- until here, calibration -->"
+GROUPS, RUNS, SEED = 200, 3, 15
+PEOPLE: Final = 0.9
+STEP: Final = 0.5  # standard deviations
+TOLERANCE: Final = 0.05
+_LONGEST: Final = 30  # words
+_NORMAL: Final = NormalDist()
+_SAID: Final = re.compile(r"^(?P<words>(?:well )*)run (?P<name>\S+) is worth (?P<worth>\S+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted:
+    """A judge. `place`, `length`: how many standard deviations of worth the first place or the longest answer adds."""
+
+    about: str
+    accuracy: float
+    usd: float
+    place: float = 0.0
+    length: float = 0.0
+
+    def score(self, name: str, text: str, place: int) -> float:
+        """What it gives a run that says `text` and is shown at that place (from 0), from 0 to 1."""
+        found = _SAID.fullmatch(text)
+        assert found is not None
+        liked = self.place * (1 - place / (RUNS - 1)) + self.length * len(found["words"].split()) / _LONGEST
+        return _NORMAL.cdf((seen(name, text, self.accuracy) + liked) / 2)
+
+
+JUDGES: Final = {
+    "careful": Scripted("right in 90 % of pairs, dear", 0.9, 0.05),
+    "quick": Scripted("right in 90 % of pairs, cheap", 0.9, 0.002),
+    "hasty": Scripted("right in 70 % of pairs, cheaper", 0.7, 0.0005),
+    "early": Scripted("right in 90 %, and loves early places", 0.9, 0.001, place=2.0),
+    "long": Scripted("right in 90 %, and loves long answers", 0.9, 0.001, length=2.0),
+    "guess": Scripted("guesses", 0.5, 0.0001),
+}
+
+
+class Found(TypedDict):
+    """What is kept. `judges`: by name, each figure with its interval, and what a group costs (`usd`)."""
+
+    groups: int
+    runs: int
+    pairs: int
+    best: str | None
+    taken: str | None
+    more: int
+    judges: dict[str, dict[str, Any]]
+
+
+def noise(accuracy: float) -> float:
+    """The noise with which two worths, each N(0, 1), are ordered rightly so often: 1/2 + atan(1 / s) / pi."""
+    return math.inf if accuracy <= 0.5 else 1 / math.tan(math.pi * (accuracy - 0.5))
+
+
+def seen(who: str, text: str, accuracy: float) -> float:
+    """The worth of a run as somebody sees it: the same each time."""
+    found = _SAID.fullmatch(text)
+    assert found is not None
+    drawn, spread = random.Random(f"{SEED} {who} {text}").gauss(0, 1), noise(accuracy)
+    return drawn if math.isinf(spread) else float(found["worth"]) + spread * drawn
+
+
+def answers(group: int) -> list[str]:
+    """What the runs of a group say."""
+    rng = random.Random(f"{SEED} {group}")
+    return [
+        f"{'well ' * rng.randrange(_LONGEST + 1)}run {group}-{run} is worth {rng.gauss(0, 1):.4f}"
+        for run in range(RUNS)
+    ]
+
+
+def asking(name: str, judge: Scripted) -> Ask:
+    """Who is asked in the judge's place."""
+
+    async def ask(messages: Messages) -> Answer:
+        shown = documents({"messages": messages})[1:]
+        verdicts = [
+            {"id": one["id"], "explanation": "", "score": judge.score(name, last_text(one), place)}
+            for place, one in enumerate(shown)
+        ]
+        return Answer(json.dumps({"trajectories": verdicts}), "stop", "scripted", Spent(1000, 0, 100, judge.usd))
+
+    return ask
+
+
+async def measure(groups: int = GROUPS) -> Found:
+    """Record the groups, and hold every judge against the people."""
+    settings = JudgeSettings.model_validate(
+        {"model": "scripted/model", "recipes": {name: {"rubric": f"- as {name} sees it"} for name in JUDGES}}
+    )
+    labels = []
+    with tempfile.TemporaryDirectory() as folder:
+        store = await open_store(Path(folder), RecorderSettings(), migrate=True)
+        try:
+            recorded = await Recorded.start(store)
+            for group in range(groups):
+                said = answers(group)
+                await recorded.group(f"g{group}", said)
+                told = {str(run): float(round(seen("people", text, PEOPLE) / STEP)) for run, text in enumerate(said)}
+                labels.append(Comparison(f"g{group}", told))
+            await recorded.stop()
+            rng = random.Random(SEED)
+            asks = {name: asking(name, judge) for name, judge in JUDGES.items()}
+            found = await calibrate(
+                store, PROJECT, settings, list(JUDGES), labels, TOLERANCE, asks=asks, draw=lambda: rng.randrange(SEEDS)
+            )
+        finally:
+            await store.close()
+    return kept(found)
+
+
+def kept(found: Calibrated) -> Found:
+    """What is kept of a calibration: all but times."""
+    return Found(
+        groups=found.groups,
+        runs=RUNS,
+        pairs=min(one.pairs for one in found.judges),
+        best=found.choice.best,
+        taken=found.choice.taken,
+        more=found.choice.more,
+        judges={
+            one.name: {**{name: _rounded(figure) for name, figure in one.figures.items()}, "usd": _digits(one.usd)}
+            for one in found.judges
+        },
+    )
+
+
+def _rounded(figure: Figure) -> dict[str, float | None]:
+    ends = asdict(figure.interval) if figure.interval else {"low": None, "high": None}
+    return {name: _digits(value) for name, value in {"value": figure.value, **ends}.items()}
+
+
+def _digits(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def table(found: Found) -> str:
+    """What docs/judging.md shows."""
+    heads = ["judge", "what it is", *(name.replace("_", " ") for name in FIGURES), "USD a group"]
+    lines = [_row(heads), _row(["---"] * len(heads))]
+    for name, of in found["judges"].items():
+        figures = [_told(of[figure]) for figure in FIGURES]
+        lines.append(_row([f"`{name}`", JUDGES[name].about, *figures, f"{of['usd']:.4f}"]))
+    taken = (
+        f"Taken is `{found['taken']}`, the cheapest that is surely within {100 * TOLERANCE:g} points of the best "
+        f"(`{found['best']}`)."
+        if found["taken"]
+        else f"None is taken: about {found['more']:,} pairs more would decide."
+    )
+    return "\n".join([*lines, "", taken])
+
+
+def _told(one: dict[str, float]) -> str:
+    return f"{one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def written(page: str, found: Found) -> str:
+    """The page with the table between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise ValueError(f"docs/judging.md has no place for the table: put {BEGIN} and {END} into it")
+    return f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}"
+
+
+def picture(found: Found) -> str:
+    """The accuracies as `hone calibrate --picture` draws them, as SVG."""
+    held = [
+        Held(name, "scripted/model", found["pairs"], found["groups"],
+             {figure: _figure(of[figure]) for figure in FIGURES}, {}, Spent(), 0.0)
+        for name, of in found["judges"].items()
+    ]  # fmt: skip
+    choice = Choice(found["best"], found["taken"], found["more"])
+    return draw(chart(Calibrated(held, choice, TOLERANCE)))
+
+
+def _figure(one: dict[str, float]) -> Figure:
+    return Figure(one["value"], Interval(one["low"], one["high"]))
+
+
+def main() -> None:
+    """Measure, print, and keep figures, table and picture if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS}, the table in {PAGE}, and {PICTURE}")
+    options = parser.parse_args()
+    began, cpu = time.monotonic(), time.process_time()
+    found = asyncio.run(measure())
+    took = {"took_s": round(time.monotonic() - began, 1), "cpu_s": round(time.process_time() - cpu, 1)}
+    text = json.dumps({"machine": machine(), **found, **took}, indent=1, ensure_ascii=False)
+    print(text)
+    if options.write:
+        RESULTS.write_text(text + "\n")
+        PAGE.write_text(written(PAGE.read_text("utf-8"), found), "utf-8")
+        PICTURE.write_text(picture(found), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""The roof: `hone judge`, `judge check`, `calibrate` and `score`: their flags and exit codes.
+
+Refuses: scoring (`judge.scoring`), trying a judge (`judge.tricks`), holding judges against people
+(`judge.calibration`), how each reads (`judge.showing`, `judge.telling`, `judge.tried`, `judge.calibrated`).
+"""

@@ -1,0 +1,183 @@
+"""`hone score`: one group, those that are open, or all again.
+
+Owns: its flags and exit codes. Refuses: scoring (`judge.scoring`), how it reads (`judge.showing`, `judge.telling`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from judge.commands.support import INTERRUPTED, Context, Settings
+
+if TYPE_CHECKING:
+    from judge.scoring.again import Tally, Tell
+    from judge.scoring.counting import Counted
+    from recorder.store.database import Store
+
+
+class Wanted(TypedDict):
+    """Which groups `hone score --all` is about."""
+
+    campaign: str | None
+    alias: str | None
+    stale: bool
+    dry_run: bool
+
+
+@click.command()
+@click.argument("group", required=False)
+@click.option("--open", "still_open", is_flag=True, help="A group that is still open, as it is; without GROUP, all.")
+@click.option("--debug", is_flag=True, help="Show the prompt, the reply and what was read from it.")
+@click.option("--save", is_flag=True, help="Make this the group's score, also where it has one.")
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Judge anew and save: ask also where a stored reply would do, and take also what was left out because its "
+    "version was rejected.",
+)
+@click.option("--all", "every", is_flag=True, help="Score all groups again that have ended, and save.")
+@click.option("--campaign", help="With --all: of this campaign only (its name or id).")
+@click.option("--alias", help="With --all: of this alias only.")
+@click.option("--stale", is_flag=True, help="With --all: only what was scored by another recipe than the one in force.")
+@click.option("--dry-run", is_flag=True, help="With --all: count requests and tokens; ask no judge and write nothing.")
+@click.pass_obj
+def score(
+    context: Context,
+    group: str | None,
+    still_open: bool,
+    debug: bool,
+    save: bool,
+    again: bool,
+    every: bool,
+    **wanted: Unpack[Wanted],
+) -> None:
+    """Judge one GROUP (its id, or the name it was given) and show how.
+
+    Changes nothing in the store without --save, --again or --all. With --open, runs that go on are judged as if they
+    had ended now.
+
+    With --all, groups are scored again under the recipe in force: those that wait for a judge, those that have a
+    score, and those that were left out for what their score said (all runs did equally well, no reward, nobody to
+    compare with). Old scores stay in the record. A group that was trained on, or is being, keeps its score as the
+    current one, and the new one stands beside it. A group that a judge has in hand is passed over, and one that cannot
+    be judged now stays as it is. At the end old scores are held against new ones: Kendall's tau inside groups, and the
+    pairs of runs that were turned over. Reward functions are called in a dry run too.
+    """
+    if every:
+        if group is not None or still_open or debug or (save and wanted["dry_run"]):
+            raise click.UsageError("--all takes no GROUP, --open or --debug, and --dry-run saves nothing.")
+        if wanted["campaign"] is not None and wanted["alias"] is not None:
+            raise click.UsageError("a campaign is of one alias: name --campaign or --alias.")
+        _score_all(context, again=again, **wanted)
+        return
+    if any(wanted.values()):
+        raise click.UsageError("--campaign, --alias, --stale and --dry-run go with --all.")
+    from judge.errors import JudgeUnanswered
+    from judge.scoring.bench import check_settings
+    from recorder.commands.terminal import clean
+
+    if group is None and not still_open:
+        raise click.UsageError("name a group, or say --all, or --open for all that are open.")
+    if still_open and (save or again):
+        raise click.UsageError("an open group keeps no score: `hone close GROUP`, then `hone score GROUP --save`.")
+    check_settings(context.settings().judge)
+    try:
+        if still_open:
+            _score_open(context, group, debug=debug)
+        else:
+            assert group is not None
+            _score_one(context, group, debug=debug, save=save, again=again)
+    except JudgeUnanswered as e:
+        if debug:
+            click.echo(clean("\n\n".join(f"{m['role']}\n{m['content']}" for m in e.exchange)), err=context.json)
+        raise
+
+
+def _score_all(context: Context, *, again: bool, **wanted: Unpack[Wanted]) -> None:
+    """Exit status 1 where a group failed, 130 where Ctrl-C came first."""
+    from judge.scoring.again import Tally
+    from judge.scoring.bench import check_settings
+    from judge.scoring.counting import Counted
+    from judge.telling import tell, watched
+    from recorder.commands.support import run
+
+    settings = context.settings()
+    check_settings(settings.judge)
+    tally, counted = Tally(), Counted(settings.judge.max_tokens) if wanted["dry_run"] else None
+    try:
+        with watched(tally) as told:
+            run(context, lambda store, project: _each(store, project, settings, tally, counted, told, again, wanted))
+    except Exception:
+        if tally.over:  # the store went away, say: what was saved is told
+            tell(tally, counted, as_json=context.json)
+        raise
+    tell(tally, counted, as_json=context.json)
+    if tally.stopped or tally.failed():
+        raise SystemExit(INTERRUPTED if tally.stopped else 1)
+
+
+async def _each(
+    store: Store,
+    project: str,
+    settings: Settings,
+    tally: Tally,
+    counted: Counted | None,
+    told: Tell,
+    again: bool,
+    wanted: Wanted,
+) -> None:
+    from judge.scoring.again import choose, count, score_again
+    from judge.scoring.bench import open_bench
+
+    keep, ask = counted is None, counted.ask if counted else None
+    at_once, lease_s = settings.judge.concurrency, settings.recorder.lease_s
+    only = {"campaign": wanted["campaign"], "alias": wanted["alias"]}
+    async with open_bench(settings.judge, store, project, keep=keep, again=again, ask=ask) as bench:
+        groups = await choose(store, project, bench, **only, only_stale=wanted["stale"], anew=again)
+        tally.groups = len(groups)
+        with tally.until_stopped():
+            if counted:
+                await count(store, groups, bench, told, at_once=at_once)
+            else:
+                await score_again(store, groups, bench, told, at_once=at_once, lease_s=lease_s, anew=again)
+
+
+def _score_one(context: Context, group: str, *, debug: bool, save: bool, again: bool) -> None:
+    from judge.scoring.by_hand import score_one
+    from judge.showing import as_json, show
+    from recorder.commands.support import run
+
+    settings = context.settings()
+    lease_s = settings.recorder.lease_s
+    found, scored = run(
+        context,
+        lambda store, project: score_one(
+            store, project, settings.judge, group, lease_s=lease_s, save=save or again, again=again
+        ),
+    )
+    if context.json:
+        click.echo(json.dumps(as_json(found, scored, debug=debug), ensure_ascii=False, indent=2))
+    else:
+        show(found, scored, debug=debug)
+
+
+def _score_open(context: Context, group: str | None, *, debug: bool) -> None:
+    from judge.scoring.by_hand import score_open
+    from judge.showing import as_json, show_open
+    from recorder.commands.support import run
+    from recorder.commands.terminal import clean
+
+    settings = context.settings()
+    shown = []
+    for found, scored in run(context, lambda store, project: score_open(store, project, settings.judge, group)):
+        if isinstance(scored, str):
+            click.echo(clean(f"group {found.id}: {scored}"), err=True)
+        elif context.json:
+            shown.append(as_json(found, scored, debug=debug))
+        else:
+            show_open(found, scored, debug=debug)
+    if context.json:
+        click.echo(json.dumps(shown, ensure_ascii=False, indent=2))

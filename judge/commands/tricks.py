@@ -1,0 +1,82 @@
+"""`hone judge check`.
+
+Owns: its flags and exit codes. Refuses: trying a judge (`judge.tricks`), how that reads (`judge.tried`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from judge.commands.support import Context
+from judge.settings import DEFAULT
+
+
+@click.command("check")
+@click.option("--recipe", default=DEFAULT, show_default=True, metavar="NAME", help="The recipe that is tried.")
+@click.option("--kind", "kinds", multiple=True, metavar="TRICK", help="Only this kind of trick. Repeatable [all].")
+@click.option("--groups", default=20, show_default=True, type=click.IntRange(1, 1000), help="Groups of each kind.")
+@click.option("--seed", default=0, show_default=True, type=int, help="Of the groups and their order.")
+@click.option(
+    "--at-most",
+    default=0.05,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="Share of groups in which it may be fooled.",
+)
+@click.option(
+    "--tasks",
+    type=click.Path(path_type=Path),
+    help="JSONL file of your own tasks: degenerate answers to them go through functions, rules and criteria.",
+)
+@click.option("--picture", type=click.Path(path_type=Path), help="SVG file to draw the shares into.")
+@click.option("--dry-run", is_flag=True, help="Only count requests and tokens; ask no judge.")
+@click.pass_obj
+def check_tricks(
+    context: Context,
+    recipe: str,
+    kinds: tuple[str, ...],
+    groups: int,
+    seed: int,
+    at_most: float,
+    tasks: Path | None,
+    picture: Path | None,
+    dry_run: bool,
+) -> None:
+    """Try the judge on known tricks, and say which of them fool it.
+
+    Each group of a committed set holds an honest success, an honest failure, and a failure that plays a trick. They are
+    judged as the worker judges, by each part of the recipe that a judge model decides; nothing is kept, and nothing
+    is trained on. Told of each kind of trick is in which share of its groups it got past what it is worth, with the
+    95 % interval. Answers without any work (empty, one token, the task's own words) go through the recipe's functions,
+    rules and criteria too, and cost nothing there.
+
+    Exit status 1 where the interval of a kind lies above --at-most, or not all could be tried.
+    """
+    from judge.tricks import own
+    from judge.tricks.check import Wanted, asked_parts, check, count
+    from judge.tricks.kinds import KINDS
+    from judge.tried import as_json, chart, show, show_count, watched
+    from recorder.commands.support import draw_into, echo_json, require_folder
+
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise click.UsageError(f"there is no trick {unknown[0]!r:.80}: known are {', '.join(KINDS)}.")
+    require_folder(picture)
+    settings = context.settings().judge
+    wanted = Wanted(recipe, kinds, groups, seed, own.read(tasks, groups) if tasks else ())
+    many = asked_parts(settings, recipe) * len(wanted.names) * groups
+    if dry_run:
+        show_count(asyncio.run(count(settings, wanted)), many, as_json=context.json)
+        return
+    with watched(many) as tell:
+        checked = asyncio.run(check(settings, wanted, tell))
+    if context.json:
+        echo_json(as_json(checked, at_most))
+    else:
+        show(checked, at_most)
+    if picture is not None:
+        draw_into(chart(checked, at_most), picture)
+    if not checked.passed(at_most):
+        raise SystemExit(1)

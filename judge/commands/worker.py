@@ -1,0 +1,67 @@
+"""`hone judge`: the worker, and what subcommands stand below it.
+
+Owns: its flags, and running the worker until it is told to stop. Refuses: scoring (`judge.scoring`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import click
+
+from judge.commands.support import Context, Settings
+from judge.commands.tricks import check_tricks
+
+
+@click.group(invoke_without_command=True)
+@click.option("--check", "only_check", is_flag=True, help="Only say whether its settings can work, and end.")
+@click.pass_context
+def judge(click_context: click.Context, only_check: bool) -> None:
+    """Score groups as they become ready, until stopped."""
+    context: Context = click_context.obj
+    if click_context.invoked_subcommand is not None:
+        if only_check:
+            raise click.UsageError("--check looks at settings: say it without a subcommand.")
+        return
+    if only_check:
+        _check(context)
+        return
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("judge").setLevel(logging.INFO)
+    asyncio.run(run_worker(context.settings()))
+
+
+def _check(context: Context) -> None:
+    """Tell what is right and wrong; exit status 1 where something is wrong."""
+    from judge.scoring.checks import check
+    from recorder.commands.support import echo_findings
+
+    echo_findings(asyncio.run(check(context.settings().judge)), as_json=context.json)
+
+
+judge.add_command(check_tricks)
+
+
+async def run_worker(settings: Settings) -> None:
+    """Run one judge worker until SIGTERM or SIGINT. Raises JudgeMisconfigured, StoreError, SchemaMismatch."""
+    from judge.scoring.bench import check_settings, open_bench, told_parts
+    from judge.scoring.worker import JudgeWorker
+    from recorder.signals import stopping
+    from recorder.store.migrate import open_store
+
+    check_settings(settings.judge)
+    known = settings.judge.known_recipes()
+    stop = asyncio.Event()
+    with stopping(stop.set):
+        store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
+        try:
+            async with open_bench(settings.judge, store, settings.project) as bench:
+                worker = JudgeWorker(store, settings.project, bench, settings.recorder, learn=settings.learn)
+                told = "; ".join(f"{name}: {told_parts(settings.judge.by_recipe(name)) or 'nothing'}" for name in known)
+                logging.getLogger(__name__).info(
+                    "judge %s: %s (%s)", worker.owner, told, settings.judge.model or "no model"
+                )
+                await worker.run(stop)
+        finally:
+            await store.close()

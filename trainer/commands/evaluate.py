@@ -1,0 +1,108 @@
+"""`hone eval`.
+
+Owns: its flags, and where what it tells goes: the comparison to standard output, how far it is to standard error.
+Refuses: the evaluation (`trainer.evaluating`).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trainer.commands.support import Context, log, path_option, run, wanted_services
+
+if TYPE_CHECKING:
+    from trainer.evaluating.evaluation import Evaluated
+
+
+@click.command("eval")
+@click.option(
+    "--versions", "names", required=True, metavar="NAMES",
+    help="Versions with commas between them: live, base, NAME@N, models of [[proxy.models]]. The first is held "
+    "against.",
+)  # fmt: skip
+@click.option(
+    "--scenarios", "file", required=True, type=click.Path(path_type=Path),
+    help="JSONL file of the scenarios that each attempts.",
+)  # fmt: skip
+@click.option(
+    "--attempts", default=1, show_default=True, type=click.IntRange(min=1),
+    help="Attempts of each version at each scenario, in one group.",
+)  # fmt: skip
+@click.option(
+    "--seeds", default=1, show_default=True, type=click.IntRange(1, 1000),
+    help="How often that is repeated, each time in groups of its own.",
+)  # fmt: skip
+@click.option("--alias", metavar="NAME", help="The alias whose versions these are [the only one].")
+@click.option("--agent", metavar="MODULE:FUNCTION|COMMAND", help="What attempts a scenario [campaign.agent].")
+@click.option(
+    "--success", metavar="MODULE:FUNCTION|PART",
+    help="What counts as success [campaign.success; unset: rewards or wins are compared].",
+)  # fmt: skip
+@path_option("--python", "The Python that runs the agent [Hone's].")
+@path_option("--cwd", "The folder the agent runs in [this one].")
+@click.option("--reward-recipe", metavar="NAME", help="The recipe that its runs are judged by [the alias's].")
+@click.option("--concurrency", type=int, help="Most attempts at one time [64].")
+@click.option("--proxy", "proxy_url", metavar="URL", help="A proxy that runs; nothing is started in its place.")
+@click.option("--new", "fresh", is_flag=True, help="Begin another, even if the same evaluation is unfinished.")
+@click.option("--picture", type=click.Path(path_type=Path), help="SVG file to draw the versions into.")
+@click.pass_obj
+def evaluate(
+    context: Context,
+    /,
+    names: str,
+    file: Path,
+    attempts: int,
+    seeds: int,
+    proxy_url: str | None,
+    fresh: bool,
+    picture: Path | None,
+    **flags: Any,
+) -> None:
+    """Compare versions on a file of scenarios: every version attempts every one, and nothing is trained on.
+
+    Told of each version are its success, its wins or its reward, and by how much they are above those of the first
+    one named, each with its 95 % interval by bootstrap over scenarios; and what its attempts took. Where RULER is
+    the only reward, the attempts of all versions at a scenario are judged in one blind group, and wins are told.
+
+    Uses the proxy, engine and judge that run for the data folder, or starts what is missing and stops it again. Told
+    is the whole comparison or nothing: the same command goes on with one that was stopped or killed.
+    """
+    from recorder.commands.support import draw_into, echo_json, require_folder
+    from trainer.evaluating.showing import as_json, chart, show
+
+    require_folder(picture)
+    for name, value in flags.items():
+        context.override(f"campaign.{name}", value)
+    log()
+    listed = [name for name in (one.strip() for one in names.split(",")) if name]
+    found = run(_evaluate(context, listed, file, attempts, seeds, fresh=fresh, proxy_url=proxy_url))
+    if context.json:
+        echo_json(as_json(found))
+    else:
+        show(found)
+    if picture is not None:
+        draw_into(chart(found), picture)
+
+
+async def _evaluate(
+    context: Context, names: list[str], file: Path, attempts: int, seeds: int, *, fresh: bool, proxy_url: str | None
+) -> Evaluated:
+    from trainer.errors import CampaignError
+    from trainer.evaluating.asked import ask
+    from trainer.evaluating.program import evaluate as program
+    from trainer.evaluating.program import measured_by
+    from trainer.progress import progress
+
+    settings = context.settings()
+    given = settings.campaign
+    try:
+        asked = ask(given, names, file, attempts=attempts, seeds=seeds, fresh=fresh, providers=settings.providers())
+        measured_by(asked, settings)
+    except CampaignError as e:  # nothing runs that could fail: something is set wrongly
+        raise click.UsageError(str(e)) from e
+    with progress(as_json=False, out=sys.stderr) as shown:
+        return await program(asked, settings, wanted_services(context, settings, proxy_url), shown)
