@@ -60,8 +60,21 @@ def fit(compared: Sequence[Comparison]) -> Fits:
         shown = [*one.beginning[: turns[-1]], *(cell for row in one.rows[: rows[-1]] for cell in row)]
         markup += used + sum(map(_size, shown[turns[-1] :]))
         texts += sum(map(_texts, shown))
+    return Fits(tuple(turns), tuple(rows), _chars(markup, texts))
+
+
+def fit_two(beginning: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> Fits:
+    """How much of two runs a page holds that shows nothing else of them."""
+    room = _MARKUP[0]
+    turns = _prefix([[cell] for cell in beginning], room // 3)
+    held = _prefix(rows, room - sum(map(_size, beginning[:turns])))
+    shown = [*beginning[:turns], *(cell for row in rows[:held] for cell in row)]
+    return Fits((turns,), (held,), _chars(sum(map(_size, shown)), sum(map(_texts, shown))))
+
+
+def _chars(markup: int, texts: int) -> int:
     chars = (ROOM_BYTES - markup) // max(1, texts)
-    return Fits(tuple(turns), tuple(rows), min(_MOST, chars if chars <= FOLDED else max(FOLDED, chars - _SUMMARY)))
+    return min(_MOST, chars if chars <= FOLDED else max(FOLDED, chars - _SUMMARY))
 
 
 def _prefix(rows: Sequence[Sequence[Cell]], room: int) -> int:

@@ -71,6 +71,18 @@ class Tally:
         """How many pairs were answered."""
         return self.wins + self.ties + self.losses
 
+    def sentence(self) -> str:
+        """All of it in words."""
+        if self.rate is None or self.interval is None:
+            return f"{self.live} against {self.other}: no pair is answered yet."
+        within = f"95 %: {self.interval.low:.0%} to {self.interval.high:.0%}"
+        told = self.wins + self.losses
+        position = f" A was chosen {self.first} of {told} times." if told else ""
+        return (
+            f"{self.live} wins {self.rate:.0%} against {self.other} ({within}). {self.pairs} pairs: {self.wins} won, "
+            f"{self.ties} tied, {self.losses} lost.{position}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Queue:
