@@ -54,7 +54,8 @@ async def alarmed(store: Store, project_id: str, draw: Draw) -> list[Candidate]:
         ledger.c.project_id == project_id, ledger.c.object_kind == "campaign", ledger.c.code == _ALARM
     )
     async with store.read() as conn:
-        details = [row.detail or {} for row in await conn.execute(query.order_by(ledger.c.id.desc()).limit(_ALARMS))]
+        rows = await conn.execute(query.order_by(ledger.c.id.desc()).limit(_ALARMS))
+        details = [row.detail for row in rows if isinstance(row.detail, Mapping)]
     named = {run: detail for detail in reversed(details) for run in _evidence(detail)}
     t = trajectories.c
     query = select(t.id, t.group_id).where(t.project_id == project_id, t.id.in_(sorted(named)), t.group_id.is_not(None))
@@ -70,8 +71,9 @@ async def alarmed(store: Store, project_id: str, draw: Draw) -> list[Candidate]:
 
 
 def _evidence(detail: Mapping[str, Any]) -> list[str]:
-    told = detail.get("evidence") or ()
-    return [str(one["trajectory"]) for one in told if isinstance(one, Mapping) and one.get("trajectory")][:_NAMED]
+    told = detail.get("evidence")
+    named = [one.get("trajectory") for one in told if isinstance(one, Mapping)] if isinstance(told, list) else []
+    return [run for run in named if isinstance(run, str)][:_NAMED]
 
 
 def _alarm(detail: Mapping[str, Any]) -> str:
