@@ -169,7 +169,7 @@ def _settled(judged: Judged, group: GroupView, members: Sequence[TrajectoryView]
     low = f"the judges agree by {judged.agreement:.2f} (mean tau-b of each two replies), below {bound:g}"
     choice = chosen(group.id, {member.id: member.feedback for member in members})
     if not choice:
-        why = f"{low} (judge.min_agreement): a person's choice scores the group (feedback `preference` or `score`)"
+        why = f"{low} (judge.min_agreement): a person's choice scores the group (`hone review`)"
         return replace(judged, disputed=why)
     parts = {
         id_: Part(one.value, f"{one.why}; {low}", {BY_PERSON: one.value}, {BY_PERSON: one.why})

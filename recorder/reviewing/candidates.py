@@ -16,6 +16,7 @@ from recorder.judged.disputed import Disputed
 from recorder.reviewing.drawing import Draw
 from recorder.reviewing.runs import members_of
 from recorder.reviewing.shapes import Candidate, Why
+from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import groups, ledger, trajectories
 
@@ -58,7 +59,9 @@ async def alarmed(store: Store, project_id: str, draw: Draw) -> list[Candidate]:
         details = [row.detail for row in rows if isinstance(row.detail, Mapping)]
     named = {run: detail for detail in reversed(details) for run in _evidence(detail)}
     t = trajectories.c
-    query = select(t.id, t.group_id).where(t.project_id == project_id, t.id.in_(sorted(named)), t.group_id.is_not(None))
+    query = select(t.id, t.group_id).where(
+        sql.passed_by(t.project_id) == project_id, t.id.in_(sorted(named)), t.group_id.is_not(None)
+    )
     async with store.read() as conn:
         groups_of = {row.id: row.group_id for row in await conn.execute(query)}
     members = await members_of(store, project_id, set(groups_of.values()))

@@ -46,7 +46,8 @@ def _query(alias: AliasView, version_ids: Sequence[str]) -> Select[Any]:
     t = trajectories.c
     mine = (t.project_id == alias.project_id, t.alias_id == alias.id, ~t.mixed, t.group_id.is_not(None))
     columns = (t.id, t.group_id, t.leaf_call_id, t.version_id)
-    newest = select(*columns).where(*mine, can_be_shown()).order_by(t.id.desc()).limit(_LOOKED_AT).subquery().c
+    looked_at = select(*columns).where(*mine, can_be_shown()).order_by(t.id.desc()).limit(_LOOKED_AT).subquery()
+    newest = looked_at.c
     version = func.coalesce(calls.c.version_id, newest.version_id)
     score = groups.c.current_score_id
     of_run = (score_parts.c.score_id == score, score_parts.c.trajectory_id == newest.id, score_parts.c.part == REWARD)
@@ -61,6 +62,7 @@ def _query(alias: AliasView, version_ids: Sequence[str]) -> Select[Any]:
             score_parts.c.value,
             scores.c.absolute,
         )
+        .select_from(looked_at)
         .join(groups, groups.c.id == newest.group_id)
         .outerjoin(calls, calls.c.id == newest.leaf_call_id)
         .outerjoin(scenarios, scenarios.c.id == groups.c.scenario_id)

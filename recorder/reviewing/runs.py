@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, and_, select
 
 from recorder.judged.choices import Choice
 from recorder.states import Purpose, TrajectoryState
+from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import aliases, feedback, groups, trajectories
 from recorder.work.feedback import PREFERENCE, TIE, choice_of
@@ -39,9 +40,13 @@ class Chosen:
 
 
 def can_be_shown() -> ColumnElement[bool]:
-    """Whether a run ended by itself and may be judged, as a column: as `recorder.groups.readiness.usable`."""
+    """Whether a run ended by itself and may be judged, as a column: as `recorder.groups.readiness.usable`.
+
+    Nearly every run may, so no index is chosen for it.
+    """
     t = trajectories.c
-    return and_(t.state == TrajectoryState.COMPLETED, t.selection.is_(None), t.purpose != Purpose.NONE)
+    ended = sql.passed_by(t.state) == TrajectoryState.COMPLETED
+    return and_(ended, t.selection.is_(None), t.purpose != Purpose.NONE)
 
 
 async def members_of(store: Store, project_id: str, group_ids: Collection[str]) -> dict[str, list[str]]:
@@ -49,7 +54,8 @@ async def members_of(store: Store, project_id: str, group_ids: Collection[str]) 
     t = trajectories.c
     found: dict[str, list[str]] = {}
     for page in _pages(group_ids):
-        query = select(t.id, t.group_id).where(t.project_id == project_id, t.group_id.in_(page), can_be_shown())
+        mine = sql.passed_by(t.project_id) == project_id
+        query = select(t.id, t.group_id).where(mine, t.group_id.in_(page), can_be_shown())
         async with store.read() as conn:
             for row in await conn.execute(query.order_by(t.id)):
                 found.setdefault(row.group_id, []).append(row.id)
