@@ -38,8 +38,10 @@ async def review_page(
     group: FromQuery[str | None] = None,
     against: FromQuery[str | None] = None,
     skip: FromQuery[list[str] | None] = None,
+    row: FromQuery[int] = 0,
 ) -> Response[str]:
-    """The next pair, without anything that tells the two apart but what they did; and the queue."""
+    """The next pair, without anything that tells the two apart but what they did; and the queue. `row`: from which row
+    on the two are shown."""
     caller = caller_of(request)
     found = await find_group(shown.store, shown.project_id, group, caller.whose.groups_of) if group else None
     passed = frozenset(frozenset(pair.split(_BETWEEN)) for pair in skip or ())
@@ -47,6 +49,7 @@ async def review_page(
     waiting = await queue(shown.store, shown.project_id, asked)
     entry = waiting.entries[0] if waiting.entries else None
     two = await beside(shown.store, entry.first, entry.second) if entry else None
+    begins = min(max(row, 0), max(len(two.rows) - 1, 0)) if two else 0
     narrowed = [(name, value) for name, value in (("alias", alias), ("group", group), ("against", against)) if value]
     skipped = [*(skip or ()), f"{entry.first}{_BETWEEN}{entry.second}"] if entry else []
     return render(
@@ -56,7 +59,8 @@ async def review_page(
         entry=entry,
         two=two,
         names=NAMES,
-        fits=fit_two(two.beginning, two.rows) if two else None,
+        begins=begins,
+        fits=fit_two(two.beginning if not begins else (), two.rows[begins:]) if two else None,
         alias=alias or "",
         group=group or "",
         against=against or "",

@@ -8,6 +8,7 @@ from recorder.errors import Conflict, NotFound
 from recorder.reading.labels import Preferred, preferences
 from recorder.reviewing.answers import Answer, answer
 from recorder.reviewing.drawing import Draw, draw_of
+from recorder.store import schema
 from recorder.store.database import now
 from recorder.store.schema import groups
 from recorder.work import claims, feedback, scores
@@ -51,9 +52,9 @@ async def test_only_what_was_shown_can_be_answered(rows: Rows) -> None:
     with pytest.raises(Conflict, match="open the pair again"):
         await answer(rows.store, PROJECT, second, first, Answer.A, by=ME)
     sides = await shown(rows, first, "traj_gone")
-    with pytest.raises(NotFound, match="no run traj_gone"):
+    with pytest.raises(NotFound, match="no run 'traj_gone'"):
         await answer(rows.store, PROJECT, *sides, Answer.A, by=ME)
-    assert await rows.all(feedback.feedback) == []
+    assert await rows.all(schema.feedback) == []
 
 
 async def test_runs_of_two_groups_are_noted_with_both_and_score_neither(rows: Rows) -> None:
