@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from recorder.reviewing.beside import Beside
-    from recorder.reviewing.queue import Asked, Queue
-    from recorder.reviewing.shapes import Entry
+    from recorder.reviewing.queue import Asked
+    from recorder.reviewing.shapes import Entry, Queue
     from recorder.store.database import Store
 
 SHOWN_CHARS: Final = 1200  # of one text, unless everything is asked for

@@ -73,7 +73,12 @@ def next_pair(
     open_ = [pair for pair in open_ if frozenset(pair) not in passed]
     if not open_:
         return None
-    return max(open_, key=lambda pair: (min(_settled(*pair, at_least), _settled(*pair[::-1], at_least)), drawn(*pair)))
+
+    def settles(pair: tuple[str, str]) -> tuple[int, float]:
+        one, other = pair
+        return min(_settled(one, other, at_least), _settled(other, one, at_least)), drawn(one, other)
+
+    return max(open_, key=settles)
 
 
 def _settled(better: str, worse: str, at_least: Reached) -> int:

@@ -15,7 +15,8 @@ from sqlalchemy import select
 from recorder.store.database import Store
 from recorder.store.schema import projects
 
-_BYTES: Final = 8
+_BYTES: Final = 6  # as many as a float holds exactly, so that no number is 1
+_NUMBERS: Final = 256.0**_BYTES
 
 
 class Draw:
@@ -27,7 +28,8 @@ class Draw:
     def number(self, *what: str) -> float:
         """From 0 to below 1, the same for the same words."""
         said = "".join(f"{len(one)}:{one}" for one in ("review", *what)).encode("utf-8", "surrogatepass")
-        return int.from_bytes(hmac.digest(self._key, said, "sha256")[:_BYTES]) / 2 ** (8 * _BYTES)
+        drawn = hmac.digest(self._key, said, "sha256")[:_BYTES]
+        return int.from_bytes(drawn, "big") / _NUMBERS
 
     def order(self, what: str, among: Sequence[str]) -> list[str]:
         """All of them, shuffled."""

@@ -18,6 +18,7 @@ import pytest
 
 from recorder.store.database import Store
 from recorder.work import claims, feedback, scores
+from recorder.work.feedback import Feedback
 from recorder.work.scores import NewPart, NewScore
 from tests.recorder.attempts import group_of
 from tests.recorder.commands.hone import Hone
@@ -38,6 +39,16 @@ async def waiting(store: Store, runs: int = 2) -> tuple[str, list[str]]:
     new = NewScore("recipe", parts=parts, agreement=0.1, disputed="they disagree", judge_model="judge-model")
     await scores.record_score(store, claim, new)
     return group, ids
+
+
+def said_of(hone: Hone, ids: list[str]) -> list[Feedback]:
+    """What was said of these runs."""
+
+    async def read(store: Store) -> list[Feedback]:
+        return [one for id_ in ids for one in await feedback.of(store, id_)]
+
+    found: list[Feedback] = hone.do(read)
+    return found
 
 
 class Terminal:
@@ -98,8 +109,7 @@ def test_two_runs_are_shown_blind_and_the_answer_is_kept(hone: Hone) -> None:
         terminal.says("a")
         terminal.until("1 group waits because judges disagree")
         assert "1 answer kept" in terminal.shown
-    said = [one for id_ in ids for one in hone.do(lambda store, id_=id_: feedback.of(store, id_))]
-    [one] = said
+    [one] = said_of(hone, ids)
     better = next(id_ for id_ in ids if one.trajectory_id == id_)
     [worse] = set(ids) - {better}
     assert (one.name, one.value) == ("preference", True)
@@ -120,7 +130,7 @@ def test_a_pair_is_skipped_a_word_that_is_none_is_asked_again_and_who_quits_lose
         terminal.until(ASKS, at)
         terminal.says("q")
         terminal.until("1 answer kept")
-    [one] = [one for id_ in ids for one in hone.do(lambda store, id_=id_: feedback.of(store, id_))]
+    [one] = said_of(hone, ids)
     assert (one.name, one.tags["by"]) == ("tie", "anna")
 
 
