@@ -103,8 +103,8 @@ async def test_a_person_chooses_between_two_runs_by_keys_until_nothing_waits(edi
             await page.get_by_label("why").fill("shorter, a bit")
             await page.get_by_role("button", name="B is better").click()
     await expect(page.get_by_text("Nothing waits for you")).to_be_visible()
-    [said] = await feedback.of(own.store, first)
-    assert (said.name, said.tags["shown"]) == ("preference", "first")
+    said, *_ = await feedback.of(own.store, first)
+    assert (said.name, said.tags["loser"], said.tags["shown"]) == ("preference", waits.second, "first")
 
 
 async def test_a_version_is_promoted_and_rolled_back_each_asked_for_twice(editor: Visitor, own: Proxy) -> None:
