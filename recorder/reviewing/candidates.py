@@ -46,7 +46,7 @@ def ranking(
 
 def disagreement(one: Disputed) -> str:
     """Why such a group waits."""
-    return f"the judges agree by {one.agreement:.2f} about its group: a person's choice scores it"
+    return f"The judges agree by {one.agreement:.2f} about the group: a person's choice scores it"
 
 
 async def alarmed(store: Store, project_id: str, draw: Draw) -> list[Candidate]:
@@ -80,7 +80,7 @@ def _evidence(detail: Mapping[str, Any]) -> list[str]:
 
 
 def _alarm(detail: Mapping[str, Any]) -> str:
-    return f"the alarm {detail.get('rule')} after step {detail.get('step')} names one of the two"
+    return f"The alarm {detail.get('rule')} after step {detail.get('step')} names one of the two"
 
 
 def _beside(run: str, members: Sequence[str], draw: Draw) -> list[str]:
@@ -97,5 +97,5 @@ async def drawn(store: Store, project_id: str, draw: Draw) -> list[Candidate]:
         taken = [group for group in newest if draw.number("share", group) < SHARE][:DRAWN]
     members = await members_of(store, project_id, taken)
     pairs = [(group, draw.order(group, members.get(group, ()))[:2]) for group in taken]
-    about = f"drawn at random, as {SHARE:.0%} of the judged groups are"
+    about = f"Drawn at random, as {SHARE:.0%} of the judged groups are"
     return [Candidate(Why.RANDOM, about, group, (pair[0], pair[1])) for group, pair in pairs if len(pair) == 2]

@@ -82,8 +82,8 @@ def gained(before: Sequence[Attempted], after: Sequence[Attempted]) -> list[Cand
 
 def _gain(one: Improved) -> str:
     if one.rise is None:
-        return "the live version and the one before it attempted this task; no rewards tell which did better"
-    return f"the mean reward at this task rose by {one.rise:.2g} since the version before"
+        return "The live version and the one before it attempted this task; no rewards tell which did better"
+    return f"The mean reward at this task rose by {one.rise:.2g} since the version before"
 
 
 def beside(live: Sequence[Attempted], other: Sequence[Attempted], draw: Draw) -> list[Candidate]:
@@ -94,7 +94,7 @@ def beside(live: Sequence[Attempted], other: Sequence[Attempted], draw: Draw) ->
         for task in ours.keys() & theirs.keys()
         for number, (one, another) in enumerate(zip(ours[task], theirs[task], strict=False))
     ]
-    about = "two versions attempted this task"
+    about = "Two versions attempted this task"
     return [_candidate(Why.AGAINST, about, one, another) for _, _, one, another in sorted(pairs, key=_place)[:PAIRS]]
 
 

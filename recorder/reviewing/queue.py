@@ -89,7 +89,7 @@ async def _of_group(
         return await _ranked(store, project_id, split, asked, draw)
     runs = (await members_of(store, project_id, [group])).get(group, [])
     said = [one.choice for one in await chosen_between(store, runs) if one.by == asked.person]
-    found = ranking(Why.GROUP, "its group was named", group, runs, said, asked.passed, draw)
+    found = ranking(Why.GROUP, "The group was named", group, runs, said, asked.passed, draw)
     return [found] if found is not None else []
 
 

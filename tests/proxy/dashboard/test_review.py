@@ -47,7 +47,7 @@ async def test_two_runs_stand_side_by_side_and_nothing_tells_them_apart_but_what
     answer = await proxy.http.get(PATH)
     page = Page(answer.text)
     assert "Both begin with the same 2 turns" in page.text
-    assert "the judges agree by -0.25 about its group" in page.text
+    assert "The judges agree by -0.25 about the group" in page.text
     assert "arguments of find_order" in page.text
     assert {"Monday 0", "Monday 1"} <= set(re.findall(r"Monday \d", page.text))
     for hidden in ("0.4375", "too kind", "judge-model", "/hone/runs/", "helpdesk@"):

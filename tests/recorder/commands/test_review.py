@@ -101,7 +101,7 @@ def test_two_runs_are_shown_blind_and_the_answer_is_kept(hone: Hone) -> None:
     with on_a_terminal(hone.data) as terminal:
         shown = ESCAPES.sub("", terminal.until(ASKS))
         assert "both begin with the same 2 turns" in shown
-        assert "the judges agree by 0.10 about its group" in shown
+        assert "The judges agree by 0.10 about the group" in shown
         assert "depot 0␛[2J" in shown
         assert "answer 1" in shown
         for hidden in ("judge-model", "own words", "reward", *ids):

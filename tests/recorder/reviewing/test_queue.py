@@ -103,7 +103,7 @@ async def test_what_an_alarm_names_comes_beside_another_run_of_its_group(rows: R
     [entry] = [one for one in (await waits(rows.store)).entries if one.why is Why.ALARM]
     assert named in pair(entry)
     assert pair(entry) <= set(await rows.members(group))
-    assert entry.about == "the alarm length after step 4 names one of the two"
+    assert entry.about == "The alarm length after step 4 names one of the two"
 
 
 async def test_a_share_of_what_was_judged_is_drawn_and_stays_drawn(rows: Rows) -> None:
