@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "groups": ("recorder.commands.lists:groups", "List groups of runs."),
     "show": ("recorder.commands.runs:show", "Show one run, call or group."),
     "compare": ("recorder.commands.compare:compare", "Show the attempts of a group side by side."),
+    "review": ("recorder.commands.review:review", "Choose the better of two runs, blind, where it is worth it."),
     "export": ("recorder.commands.runs:export", "Print recorded calls or fine-tuning data as JSON lines."),
     "ledger": ("recorder.commands.runs:ledger", "Show why things were left out."),
     "close": ("recorder.commands.closing:close", "End a run or a group now, so that it can be judged."),

@@ -41,7 +41,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "judge_filtered": "The content filter of the judge's provider refused the prompt, or cut the reply off.",
         "judge_unreadable": "The judge's reply could not be read, nor the second one that it was asked for.",
         "judge_quorum": "Too few of the replies that a panel or repeats are asked for could be had (`judge.quorum`).",
-        "judges_disagree": "The judges agree too little (`judge.min_agreement`): a person's choice scores the group.",
+        "judges_disagree": "The judges agree too little (`judge.min_agreement`): a person decides (`hone review`).",
         "score_not_written": "The store refused the score; it is tried again later, by the reply that is at hand.",
         "feedback_late": "The feedback came when the run's group was in training; its score is without it.",
         "asked_anew": "Somebody wanted the group scored again; its detail says who, and why.",

@@ -97,9 +97,10 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "retelling": {"comparing", "content", "reading", "store", "work"},
         "telling": {"holding", "judged", "reading", "registry", "store", "upkeep", "work"},
         "learned": {"holding", "listing", "reading", "registry", "store", "telling", "work"},
+        "reviewing": {"comparing", "judged", "learned", "reading", "registry", "store", "work"},
         "commands": {
-            "checking", "comparing", "content", "groups", "listing", "moving", "reading", "registry", "store",
-            "telling", "upkeep", "work",
+            "checking", "comparing", "content", "groups", "listing", "moving", "reading", "registry", "reviewing",
+            "store", "telling", "upkeep", "work",
         },
     },
     "judge": {

@@ -30,8 +30,8 @@ class Comparison:
 
 
 def of_record(preferred: Iterable[Preferred], rated: Mapping[str, Mapping[str, float]]) -> list[Comparison]:
-    """Preferences, and feedback on two or more runs of a group."""
-    pairs = [Comparison(one.group, {one.better: 1.0, one.worse: 0.0}) for one in preferred]
+    """Preferences and ties, and feedback on two or more runs of a group."""
+    pairs = [Comparison(one.group, {one.better: 1.0, one.worse: float(one.tie)}) for one in preferred]
     return [*pairs, *(Comparison(group, scores) for group, scores in rated.items() if len(scores) > 1)]
 
 

@@ -1,18 +1,20 @@
 """What people chose in a group: where judges disagree, that is its score.
 
 Owns: which feedback is a choice, and the values that choices make. Pure. Refuses: storing feedback
-(`recorder.work.feedback`), and when people are asked.
+(`recorder.work.feedback`), what follows from choices (`recorder.judged.choices`), and when people are asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from recorder.judged.choices import Choice, reached
 from recorder.reading.views import FeedbackView
-from recorder.work.feedback import PREFERENCE, SCORE
+from recorder.work.feedback import SCORE, choice_of
 
 Feedback = Mapping[str, Sequence[FeedbackView]]  # by trajectory id
+_NAME, _NAMED = 60, 3  # characters of who chose, and how many are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ def chosen(group_id: str, feedback: Feedback) -> dict[str, Chosen]:
     scored = {run: one for run, said in feedback.items() if (one := _score(said)) is not None}
     if len(scored) > 1:
         return scored
-    return _by_pairs(_pairs(group_id, feedback))
+    said = [told for _, told in sorted(_choices(group_id, feedback), key=lambda one: one[0])]
+    return _ordered(said, {by for _, by in said if by})
 
 
 def _score(said: Sequence[FeedbackView]) -> Chosen | None:
@@ -42,39 +45,25 @@ def _score(said: Sequence[FeedbackView]) -> Chosen | None:
     return Chosen(float(newest.value), newest.comment or "a person scored it") if 0 <= newest.value <= 1 else None
 
 
-def _pairs(group_id: str, feedback: Feedback) -> list[tuple[str, str]]:
-    """Who is better than whom; of two that were held against each other more than once, by what was said last."""
-    said = sorted(_preferences(group_id, feedback), key=lambda one: one[0])
-    return list({frozenset(pair): pair for _, pair in said}.values())
-
-
-def _preferences(group_id: str, feedback: Feedback) -> Iterator[tuple[float, tuple[str, str]]]:
-    for better, said in feedback.items():
+def _choices(group_id: str, feedback: Feedback) -> Iterator[tuple[float, tuple[Choice, str | None]]]:
+    """Choices between two runs of the group, with when and by whom."""
+    for run, said in feedback.items():
         for one in said:
-            worse = one.tags.get("loser")
-            if one.name == PREFERENCE and one.value and one.tags.get("group") == group_id and worse in feedback:
-                yield one.created_at, (better, str(worse))
+            choice = choice_of(run, one.name, one.value, one.tags)
+            if choice is not None and one.tags.get("group") == group_id and choice.worse in feedback:
+                yield one.created_at, (choice, one.tags.get("by"))
 
 
-def _by_pairs(pairs: Sequence[tuple[str, str]]) -> dict[str, Chosen]:
-    """Of the runs that a run compares with, by pairs and what follows from pairs, the share that it is better than."""
-    better_than: dict[str, set[str]] = {run: set() for pair in pairs for run in pair}
-    for better, worse in pairs:
-        better_than[better].add(worse)
-    beaten = {run: _reached(run, better_than) for run in better_than}
+def _ordered(said: Sequence[tuple[Choice, str | None]], by: Collection[str]) -> dict[str, Chosen]:
+    """Of the runs that a run compares with, by choices and what follows from them, the share that it is better than;
+    one that it is as good as counts half."""
+    at_least = reached(choice for choice, _ in said)
+    who = f" ({', '.join(sorted(one[:_NAME] for one in by)[:_NAMED])})" if by else ""
     found: dict[str, Chosen] = {}
-    for run in better_than:
-        wins, losses = len(beaten[run]), sum(run in others for others in beaten.values())
-        why = f"people chose: better than {wins} of the others, worse than {losses}"
-        found[run] = Chosen(wins / (wins + losses), why)
+    for run, below in at_least.items():
+        above = {other for other, its in at_least.items() if run in its}
+        better, worse, as_good = len(below - above), len(above - below), len(above & below)
+        why = f"people{who} chose: better than {better} of the others, worse than {worse}"
+        why += f", as good as {as_good}" if as_good else ""
+        found[run] = Chosen((better + as_good / 2) / len(above | below), why)
     return found
-
-
-def _reached(run: str, better_than: Mapping[str, set[str]]) -> set[str]:
-    reached: set[str] = set()
-    todo = [run]
-    while todo:
-        new = better_than[todo.pop()] - reached
-        reached |= new
-        todo += new
-    return reached - {run}

@@ -30,6 +30,7 @@ from recorder.groups.readiness import MEASURED
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.rubric import words
 from recorder.states import Origin
+from recorder.work.feedback import BY_PERSON
 
 NOT_CHOSEN: Final = "judges disagreed about the group, and no person's choice says anything of this run"
 
@@ -168,8 +169,11 @@ def _settled(judged: Judged, group: GroupView, members: Sequence[TrajectoryView]
     low = f"the judges agree by {judged.agreement:.2f} (mean tau-b of each two replies), below {bound:g}"
     choice = chosen(group.id, {member.id: member.feedback for member in members})
     if not choice:
-        why = f"{low} (judge.min_agreement): a person's choice scores the group (feedback `preference` or `score`)"
+        why = f"{low} (judge.min_agreement): a person's choice scores the group (`hone review`)"
         return replace(judged, disputed=why)
-    parts = {id_: Part(one.value, f"{one.why}; {low}") for id_, one in choice.items()}
+    parts = {
+        id_: Part(one.value, f"{one.why}; {low}", {BY_PERSON: one.value}, {BY_PERSON: one.why})
+        for id_, one in choice.items()
+    }
     missing = (member.id for member in members if member.id not in choice)
     return replace(judged, parts=parts | {id_: Part(None, NOT_CHOSEN, of_run=False) for id_ in missing})

@@ -1,6 +1,7 @@
-"""Groups over /hone/v1: closed, and read back with all their runs.
+"""Groups over /hone/v1: closed, read back with all their runs, and which pairs of runs wait for a person.
 
-Owns: these routes. Refuses: which group a run joins, and what closing makes of one (`recorder.groups`).
+Owns: these routes. Refuses: which group a run joins, what closing makes of one (`recorder.groups`), and what is worth a
+person's minutes (`recorder.reviewing`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from litestar import Response, get, post
 from litestar.params import FromQuery
 
 from proxy.api.route_parts import AnyRequest, Id, Injected, answers, as_json, caller_of
+from proxy.api.steering import who
 from proxy.errors import Forbidden
 from recorder.comparing.comparison import Comparison
 from recorder.comparing.judging import Judging, load_judgings
@@ -18,6 +20,8 @@ from recorder.comparing.loading import load_comparison
 from recorder.groups import closing
 from recorder.groups.lookup import find_group
 from recorder.reading.transcripts import load_group
+from recorder.reviewing.queue import Asked, queue
+from recorder.reviewing.shapes import Queue
 
 
 @post("/hone/v1/groups/{group:str}/close", status_code=200, responses=answers(200, closing.GroupOutcome))
@@ -65,3 +69,24 @@ async def show_judging(
     """
     found = await find_group(hone.store, hone.project_id, group, caller_of(request).whose.groups_of)
     return as_json(await load_judgings(hone.store, found, prompt))
+
+
+@get("/hone/v1/review", responses=answers(200, Queue))
+async def show_review(
+    hone: Injected,
+    request: AnyRequest,
+    alias: FromQuery[str | None] = None,
+    group: FromQuery[str | None] = None,
+    against: FromQuery[str | None] = None,
+) -> Response[bytes]:
+    """Pairs of runs that wait for a person's choice, and why: groups that judges disagree about, the largest gains
+    since the last version, what alarms name, a random share. `against`: `base`, a number or a version's name: the live
+    version's runs beside those of that one, and who won.
+
+    A choice is feedback `preference` on the better run, with the other's id (`loser`) and its group's (`group`) in its
+    tags. What the caller answered does not come again.
+    """
+    caller = caller_of(request)
+    found = await find_group(hone.store, hone.project_id, group, caller.whose.groups_of) if group else None
+    asked = Asked(who(caller), alias or None, found, against or None)
+    return as_json(await queue(hone.store, hone.project_id, asked))

@@ -22,6 +22,7 @@ from recorder.listing.paging import Page
 from recorder.listing.trajectories import TrajectoryLine
 from recorder.reading.views import CallView, FeedbackView, TrajectoryView
 from recorder.registry.versions import VersionView
+from recorder.reviewing.shapes import Entry
 from recorder.work.scores import REWARD, StoredScore
 
 MAX_PAGE: Final = 100
@@ -116,6 +117,16 @@ class GroupPage(BaseModel):
     members: list[Member]
     next: str | None
     judge_model: str | None
+
+
+class Review(BaseModel):
+    """Pairs of runs that wait for a person's choice, what matters most first.
+
+    `disputed`: how many groups wait because judges disagree about them.
+    """
+
+    pairs: list[Entry]
+    disputed: int
 
 
 class Version(BaseModel):

@@ -30,6 +30,7 @@ from proxy.api.mcp_answers import (
     Groups,
     Move,
     Noted,
+    Review,
     Runs,
     Transcript,
     Version,
@@ -52,6 +53,7 @@ from recorder.reading.transcripts import find_trajectory, load_trajectory
 from recorder.registry.aliases import get_aliases
 from recorder.registry.keys import Scope as KeyScope
 from recorder.registry.versions import list_versions
+from recorder.reviewing.queue import Asked, queue
 from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.work.scores import StoredScore, get_score
 
@@ -119,6 +121,7 @@ class HoneMcp:
             (self.read_run, _READS),
             (self.list_groups, _READS),
             (self.read_group, _READS),
+            (self.list_review, _READS),
             (self.list_versions, _READS),
             (self.give_feedback, _ADDS),
             (self.promote, _MOVES),
@@ -181,6 +184,17 @@ class HoneMcp:
         members = RunFilter(group=group_id)
         found = await list_trajectories(hone.store, hone.project_id, members, before=before, limit=limit)
         return group_page(group_id, found, await _score_of(hone, group_id))
+
+    async def list_review(
+        self,
+        context: Context[Any, Any],
+        alias: Alias = None,
+        limit: Annotated[int, Field(ge=1, le=MAX_PAGE, description="How many, what matters most first.")] = 20,
+    ) -> Review:
+        """List pairs of runs that wait for a person's choice, and why each is worth a look. Needs the scope `read`."""
+        hone = self._for(context, KeyScope.READ)
+        found = await queue(hone.store, hone.project_id, Asked(who(_caller(context)), alias), limit=limit)
+        return Review(pairs=list(found.entries), disputed=found.disputed)
 
     async def list_versions(
         self, context: Context[Any, Any], alias: Alias = None, limit: Page = 20, offset: Offset = 0

@@ -32,6 +32,7 @@ HANDLERS: list[HTTPRouteHandler] = [
     groups.show_group,
     groups.compare_group,
     groups.show_judging,
+    groups.show_review,
     versions.show_aliases,
     versions.show_versions,
     versions.show_moves,

@@ -7,7 +7,7 @@ answers, and who is admitted (`proxy.admission.auth`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from proxy.admission.address import Named
 from proxy.admission.auth import Caller
@@ -19,11 +19,10 @@ from recorder.ids import check_external
 from recorder.reading.transcripts import find_trajectory
 from recorder.registry import aliases
 from recorder.registry.aliases import BY_HAND, AliasView
+from recorder.registry.keys import SOMEBODY
 from recorder.registry.versions import VersionView, by_name, get_version
 from recorder.store.database import Store
 from recorder.work import feedback
-
-SOMEBODY: Final = "somebody on this machine"  # who calls a proxy without keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from recorder.comparing.differences import ComparedCall
 
 ROOM_BYTES: Final = 245_000  # for all that is compared; the rest of the page takes up to 50,000
 FOLDED: Final = 180  # a text of more bytes may be folded: its summary takes some too
+READABLE: Final = 1_000  # bytes of a text that somebody is to choose by
 ARGUMENTS: Final = 6  # of a tool call
 CALLS: Final = 8  # of a turn
 _MARKUP: Final = (150_000, 45_000)  # of the first comparison, and of a second
@@ -60,8 +61,28 @@ def fit(compared: Sequence[Comparison]) -> Fits:
         shown = [*one.beginning[: turns[-1]], *(cell for row in one.rows[: rows[-1]] for cell in row)]
         markup += used + sum(map(_size, shown[turns[-1] :]))
         texts += sum(map(_texts, shown))
+    return Fits(tuple(turns), tuple(rows), _chars(markup, texts))
+
+
+def fit_two(beginning: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> Fits:
+    """How much of two runs a page holds that shows nothing else of them: rather fewer rows than texts cut short, since
+    whoever reads them is to choose, and nothing leads to the whole."""
+    room = _MARKUP[0]
+    turns = _prefix([[cell] for cell in beginning], room // 3)
+    held = _prefix(rows, room - sum(map(_size, beginning[:turns])))
+    while (chars := _chars_of(beginning[:turns], rows[:held])) < READABLE and held + turns > 2:
+        turns, held = (turns, held * 3 // 4) if held > 1 else (turns * 3 // 4, held)
+    return Fits((turns,), (held,), chars)
+
+
+def _chars_of(beginning: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> int:
+    shown = [*beginning, *(cell for row in rows for cell in row)]
+    return _chars(sum(map(_size, shown)), sum(map(_texts, shown)))
+
+
+def _chars(markup: int, texts: int) -> int:
     chars = (ROOM_BYTES - markup) // max(1, texts)
-    return Fits(tuple(turns), tuple(rows), min(_MOST, chars if chars <= FOLDED else max(FOLDED, chars - _SUMMARY)))
+    return min(_MOST, chars if chars <= FOLDED else max(FOLDED, chars - _SUMMARY))
 
 
 def _prefix(rows: Sequence[Sequence[Cell]], room: int) -> int:

@@ -1,4 +1,4 @@
-"""The roof: `hone trajectories`, `groups`, `show`, `export`, `ledger`, `delete`, `keys`, `db`, and how they print.
+"""The roof: what reads and keeps the record (`hone show`, `groups`, `review`, `export`, `db`, …), and how it prints.
 
 Refuses: queries. Other packages' commands print with `terminal` and open the store with `support`.
 """

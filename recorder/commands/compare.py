@@ -5,7 +5,7 @@ Owns: reading arguments, how the columns look. Refuses: the comparison (`recorde
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -134,7 +134,7 @@ def _table(c: Comparison, columns: int, limit: int | None) -> RenderableType:
     if attempts:
         made.add_row("judge", *(_judged(one, limit) for one in attempts))
     for at, row in enumerate(c.rows, len(c.beginning) + 1):
-        made.add_row(str(at), *(_cell(cell, limit) for cell in row[:columns]))
+        made.add_row(str(at), *(shown_cell(cell, limit) for cell in row[:columns]))
     return made
 
 
@@ -162,7 +162,8 @@ def _judged(one: Attempt, limit: int | None) -> Text:
     return Text("\n".join(told) or "–")
 
 
-def _cell(cell: Cell, limit: int | None) -> Text:
+def shown_cell(cell: Cell, limit: int | None, named: Callable[[int], str] = str) -> Text:
+    """What an attempt did in one row; `named`: how another attempt is called, by its number."""
     from rich.text import Text
 
     from recorder.commands.terminal import clean
@@ -170,10 +171,10 @@ def _cell(cell: Cell, limit: int | None) -> Text:
     if cell.state == "missing":
         return Text("∅ no turn here", style="dim")
     if cell.state == "same":
-        return Text(f"= as {cell.against}", style="dim")
+        return Text(f"= as {named(cell.against or 0)}", style="dim")
     if cell.state == "shared" and cell.role is None:
         return Text("≡", style="dim")
-    shown = Text(_sign(cell), style="yellow" if cell.state == "differs" else "dim")
+    shown = Text(_sign(cell, named), style="yellow" if cell.state == "differs" else "dim")
     if cell.text:
         shown.append("\n" + _cut(clean(cell.text), limit), style="default")
     for call in cell.calls:
@@ -181,13 +182,13 @@ def _cell(cell: Cell, limit: int | None) -> Text:
     return shown
 
 
-def _sign(cell: Cell) -> str:
+def _sign(cell: Cell, named: Callable[[int], str]) -> str:
     from recorder.commands.terminal import clean
 
     if cell.state == "shared":
         return "≡ all the same"
     words = ", ".join(map(clean, cell.words))
-    return f"≠ from {cell.against}: {words}" if cell.against else f"≠ {words or 'they part'}"
+    return f"≠ from {named(cell.against)}: {words}" if cell.against else f"≠ {words or 'they part'}"
 
 
 def _call(call: ComparedCall, limit: int | None) -> Text:

@@ -11,29 +11,34 @@ from sqlalchemy import select
 
 from recorder.store.database import Store
 from recorder.store.schema import feedback, trajectories
-from recorder.work.feedback import PREFERENCE
+from recorder.work.feedback import PREFERENCE, TIE, choice_of
 
 
 @dataclass(frozen=True, slots=True)
 class Preferred:
-    """One attempt of a group that somebody found better than another; all by their ids."""
+    """One attempt of a group that somebody found better than another, or as good as it (`tie`); all by their ids."""
 
     group: str
     better: str
     worse: str
+    tie: bool = False
 
 
 async def preferences(store: Store, project_id: str) -> list[Preferred]:
-    """All that were said, the oldest first."""
+    """All that were said of two attempts of one group, the oldest first."""
     query = (
-        select(feedback.c.trajectory_id, feedback.c.tags)
-        .where(feedback.c.project_id == project_id, feedback.c.name == PREFERENCE)
+        select(feedback.c.trajectory_id, feedback.c.name, feedback.c.value, feedback.c.tags)
+        .where(feedback.c.project_id == project_id, feedback.c.name.in_((PREFERENCE, TIE)))
         .order_by(feedback.c.created_at, feedback.c.id)
     )
     async with store.read() as conn:
         rows = (await conn.execute(query)).all()
-    told = [(row.trajectory_id, row.tags.get("group"), row.tags.get("loser")) for row in rows]
-    return [Preferred(group, better, loser) for better, group, loser in told if group and loser]
+    told = [(row.tags, choice_of(row.trajectory_id, row.name, row.value, row.tags)) for row in rows]
+    return [
+        Preferred(str(tags["group"]), choice.better, choice.worse, choice.tie)
+        for tags, choice in told
+        if choice is not None and tags.get("group") and not tags.get("other_group")
+    ]
 
 
 async def rated(store: Store, project_id: str, name: str) -> dict[str, dict[str, float]]:

@@ -24,6 +24,7 @@ from recorder.store.database import Store, now
 from recorder.store.schema import keys
 
 PREFIX: Final = "hone_"
+SOMEBODY: Final = "somebody on this machine"  # who is at hand where nobody needs a key
 _HINT_CHARS: Final = len(PREFIX) + 4
 _LEAST_CHARS: Final = len(PREFIX) + 32  # of a secret that somebody else made: what 16 random bytes are in hex
 

@@ -1,7 +1,7 @@
 """Feedback: what people and programs said about a trajectory, or about one call of it.
 
-Owns: its rows, the reserved names, preferences between attempts, having a group scored again that was scored without
-it. Refuses: turning feedback into a reward (the judge).
+Owns: its rows, the reserved names, choices between two runs, having a group scored again that was scored without it.
+Refuses: turning feedback into a reward (the judge).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import NotFound
 from recorder.ids import check_external, new_id
+from recorder.judged.choices import Choice
 from recorder.judged.disputed import is_disputed
 from recorder.states import GroupState
 from recorder.store import ledger, sql
@@ -25,12 +26,15 @@ from recorder.store.ledger import LedgerRow
 from recorder.store.schema import calls, feedback, groups, score_parts, trajectories
 
 PREFERENCE: Final = "preference"  # of the better of two attempts; tags: `loser` and `group`, their ids
+TIE: Final = "tie"  # of one of two runs that are as good as each other; tags: `other` and `group`, their ids
 SCORE: Final = "score"  # of a run, 0 to 1: what a person would give it
+BY_PERSON: Final = "person"  # what a part of a score ends with that a person's choice gave: `ruler.person`
 RESERVED: Final = frozenset({"comment", "demonstration"})  # their value is text
 MAX_TEXT_CHARS: Final = 100_000
 LATE: Final = "feedback_late"  # of a run: what was said about it came when its group was in training already
 SETTLES_S: Final = 1.0  # what is said about the runs of a group one by one costs it one judging, not one each
-CHOICES: Final = frozenset({PREFERENCE, SCORE})  # what scores a group about which judges disagree
+CHOICE_SETTLES_S: Final = 60.0  # who chooses pair by pair has so long for the next one before the group is scored
+CHOICES: Final = frozenset({PREFERENCE, TIE, SCORE})  # what scores a group about which judges disagree
 _IN_TRAINING: Final = (GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)
 
 
@@ -77,7 +81,7 @@ async def add(
     """Write feedback about a trajectory (internal id). Raises NotFound, InvalidId (name), ValueError.
 
     A group whose score has a part of that name is scored again; once it is in training the ledger says `feedback_late`.
-    So is one that judges disagree about, where the name is a choice (`CHOICES`).
+    So is one that judges disagree about, or that a person's choice scored, where the name is a choice (`CHOICES`).
     """
     check_external(name, "the feedback name")
     feedback_id = new_id("fb")
@@ -125,25 +129,67 @@ async def prefer(
     """
     if any(better == worse for better, worse in pairs):
         raise ValueError("an attempt is not better than itself: choose two")
-    rows = [
-        {
-            "id": new_id("fb"),
-            "project_id": project_id,
-            "trajectory_id": better,
-            "name": PREFERENCE,
-            "value": True,
-            "comment": comment,
-            "tags": {"loser": worse, "group": group_id, "by": by},
-        }
-        for better, worse in pairs
-    ]
+    rows = [_row(project_id, Choice(*pair), comment, {"group": group_id, "by": by}) for pair in pairs]
     async with store.write() as conn:
         await _require_attempts(conn, project_id, group_id, {id_ for pair in pairs for id_ in pair})
-        for row in rows:
-            await conn.execute(insert(feedback).values(**row, created_at=now()))
-        for better in {better for better, _ in pairs}:
-            await _score_again(conn, better, PREFERENCE)
+        await _write(conn, rows, SETTLES_S)
     return [str(row["id"]) for row in rows]
+
+
+async def choose(
+    store: Store, project_id: str, choice: Choice, *, by: str, shown: str, comment: str | None = None
+) -> str:
+    """Write what somebody chose between two runs that were shown side by side; the feedback's id.
+
+    Feedback `preference` as `prefer` writes it, or `tie` on the run that was shown first, whose tags hold the `other`
+    one's id. `shown`: where the run stood that it is on, `first` or `second`. Of runs of two groups the tags name the
+    other run's too (`other_group`): such a choice scores no group. A group about which judges disagree is scored once
+    nobody chose in it for `CHOICE_SETTLES_S`. Raises NotFound, ValueError.
+    """
+    if choice.better == choice.worse:
+        raise ValueError("an attempt is not better than itself: choose two")
+    t = trajectories.c
+    query = select(t.id, t.group_id).where(t.project_id == project_id, t.id.in_((choice.better, choice.worse)))
+    async with store.write() as conn:
+        groups_of = {row.id: row.group_id for row in await conn.execute(query)}
+        own, other = groups_of.get(choice.better), groups_of.get(choice.worse)
+        if own is None or other is None:
+            gone = choice.worse if own is not None else choice.better
+            raise NotFound(f"no run {gone[:200]!r} of a group in project {project_id!r}: nothing was written")
+        tags = {"group": own, "by": by, "shown": shown} | ({} if own == other else {"other_group": other})
+        row = _row(project_id, choice, comment, tags)
+        await _write(conn, [row], CHOICE_SETTLES_S, scores_group=own == other)
+    return str(row["id"])
+
+
+def choice_of(trajectory_id: str, name: str, value: object, tags: Mapping[str, str]) -> Choice | None:
+    """The choice between two runs that feedback on one of them is; None: it is none."""
+    other = tags.get("other" if name == TIE else "loser")
+    if name not in (PREFERENCE, TIE) or not value or not other or other == trajectory_id:
+        return None
+    return Choice(trajectory_id, str(other), tie=name == TIE)
+
+
+def _row(project_id: str, choice: Choice, comment: str | None, tags: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "id": new_id("fb"),
+        "project_id": project_id,
+        "trajectory_id": choice.better,
+        "name": TIE if choice.tie else PREFERENCE,
+        "value": True,
+        "comment": comment,
+        "tags": {"other" if choice.tie else "loser": choice.worse, **tags},
+    }
+
+
+async def _write(
+    conn: AsyncConnection, rows: Sequence[Mapping[str, Any]], settles_s: float, *, scores_group: bool = True
+) -> None:
+    """Write choices, and have the groups of their runs scored by them."""
+    for row in rows:
+        await conn.execute(insert(feedback).values(**row, created_at=now()))
+    for run, name in {(row["trajectory_id"], row["name"]) for row in rows} if scores_group else ():
+        await _score_again(conn, run, name, settles_s)
 
 
 async def _require_attempts(conn: AsyncConnection, project_id: str, group_id: str, ids: Collection[str]) -> None:
@@ -165,15 +211,15 @@ async def _require(conn: AsyncConnection, project_id: str, trajectory_id: str, c
         raise NotFound(f"trajectory {trajectory_id} has no call {call_id!r}")
 
 
-async def _score_again(conn: AsyncConnection, trajectory_id: str, name: str) -> None:
+async def _score_again(conn: AsyncConnection, trajectory_id: str, name: str, settles_s: float = SETTLES_S) -> None:
     """Mark the run's group for a judge (`recorder.work.claims`), where its score would be another one now."""
     if name in RESERVED:
         return
-    asked_for = exists().where(
-        score_parts.c.score_id == groups.c.current_score_id,
-        score_parts.c.trajectory_id == trajectory_id,
-        score_parts.c.part == name,
-    )
+    p = score_parts.c
+    of_run = and_(p.trajectory_id == trajectory_id, p.part == name)
+    chosen = p.part.like(f"%.{BY_PERSON}")  # of any run: a choice about one moves the others'
+    counts = or_(of_run, chosen) if name in CHOICES else of_run
+    asked_for = exists().where(p.score_id == groups.c.current_score_id, counts)
     waits = [and_(groups.c.state.in_((GroupState.SCORED, *_IN_TRAINING)), asked_for)]
     waits += [is_disputed()] if name in CHOICES else []
     # A judge that is at it may have read the group already: whether it asks for this name is not known yet.
@@ -190,7 +236,7 @@ async def _score_again(conn: AsyncConnection, trajectory_id: str, name: str) -> 
         detail = {"name": name, "group": group.id, "state": group.state}
         await ledger.write(conn, [LedgerRow(group.project_id, "trajectory", trajectory_id, LATE, detail)])
     if group.state != GroupState.TRAINED:  # a group in training may come back
-        await conn.execute(update(groups).where(groups.c.id == group.id).values(try_after=now() + SETTLES_S))
+        await conn.execute(update(groups).where(groups.c.id == group.id).values(try_after=now() + settles_s))
 
 
 async def of(store: Store, trajectory_id: str) -> list[Feedback]:

@@ -6,6 +6,7 @@ Owns: where the text is put. Refuses: which text (`tests.proxy.dashboard.xss`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
@@ -54,7 +55,7 @@ async def plant(data: Path) -> list[str]:
     await recorder.start()
     try:
         texts = cycle(CORPUS)
-        made = [await _group(store, recorder, number, texts) for number in range(GROUPS)]
+        made = [await _group(store, recorder, number, texts, disputed=not number) for number in range(GROUPS)]
         await _columns(store)
         return made
     finally:
@@ -62,7 +63,7 @@ async def plant(data: Path) -> list[str]:
         await store.close()
 
 
-async def _group(store: Store, recorder: Recorder, number: int, texts: Iterator[str]) -> str:
+async def _group(store: Store, recorder: Recorder, number: int, texts: Iterator[str], *, disputed: bool = False) -> str:
     """Attempts at one task in which every word is hostile, and a judge's words of the same kind."""
     alias, task = await get_alias(store, PROJECT, "helpdesk"), next(texts)
     runs = []
@@ -85,7 +86,8 @@ async def _group(store: Store, recorder: Recorder, number: int, texts: Iterator[
         for part in (scores.REWARD, "ruler")
     ]
     told = NewScore(recipe_hash="recipe", judge_model=next(texts), prompt_hash="prompt", reply=next(texts), parts=parts)
-    await scores.record_score(store, claim, told)
+    split = replace(told, agreement=-0.5, disputed=next(texts)) if disputed else told
+    await scores.record_score(store, claim, split)
     return claim.group_id
 
 

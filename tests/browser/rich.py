@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -214,6 +214,11 @@ class _Maker:
         claim = await claims.claim_one_for_judging(self.store, left, "judge", 60)
         assert claim is not None
         await scores.leave_out(self.store, claim, "no_signal", {"why": "all rewards are equal"})
+        disputed = await self._attempted("refund-5", 3)
+        claim = await claims.claim_one_for_judging(self.store, disputed, "judge", 60)
+        assert claim is not None
+        judged = judgement(await self.line.rows.members(disputed))
+        await scores.record_score(self.store, claim, replace(judged, agreement=-0.2, disputed="they disagree"))
         judging = await self._attempted("refund-3", 2)
         assert await claims.claim_one_for_judging(self.store, judging, "judge", 3600) is not None
         await self._attempted("refund-4", 2)

@@ -6,8 +6,10 @@ import pytest
 from playwright.async_api import expect
 
 from recorder.registry.aliases import get_alias
+from recorder.registry.keys import SOMEBODY
 from recorder.registry.moves import list_moves
 from recorder.registry.versions import get_version
+from recorder.reviewing.queue import Asked, queue
 from recorder.work import feedback
 from tests.browser.rich import Rich
 from tests.browser.visiting import Visitor
@@ -82,6 +84,27 @@ async def test_a_person_prefers_one_attempt(editor: Visitor, own: Proxy, rich: R
     await form.get_by_role("button", name="Write it down").click()
     await expect(page.get_by_role("region", name="Preferences")).to_contain_text("shorter")
     assert "preference" in [given.name for given in await feedback.of(own.store, better)]
+
+
+async def test_a_person_chooses_between_two_runs_by_keys_until_nothing_waits(editor: Visitor, own: Proxy) -> None:
+    page = editor.page
+    await editor.goto("/hone/judge")
+    await page.get_by_role("link", name="Review").first.click()
+    await page.wait_for_url("**/hone/review")
+    await expect(page.get_by_role("region", name="Two runs side by side")).to_be_visible()
+    [waits] = [one for one in (await queue(own.store, PROJECT, Asked(SOMEBODY))).entries if one.why == "disagreement"]
+    await editor.goto(f"/hone/review?group={waits.group_id}")
+    first = await page.locator("input[name=first]").input_value()
+    assert first == waits.first
+    await page.keyboard.press("a")
+    await expect(page.locator(f"input[name=first][value={first}]")).to_have_count(0)
+    for _ in range(2):
+        if await page.get_by_role("button", name="A is better").count():
+            await page.get_by_label("why").fill("shorter, a bit")
+            await page.get_by_role("button", name="B is better").click()
+    await expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+    said, *_ = await feedback.of(own.store, first)
+    assert (said.name, said.tags["loser"], said.tags["shown"]) == ("preference", waits.second, "first")
 
 
 async def test_a_version_is_promoted_and_rolled_back_each_asked_for_twice(editor: Visitor, own: Proxy) -> None:

@@ -35,7 +35,7 @@
       if (!search) return;
       event.preventDefault();
       search.focus();
-    }
+    } else if (!event.repeat) document.querySelector(`[data-key="${CSS.escape(event.key)}"]`)?.click();
   });
 
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];

@@ -12,6 +12,10 @@ def preferred(loser: str, at: float = 1.0, group: str = "g") -> FeedbackView:
     return FeedbackView("preference", True, None, None, {"loser": loser, "group": group, "by": "me"}, at)
 
 
+def tied(other: str, at: float = 1.0, group: str = "g") -> FeedbackView:
+    return FeedbackView("tie", True, None, None, {"other": other, "group": group, "by": "anna"}, at)
+
+
 def scored(value: Any, at: float = 1.0, comment: str | None = None) -> FeedbackView:
     return FeedbackView("score", value, None, comment, {}, at)
 
@@ -35,6 +39,18 @@ def test_the_newest_word_on_a_pair_counts() -> None:
 
 def test_a_circle_of_pairs_ties_its_runs() -> None:
     assert values(a=[preferred("b")], b=[preferred("c")], c=[preferred("a")]) == {"a": 0.5, "b": 0.5, "c": 0.5}
+
+
+def test_runs_that_are_as_good_as_each_other_share_their_place() -> None:
+    assert values(a=[tied("b")], b=[]) == {"a": 0.5, "b": 0.5}
+    assert values(a=[tied("b")], b=[preferred("c")], c=[]) == {"a": 0.75, "b": 0.75, "c": 0.0}
+    assert values(a=[preferred("b", at=1.0), tied("b", at=2.0)], b=[]) == {"a": 0.5, "b": 0.5}
+
+
+def test_who_chose_is_said() -> None:
+    told = chosen("g", {"a": [tied("b")], "b": [preferred("c")], "c": []})
+    assert told["a"].why == "people (anna, me) chose: better than 1 of the others, worse than 0, as good as 1"
+    assert told["c"].why == "people (anna, me) chose: better than 0 of the others, worse than 2"
 
 
 def test_another_groups_pairs_and_strangers_say_nothing() -> None:

@@ -17,6 +17,8 @@ from recorder.comparing.loading import load_comparison
 from recorder.judged.disputed import disputed
 from recorder.reading.transcripts import load_group
 from recorder.retelling.run import load_run
+from recorder.reviewing.answers import Answer, answer
+from recorder.reviewing.queue import Asked, queue
 from recorder.states import GroupState
 from recorder.store.database import Store
 from recorder.work import claims, feedback, scores, spending
@@ -224,10 +226,42 @@ async def test_judges_that_disagree_leave_the_group_to_a_person_who_scores_it(
     chosen = await judged(store, judging, group_id, **asked)
     assert rewards(chosen) == [0.0, None, 1.0]
     assert (chosen.new.disputed, chosen.new.agreement, chosen.new.tokens_in) == (None, -1.0, 0)
+    by_person = {part.trajectory_id: part for part in chosen.new.parts if part.part == "ruler.person"}
+    assert {id_: part.value for id_, part in by_person.items()} == {members[2]: 1.0, members[0]: 0.0}
+    assert str(by_person[members[2]].explanation).startswith("people (me) chose: better than 1")
     await save(store, group_id, chosen)
     assert (await load_group(store, group_id)).state is GroupState.SCORED
     assert len(await claims.claim_for_training(store, recorded.alias_id, "trainer", 60, limit=9)) == 1
     assert await disputed(store, PROJECT) == []
+    assert len(server.requests) == 2
+
+
+async def test_what_is_chosen_in_review_puts_the_whole_group_in_order_and_training_takes_it(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    server.behave(by_model(a=UP, b=DOWN))
+    group_id, members = await recorded.group("g", THREE)
+    asked = panel(server, "a", "b", min_agreement=0.5)
+    await save(store, group_id, await judged(store, judging, group_id, **asked))
+    worth = dict(zip(members, [0.2, 0.9, 0.5], strict=True))
+    person = Asked("anna")
+    first = True
+    while entries := (await queue(store, PROJECT, person)).entries:
+        one, other = entries[0].first, entries[0].second
+        said = Answer.A if worth[one] > worth[other] else Answer.B
+        await answer(store, PROJECT, one, other, said, by=person.person)
+        if first:  # the judge need not wait for the rest: what comes later has the group scored again
+            await save(store, group_id, await judged(store, judging, group_id, **asked))
+            assert (await load_group(store, group_id)).state is GroupState.SCORED
+            person, first = Asked("anna", group=group_id), False
+    assert await claims.due_at(store, group_id) is not None
+    assert await claims.claim_for_training(store, recorded.alias_id, "trainer", 60, limit=9) == []
+    await save(store, group_id, await judged(store, judging, group_id, **asked))
+    [taken] = await claims.claim_for_training(store, recorded.alias_id, "trainer", 60, limit=9)
+    score = await scores.get_score(store, str(taken.score_id))
+    parts = [part for part in score.parts if part.part == "reward"]
+    assert {part.trajectory_id: part.value for part in parts} == {members[0]: 0.0, members[1]: 1.0, members[2]: 0.5}
+    assert all("anna" in str(part.explanation) for part in score.parts if part.part == "ruler.person")
     assert len(server.requests) == 2
 
 

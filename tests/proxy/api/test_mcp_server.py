@@ -22,7 +22,7 @@ from tests.proxy.running import PROJECT, Proxy, serving
 
 pytestmark = pytest.mark.slow
 
-READING = {"list_runs", "read_run", "list_groups", "read_group", "list_versions"}
+READING = {"list_runs", "read_run", "list_groups", "read_group", "list_versions", "list_review"}
 STEERING = {"give_feedback", "promote", "roll_back"}
 ERAS = ("legacy", "2026-07-28")
 

@@ -1,0 +1,92 @@
+"""Review: two runs side by side, blind, and which is better; below them what else waits.
+
+Owns: this page, and its form's answer. Refuses: which pairs wait, and what an answer is (`recorder.reviewing`);
+whether somebody may answer (`proxy.admission.pages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlencode
+
+from litestar import Response, get, post
+from litestar.params import FromQuery
+
+from proxy.api.route_parts import AnyRequest, caller_of
+from proxy.api.steering import who
+from proxy.dashboard import forms
+from proxy.dashboard.fitting import fit_two
+from proxy.dashboard.render import render
+from proxy.dashboard.shown import ForPages
+from proxy.errors import BadRequest
+from recorder.groups.lookup import find_group
+from recorder.reviewing.answers import Answer, answer
+from recorder.reviewing.beside import NAMES, beside
+from recorder.reviewing.queue import Asked, queue
+
+PATH: Final = "/hone/review"
+_MOST_SKIPPED: Final = 30  # pairs that an address names, the last ones
+_BETWEEN: Final = "~"  # the ids of a pair that is skipped
+
+
+@get("/review", include_in_schema=False)
+async def review_page(
+    shown: ForPages,
+    request: AnyRequest,
+    alias: FromQuery[str | None] = None,
+    group: FromQuery[str | None] = None,
+    against: FromQuery[str | None] = None,
+    skip: FromQuery[list[str] | None] = None,
+    row: FromQuery[int] = 0,
+) -> Response[str]:
+    """The next pair, without anything that tells the two apart but what they did; and the queue. `row`: from which row
+    on the two are shown."""
+    caller = caller_of(request)
+    found = await find_group(shown.store, shown.project_id, group, caller.whose.groups_of) if group else None
+    passed = frozenset(frozenset(pair.split(_BETWEEN)) for pair in skip or ())
+    asked = Asked(who(caller), alias or None, found, against or None, passed)
+    waiting = await queue(shown.store, shown.project_id, asked)
+    entry = waiting.entries[0] if waiting.entries else None
+    two = await beside(shown.store, entry.first, entry.second) if entry else None
+    begins = min(max(row, 0), max(len(two.rows) - 1, 0)) if two else 0
+    narrowed = [(name, value) for name, value in (("alias", alias), ("group", group), ("against", against)) if value]
+    skipped = [*(skip or ()), f"{entry.first}{_BETWEEN}{entry.second}"] if entry else []
+    return render(
+        request,
+        "review.html",
+        waiting=waiting,
+        entry=entry,
+        two=two,
+        names=NAMES,
+        begins=begins,
+        fits=fit_two(two.beginning if not begins else (), two.rows[begins:]) if two else None,
+        alias=alias or "",
+        group=group or "",
+        against=against or "",
+        back=_query(narrowed, skip or ()),
+        further=_query(narrowed, skipped),
+    )
+
+
+def _query(narrowed: Sequence[tuple[str, str]], skipped: Sequence[str]) -> str:
+    return urlencode([*narrowed, *(("skip", pair) for pair in skipped[-_MOST_SKIPPED:])])
+
+
+@post("/review/preference", include_in_schema=False)
+async def note_choice(shown: ForPages, request: AnyRequest) -> Response[None]:
+    """Write down which of the two is better, and go on with the next pair."""
+    told = await forms.fields(request)
+    first, second = forms.text(told, "first"), forms.text(told, "second")
+    try:
+        said = Answer(forms.text(told, "choice"))
+    except ValueError as e:
+        raise BadRequest(f"nothing is chosen: say {', '.join(Answer)}.", param="choice") from e
+    comment = shown.hone.recorder.redaction.value(forms.text(told, "comment")) or None
+    store, person = shown.hone.store, who(caller_of(request))
+    try:
+        await answer(store, shown.project_id, first, second, said, by=person, comment=comment)
+    except ValueError as e:
+        raise BadRequest(f"{e}.") from e
+    back = forms.text(told, "back")
+    return forms.back_to(forms.local(f"{PATH}?{back}" if back else PATH))

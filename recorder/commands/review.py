@@ -1,0 +1,195 @@
+"""`hone review`: pairs of runs that are worth a person's minutes, shown blind, a choice each.
+
+Owns: asking on a terminal, and how two runs look there. Refuses: which pairs wait
+(`recorder.reviewing.queue`), what an answer is (`recorder.reviewing.answers`), and a run without a terminal: nobody
+would choose.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from recorder.commands.support import Context, echo_json, run
+from recorder.commands.support import show as print_shown
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from recorder.reviewing.beside import Beside
+    from recorder.reviewing.queue import Asked
+    from recorder.reviewing.shapes import Entry, Queue
+    from recorder.store.database import Store
+
+SHOWN_CHARS: Final = 1200  # of one text, unless everything is asked for
+_QUESTION: Final = "Which is better? a, b, same, skip, quit"
+_SKIP: Final = "skip"
+_QUIT: Final = "quit"
+_KEYS: Final = ("a", "b", "same", _SKIP, _QUIT)
+_SHORT: Final = {"=": "same", "s": "same", "q": _QUIT, "": _SKIP}
+
+
+@click.command()
+@click.option("--pairs", "most", default=10, show_default=True, type=click.IntRange(1), help="How many to answer.")
+@click.option("--alias", help="Of this alias alone.")
+@click.option("--group", metavar="GROUP", help="Put the runs of this group in order, pair by pair.")
+@click.option(
+    "--against", metavar="base|VERSION", help="Hold the live version's runs against another's at the same tasks."
+)
+@click.option("--as", "person", help="Who answers, where several people share this machine.")
+@click.option("--full", is_flag=True, help="Show long texts whole.")
+@click.pass_obj
+def review(
+    context: Context,
+    most: int,
+    alias: str | None,
+    group: str | None,
+    against: str | None,
+    person: str | None,
+    full: bool,
+) -> None:
+    """Choose the better of two runs: blind, shuffled, those that are worth it first.
+
+    Groups that judges disagree about come first: a choice scores them. Then the largest gains since the last version,
+    what alarms name, and a random share. --against ends with how often the live version won. --json lists what waits.
+    """
+    if group is not None and against is not None:
+        raise click.UsageError("--group and --against ask for different pairs: say one of the two.")
+    if not context.json and not _somebody_there():
+        raise click.UsageError("it asks a person: run it in a terminal. --json lists what waits.")
+
+    async def work(store: Store, project: str) -> Queue:
+        asked = await _asked(store, project, alias, group, against, person)
+        return await _listed(store, project, asked) if context.json else await _ask(store, project, asked, most, full)
+
+    found = run(context, work)
+    if context.json:
+        echo_json(found)
+
+
+def _somebody_there() -> bool:
+    from recorder.commands.terminal import console
+
+    return sys.stdin.isatty() and console().is_terminal
+
+
+async def _asked(
+    store: Store, project: str, alias: str | None, group: str | None, against: str | None, person: str | None
+) -> Asked:
+    from recorder.groups.lookup import find_group
+    from recorder.listing.short_ids import in_full
+    from recorder.registry.keys import SOMEBODY
+    from recorder.reviewing.queue import Asked
+
+    found = await find_group(store, project, await in_full(store, project, group)) if group is not None else None
+    return Asked(person or SOMEBODY, alias, found, against)
+
+
+async def _listed(store: Store, project: str, asked: Asked) -> Queue:
+    from recorder.reviewing.queue import queue
+
+    return await queue(store, project, asked)
+
+
+async def _ask(store: Store, project: str, asked: Asked, most: int, full: bool) -> Queue:
+    """Ask until nothing waits, so many are answered, or the person has had enough; each answer is kept at once."""
+    from recorder.reviewing.answers import Answer, answer
+    from recorder.reviewing.beside import beside
+    from recorder.reviewing.queue import queue
+
+    answered = 0
+    while True:
+        found = await queue(store, project, asked, limit=1)
+        if answered == most or not found.entries:
+            break
+        [entry] = found.entries
+        two = await beside(store, entry.first, entry.second)
+        print_shown(*_shown(entry, two, f"{answered + 1} of at most {most}", None if full else SHOWN_CHARS))
+        said = _said()
+        if said == _QUIT:
+            break
+        if said == _SKIP:
+            asked = replace(asked, passed=frozenset({*asked.passed, frozenset((entry.first, entry.second))}))
+            continue
+        await answer(store, project, entry.first, entry.second, Answer(said), by=asked.person)
+        answered += 1
+    print_shown(*_ended(found, answered))
+    return found
+
+
+def _said() -> str:
+    """What a person says of a pair; who ends the input has had enough."""
+    while True:
+        try:
+            word = click.prompt(_QUESTION, default="", show_default=False).strip().lower()
+        except click.Abort:
+            click.echo()
+            return _QUIT
+        word = _SHORT.get(word, word)
+        if word in _KEYS:
+            return word
+        click.echo(f"Say one of {', '.join(_KEYS)}.")
+
+
+def _shown(entry: Entry, two: Beside, place: str, limit: int | None) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from recorder.commands.terminal import line
+    from recorder.listing.short_ids import short
+
+    yield Text()
+    group = entry.external_id or short(entry.group_id)
+    yield line(f"Pair {place}", "bold").append_text(line(f"  {entry.alias or 'no alias'} · group {group}", "dim"))
+    yield line(entry.about, "dim")
+    yield from _begun(two, limit)
+    yield _table(two, limit)
+    left = [f"{name}: {turns} more turns" for name, turns in zip("AB", two.turns_left, strict=True) if turns]
+    if left:
+        yield line(f"not shown of {', '.join(left)}", "yellow")
+
+
+def _begun(two: Beside, limit: int | None) -> Iterable[RenderableType]:
+    from recorder.commands.compare import shown_cell
+    from recorder.commands.terminal import line
+
+    if two.beginning:
+        yield line(f"both begin with the same {len(two.beginning)} turns:", "dim")
+    for cell in two.beginning:
+        yield line(cell.role or "", "dim")
+        yield shown_cell(cell, limit)
+
+
+def _table(two: Beside, limit: int | None) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+
+    from recorder.commands.compare import shown_cell
+    from recorder.reviewing.beside import NAMES
+
+    made = Table(box=box.SQUARE, border_style="dim", padding=(0, 1), show_lines=True, expand=True)
+    made.add_column("", style="dim")
+    for name in NAMES:
+        made.add_column(name, ratio=1, overflow="fold")
+    for at, row in enumerate(two.rows, len(two.beginning) + 1):
+        made.add_row(str(at), *(shown_cell(cell, limit, lambda number: NAMES[number - 1]) for cell in row))
+    if not two.rows:
+        made.add_row("", "≡ both are the same", "≡")
+    return made
+
+
+def _ended(found: Queue, answered: int) -> Iterator[RenderableType]:
+    from recorder.commands.terminal import line
+
+    kept = f"{answered} answer{'' if answered == 1 else 's'} kept."
+    yield line(kept if answered or found.entries else f"{kept} Nothing waits for you.", "bold")
+    if found.disputed:
+        groups = f"{found.disputed} group{' waits' if found.disputed == 1 else 's wait'}"
+        yield line(
+            f"{groups} because judges disagree: a choice scores a group about a minute after the last one.", "dim"
+        )
+    if found.against is not None:
+        yield line(found.against.sentence())

@@ -1,0 +1,164 @@
+"""The queue of a person: what is worth a choice, why, and in which order.
+
+Owns: putting the sources together, and leaving out what this person answered. Refuses: the sources
+(`recorder.reviewing.candidates`, `gains`), writing answers (`recorder.reviewing.answers`).
+
+A group about which judges disagree is asked about until what anybody chose orders its runs, or it is scored. Any other
+pair comes until this person answered it; somebody else may be shown it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from recorder.errors import Conflict, NotFound
+from recorder.judged.disputed import Disputed, disputed
+from recorder.registry.aliases import AliasView, get_alias, get_aliases
+from recorder.registry.versions import VersionView, by_name, get_version
+from recorder.reviewing import gains
+from recorder.reviewing.answers import tally
+from recorder.reviewing.candidates import alarmed, disagreement, drawn, ranking
+from recorder.reviewing.drawing import Draw, draw_of
+from recorder.reviewing.runs import chosen_between, heads_of, members_of, newest_by
+from recorder.reviewing.shapes import Candidate, Entry, Queue, Why
+from recorder.store.database import Store
+
+BASE: Final = "base"  # an alias's version 0
+MOST: Final = 50  # entries
+Pair = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked for: all of it, one group's (internal id), or the live version against another one.
+
+    `against`: `base`, a number, or a version's name. `passed`: pairs that are not to come now.
+    """
+
+    person: str
+    alias: str | None = None
+    group: str | None = None
+    against: str | None = None
+    passed: Collection[Pair] = field(default_factory=frozenset)
+
+
+async def queue(store: Store, project_id: str, asked: Asked, *, limit: int = MOST) -> Queue:
+    """What waits for a person, what matters most first: where judges disagree, where most was gained, what alarms name,
+    a random share. Raises NotFound, Conflict."""
+    draw = await draw_of(store, project_id)
+    waiting = [one for one in await disputed(store, project_id) if asked.alias in (None, one.alias)]
+    if asked.against is not None:
+        return await _against(store, project_id, asked, draw, len(waiting), limit)
+    if asked.group is not None:
+        found = await _of_group(store, project_id, asked.group, waiting, asked, draw)
+        return Queue(await _entries(store, found, asked, draw, limit), len(waiting), 0)
+    split = await _ranked(store, project_id, waiting, asked, draw)
+    others = await _others(store, project_id, asked, draw, {one.group_id for one in waiting})
+    left, answered = await _unanswered(store, others, asked)
+    return Queue(await _entries(store, [*split, *left], asked, draw, limit), len(waiting), answered)
+
+
+async def _ranked(
+    store: Store, project_id: str, waiting: Sequence[Disputed], asked: Asked, draw: Draw
+) -> list[Candidate]:
+    """Of each group that judges disagree about the next pair."""
+    members = await members_of(store, project_id, [one.group_id for one in waiting])
+    said = [one.choice for one in await chosen_between(store, [run for runs in members.values() for run in runs])]
+    found = (
+        ranking(
+            Why.DISAGREEMENT,
+            disagreement(one),
+            one.group_id,
+            members.get(one.group_id, ()),
+            said,
+            asked.passed,
+            draw,
+        )
+        for one in waiting
+    )
+    return [one for one in found if one is not None]
+
+
+async def _of_group(
+    store: Store, project_id: str, group: str, waiting: Sequence[Disputed], asked: Asked, draw: Draw
+) -> list[Candidate]:
+    """The next pair of one group: by what anybody chose where it waits, else by what this person did."""
+    if split := [one for one in waiting if one.group_id == group]:
+        return await _ranked(store, project_id, split, asked, draw)
+    runs = (await members_of(store, project_id, [group])).get(group, [])
+    said = [one.choice for one in await chosen_between(store, runs) if one.by == asked.person]
+    found = ranking(Why.GROUP, "The group was named", group, runs, said, asked.passed, draw)
+    return [found] if found is not None else []
+
+
+async def _others(store: Store, project_id: str, asked: Asked, draw: Draw, without: Collection[str]) -> list[Candidate]:
+    """What else is worth a look, each pair once, by what matters most of it."""
+    found: list[Candidate] = []
+    for alias in (
+        [await get_alias(store, project_id, asked.alias)] if asked.alias else await get_aliases(store, project_id)
+    ):
+        live = await get_version(store, alias.live_version_id) if alias.live_version_id else None
+        if live is not None and live.parent_id is not None:
+            before, after = await gains.attempted(store, alias, await get_version(store, live.parent_id), live)
+            found += gains.gained(before, after)
+    found += await alarmed(store, project_id, draw)
+    found += await drawn(store, project_id, draw)
+    once = {frozenset(one.pair): one for one in reversed(found) if one.group not in without}
+    return [one for one in found if once.get(frozenset(one.pair)) is one]
+
+
+async def _against(store: Store, project_id: str, asked: Asked, draw: Draw, disputed_groups: int, limit: int) -> Queue:
+    alias, live, other = await _versions(store, project_id, asked)
+    theirs, ours = await gains.attempted(store, alias, other, live)
+    pairs = gains.beside(ours, theirs, draw)
+    left, answered = await _unanswered(store, pairs, asked)
+    said = newest_by(asked.person, await chosen_between(store, _runs(pairs)))
+    counted = tally(live.name, other.name, pairs, said)
+    return Queue(await _entries(store, left, asked, draw, limit), disputed_groups, answered, counted)
+
+
+async def _versions(store: Store, project_id: str, asked: Asked) -> tuple[AliasView, VersionView, VersionView]:
+    """The alias, its live version, and the one that this is held against. Raises NotFound, Conflict."""
+    said = str(asked.against)
+    named = said.rpartition("@")[0] if "@" in said else asked.alias
+    alias = await get_alias(store, project_id, named) if named else await _only_alias(store, project_id)
+    if alias.live_version_id is None:
+        raise NotFound(f"the alias {alias.name!r} has no live version: `hone promote` makes one live")
+    number = "0" if said == BASE else said
+    other = await by_name(store, project_id, said if "@" in said else f"{alias.name}@{number}")
+    live = await get_version(store, alias.live_version_id)
+    if live.id == other.id:
+        raise Conflict(f"{live.name} is the live version itself: name another one to hold it against")
+    return alias, live, other
+
+
+async def _only_alias(store: Store, project_id: str) -> AliasView:
+    found = await get_aliases(store, project_id)
+    if len(found) != 1:
+        there = ", ".join(one.name for one in found) or "none"
+        raise NotFound(f"say which alias; there is: {there}")
+    return found[0]
+
+
+async def _unanswered(store: Store, found: Sequence[Candidate], asked: Asked) -> tuple[list[Candidate], int]:
+    """Those that this person did not answer yet, and how many it did."""
+    said = newest_by(asked.person, await chosen_between(store, _runs(found)))
+    left = [one for one in found if frozenset(one.pair) not in said]
+    return [one for one in left if frozenset(one.pair) not in asked.passed], len(found) - len(left)
+
+
+def _runs(found: Iterable[Candidate]) -> set[str]:
+    return {run for one in found for run in one.pair}
+
+
+async def _entries(store: Store, found: Sequence[Candidate], asked: Asked, draw: Draw, limit: int) -> list[Entry]:
+    """As they are shown to this person, those of the alias that was asked for."""
+    heads = await heads_of(store, [one.group for one in found])
+    told = [(one, heads[one.group]) for one in found if one.group in heads]
+    return [
+        Entry(one.why, one.about, one.group, head.external_id, head.alias, *draw.sides(asked.person, *one.pair))
+        for one, head in told
+        if asked.alias in (None, head.alias)
+    ][:limit]

@@ -1,0 +1,25 @@
+"""What waits is found by indexes: no table that grows is walked for it, as SQLite plans it."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.pages import listening, walks
+from recorder.reviewing.queue import Asked, queue
+from tests.recorder.reviewing.waiting import ME, alarm, disputed_group, scored_task, two_versions
+from tests.recorder.rows import PROJECT, Rows
+
+pytestmark = pytest.mark.sqlite_only("its plans")
+
+
+async def test_no_table_that_grows_is_walked(rows: Rows) -> None:
+    alias, base, live = await two_versions(rows)
+    for version in (base, live):
+        await scored_task(rows, alias, version, "task", 0.0, 1.0)
+    group, members = await disputed_group(rows, 3)
+    await alarm(rows, *members)
+    with listening(rows.store) as heard:
+        for asked in (Asked(ME), Asked(ME, group=group), Asked(ME, against="base")):
+            assert (await queue(rows.store, PROJECT, asked)).entries
+    assert len(heard) > 10
+    assert await walks(rows.store, heard) == []

@@ -1,0 +1,72 @@
+"""What makes pairs wait for a person: groups that judges disagree about, runs of two versions, an alarm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import update
+
+from recorder.registry import aliases, versions
+from recorder.registry.aliases import AliasView
+from recorder.registry.versions import VersionView
+from recorder.states import VersionState
+from recorder.store import ledger
+from recorder.store.ledger import LedgerRow
+from recorder.store.schema import trajectories
+from recorder.work import claims, scores
+from recorder.work.scores import NewPart, NewScore
+from tests.recorder.rows import PROJECT, Rows
+
+ME = "me"
+
+
+async def disputed_group(rows: Rows, runs: int = 3, *, agreement: float = 0.1, **values: Any) -> tuple[str, list[str]]:
+    """A group about which judges disagree; its id and its runs'."""
+    group = await rows.ready_group(members=runs, **values)
+    claim = await claims.claim_one_for_judging(rows.store, group, "judge", 60)
+    assert claim is not None
+    members = await rows.members(group)
+    parts = [NewPart(id_, "reward", 0.5) for id_ in members]
+    await scores.record_score(
+        rows.store, claim, NewScore("recipe", parts=parts, agreement=agreement, disputed="they disagree")
+    )
+    return group, members
+
+
+async def two_versions(rows: Rows) -> tuple[AliasView, VersionView, VersionView]:
+    """An alias whose version 1 is live, and the base before it."""
+    alias = await rows.alias()
+    assert alias.live_version_id is not None
+    base = await versions.get_version(rows.store, alias.live_version_id)
+    made = await versions.allocate(rows.store, alias.id, base.id)
+    for state in (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED):
+        await versions.mark(rows.store, made.id, state)
+    await aliases.set_live(rows.store, alias.id, made.id, why="promote", who="test")
+    return await aliases.get_alias(rows.store, PROJECT, alias.name), base, made
+
+
+async def scored_task(
+    rows: Rows, alias: AliasView, version: VersionView, task: str, *rewards: float, absolute: bool = True
+) -> list[str]:
+    """Runs of one version at one task, scored."""
+    group = await rows.ready_group(members=len(rewards), alias_id=alias.id, version_id=version.id, implicit_key=task)
+    members = await rows.members(group)
+    async with rows.store.write() as conn:
+        await conn.execute(
+            update(trajectories).where(trajectories.c.id.in_(members)).values(version_id=version.id, alias_id=alias.id)
+        )
+    claim = await claims.claim_one_for_judging(rows.store, group, "judge", 60)
+    assert claim is not None
+    parts = [NewPart(id_, "reward", value) for id_, value in zip(members, rewards, strict=True)]
+    await scores.record_score(rows.store, claim, NewScore("recipe", parts=parts, absolute=absolute))
+    return members
+
+
+async def alarm(rows: Rows, *runs: str, rule: str = "length") -> None:
+    """A campaign's alarm that names runs, as a campaign writes it."""
+    detail = {
+        "step": 4, "rule": rule, "then": "pause", "detail": "it grows", "figures": {},
+        "evidence": [{"trajectory": run, "reward": 1.0, "part": "ruler"} for run in runs],
+    }  # fmt: skip
+    async with rows.store.write() as conn:
+        await ledger.write(conn, [LedgerRow(PROJECT, "campaign", "cmp_1", "alarm", detail)])
