@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypedDict, Unpack
 
@@ -19,6 +20,9 @@ from judge.settings import DEFAULT, JudgeSettings
 if TYPE_CHECKING:
     from judge.scoring.again import Tally, Tell
     from judge.scoring.counting import Counted
+    from judge.tricks.check import Checked
+    from judge.tricks.check import Wanted as Tricks
+    from judge.tricks.tally import Seen
     from recorder.charts import Chart
     from recorder.settings import LearnSettings, RecorderSettings
     from recorder.store.database import Store
@@ -122,7 +126,7 @@ def check_tricks(
     Exit status 1 where the interval of a kind lies above --at-most, or not all could be tried.
     """
     from judge.tricks import own
-    from judge.tricks.check import Wanted, asked_parts, check, count
+    from judge.tricks.check import Wanted, asked_parts, count
     from judge.tricks.kinds import KINDS
     from judge.tried import as_json, chart, show, show_count, watched
     from recorder.commands.support import echo_json
@@ -137,7 +141,7 @@ def check_tricks(
         show_count(asyncio.run(count(settings, wanted)), many, as_json=context.json)
         return
     with watched(many) as tell:
-        checked = asyncio.run(check(settings, wanted, tell))
+        checked = asyncio.run(_tried(context.settings(), wanted, tell))
     if context.json:
         echo_json(as_json(checked, at_most))
     else:
@@ -146,6 +150,23 @@ def check_tricks(
         _draw(chart(checked, at_most), picture)
     if not checked.passed(at_most):
         raise SystemExit(1)
+
+
+async def _tried(settings: Settings, wanted: Tricks, tell: Callable[[Seen], None]) -> Checked:
+    """Try the judge; where it is `base`, the store says which proxy serves that."""
+    from judge.llm.base import Bases
+    from judge.tricks.check import check
+    from recorder.store.migrate import open_store
+
+    if not settings.judge.asks_base:
+        return await check(settings.judge, wanted, tell)
+    store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
+    bases = Bases(store, settings.project)
+    try:
+        return await check(settings.judge, wanted, tell, bases=bases)
+    finally:
+        await bases.close()
+        await store.close()
 
 
 def _require_folder(picture: Path | None) -> None:
@@ -172,7 +193,7 @@ def _draw(chart: Chart, picture: Path) -> None:
     default=DEFAULT,
     show_default=True,
     metavar="NAMES",
-    help="Recipes, and models by their LiteLLM names, with commas between them.",
+    help="Recipes, models by their LiteLLM names, and base, with commas between them.",
 )
 @click.option("--feedback", metavar="NAME", help="Without LABELS: feedback of this name counts as scores too.")
 @click.option(
@@ -245,9 +266,9 @@ async def run_worker(settings: Settings) -> None:
             async with open_bench(settings.judge, store, settings.project) as bench:
                 worker = JudgeWorker(store, settings.project, bench, settings.recorder, learn=settings.learn)
                 told = "; ".join(f"{name}: {told_parts(settings.judge.by_recipe(name)) or 'nothing'}" for name in known)
-                logging.getLogger(__name__).info(
-                    "judge %s: %s (%s)", worker.owner, told, settings.judge.model or "no model"
-                )
+                by, strong = settings.judge.model or "no model", settings.judge.strong
+                by += f", held against {strong.model}" if strong is not None else ""
+                logging.getLogger(__name__).info("judge %s: %s (%s)", worker.owner, told, by)
                 await worker.run(stop)
         finally:
             await store.close()

@@ -17,7 +17,7 @@ from judge.rewards.kind import Bench
 from judge.scoring.bench import open_bench
 from judge.scoring.score import GroupScore, score_group
 from judge.scoring.unprompted import without_people
-from judge.settings import DEFAULT, JudgeSettings
+from judge.settings import BASE, DEFAULT, JudgeSettings
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.store.database import Store
 
@@ -42,13 +42,20 @@ class Judged:
 def settings_of(settings: JudgeSettings, name: str) -> JudgeSettings:
     """The settings of a judge by its name: a recipe's, or a model's by LiteLLM's name, which then judges by `default`.
 
+    So does `base`, which is asked through a running proxy and not where the others are.
+
     Raises JudgeMisconfigured.
     """
     if name in settings.known_recipes():
         return without_people(settings, name)
+    if name == BASE:
+        alone = {"model": BASE, "api_base": None, "api_key": None, "panel": [], "quorum": None, "min_agreement": None}
+        return without_people(settings.model_copy(update=alone), DEFAULT)
     if "/" not in name:
         known = ", ".join(settings.known_recipes())
-        raise JudgeMisconfigured(f"{name!r:.80} is no judge: name a recipe ({known}), or a model by its LiteLLM name")
+        raise JudgeMisconfigured(
+            f"{name!r:.80} is no judge: name a recipe ({known}), a model by its LiteLLM name, or base"
+        )
     return without_people(settings.model_copy(update={"model": name}), DEFAULT)
 
 
@@ -97,8 +104,8 @@ async def _judged(
 
 
 def _by_this(group: GroupView) -> GroupView:
-    """The group as if no alias or campaign named a recipe: it is judged by the one that is held against people."""
-    return replace(group, alias=None, reward_recipe=None)
+    """The group as if its campaign named the recipe that is held against people; its alias says whose base it is."""
+    return replace(group, reward_recipe=DEFAULT)
 
 
 def _seen(group: GroupView, scored: GroupScore, seconds: float) -> Judged:

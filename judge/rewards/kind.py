@@ -134,7 +134,7 @@ class Judged:
 
     `code`: the hash of the user's code that was asked, if any was. `failed`: what kept it from finding any value.
     `said`: each request, where there were several; `agreement`: of their replies; `disputed`: that it is too little.
-    `chosen`: people chose where it was. `run_prompts`: what the judge was asked about single trajectories, by their ids.
+    `chosen`: people chose where it was. `run_prompts`: what the judge was asked about single trajectories, by ids.
     """
 
     parts: Mapping[str, Part]

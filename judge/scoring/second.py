@@ -1,8 +1,9 @@
 """Two judges: which of them scores a group, and the other one asked beside, so that it shows how far both agree.
 
 Owns: whose turn it is, which groups both judge, what the other one is asked, and holding its words against the score.
-Refuses: the rule (`recorder.judged.drift`), the rows (`recorder.judged.seconds`, `recorder.judged.turns`), how a group is
-scored (`judge.scoring.score`). What the other one says moves no reward, and its failing keeps no group from its score.
+Refuses: the rule (`recorder.judged.drift`), the rows (`recorder.judged.seconds`, `recorder.judged.turns`), how a group
+is scored (`judge.scoring.score`). What the other one says moves no reward, and its failing keeps no group from its
+score.
 
 Which groups both judge follows from their ids: whoever judges, whenever, draws the same.
 """

@@ -148,11 +148,15 @@ class JudgeWorker:
     # One group
 
     async def _judge(self, claim: GroupClaim) -> None:
-        """Score a claimed group while its claim is renewed; where the claim is lost, drop the work."""
+        """Score a claimed group while its claim is renewed; where the claim is lost, drop the work.
+
+        Then its second judge looks, where there is one: the group has its score by then, and is nobody's.
+        """
+        done: _Done | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 keeper = tasks.create_task(self._keep(claim))
-                await self._score(claim)
+                done = await self._score(claim)
                 keeper.cancel()
         except* (Conflict, StoreError) as group:
             # Conflict: somebody else has it now. StoreError: nobody will, until the claim runs out.

@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import ColumnElement, Select, case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.ids import new_id
+from recorder.ids import first_id_at, new_id
 from recorder.judged import turns
 from recorder.judged.drift import STRONG, Agreement, Judge, agreement, turn
 from recorder.judged.turns import AGREES, DRIFT, Turn
 from recorder.store import sql
 from recorder.store.database import Store, now
-from recorder.store.schema import groups, second_scores
+from recorder.store.schema import groups, second_scores, trajectories
 
 _BESIDE: Final = ("parts",)  # of a second score, no column as it is
 
@@ -80,6 +80,7 @@ class Second:
     group_id: str
     alias: str
     recipe: str
+    pair: str
     judge: Judge
     judge_model: str
     failed: str | None
@@ -98,13 +99,22 @@ async def record(store: Store, project_id: str, group_id: str, new: NewSecond, r
     Returns that turn. One transaction: of several workers one writes it down.
     """
     row = {name: _storable(value) for name, value in asdict(new).items() if name not in _BESIDE}
-    parts = sql.storable(json.dumps([asdict(one) for one in new.parts], ensure_ascii=False)) if new.parts else None
-    own = {"id": new_id("second"), "project_id": project_id, "group_id": group_id, "created_at": now(), "parts": parts}
+    own = {"id": new_id("second"), "project_id": project_id, "group_id": group_id, "created_at": now()}
     async with store.write() as conn:
-        await conn.execute(insert(second_scores).values(**own, **row))
+        parts = await _of_runs_there(conn, group_id, new.parts)
+        await conn.execute(insert(second_scores).values(**own, **row, parts=parts))
         found = agreement(await _window(conn, project_id, new, rule.window))
         await conn.execute(update(second_scores).where(second_scores.c.id == own["id"]).values(**asdict(found)))
         return await _turned(conn, project_id, new, rule, found) if new.tau is not None else None
+
+
+async def _of_runs_there(conn: AsyncConnection, group_id: str, said: Sequence[Said]) -> str | None:
+    """What is said of a group's runs, as it is stored; nothing, where one was deleted meanwhile: it may be quoted."""
+    query = select(trajectories.c.id).where(trajectories.c.group_id == group_id)
+    there = set((await conn.execute(query)).scalars())
+    if not said or any(one.trajectory_id not in there for one in said):
+        return None
+    return sql.storable(json.dumps([asdict(one) for one in said], ensure_ascii=False))
 
 
 async def _turned(conn: AsyncConnection, project_id: str, new: NewSecond, rule: Rule, found: Agreement) -> Turn | None:
@@ -130,6 +140,49 @@ async def _window(conn: AsyncConnection, project_id: str, new: NewSecond, window
     as_they_are = select(func.max(firsts.c.first)).scalar_subquery()
     taus = select(s.tau).where(*mine, s.tau.is_not(None), s.id >= as_they_are).order_by(s.id.desc()).limit(window)
     return [float(tau) for tau in (await conn.execute(taus)).scalars()]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What asking other judges took. `usd` None: no price is known; `unpriced`: of how many it is not."""
+
+    at: float
+    count: int
+    tokens_in: int
+    tokens_cached: int
+    tokens_out: int
+    usd: float | None
+    unpriced: int
+    in_vain: int
+
+
+def costs(*groups_by: ColumnElement[Any]) -> Select[Any]:
+    """A query for costs, one row for each value of `groups_by`; `cost` reads it."""
+    s = second_scores.c
+    asked = s.tokens_in + s.tokens_out > 0
+    query = select(
+        func.max(s.created_at).label("at"),
+        func.count().label("count"),
+        func.coalesce(func.sum(s.tokens_in), 0).label("tokens_in"),
+        func.coalesce(func.sum(s.tokens_cached), 0).label("tokens_cached"),
+        func.coalesce(func.sum(s.tokens_out), 0).label("tokens_out"),
+        func.sum(s.cost_usd).label("usd"),
+        func.coalesce(func.sum(case((asked & s.cost_usd.is_(None), 1), else_=0)), 0).label("unpriced"),
+        func.count(s.failed).label("in_vain"),
+    )
+    return query.group_by(*groups_by) if groups_by else query
+
+
+def cost(row: Any) -> Cost:
+    """A row of `costs`."""
+    return sql.view(Cost, row, at=float(row.at or 0.0))
+
+
+async def spent(conn: AsyncConnection, project_id: str, since: float) -> Cost:
+    """What other judges used since a time (unix seconds)."""
+    s = second_scores.c
+    query = costs().where(s.id >= first_id_at("second", since), sql.passed_by(s.project_id) == project_id)
+    return cost((await conn.execute(query)).one())
 
 
 async def is_judged_twice(store: Store, group_id: str, pair: str) -> bool:

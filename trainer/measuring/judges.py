@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, or_, select
 
+from recorder.judged import seconds, turns
+from recorder.judged.drift import STRONG
 from recorder.store.database import Store
 from recorder.store.schema import attempts, groups, scores
 from recorder.work.campaigns import CampaignView
@@ -66,6 +68,19 @@ async def judges_of(store: Store, campaign: CampaignView, step: int) -> frozense
 def _somebody_said() -> ColumnElement[bool]:
     """Not so where nobody was asked, because the runs were one and the same."""
     return or_(scores.c.judge_version.is_not(None), scores.c.tokens_in > 0)
+
+
+async def held_against(store: Store, campaign_id: str) -> dict[str, float]:
+    """How far the judge and the strong one agree about a campaign's groups, and whether the strong one scores.
+
+    As figures of a step: health.strong_agreement (mean tau-b), health.strong_scores (0 or 1); none where one judges.
+    """
+    found = await seconds.newest_of_campaign(store, campaign_id)
+    if found is None or found[0].mean is None:
+        return {}
+    newest, turn = found
+    scores_now = float(turns.scores_now(turn, newest.pair) == STRONG)
+    return {"health.strong_agreement": found[0].mean, "health.strong_scores": scores_now}
 
 
 def changed(rows: Sequence[Row], step: int, judges: frozenset[Judge]) -> tuple[Row, Changed | None] | None:
