@@ -48,15 +48,14 @@ def settings_of(settings: JudgeSettings, name: str) -> JudgeSettings:
     """
     if name in settings.known_recipes():
         return without_people(settings, name)
-    if name == BASE:
-        alone = {"model": BASE, "api_base": None, "api_key": None, "panel": [], "quorum": None, "min_agreement": None}
-        return without_people(settings.model_copy(update=alone), DEFAULT)
-    if "/" not in name:
+    if name != BASE and "/" not in name:
         known = ", ".join(settings.known_recipes())
         raise JudgeMisconfigured(
             f"{name!r:.80} is no judge: name a recipe ({known}), a model by its LiteLLM name, or base"
         )
-    return without_people(settings.model_copy(update={"model": name}), DEFAULT)
+    reached = {"api_base": None, "api_key": None} if name == BASE else {}
+    alone = {"model": name, "panel": [], "quorum": None, "min_agreement": None, **reached}
+    return without_people(settings.model_copy(update=alone), DEFAULT)
 
 
 async def judge_all(

@@ -40,8 +40,8 @@ NO_MODEL: Final = Finding(
 
 
 BASE_IS_ASKED: Final = (
-    f"{BASE} (what a group's alias began with) is asked through a running proxy, `hone up` or `hone serve`: it needs no "
-    "key, and without a proxy its groups wait."
+    f"{BASE} (what a group's alias began with) is asked through a running proxy, `hone up` or `hone serve`: it needs "
+    "no key, and without a proxy its groups wait."
 )
 
 
