@@ -159,8 +159,8 @@ def tables(figures: Figures) -> str:
     return "\n".join(
         [
             f"{figures['trials']} simulated courses of {figures['groups']} groups that both judged, `min_agreement` "
-            f"{figures['bound']:g} and `window` {figures['window']}. Where nothing changes, the share in which the strong "
-            "judge is ever called, and in which the mean of a window alone is ever below the bound:",
+            f"{figures['bound']:g} and `window` {figures['window']}. Where nothing changes, the share in which the "
+            "strong judge is ever called, and in which the mean of a window alone is ever below the bound:",
             "",
             *_table(kept, figures["steady"], lambda one: [_share(one["called"]), _share(one["below"])]),
             "",

@@ -78,7 +78,8 @@ class Bases:
 
     async def _look(self, name: str | None) -> Reached:
         alias = _chosen(await get_aliases(self._store, self._project_id), name)
-        heard = await replicas.proxies_seen(self._store, self._project_id, HEARD_S)
+        seen = await replicas.proxies_seen(self._store, self._project_id, HEARD_S)
+        heard = [one for one in seen if one.url]
         if not heard:
             raise JudgeDown(
                 "judge_down",

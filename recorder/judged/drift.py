@@ -24,10 +24,10 @@ CHEAP: Final = "cheap"
 STRONG: Final = "strong"
 Values = Mapping[str, float | None]  # by trajectory id
 
-SURELY: Final = 2.576  # standard errors on either side: 99 % at one look
-# A window of two-run groups may agree in all of them by chance, and would have no spread: so the interval is taken as
-# if one group more had agreed wholly, and one not at all (Agresti and Coull 1998 do so for shares).
-BESIDE: Final = (-1.0, 1.0)
+SURELY: Final = 2.576  # standard errors on either side, of many groups: 99 % at one look
+# Of groups that all agree alike (two runs each, say) a window has no spread, though the next group may be otherwise. So
+# the spread counts one group more, which is so far from the mean.
+ONE_MORE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,20 @@ def tau(cheap: Sequence[Values], strong: Sequence[Values]) -> float | None:
 
 
 def agreement(taus: Sequence[float]) -> Agreement:
-    """The mean of some groups' tau, and its interval."""
-    if not taus:
+    """The mean of some groups' tau, and its interval (Student's t)."""
+    count = len(taus)
+    if not count:
         return Agreement(0)
-    padded = [*taus, *BESIDE]
-    middle, error = statistics.fmean(padded), statistics.stdev(padded) / math.sqrt(len(padded))
-    low, high = max(-1.0, middle - SURELY * error), min(1.0, middle + SURELY * error)
     mean = statistics.fmean(taus)
-    return Agreement(len(taus), mean, min(low, mean), max(high, mean))
+    spread = (math.fsum((tau - mean) ** 2 for tau in taus) + ONE_MORE**2) / count
+    off = _student(max(1, count - 1)) * math.sqrt(spread / count)
+    return Agreement(count, mean, max(-1.0, mean - off), min(1.0, mean + off))
+
+
+def _student(freedom: int) -> float:
+    """As `SURELY`, of few: the quantile of Student's t (Abramowitz and Stegun 26.7.5)."""
+    z = SURELY
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def turn(now: Judge, found: Agreement, bound: float, window: int) -> Judge:
