@@ -22,7 +22,8 @@ class JudgesStand:
     """Two judges of an alias's groups by one recipe, as of the newest group that both were to judge.
 
     `scores`: which of them does. `groups`, and the mean tau-b with where it is: over the newest that both judged.
-    `turn`: the newest change of who scores, in words. `failed`: why nothing came of asking the other one.
+    `turn`: the newest change of who scores, in words. `failed`: why nothing came of asking the other one. `alarms`:
+    what somebody should look at, as sentences.
     """
 
     alias: str
@@ -36,15 +37,7 @@ class JudgesStand:
     since: float | None = None
     turn: str | None = None
     failed: str | None = None
-
-    def alarms(self) -> Iterator[str]:
-        """What somebody should look at, as sentences."""
-        if self.scores == STRONG:
-            now = "" if self.mean is None else f"; now by {self.mean:.2f}"
-            yield f"{DRIFT}: {self.turn}{now} (docs/judging.md)"
-        if self.failed is not None:
-            of = f"{self.alias or 'no alias'}, recipe {self.recipe}"
-            yield f"{of}: the judge that is asked beside said nothing of the newest group: {self.failed}"
+    alarms: tuple[str, ...] = ()
 
 
 async def judges_stand(conn: AsyncConnection, project_id: str) -> list[JudgesStand]:
@@ -55,10 +48,11 @@ async def judges_stand(conn: AsyncConnection, project_id: str) -> list[JudgesSta
 
 
 def _stand(of: Second, turn: Turn | None) -> JudgesStand:
+    scores = turns.scores_now(turn, of.pair)
     return JudgesStand(
         alias=of.alias,
         recipe=of.recipe,
-        scores=turns.scores_now(turn, of.pair),
+        scores=scores,
         groups=of.groups,
         mean=of.mean,
         low=of.low,
@@ -67,4 +61,14 @@ def _stand(of: Second, turn: Turn | None) -> JudgesStand:
         since=turn.at if turn is not None else None,
         turn=str(turn) if turn is not None else None,
         failed=of.failed,
+        alarms=tuple(_alarms(of, turn if scores == STRONG else None)),
     )
+
+
+def _alarms(of: Second, drifted: Turn | None) -> Iterator[str]:
+    if drifted is not None:
+        now = "" if of.mean is None else f"; now by {of.mean:.2f}"
+        yield f"{DRIFT}: {drifted}{now} (docs/judging.md)"
+    if of.failed is not None:
+        whose = f"{of.alias or 'no alias'}, recipe {of.recipe}"
+        yield f"{whose}: the judge that is asked beside said nothing of the newest group: {of.failed}"

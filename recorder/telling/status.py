@@ -301,7 +301,7 @@ def alarms(told: Status) -> Iterator[str]:
     for part in told.missing_parts:
         yield f"reward {part.part!r} is missing for {part.runs} of the newest {part.of} runs: {part.said}"
     for judges in told.judges:
-        yield from judges.alarms()
+        yield from judges.alarms
     if told.groups.get(GroupState.READY) and not any(_is_judge(worker) for worker in told.workers):
         yield f"{_groups(told.groups[GroupState.READY])} ready and no judge runs: start one with `hone judge`"
     for step in told.steps:

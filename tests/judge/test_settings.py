@@ -263,8 +263,9 @@ def test_what_no_two_judges_can_work_with_is_refused(values: dict[str, Any], why
 
 
 def test_the_strong_judge_is_another_one_at_another_address_under_the_same_recipes() -> None:
-    one = of(model="openai/judge", api_base="http://j/v1", api_key="secret", repeats=2, min_agreement=0.1,
-             panel=[MEMBER, {"model": "base"}], quorum=2, recipes={"brief": {"rubric": "be brief"}}, strong=STRONG)  # fmt: skip
+    judge = {"model": "openai/judge", "api_base": "http://j/v1", "api_key": "secret"}
+    asked = {"panel": [MEMBER, {"model": "base"}], "repeats": 2, "quorum": 2, "min_agreement": 0.1}
+    one = of(**judge, **asked, recipes={"brief": {"rubric": "be brief"}}, strong=STRONG)
     strong = one.by_strong()
     assert strong is not None
     assert [(m.model, m.api_base, m.api_key) for m in strong.members] == [("openai/strong", None, None)]
