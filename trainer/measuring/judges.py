@@ -5,8 +5,8 @@ version), who judged a step, and from which step on figures are one judge's. Ref
 (`trainer.campaign.ruling`), writing it down (`trainer.campaign.history`).
 
 A provider may answer by several versions in turn, and of a panel one may fail. So a change is told once for each judge
-that had judged nothing of the campaign before, and not each time that one comes back; but each time that of two judges the
-other scores.
+that had judged nothing of the campaign before, and not each time that one comes back. Of two judges, of which one is
+asked to score in the other's place, each turn is told.
 """
 
 from __future__ import annotations
