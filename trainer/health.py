@@ -344,7 +344,7 @@ def _judge_drift(seen: Seen, at: float) -> Found | None:
     drift = _drift(seen, "health.judge_agreement")
     if drift and drift[0] - drift[1] >= at:
         return _went("the share of pairs that the reward orders as success does", drift)
-    newest = seen.steps[-1].metrics
+    newest = seen.steps[-1].metrics if seen.steps else {}
     if newest.get("health.strong_scores") != 1:
         return None
     agree = newest["health.strong_agreement"]

@@ -28,7 +28,7 @@ def test_the_committed_figures_hold_what_the_page_says() -> None:
     assert good
     assert all(one["called"] <= 0.01 for one in good)
     gone = [one for one in kept["fallen"] if one["agree"] == 0]
-    assert all(one["in_one"] >= 0.99 for one in gone)
+    assert all(one["in_one"] >= 0.95 for one in gone)
     back = [one for one in kept["back"] if one["agree"] == 0.8]
     assert all(one["in_two"] >= 0.9 for one in back)
     page = drift.PAGE.read_text("utf-8")
