@@ -363,7 +363,7 @@ class JudgeSettings(BaseModel):
             return None
         strong = self.strong
         agreeing = self.min_agreement if self.repeats > 1 else None
-        alone = {"panel": [], "quorum": None, "min_agreement": agreeing, "strong": None}
+        alone: dict[str, Any] = {"panel": [], "quorum": None, "min_agreement": agreeing, "strong": None}
         reached = {"model": strong.model, "api_base": strong.api_base, "api_key": strong.api_key}
         return self.model_copy(update={**alone, **reached})
 

@@ -10,14 +10,16 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from judge.errors import CannotJudge, JudgeDown, JudgeFailed, JudgeMisconfigured, Spent
 from judge.llm.ruler import Ask
+from judge.panel_settings import BASE
 from judge.rewards.kind import Bench
 from judge.scoring.bench import open_bench
 from judge.scoring.score import GroupScore, score_group
 from judge.scoring.unprompted import without_people
-from judge.settings import BASE, DEFAULT, JudgeSettings
+from judge.settings import DEFAULT, JudgeSettings
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.store.database import Store
 
@@ -54,7 +56,7 @@ def settings_of(settings: JudgeSettings, name: str) -> JudgeSettings:
             f"{name!r:.80} is no judge: name a recipe ({known}), a model by its LiteLLM name, or base"
         )
     reached = {"api_base": None, "api_key": None} if name == BASE else {}
-    alone = {"model": name, "panel": [], "quorum": None, "min_agreement": None, **reached}
+    alone: dict[str, Any] = {"model": name, "panel": [], "quorum": None, "min_agreement": None, **reached}
     return without_people(settings.model_copy(update=alone), DEFAULT)
 
 

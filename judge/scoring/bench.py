@@ -18,6 +18,7 @@ from judge.llm.rubric import reply_format
 from judge.llm.ruler import Ask
 from judge.llm.subscores import reply_format as reply_format_of
 from judge.panel.asking import Judge
+from judge.panel_settings import BASE
 from judge.rewards.coded import CodeJudges
 from judge.rewards.functions import FunctionPool
 from judge.rewards.kind import Bench
@@ -25,7 +26,7 @@ from judge.rewards.known import Known
 from judge.rewards.rubric import RubricJudge
 from judge.scoring.combine import recipe_hash
 from judge.scoring.replies import KeptReplies
-from judge.settings import BASE, DEFAULT, JudgeSettings, RewardSettings
+from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder import litellm_edge
 from recorder.rules import unusable
 from recorder.store.database import Store

@@ -12,11 +12,12 @@ from itertools import chain
 from typing import Any, Final
 
 from judge.errors import FunctionsDown, JudgeMisconfigured
+from judge.panel_settings import BASE
 from judge.rewards.functions import FunctionPool, Result
 from judge.rewards.part import Part
 from judge.scoring.bench import check_settings, told_parts
 from judge.scoring.makeup import in_range
-from judge.settings import BASE, DEFAULT, JudgeSettings, RewardSettings
+from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder import litellm_edge
 from recorder.findings import Finding, Verdict
 

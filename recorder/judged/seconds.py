@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.ids import first_id_at, new_id
 from recorder.judged import turns
 from recorder.judged.drift import STRONG, Agreement, Judge, agreement, turn
-from recorder.judged.turns import AGREES, DRIFT, Turn
+from recorder.judged.turns import AGREES, DRIFT, Reason, Turn
 from recorder.store import sql
 from recorder.store.database import Store, now
 from recorder.store.schema import groups, second_scores, trajectories
@@ -123,8 +123,8 @@ async def _turned(conn: AsyncConnection, project_id: str, new: NewSecond, rule: 
     then = turn(scoring, found, rule.bound, rule.window)
     if then == scoring:
         return None
-    drifted = then == STRONG
-    model, reason = (rule.strong_model, DRIFT) if drifted else (rule.cheap_model, AGREES)
+    reason: Reason = DRIFT if then == STRONG else AGREES
+    model = rule.strong_model if then == STRONG else rule.cheap_model
     taken = Turn(project_id, new.alias, new.recipe, 0, new.pair, then, model, reason, 0.0, rule.bound)
     return await turns.take(conn, before, taken, found)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -77,7 +78,7 @@ async def judged_twice(store: Store, recorded: Recorded, names: Sequence[str]) -
     found = []
     for name in names:
         group_id, _ = await recorded.group(name, [f"{name}: {answer}" for answer in TWO])
-        found += await until(lambda id_=group_id: seconds.of_group(store, id_))
+        found += await until(partial(seconds.of_group, store, group_id))
     return found
 
 

@@ -282,7 +282,7 @@ async def test_what_a_second_judge_said_stands_beside_the_score_and_its_drift_on
     for _ in range(9):
         await seconds.record(proxy.store, PROJECT, group, new, rule)
     judging = await opened(proxy.http, f"/hone/groups/{group}/judging")
-    assert "What the strong judge said beside it: openai/strong, agreement -1.00" in judging.text
+    assert "What the strong judge said beside it: openai/strong, agreement -1" in judging.text
     assert "ruler 0.75: <script>alert(1)</script>" in judging.text
     page = await opened(proxy.http, "/hone/judge")
     assert "judge_drift: helpdesk, recipe default: the judge and the strong one agree too little" in page.text
