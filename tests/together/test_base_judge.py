@@ -13,13 +13,15 @@ from sqlalchemy import func, select
 
 from judge.calibration.judging import judge_all, settings_of
 from judge.errors import JudgeDown
+from judge.llm.base import Bases
 from judge.scoring.bench import open_bench
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
+from judge.tricks.check import Wanted, check
 from recorder.judged import seconds
 from recorder.judged.drift import STRONG
 from recorder.reading.transcripts import load_group
-from recorder.registry import keys, replicas
+from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
@@ -60,7 +62,6 @@ async def engine() -> AsyncIterator[FakeEngine]:
 @pytest.fixture
 async def proxy(store: Store, engine: FakeEngine) -> AsyncIterator[Proxy]:
     async with serving(store, engine) as running:
-        await replicas.report_proxy(store, "served", PROJECT, running.url, generations={}, in_flight={})
         yield running
 
 
@@ -138,6 +139,16 @@ async def test_people_s_labels_are_held_against_it_too(store: Store, group: str)
     [judged] = await judge_all(store, PROJECT, [await load_group(store, group)], settings, lambda _: None)
     assert sorted(judged.scores.values()) == [0.2, 0.9]
     assert judged.spent.cost_usd == 0
+
+
+async def test_it_is_tried_on_known_tricks_though_their_groups_are_of_no_alias(
+    store: Store, group: str, engine: FakeEngine
+) -> None:
+    engine.default = lambda body: Script([words(json.dumps({"trajectories": entries(body, lambda _: 0.5)}))])
+    bases = Bases(store, PROJECT)
+    found = await check(JudgeSettings.model_validate(SETTINGS), Wanted(kinds=("longer",), groups=2), bases=bases)
+    assert (found.stopped, found.versions, found.requests) == (None, {NAMED}, 2)
+    assert found.by_model[0].fooled == 2  # whoever ties all is fooled by all
 
 
 async def test_without_a_proxy_its_groups_wait_and_say_what_to_do(store: Store) -> None:

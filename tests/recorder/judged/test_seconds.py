@@ -13,7 +13,7 @@ from recorder.judged.seconds import NewSecond, Rule, Said
 from recorder.judged.turns import Turn
 from recorder.store.database import Store
 from recorder.upkeep.deletion import delete_trajectory
-from recorder.work import spending
+from recorder.work import campaigns, spending
 from tests.recorder.rows import PROJECT, Rows
 
 RULE = Rule(0.0, 10, "cheap-1", "strong-1")
@@ -123,3 +123,16 @@ async def test_a_deleted_run_takes_the_words_and_leaves_the_numbers(store: Store
     late = second(1.0, parts=said)  # said of a run that was deleted while the judge was asked
     await seconds.record(store, PROJECT, group, late, RULE)
     assert [one.parts for one in await seconds.of_group(store, group)] == [(), ()]
+
+
+async def test_a_campaign_hears_of_its_own_groups_alone(store: Store, rows: Rows) -> None:
+    alias = await rows.alias()
+    mine, other = [(await campaigns.create(store, PROJECT, alias.id, name, {})).id for name in ("mine", "other")]
+    assert await seconds.newest_of_campaign(store, mine) is None
+    for tau in [-1.0] * 10:
+        await seconds.record(store, PROJECT, await rows.group(campaign_id=mine), second(tau), RULE)
+    found = await seconds.newest_of_campaign(store, mine)
+    assert found is not None
+    assert found[1] is not None
+    assert (found[0].mean, found[1].judge) == (-1, STRONG)
+    assert await seconds.newest_of_campaign(store, other) is None
