@@ -1,4 +1,4 @@
-"""What of `[judge]` says how one group is looked at: sub-scores, the members of a panel.
+"""What of `[judge]` says how one group is looked at: sub-scores, the members of a panel, a strong judge beside.
 
 Owns: these settings, each by itself. Refuses: what contradicts each other of them (`judge.settings`), and every import
 but pydantic's.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+BASE: Final = "base"  # in the place of a model's name: the version 0 of the group's alias, through a running proxy
 MOST_SUBSCORES: Final = 16  # each is a number and a sentence in the reply, for each run
 MOST_REQUESTS: Final = 64  # about one group
 # What these four mean where nothing else is said.
@@ -48,19 +49,50 @@ class SubscoreSettings(BaseModel):
         return self
 
 
-class MemberSettings(BaseModel):
-    """One judge of several: a table of `[[judge.panel]]`."""
+def refuse_reaching_base(model: str, api_base: str | None, api_key: SecretStr | None) -> None:
+    """Raise ValueError where it is said how the base is reached: it is asked through the proxy."""
+    if model == BASE and (api_base is not None or api_key is not None):
+        raise ValueError(
+            f"{BASE!r} is the model that the proxy serves: it is asked through a running proxy, and takes neither "
+            "`api_base` nor `api_key`"
+        )
+
+
+class ReachedSettings(BaseModel):
+    """A judge beside `judge.model`, and how it is reached."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: str = Field(min_length=1)
-    """The judge, by its LiteLLM name."""
+    """The judge, by its LiteLLM name; or `base`, as in `judge.model`."""
     api_base: str | None = None
     """URL of its API where it is not the provider's own. No key from the environment is ever sent to it."""
     api_key: SecretStr | None = None
     """Its key. Default: the provider's own variable, unless `api_base` is set; never `judge.api_key`."""
+
+    @model_validator(mode="after")
+    def _reached(self) -> Self:
+        refuse_reaching_base(self.model, self.api_base, self.api_key)
+        return self
+
+
+class MemberSettings(ReachedSettings):
+    """One judge of several: a table of `[[judge.panel]]`."""
+
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     """How much its replies count, beside the other members'."""
+
+
+class StrongSettings(ReachedSettings):
+    """A better judge, which the cheap one is held against: `[judge.strong]`. Where both agree too little, it scores."""
+
+    every: int = Field(10, ge=1)
+    """Both judge one of so many groups, drawn by the group's id: the one that does not score is asked beside."""
+    min_agreement: float = Field(0.5, gt=-1, lt=1)
+    """Least agreement of the two (mean Kendall's tau-b). Where it is surely lower, the strong one scores until it is
+    surely not."""
+    window: int = Field(20, ge=10, le=1000)
+    """Over how many of an alias's newest groups that both judged that is looked at, for each recipe."""
 
 
 def _distinct(subscores: list[SubscoreSettings]) -> list[SubscoreSettings]:

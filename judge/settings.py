@@ -23,7 +23,16 @@ from pydantic import (
     model_validator,
 )
 
-from judge.panel_settings import MOST_REQUESTS, NAME, Combine, MemberSettings, Subscores
+from judge.panel_settings import (
+    BASE,
+    MOST_REQUESTS,
+    NAME,
+    Combine,
+    MemberSettings,
+    StrongSettings,
+    Subscores,
+    refuse_reaching_base,
+)
 
 RUBRIC = """\
 - A trajectory that achieves its goal scores clearly higher than one that does not.
@@ -42,6 +51,12 @@ SET_BY_HONE: Final = frozenset(
         *("timeout", "request_timeout", "num_retries", "max_retries", "drop_params", "response_format", "stream", "n"),
     }
 )
+
+
+def base_of(alias: str) -> str:
+    """How the model that an alias began with is called."""
+    return f"{alias}@0"
+
 
 Effect = Literal["score", "penalty", "veto"]
 Missing = Literal["exclude", "drop_part", "hold"]
@@ -192,7 +207,8 @@ class JudgeSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: str = ""
-    """The judge, by its LiteLLM name (`openai/gpt-5-mini`, `anthropic/claude-…`). Empty: no model judges."""
+    """The judge, by its LiteLLM name (`openai/gpt-5-mini`, `anthropic/claude-…`). `base`: the model that the group's
+    alias began with (`NAME@0`), through a running proxy. Empty: no model judges."""
     api_base: str | None = None
     """URL of the judge's API where it is not the provider's own. No key from the environment is ever sent to it."""
     api_key: SecretStr | None = None
@@ -234,6 +250,8 @@ class JudgeSettings(BaseModel):
     min_agreement: float | None = Field(None, ge=-1, le=1)
     """Least agreement of the replies (mean Kendall's tau-b of each two) at which a group is scored; below it waits for
     a person. It needs two replies. Default: none."""
+    strong: StrongSettings | None = None
+    """A better judge, which judges some groups too, and scores where the cheap one agrees with it too little."""
     rewards: Rewards = Field(default_factory=list)
     """The parts of the reward. Default: RULER alone, if there is a model or a panel."""
     missing: Missing | None = None
@@ -295,6 +313,20 @@ class JudgeSettings(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _held_against(self) -> JudgeSettings:
+        refuse_reaching_base(self.model, self.api_base, self.api_key)
+        if self.strong is None:
+            return self
+        if not self.members:
+            raise ValueError("`strong` has no judge to be held against: set judge.model, or name a [[judge.panel]]")
+        cheap = {(one.model, one.api_base) for one in self.members} | {(self.model, self.api_base)}
+        if (self.strong.model, self.strong.api_base) in cheap:
+            raise ValueError(
+                f"the strong judge {self.strong.model!r} is the one that it is to be held against: name another model"
+            )
+        return self
+
     @property
     def members(self) -> list[MemberSettings]:
         """Who is asked for RULER: the panel, else the one judge; empty: nobody is."""
@@ -321,6 +353,31 @@ class JudgeSettings(BaseModel):
         """These settings with one member of the panel as the judge."""
         own = {"model": member.model, "api_base": member.api_base, "api_key": member.api_key}
         return self.model_copy(update=own)
+
+    def by_strong(self) -> JudgeSettings | None:
+        """These settings with the strong judge alone as the judge, asked as often as `repeats` says; None: none is set.
+
+        What is said of a panel (`quorum`, and `min_agreement` where it is asked once) does not hold of it.
+        """
+        if self.strong is None:
+            return None
+        strong = self.strong
+        agreeing = self.min_agreement if self.repeats > 1 else None
+        alone: dict[str, Any] = {"panel": [], "quorum": None, "min_agreement": agreeing, "strong": None}
+        reached = {"model": strong.model, "api_base": strong.api_base, "api_key": strong.api_key}
+        return self.model_copy(update={**alone, **reached})
+
+    @property
+    def asks_base(self) -> bool:
+        """Whether an alias's base is one of the judges."""
+        return BASE in {self.model, *(member.model for member in self.panel)}
+
+    def of_alias(self, alias: str | None) -> JudgeSettings:
+        """These settings with the base of an alias by its name (`NAME@0`), where they name it; else as they are."""
+        if alias is None or not self.asks_base:
+            return self
+        named = [one.model_copy(update={"model": base_of(alias)}) if one.model == BASE else one for one in self.panel]
+        return self.model_copy(update={"model": base_of(alias) if self.model == BASE else self.model, "panel": named})
 
     def for_aliases(self, recipes: Mapping[str, str]) -> JudgeSettings:
         """These settings, told by which recipe the runs of an alias are judged (`aliases.NAME.reward_recipe`)."""

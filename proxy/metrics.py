@@ -64,6 +64,7 @@ class Metrics(Collector):
         self._shadow_turns: Counter[tuple[str, str]] = Counter()  # alias, outcome
         self._shadow_answers: Counter[tuple[str, str]] = Counter()  # alias, state
         self._shadow_tokens: Counter[tuple[str, str]] = Counter()  # alias, kind
+        self._judge_calls: Counter[tuple[str, str]] = Counter()  # alias, state
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -105,6 +106,10 @@ class Metrics(Collector):
         self._shadow_answers[alias, state] += 1
         self._shadow_tokens[alias, "prompt"] += prompt
         self._shadow_tokens[alias, "sampled"] += sampled
+
+    def judge_call(self, alias: str, state: str) -> None:
+        """Count a request of a judge to an alias's base."""
+        self._judge_calls[alias, state] += 1
 
     def committed(self, seconds: float) -> None:
         """Count how long an answer waited for its commit."""
@@ -160,6 +165,12 @@ class Metrics(Collector):
         self._commit.add_to(commit, [])
         yield commit
         yield from self._of_shadows()
+        asked = CounterMetricFamily(
+            "hone_judge_calls", "Requests of the judge `base`. Apart from `hone_calls`.", labels=["alias", "state"]
+        )
+        for pair, count in self._judge_calls.items():
+            asked.add_metric(pair, count)
+        yield asked
         yield from self._of_tools()
         yield from self._recorders()
 

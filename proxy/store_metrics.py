@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from recorder.errors import StoreError
 from recorder.holding import leases, presence
+from recorder.judged.drift import STRONG
 from recorder.registry.moves import count_moves
 from recorder.registry.replicas import ReplicaState, list_replicas
 from recorder.registry.versions import get_versions, parse_name
@@ -87,6 +88,7 @@ class StoreMetrics(Collector):
             return
         yield from _of_groups(found)
         yield from _of_learning(found)
+        yield from _of_judges(found)
         live = GaugeMetricFamily("hone_live_version", "The number of the version in service.", labels=["alias"])
         for alias, number in self._live.items():
             live.add_metric([alias], number)
@@ -131,6 +133,19 @@ def _of_groups(found: Figures) -> Iterator[Metric]:
     for one in found.troubles:
         unscored.add_metric([one.code], one.groups)
     yield unscored
+
+
+def _of_judges(found: Figures) -> Iterator[Metric]:
+    what = "How far the judge and the strong one agree: mean tau-b over the newest groups that both judged."
+    agree = GaugeMetricFamily("hone_judges_agreement", what, labels=["alias", "recipe"])
+    drift = GaugeMetricFamily(
+        "hone_judge_drift", "1: they agree too little, and the strong one scores.", labels=["alias", "recipe"]
+    )
+    for one in found.judges:
+        if one.mean is not None:
+            agree.add_metric([one.alias, one.recipe], one.mean)
+        drift.add_metric([one.alias, one.recipe], float(one.scores == STRONG))
+    yield from (agree, drift)
 
 
 def _of_learning(found: Figures) -> Iterator[Metric]:

@@ -340,11 +340,16 @@ def _kl_engine(seen: Seen, at: float) -> Found | None:
 
 
 def _judge_drift(seen: Seen, at: float) -> Found | None:
-    """Inside groups the reward tells successes from failures less often than at first."""
+    """Inside groups the reward tells successes from failures less often than at first; or the strong judge scores."""
     drift = _drift(seen, "health.judge_agreement")
-    if not drift or drift[0] - drift[1] < at:
+    if drift and drift[0] - drift[1] >= at:
+        return _went("the share of pairs that the reward orders as success does", drift)
+    newest = seen.steps[-1].metrics if seen.steps else {}
+    if newest.get("health.strong_scores") != 1:
         return None
-    return _went("the share of pairs that the reward orders as success does", drift)
+    agree = newest["health.strong_agreement"]
+    what = f"the judge and the strong one agree by {agree:.2f} (mean tau-b): the strong one scores"
+    return Found(what, {"strong_agreement": agree})
 
 
 RULES: Final[Mapping[RuleName, Rule]] = {

@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from judge.errors import CannotJudge, JudgeDown, JudgeFailed, JudgeMisconfigured, Spent
 from judge.llm.ruler import Ask
+from judge.panel_settings import BASE
 from judge.rewards.kind import Bench
 from judge.scoring.bench import open_bench
 from judge.scoring.score import GroupScore, score_group
@@ -43,14 +45,20 @@ class Judged:
 def settings_of(settings: JudgeSettings, name: str) -> JudgeSettings:
     """The settings of a judge by its name: a recipe's, or a model's by LiteLLM's name, which then judges by `default`.
 
+    So does `base`, which is asked through a running proxy and not where the others are.
+
     Raises JudgeMisconfigured.
     """
     if name in settings.known_recipes():
         return without_people(settings, name)
-    if "/" not in name:
+    if name != BASE and "/" not in name:
         known = ", ".join(settings.known_recipes())
-        raise JudgeMisconfigured(f"{name!r:.80} is no judge: name a recipe ({known}), or a model by its LiteLLM name")
-    return without_people(settings.model_copy(update={"model": name}), DEFAULT)
+        raise JudgeMisconfigured(
+            f"{name!r:.80} is no judge: name a recipe ({known}), a model by its LiteLLM name, or base"
+        )
+    reached = {"api_base": None, "api_key": None} if name == BASE else {}
+    alone: dict[str, Any] = {"model": name, "panel": [], "quorum": None, "min_agreement": None, **reached}
+    return without_people(settings.model_copy(update=alone), DEFAULT)
 
 
 async def judge_all(
@@ -104,8 +112,8 @@ async def _judged(
 
 
 def _by_this(group: GroupView) -> GroupView:
-    """The group as if no alias or campaign named a recipe: it is judged by the one that is held against people."""
-    return replace(group, alias=None, reward_recipe=None)
+    """The group as if its campaign named the recipe that is held against people; its alias says whose base it is."""
+    return replace(group, reward_recipe=DEFAULT)
 
 
 def _seen(group: GroupView, scored: GroupScore, seconds: float) -> Judged:

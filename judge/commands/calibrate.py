@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     default=DEFAULT,
     show_default=True,
     metavar="NAMES",
-    help="Recipes, and models by their LiteLLM names, with commas between them.",
+    help="Recipes, models by their LiteLLM names, and base, with commas between them.",
 )
 @click.option("--feedback", metavar="NAME", help="Without LABELS: feedback of this name counts as scores too.")
 @click.option(

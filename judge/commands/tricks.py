@@ -6,12 +6,19 @@ Owns: its flags and exit codes. Refuses: trying a judge (`judge.tricks`), how th
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from judge.commands.support import Context
+from judge.commands.support import Context, Settings
 from judge.settings import DEFAULT
+
+if TYPE_CHECKING:
+    from judge.tricks.check import Checked
+    from judge.tricks.check import Wanted as Tricks
+    from judge.tricks.tally import Seen
 
 
 @click.command("check")
@@ -56,7 +63,7 @@ def check_tricks(
     Exit status 1 where the interval of a kind lies above --at-most, or not all could be tried.
     """
     from judge.tricks import own
-    from judge.tricks.check import Wanted, asked_parts, check, count
+    from judge.tricks.check import Wanted, asked_parts, count
     from judge.tricks.kinds import KINDS
     from judge.tried import as_json, chart, show, show_count, watched
     from recorder.commands.support import draw_into, echo_json, require_folder
@@ -71,7 +78,7 @@ def check_tricks(
         show_count(asyncio.run(count(settings, wanted)), many, as_json=context.json)
         return
     with watched(many) as tell:
-        checked = asyncio.run(check(settings, wanted, tell))
+        checked = asyncio.run(_tried(context.settings(), wanted, tell))
     if context.json:
         echo_json(as_json(checked, at_most))
     else:
@@ -80,3 +87,20 @@ def check_tricks(
         draw_into(chart(checked, at_most), picture)
     if not checked.passed(at_most):
         raise SystemExit(1)
+
+
+async def _tried(settings: Settings, wanted: Tricks, tell: Callable[[Seen], None]) -> Checked:
+    """Try the judge; where it is `base`, the store says which proxy serves that."""
+    from judge.llm.base import Bases
+    from judge.tricks.check import check
+    from recorder.store.migrate import open_store
+
+    if not settings.judge.asks_base:
+        return await check(settings.judge, wanted, tell)
+    store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
+    bases = Bases(store, settings.project)
+    try:
+        return await check(settings.judge, wanted, tell, bases=bases)
+    finally:
+        await bases.close()
+        await store.close()

@@ -59,9 +59,9 @@ async def run_worker(settings: Settings) -> None:
             async with open_bench(settings.judge, store, settings.project) as bench:
                 worker = JudgeWorker(store, settings.project, bench, settings.recorder, learn=settings.learn)
                 told = "; ".join(f"{name}: {told_parts(settings.judge.by_recipe(name)) or 'nothing'}" for name in known)
-                logging.getLogger(__name__).info(
-                    "judge %s: %s (%s)", worker.owner, told, settings.judge.model or "no model"
-                )
+                by, strong = settings.judge.model or "no model", settings.judge.strong
+                by += f", held against {strong.model}" if strong is not None else ""
+                logging.getLogger(__name__).info("judge %s: %s (%s)", worker.owner, told, by)
                 await worker.run(stop)
         finally:
             await store.close()

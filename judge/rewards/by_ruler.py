@@ -176,4 +176,5 @@ def _settled(judged: Judged, group: GroupView, members: Sequence[TrajectoryView]
         for id_, one in choice.items()
     }
     missing = (member.id for member in members if member.id not in choice)
-    return replace(judged, parts=parts | {id_: Part(None, NOT_CHOSEN, of_run=False) for id_ in missing})
+    parts |= {id_: Part(None, NOT_CHOSEN, of_run=False) for id_ in missing}
+    return replace(judged, parts=parts, chosen=True)

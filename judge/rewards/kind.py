@@ -72,7 +72,9 @@ class Bench:
 
     `judges` are asked for RULER, in the order of `settings.members`; empty: nobody is.
     `settings` are those of the recipe `recipe`; `others` are the benches of further recipes, by name. `order_seed`
-    gives the seed by which RULER orders and names the runs of a group that it asks about.
+    gives the seed by which RULER orders and names the runs of a group that it asks about. `asked_of` gives this bench
+    and the others as the base of an alias judges by them; None: no base is asked. `strong`: all of it with the strong
+    judge in the place of the others; None: there is none.
     """
 
     settings: JudgeSettings
@@ -83,24 +85,32 @@ class Bench:
     recipe: str = DEFAULT
     others: Mapping[str, Bench] = field(default_factory=dict)
     order_seed: Callable[[], int] = drawn_seed
+    asked_of: Callable[[str | None], Bench] | None = None
+    strong: Bench | None = None
 
     def afresh(self) -> Bench:
         """The same bench, at which no word that a judge said before is at hand."""
+        asked_of = self.asked_of
         return replace(
             self,
             replies=Replies(),
             rubrics=self.rubrics and self.rubrics.afresh(),
             others={name: other.afresh() for name, other in self.others.items()},
+            asked_of=None if asked_of is None else lambda alias: asked_of(alias).afresh(),
+            strong=self.strong and self.strong.afresh(),
         )
 
     def of(self, group: Named) -> Bench:
         """The bench of the recipe that judges a group: its campaign's, else its alias's, else the default one.
 
+        Where the base of an alias is asked, it is that of the group's.
+
         Raises:
             RecipeUnknown: there is no such recipe, or there is nothing in it. None is guessed in its place.
         """
         name = self.settings.recipe_of(group.alias, group.reward_recipe)
-        found = self if name == self.recipe else self.others.get(name)
+        all_ = self if self.asked_of is None else self.asked_of(group.alias)
+        found = all_ if name == all_.recipe else all_.others.get(name)
         if found is None:
             known = ", ".join(self.settings.known_recipes())
             raise RecipeUnknown(
@@ -124,7 +134,7 @@ class Judged:
 
     `code`: the hash of the user's code that was asked, if any was. `failed`: what kept it from finding any value.
     `said`: each request, where there were several; `agreement`: of their replies; `disputed`: that it is too little.
-    `run_prompts`: what the judge was asked about single trajectories, by their ids.
+    `chosen`: people chose where it was. `run_prompts`: what the judge was asked about single trajectories, by ids.
     """
 
     parts: Mapping[str, Part]
@@ -133,6 +143,7 @@ class Judged:
     said: Sequence[Said] = ()
     agreement: float | None = None
     disputed: str | None = None
+    chosen: bool = False
     code: str = ""
     failed: JudgeFailed | None = None
     run_prompts: Mapping[str, Messages] = field(default_factory=dict)

@@ -7,6 +7,7 @@ new one is a file of its own, one line here, and one word in the `kind` of `judg
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from judge.rewards.by_feedback import by_feedback
 from judge.rewards.by_function import by_function
@@ -23,3 +24,4 @@ REWARDS: Mapping[str, Kind] = {
     "ruler": by_ruler,
     "rubric": by_rubric,
 }
+BY_MODEL: Final = frozenset({"ruler", "rubric"})  # of these a judge model decides

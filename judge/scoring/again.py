@@ -20,6 +20,7 @@ from judge.rewards.kind import Bench
 from judge.scoring.bench import recipe_in_force
 from judge.scoring.by_hand import make_current
 from judge.scoring.score import GroupScore, foresee, score_group
+from judge.scoring.second import seat
 from judge.scoring.worker import RENEWALS_A_LEASE
 from recorder.agreement import Pairs, compare
 from recorder.errors import Conflict, NotFound, StoreError
@@ -141,19 +142,21 @@ class _InForce:
     def __init__(self, bench: Bench, checks: Mapping[str, frozenset[str]]) -> None:
         self._bench = bench
         self._checks = checks
-        self._hashes: dict[tuple[str, frozenset[str]], str] = {}
+        self._hashes: dict[tuple[str, str | None, frozenset[str]], set[str]] = {}
 
     async def differs(self, one: Scorable) -> bool:
-        """Whether a group was scored by another recipe than it would be now. Raises FunctionsDown."""
+        """Whether a group was scored by another recipe than it would be now, by either judge. Raises FunctionsDown."""
         try:
             bench = self._bench.of(one)
         except RecipeUnknown:  # it is told when it is to be scored
             return True
         checks = self._checks.get(one.scenario_id or "", frozenset[str]())
-        key = bench.recipe, checks
+        key = bench.recipe, one.alias, checks
         if key not in self._hashes:
-            self._hashes[key] = await recipe_in_force(bench, checks)
-        return self._hashes[key] != one.recipe_hash
+            strong = self._bench.strong
+            by = [bench, *([strong.of(one)] if strong is not None else [])]
+            self._hashes[key] = {await recipe_in_force(each, checks) for each in by}
+        return one.recipe_hash not in self._hashes[key]
 
 
 async def _campaign(store: Store, project_id: str, name: str) -> str:
@@ -186,14 +189,14 @@ async def score_again(
 
     async def one(group: GroupView, of: Scorable) -> None:
         if group.state not in _WAITING:
-            scored = await score_group(group, bench)
+            scored = await score_group(group, (await seat(store, group, bench)).scores)
             await _to_its_end(_save(store, group, scored, tell, lease_s, anew))
             return
         async with _taken(store, group, lease_s) as claim:
             if claim is None:
                 tell(Outcome(group.id, "passed", why=IN_HAND))
                 return
-            scored = await score_group(group, bench)
+            scored = await score_group(group, (await seat(store, group, bench)).scores)
             await _to_its_end(_hand_in(store, claim, scored, tell))
 
     await _side_by_side(store, groups, one, tell, at_once)

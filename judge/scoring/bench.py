@@ -6,17 +6,19 @@ Owns: opening and closing them, and refusing settings under which nobody could j
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from judge.errors import JudgeMisconfigured
+from judge.llm.base import BaseJudge, Bases
 from judge.llm.model import Answer, JudgeModel, Messages
 from judge.llm.rubric import reply_format
 from judge.llm.ruler import Ask
 from judge.llm.subscores import reply_format as reply_format_of
 from judge.panel.asking import Judge
+from judge.panel_settings import BASE
 from judge.rewards.coded import CodeJudges
 from judge.rewards.functions import FunctionPool
 from judge.rewards.kind import Bench
@@ -24,7 +26,8 @@ from judge.rewards.known import Known
 from judge.rewards.rubric import RubricJudge
 from judge.scoring.combine import recipe_hash
 from judge.scoring.replies import KeptReplies
-from judge.settings import DEFAULT, JudgeSettings
+from judge.settings import DEFAULT, JudgeSettings, RewardSettings
+from recorder import litellm_edge
 from recorder.rules import unusable
 from recorder.store.database import Store
 
@@ -71,6 +74,7 @@ async def open_bench(
     keep: bool = True,
     again: bool = False,
     ask: Ask | None = None,
+    bases: Bases | None = None,
 ) -> AsyncIterator[Bench]:
     """What scoring needs, until the end of the block; with `keep` false scoring itself writes nothing.
 
@@ -78,62 +82,114 @@ async def open_bench(
     their processes; others do not: code that one recipe does not ask is no part of it, and cannot keep it from judging.
 
     `again`: the judge is asked in spite of what it said before. `ask`: who is asked in place of the settings' judge.
+    `bases`: where the judge `base` is found, if not by this store.
 
     Raises JudgeMisconfigured.
     """
     check_settings(settings)
     async with AsyncExitStack() as stack:
-        asking = _Asking(settings, stack, ask)
-        recipes = {name: settings.by_recipe(name) for name in settings.known_recipes()}
-        rewards = [reward for recipe in recipes.values() for reward in recipe.in_force()]
-        judges = await asking.panel() if any(reward.kind == "ruler" for reward in rewards) else []
-        rubrics = None
-        if any(reward.kind == "rubric" for reward in rewards):
-            quoting = {reward.evidence for reward in rewards if reward.kind == "rubric" and settings.model}
-            asks = {evidence: await asking.by(reply_format(evidence=evidence)) for evidence in quoting}
-            code = CodeJudges(settings)
-            stack.push_async_callback(code.close)
-            known = Known(settings, store, project_id, keep=keep)
-            rubrics = RubricJudge(settings, asks, code, known)
-        pools = _Pools(stack)
-
-        def bench(name: str) -> Bench:
-            functions = pools.of(recipes[name])
-            replies = KeptReplies(store, project_id, recipes[name], functions)
-            return Bench(recipes[name], judges, functions, replies, rubrics, name)
-
-        made = replace(bench(DEFAULT), others={name: bench(name) for name in settings.recipes})
+        if bases is None:
+            bases = Bases(store, project_id)
+            stack.push_async_callback(bases.close)
+        code = CodeJudges(settings)
+        stack.push_async_callback(code.close)
+        shared = _Shared(store, project_id, _Asking(settings, ask, bases), code, _Pools(stack), keep)
+        if ask is None and _asks_a_model(settings):
+            await asyncio.to_thread(litellm_edge.load)  # it takes seconds: not while a group is in hand
+            stack.push_async_callback(litellm_edge.close)
+        cheap, strong = shared.benches(settings), settings.by_strong()
+        made = replace(cheap, strong=shared.benches(strong)) if strong is not None else cheap
         yield made.afresh() if again else made
 
 
-class _Asking:
-    """The judge model, asked for replies of several forms; as many requests are open at a time as the settings say.
+def _asks_a_model(settings: JudgeSettings) -> bool:
+    kinds = {reward.kind for reward in _all_rewards(settings)}
+    return "ruler" in kinds or ("rubric" in kinds and bool(settings.model))
 
-    `instead`: who is asked in its place.
+
+def _all_rewards(settings: JudgeSettings) -> list[RewardSettings]:
+    """The parts of all recipes."""
+    return [reward for name in settings.known_recipes() for reward in settings.by_recipe(name).in_force()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What the benches of all recipes, of all aliases and of both judges are made of."""
+
+    store: Store
+    project_id: str
+    asking: _Asking
+    code: CodeJudges
+    pools: _Pools
+    keep: bool
+
+    def benches(self, settings: JudgeSettings) -> Bench:
+        """The bench of the default recipe, and beside it those of the others.
+
+        Where an alias's base is asked, each alias has benches of its own, made when it is first judged.
+        """
+        made = self._of_alias(settings, None)
+        if not settings.asks_base:
+            return made
+        of_alias: dict[str | None, Bench] = {None: made}
+
+        def asked_of(alias: str | None) -> Bench:
+            if alias not in of_alias:
+                of_alias[alias] = self._of_alias(settings, alias)
+            return of_alias[alias]
+
+        return replace(made, asked_of=asked_of)
+
+    def _of_alias(self, settings: JudgeSettings, alias: str | None) -> Bench:
+        rewards = _all_rewards(settings)
+        judges = self.asking.panel(settings, alias) if any(reward.kind == "ruler" for reward in rewards) else []
+        rubrics = None
+        if any(reward.kind == "rubric" for reward in rewards):
+            rubrics = self._rubrics(settings, alias, rewards)
+        named = settings.of_alias(alias)
+
+        def bench(name: str) -> Bench:
+            recipe = named.by_recipe(name)
+            functions = self.pools.of(recipe)
+            replies = KeptReplies(self.store, self.project_id, recipe, functions)
+            return Bench(recipe, judges, functions, replies, rubrics, name)
+
+        return replace(bench(DEFAULT), others={name: bench(name) for name in settings.recipes})
+
+    def _rubrics(self, settings: JudgeSettings, alias: str | None, rewards: Sequence[RewardSettings]) -> RubricJudge:
+        quoting = {reward.evidence for reward in rewards if reward.kind == "rubric" and settings.model}
+        asks = {evidence: self.asking.by(reply_format(evidence=evidence), settings, alias) for evidence in quoting}
+        named = settings.of_alias(alias)
+        return RubricJudge(named, asks, self.code, Known(named, self.store, self.project_id, keep=self.keep))
+
+
+class _Asking:
+    """Judge models, asked for replies of several forms; as many requests are open at a time as the settings say.
+
+    `instead`: who is asked in their place.
     """
 
-    def __init__(self, settings: JudgeSettings, stack: AsyncExitStack, instead: Ask | None) -> None:
-        self._settings = settings
-        self._stack = stack
+    def __init__(self, settings: JudgeSettings, instead: Ask | None, bases: Bases) -> None:
         self._instead = instead
+        self._bases = bases
         self._room = asyncio.Semaphore(settings.concurrency)
 
-    async def panel(self) -> list[Judge]:
+    def panel(self, settings: JudgeSettings, alias: str | None) -> list[Judge]:
         """Who is asked for RULER."""
-        form = reply_format_of(self._settings.subscores)
+        form = reply_format_of(settings.subscores)
+        asked = zip(settings.of_alias(alias).members, settings.members, strict=True)
         return [
-            Judge(member.model, member.weight, await self.by(form, self._settings.as_member(member)))
-            for member in self._settings.members
+            Judge(named.model, named.weight, self.by(form, settings.as_member(member), alias))
+            for named, member in asked
         ]
 
-    async def by(self, reply_format: Mapping[str, Any], judge: JudgeSettings | None = None) -> Ask:
-        """How to ask for replies of a form: the judge of the settings, or another."""
+    def by(self, reply_format: Mapping[str, Any], judge: JudgeSettings, alias: str | None) -> Ask:
+        """How to ask a judge for replies of a form."""
         if self._instead is not None:
             return self._instead
-        model = JudgeModel(judge or self._settings, reply_format)
-        self._stack.push_async_callback(model.close)
-        await model.warm_up()
-        return _in_turn(model.ask, self._room)
+        if judge.model == BASE:
+            return _in_turn(BaseJudge(self._bases, alias, judge, reply_format).ask, self._room)
+        return _in_turn(JudgeModel(judge, reply_format).ask, self._room)
 
 
 class _Pools:

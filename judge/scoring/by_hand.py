@@ -9,6 +9,7 @@ from __future__ import annotations
 from judge.errors import CannotJudge
 from judge.scoring.bench import open_bench
 from judge.scoring.score import GroupScore, as_if_ended, score_group
+from judge.scoring.second import seat
 from judge.settings import JudgeSettings
 from recorder.errors import Conflict
 from recorder.groups.lookup import find_group
@@ -39,7 +40,7 @@ async def score_one(
     if open_ := still_open(found):
         raise Conflict(f"{open_} `hone score --open {found.id}` judges it as it is, `hone close {found.id}` closes it.")
     async with open_bench(settings, store, project_id, keep=save, again=again) as bench:
-        scored = await score_group(found, bench)
+        scored = await score_group(found, (await seat(store, found, bench)).scores)
     if save and not await make_current(store, found.id, scored.new, lease_s, again=again):
         raise Conflict(
             f"group {found.id} cannot be given a score: it is not ready, unscored or scored, or somebody works on it. "
@@ -60,7 +61,8 @@ async def score_open(
         for group_id in await _open_groups(store, project_id, group):
             found = await load_group(store, group_id)
             try:
-                judged.append((found, await score_group(as_if_ended(found), bench)))
+                by = await seat(store, found, bench)
+                judged.append((found, await score_group(as_if_ended(found), by.scores)))
             except CannotJudge as e:
                 judged.append((found, str(e)))
     return judged

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any, Final
 
 from judge.errors import FunctionsDown, JudgeMisconfigured
+from judge.panel_settings import BASE
 from judge.rewards.functions import FunctionPool, Result
 from judge.rewards.part import Part
 from judge.scoring.bench import check_settings, told_parts
@@ -36,6 +37,12 @@ NO_MODEL: Final = Finding(
     Verdict.NOTE,
     "a reward is a rubric and judge.model not set: only criteria with a `check` can be judged.",
     "Runs whose scenario has another one are judged when it is set.",
+)
+
+
+BASE_IS_ASKED: Final = (
+    f"{BASE} (what a group's alias began with) is asked through a running proxy, `hone up` or `hone serve`: it needs "
+    "no key, and without a proxy its groups wait."
 )
 
 
@@ -81,11 +88,15 @@ def _asked(settings: JudgeSettings, kinds: Set[str]) -> list[JudgeSettings]:
     asked = [settings.as_member(member) for member in members]
     if "rubric" in kinds and settings.model:
         asked.append(settings)
+    if asked and (strong := settings.by_strong()) is not None:
+        asked.append(strong)
     return list({(one.model, one.api_base): one for one in asked}.values())
 
 
 def _key(settings: JudgeSettings) -> Finding:
     """Whether there is a key for the judge model."""
+    if settings.model == BASE:
+        return Finding("judge key", Verdict.FINE, BASE_IS_ASKED)
     if settings.api_key is not None:
         return Finding("judge key", Verdict.FINE, f"{settings.model} is sent judge.api_key.")
     if settings.api_base is not None:
@@ -97,7 +108,7 @@ def _key(settings: JudgeSettings) -> Finding:
         "judge key",
         Verdict.WRONG,
         f"{settings.model} needs {', '.join(missing)}, which is not set.",
-        "Set it, or judge.api_key (HONE_JUDGE__API_KEY; a panel's members have an `api_key` each).",
+        "Set it, or judge.api_key (HONE_JUDGE__API_KEY; a panel's members and judge.strong have an `api_key` each).",
     )
 
 

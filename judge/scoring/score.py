@@ -44,6 +44,7 @@ class GroupScore:
     prompt: Prompt | None
     ruling: Ruling | None
     recipe: str = DEFAULT  # by which it was judged
+    chosen: bool = False  # by people, as judges disagreed
 
 
 async def score_group(group: GroupView, bench: Bench) -> GroupScore:
@@ -222,7 +223,7 @@ def _as_score(members: Sequence[TrajectoryView], found: Mapping[str, Judged], be
         disputed=compared.disputed if any(_compares(reward) for reward in made.counting) else None,
         replies=[_reply(one) for one in compared.said],
     )
-    return GroupScore(new, combined, prompt, ruling, bench.recipe)
+    return GroupScore(new, combined, prompt, ruling, bench.recipe, compared.chosen)
 
 
 def _absolute(made: Makeup, found: Mapping[str, Judged], combined: Mapping[str, Part]) -> bool:

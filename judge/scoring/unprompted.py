@@ -1,4 +1,4 @@
-"""A recipe without what people say in it: what a judge, or code, finds by itself.
+"""A recipe without what people say in it, and without a second judge: what a judge, or code, finds by itself.
 
 Owns: which parts are left. Refuses: trying and comparing them (`judge.tricks`, `judge.calibration`).
 """
@@ -24,4 +24,4 @@ def without_people(settings: JudgeSettings, name: str) -> JudgeSettings:
             f"the recipe {name!r} has nothing that can be tried: set judge.model, or name functions, rules or a rubric "
             "in its rewards (feedback is what people say)"
         )
-    return recipe.model_copy(update={"rewards": rewards, "recipes": {}})
+    return recipe.model_copy(update={"rewards": rewards, "recipes": {}, "strong": None})

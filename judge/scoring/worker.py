@@ -11,17 +11,21 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
 from judge.errors import CannotJudge, JudgeFailed, Spent
 from judge.rewards.kind import Bench
+from judge.scoring import second
 from judge.scoring.budget import Budget
 from judge.scoring.score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, only_compares, score_group
+from judge.scoring.second import Seat, SecondJudge
 from recorder.errors import Conflict, StoreError
 from recorder.holding.holders import holder_name
 from recorder.holding.presence import JUDGE, present
 from recorder.reading.transcripts import load_group
+from recorder.reading.views import GroupView
 from recorder.seldom import Seldom
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
@@ -44,6 +48,15 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A group with its score, and who else may be asked about it."""
+
+    group: GroupView
+    seat: Seat
+    scored: GroupScore
+
+
 class JudgeWorker:
     """One judge process's work. `run()` until told to stop; any number of workers may share a store."""
 
@@ -63,6 +76,8 @@ class JudgeWorker:
         self._recorder = recorder
         self._learn = learn or LearnSettings()
         self._budget = Budget(store, project_id, self._learn)
+        self._second = SecondJudge(store)
+        self._settled = False  # who scores, since these settings are in force
         self._running: set[asyncio.Task[None]] = set()
         self._news = News()
         self._store_away, self._broken, self._no_judge = Seldom(log), Seldom(log), Seldom(log)
@@ -89,6 +104,9 @@ class JudgeWorker:
     async def _round(self) -> float | None:
         """Start scoring what is ready, as far as there is room. Returns when to do so again though nothing changes."""
         try:
+            if not self._settled:
+                await second.settle(self._store, self._project_id, self._bench.settings)
+                self._settled = True
             await self._leave_out_hopeless()
             held = await self._budget.held()
             while len(self._running) < self._bench.settings.concurrency:
@@ -130,11 +148,15 @@ class JudgeWorker:
     # One group
 
     async def _judge(self, claim: GroupClaim) -> None:
-        """Score a claimed group while its claim is renewed; where the claim is lost, drop the work."""
+        """Score a claimed group while its claim is renewed; where the claim is lost, drop the work.
+
+        Then its second judge looks, where there is one: the group has its score by then, and is nobody's.
+        """
+        done: _Done | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 keeper = tasks.create_task(self._keep(claim))
-                await self._score(claim)
+                done = await self._score(claim)
                 keeper.cancel()
         except* (Conflict, StoreError) as group:
             # Conflict: somebody else has it now. StoreError: nobody will, until the claim runs out.
@@ -143,6 +165,8 @@ class JudgeWorker:
         except* asyncio.CancelledError:
             with suppress(Conflict, StoreError):  # then its claim runs out by itself
                 await claims.give_back(self._store, claim)
+        if done is not None:
+            await self._second.look(done.group, done.seat, done.scored)
 
     async def _keep(self, claim: GroupClaim) -> None:
         while True:
@@ -152,11 +176,14 @@ class JudgeWorker:
             except StoreError as e:
                 self._store_away(logging.WARNING, "group %s: its claim could not be renewed yet: %s", claim.group_id, e)
 
-    async def _score(self, claim: GroupClaim) -> None:
+    async def _score(self, claim: GroupClaim) -> _Done | None:
+        """Score a group and hand the score in; None: it has none."""
         try:
             group = await self._persistently(lambda: load_group(self._store, claim.group_id))
             anew = await self._persistently(lambda: wants_new_words(self._store, claim.group_id))
-            scored = await score_group(group, self._bench.afresh() if anew else self._bench)
+            bench = self._bench.afresh() if anew else self._bench
+            seat = await self._persistently(lambda: second.seat(self._store, group, bench))
+            scored = await score_group(group, seat.scores)
             await self._write(claim, scored)
         except CannotJudge as e:
             code, why = e.code, sql.storable(str(e))
@@ -172,6 +199,8 @@ class JudgeWorker:
             await self._unscored(claim, JudgeFailed("judge_fault", f"{type(e).__name__}: {e}"))
         else:
             log.info("group %s scored: %s", claim.group_id, summary(scored))
+            return _Done(group, seat, scored)
+        return None
 
     async def _write(self, claim: GroupClaim, scored: GroupScore) -> None:
         """Hand the score in. What cannot be written is a failed try like any other; the reply stays at hand."""

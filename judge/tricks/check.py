@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from judge.errors import JudgeDown, Spent
+from judge.llm.base import Bases
 from judge.llm.ruler import Ask
 from judge.rewards.kind import Bench
 from judge.scoring.bench import open_bench
@@ -89,9 +90,15 @@ def asked_parts(settings: JudgeSettings, recipe: str) -> int:
 
 
 async def check(
-    settings: JudgeSettings, wanted: Wanted, tell: Tell = lambda _: None, ask: Ask | None = None
+    settings: JudgeSettings,
+    wanted: Wanted,
+    tell: Tell = lambda _: None,
+    ask: Ask | None = None,
+    bases: Bases | None = None,
 ) -> Checked:
     """Try a recipe; `tell` hears of each group that a judge model was asked about, `ask` is asked in the model's place.
+
+    `bases`: where the judge `base` is found; its groups are of no alias, so there must be one alias alone.
 
     Raises:
         JudgeMisconfigured: there is no such recipe, or nothing of it can be tried.
@@ -100,7 +107,7 @@ async def check(
     recipe = without_people(settings, wanted.recipe)
     checked = Checked(wanted, recipe.model, not_tried=_not_tried(settings.by_recipe(wanted.recipe)))
     trials = _trials(wanted, recipe)
-    async with _bench(recipe, ask) as bench:
+    async with _bench(recipe, ask, bases) as bench:
         told = _told(recipe)
         kinds = [KINDS[name] for name in wanted.names]
         cases = [*coded.cases(one for of in trials for one in of), *own.cases(wanted.own, kinds, wanted.seed, told)]
@@ -132,12 +139,13 @@ async def count(settings: JudgeSettings, wanted: Wanted) -> Counted:
 
 
 @asynccontextmanager
-async def _bench(recipe: JudgeSettings, ask: Ask | None) -> AsyncIterator[Bench]:
+async def _bench(recipe: JudgeSettings, ask: Ask | None, bases: Bases | None = None) -> AsyncIterator[Bench]:
     """The worker's bench, on an empty store that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="hone-check-") as folder:
         store = await open_store(Path(folder), RecorderSettings(), migrate=True, project=groups.PROJECT)
         try:
-            async with open_bench(recipe, store, groups.PROJECT, keep=False, again=True, ask=ask) as bench:
+            own = {"keep": False, "again": True}
+            async with open_bench(recipe, store, groups.PROJECT, **own, ask=ask, bases=bases) as bench:
                 yield bench
         finally:
             await store.close()

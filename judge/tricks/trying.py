@@ -34,7 +34,8 @@ def by_model(settings: JudgeSettings) -> list[RewardSettings]:
 def alone(bench: Bench, reward: RewardSettings) -> Bench:
     """The bench of a recipe, as if the part were all of it."""
     solo = reward.model_copy(update={"weight": 1.0, "missing": "exclude"})
-    return replace(bench, settings=bench.settings.model_copy(update={"rewards": [solo], "missing": None}))
+    settings = bench.settings.model_copy(update={"rewards": [solo], "missing": None})
+    return replace(bench, settings=settings, asked_of=None)
 
 
 async def try_part(

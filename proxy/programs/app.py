@@ -52,6 +52,8 @@ from proxy.serving.asking import Asking
 from proxy.serving.call import Parts
 from proxy.serving.calls import Calls
 from proxy.serving.continuity import Continuity
+from proxy.serving.for_judges import PATH as JUDGES_PATH
+from proxy.serving.for_judges import JudgesCalls
 from proxy.serving.passed import GENERATING, PASSED, ModelRoutes
 from proxy.serving.several_prompts import SeveralPrompts
 from proxy.settings.mcp import McpServerSettings
@@ -183,6 +185,7 @@ def _routed(
             *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != routes.PATH),
             _mounted(routes.PATH, _responses(deps, parts, background), whole_tree=True),
             *(_mounted(path, models.passed(path)) for path in (*PASSED, *GENERATING) if path not in DIALECTS),
+            _mounted(JUDGES_PATH, JudgesCalls(parts)),
             _mounted("/v1/models", models.models, whole_tree=True),
             _mounted(MCP_PATH, gateway),
             _mounted("/metrics", _metrics_route(parts.metrics, _store_metrics(deps), deps.peers)),

@@ -12,9 +12,10 @@ from typing import Any, Final
 from sqlalchemy import Row, select
 
 from recorder.comparing.comparison import Part
-from recorder.judged import replies
+from recorder.judged import replies, seconds
 from recorder.judged.prompts import Asked, prompts_of, with_prompts
 from recorder.judged.replies import NewReply
+from recorder.judged.seconds import Second
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import groups, score_parts, scores, trajectories
@@ -57,6 +58,8 @@ class Judging:
     Where several replies made it, they are in `replies`, `reply` is None, and `agreement` is the mean of Kendall's
     tau-b over each two of them.
 
+    `beside`: of the current score, what another judge said of the group, which moved nothing.
+
     `asked`: what it was asked about the group, and `run_prompts` about single runs, told of the one score whose prompt
     was wanted; `prompt_kept`: whether there is any. `prompt_hash`: of that about the group, but for order and ids;
     `order_seed`: of the order in which it saw the runs.
@@ -82,6 +85,7 @@ class Judging:
     agreement: float | None
     runs: tuple[Judged, ...]
     replies: tuple[NewReply, ...]
+    beside: tuple[Second, ...]
 
 
 async def load_judgings(store: Store, group_id: str, prompt: str | None = None) -> list[Judging]:
@@ -105,6 +109,7 @@ async def load_judgings(store: Store, group_id: str, prompt: str | None = None) 
         said = await replies.of_scores(conn, of_score)
     asked = await prompts_of(store, prompt) if prompt in of_score else []
     kept = await with_prompts(store, of_score.keys())
+    beside = tuple(await seconds.of_group(store, group_id))
     return [
         sql.view(
             Judging,
@@ -114,6 +119,7 @@ async def load_judgings(store: Store, group_id: str, prompt: str | None = None) 
             **_asked(asked if row.id == prompt else []),
             runs=_runs(of_score[row.id]),
             replies=said.get(row.id, ()),
+            beside=beside if row.id == its else (),
         )
         for row in rows
     ]

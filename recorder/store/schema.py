@@ -447,6 +447,60 @@ judge_replies = Table(
     PrimaryKeyConstraint("score_id", "number"),
 )
 
+# What the other one of two judges said of a group that one scored: held against the score, and no score itself.
+second_scores = Table(
+    "second_scores",
+    metadata,
+    _id(),
+    _project(),
+    Column("group_id", Text, ForeignKey("groups.id"), nullable=False),
+    Column("alias", Text, nullable=False),  # its name; "": none
+    Column("recipe", Text, nullable=False),
+    Column("pair", Text, nullable=False),  # a hash of both judges' settings
+    Column("judge", Text, nullable=False),  # whose words these are: cheap, or strong
+    Column("judge_model", Text, nullable=False),
+    Column("cheap_version", Text),  # what the providers of both reported
+    Column("strong_version", Text),
+    Column("failed", Text),  # why there are no words
+    Column("parts", Text),  # JSON: what it says of each run
+    Column("tau", Double),  # Kendall's tau-b of the two; null: the group has no order
+    # Over the newest such groups, this one among them:
+    Column("groups", Integer, nullable=False, default=0, server_default="0"),
+    Column("mean", Double),  # of their tau
+    Column("low", Double),  # where that is
+    Column("high", Double),
+    Column("tokens_in", Integer, nullable=False, default=0, server_default="0"),
+    Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),
+    Column("tokens_out", Integer, nullable=False, default=0, server_default="0"),
+    Column("cost_usd", Double),
+    Column("latency_s", Double),
+    Column("created_at", Double, nullable=False),
+    Index(None, "group_id"),
+    Index(None, "project_id", "alias", "recipe", "id"),
+)
+
+# Which of two judges scores from when on, where that changed. The first of an alias and recipe follows the cheap one.
+judge_turns = Table(
+    "judge_turns",
+    metadata,
+    _id(),
+    _project(),
+    Column("alias", Text, nullable=False),
+    Column("recipe", Text, nullable=False),
+    Column("number", Integer, nullable=False),  # from 1 on
+    Column("pair", Text, nullable=False),
+    Column("judge", Text, nullable=False),  # cheap, or strong
+    Column("judge_model", Text, nullable=False),
+    Column("reason", Text, nullable=False),  # a code
+    Column("bound", Double),  # judge.strong.min_agreement
+    Column("groups", Integer, nullable=False, default=0, server_default="0"),
+    Column("mean", Double),
+    Column("low", Double),
+    Column("high", Double),
+    Column("at", Double, nullable=False),
+    UniqueConstraint("project_id", "alias", "recipe", "number"),
+)
+
 # What a judge said about one run alone, by a hash of what it was asked.
 verdicts = Table(
     "verdicts",

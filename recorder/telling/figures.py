@@ -16,6 +16,8 @@ from sqlalchemy import Subquery, case, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.ids import first_id_at
+from recorder.judged import seconds
+from recorder.judged.seconds import Cost
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, StepState, VersionState
 from recorder.store import sql
@@ -23,6 +25,7 @@ from recorder.store.database import Store
 from recorder.store.ledger import counts
 from recorder.store.schema import aliases, calls, groups, ledger, score_parts, scores, steps, trajectories, versions
 from recorder.telling.happenings import said_in
+from recorder.telling.judges import JudgesStand, judges_stand
 from recorder.telling.waiting import Waiting, waiting
 from recorder.work import gates
 from recorder.work.scores import REWARD
@@ -114,6 +117,7 @@ class Figures:
     undecided: Sequence[Undecided]
     troubles: Sequence[Trouble]
     missing_parts: Sequence[MissingPart]
+    judges: Sequence[JudgesStand]
 
 
 async def figures(store: Store, project_id: str, settings: RecorderSettings) -> Figures:
@@ -136,6 +140,7 @@ async def figures(store: Store, project_id: str, settings: RecorderSettings) -> 
             undecided=await _undecided(conn, project_id),
             troubles=await troubles(conn, project_id),
             missing_parts=await missing_parts(conn, project_id),
+            judges=await judges_stand(conn, project_id),
         )
 
 
@@ -162,7 +167,13 @@ async def spent(conn: AsyncConnection, project_id: str, since: float) -> Spent:
     query = select(func.count(), func.sum(scores.c.tokens_in + scores.c.tokens_out), func.sum(scores.c.cost_usd))
     query = query.where(scores.c.id >= first_id_at("score", since), sql.passed_by(scores.c.project_id) == project_id)
     number, tokens, cost = (await conn.execute(query)).one()
-    return Spent(int(number), int(tokens or 0), None if cost is None else float(cost))
+    return with_seconds(Spent(int(number), int(tokens or 0), cost), await seconds.spent(conn, project_id, since))
+
+
+def with_seconds(judged: Spent, other: Cost) -> Spent:
+    """What the judge used, and second judges beside it; the groups are the same ones."""
+    costs = [float(usd) for usd in (judged.cost_usd, other.usd) if usd is not None]
+    return Spent(judged.groups, judged.tokens + other.tokens_in + other.tokens_out, sum(costs) if costs else None)
 
 
 def _newest_groups(project_id: str) -> Subquery:

@@ -19,6 +19,8 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.ids import first_id_at
+from recorder.judged import turns
+from recorder.judged.turns import Turn
 from recorder.states import StepState, VersionState
 from recorder.store import sql
 from recorder.store.database import Store
@@ -65,6 +67,7 @@ class _Seen:
     versions: dict[str, str] = field(default_factory=dict)
     engines: dict[str, str] = field(default_factory=dict)
     live: dict[str, int] = field(default_factory=dict)  # alias → number
+    turns: dict[str, Turn] = field(default_factory=dict)  # of judges, by id
     rounds: dict[str, int] = field(default_factory=dict)  # of held-out scenarios that are measured, by version
 
 
@@ -85,6 +88,7 @@ class Happenings:
             since = (before.at if before else after.at) - OVERLAP_S
             told = [
                 *await self._judged(conn, before, after, since),
+                *await self._turns(conn, before, after, since),
                 *await self._ledger(conn, before, after),
                 *await self._steps(conn, before, after, since),
                 *await self._gates(conn, before, after),
@@ -120,6 +124,11 @@ class Happenings:
             ids = [row.id for row in of]
             told += [_batch(alias, of, await _rewards(conn, ids)), *await _missing(conn, alias, ids)]
         return told
+
+    async def _turns(self, conn: AsyncConnection, before: _Seen | None, after: _Seen, since: float) -> list[Happening]:
+        after.turns = await turns.since(conn, self._project_id, first_id_at("turn", since))
+        known = before.turns if before is not None else after.turns
+        return [_turn(one) for id_, one in after.turns.items() if id_ not in known]
 
     async def _ledger(self, conn: AsyncConnection, before: _Seen | None, after: _Seen) -> Sequence[Happening]:
         if before is None:
@@ -223,6 +232,12 @@ def _batch(alias: str, judged: Sequence[Any], given: Sequence[tuple[float, bool]
         facts |= {"reward_mean": sum(rewards) / len(rewards), "reward_min": min(rewards), "reward_max": max(rewards)}
         text += f", reward {facts['reward_mean']:.2f} ({min(rewards):.2f} to {max(rewards):.2f})"
     return Happening(Kind.JUDGED, text + (f", ${sum(costs):.4f}" if costs else ""), facts)
+
+
+def _turn(turn: Turn) -> Happening:
+    """The other one of two judges scores now."""
+    facts = {"code": turn.reason, "alias": turn.alias, "recipe": turn.recipe, "scores": turn.judge, "mean": turn.mean}
+    return Happening(Kind.FAULT if turn.drifted else Kind.JUDGED, f"{turn.reason}: {turn}", facts)
 
 
 def _group_trouble(code: str, again: bool, details: Sequence[Mapping[str, Any]]) -> Happening:

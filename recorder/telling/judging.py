@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.agreement import Pairs, compare
 from recorder.ids import first_id_at
+from recorder.judged import seconds
 from recorder.judged.disputed import waiting_for_person
 from recorder.store import sql
 from recorder.store.database import Store
@@ -31,7 +32,9 @@ from recorder.telling.figures import (
     missing_parts,
     spent,
     troubles,
+    with_seconds,
 )
+from recorder.telling.judges import JudgesStand, judges_stand
 from recorder.telling.quantiles import Latency, latency
 from recorder.work.scores import REWARD
 
@@ -111,6 +114,7 @@ class Judging:
     agreement: Agreement | None  # None: no group has two scores
     of_replies: OfReplies | None  # None: no score was made of several replies
     disputed: int  # groups that wait for a person, because judges disagree about them
+    judges: Sequence[JudgesStand]  # where a strong one judges too
     last: Sequence[JudgedGroup]
 
 
@@ -133,6 +137,7 @@ async def judging(store: Store, project_id: str) -> Judging:
             agreement=await _agreement(conn, rows),
             of_replies=_of_replies(rows),
             disputed=await waiting_for_person(conn, project_id),
+            judges=await judges_stand(conn, project_id),
             last=await _last(conn, rows[:LAST]),
         )
 
@@ -153,7 +158,8 @@ async def _today(conn: AsyncConnection, project_id: str, since: float, rows: Seq
     if len(rows) == MOST_SCORES and rows[-1].id >= first:
         return await spent(conn, project_id, since)
     of = [row for row in rows if row.id >= first]
-    return Spent(len(of), sum(row.tokens_in + row.tokens_out for row in of), _cost(of))
+    judged = Spent(len(of), sum(row.tokens_in + row.tokens_out for row in of), _cost(of))
+    return with_seconds(judged, await seconds.spent(conn, project_id, since))
 
 
 async def _by_state(conn: AsyncConnection, project_id: str) -> dict[str, int]:

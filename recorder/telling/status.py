@@ -33,6 +33,7 @@ from recorder.store.database import Store
 from recorder.store.schema import steps
 from recorder.telling.figures import Figures, MissingPart, RewardOf, Spent, StepOf, Trouble, Undecided, figures
 from recorder.telling.happenings import clock
+from recorder.telling.judges import JudgesStand
 
 RECENT_S: Final = 30.0  # engines and proxies are reported every ten seconds
 HOUR_S: Final = 3600.0
@@ -167,6 +168,7 @@ class Status:
     steps_last_hour: int  # done, of all aliases
     gate: list[InGate]
     missing_parts: Sequence[MissingPart]
+    judges: Sequence[JudgesStand]
     unscored: list[Unscored]
     shadow_answers: list[ShadowCost]
     never_trained: list[NeverTrainedClient]
@@ -270,6 +272,7 @@ def _learning(found: Figures) -> dict[str, Any]:
         ],
         "gate": [InGate(**_of(one), for_s=found.at - one.since) for one in found.undecided],
         "missing_parts": found.missing_parts,
+        "judges": found.judges,
         "unscored": [
             Unscored(**_of(one), next_in_s=None if one.next_at is None else max(0.0, one.next_at - found.at))
             for one in found.troubles
@@ -297,6 +300,8 @@ def alarms(told: Status) -> Iterator[str]:
         yield f"{_groups(one.groups)} could not be judged ({one.code}{again}): {one.said}"
     for part in told.missing_parts:
         yield f"reward {part.part!r} is missing for {part.runs} of the newest {part.of} runs: {part.said}"
+    for judges in told.judges:
+        yield from judges.alarms
     if told.groups.get(GroupState.READY) and not any(_is_judge(worker) for worker in told.workers):
         yield f"{_groups(told.groups[GroupState.READY])} ready and no judge runs: start one with `hone judge`"
     for step in told.steps:

@@ -57,6 +57,7 @@ from recorder.store.schema import (
     prompts,
     score_parts,
     scores,
+    second_scores,
     tool_calls,
     tool_requests,
     trajectories,
@@ -280,6 +281,10 @@ async def _take_scores(conn: AsyncConnection, trajectory_id: str) -> None:
         await conn.execute(others.values(explanation=None))
     await conn.execute(delete(score_parts).where(score_parts.c.trajectory_id == trajectory_id))
     await conn.execute(delete(verdicts).where(verdicts.c.trajectory_id == trajectory_id))
+    group = select(trajectories.c.group_id).where(trajectories.c.id == trajectory_id).scalar_subquery()
+    beside = update(second_scores).where(second_scores.c.group_id == group)
+    await conn.execute(beside.values(parts=None))
+    await conn.execute(beside.where(second_scores.c.failed.is_not(None)).values(failed=DELETED))
 
 
 async def _take_address(conn: AsyncConnection, row: Any) -> None:

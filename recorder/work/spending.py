@@ -13,11 +13,12 @@ from typing import Final
 from sqlalchemy import Integer, case, cast, func, select
 
 from recorder.ids import first_id_at
+from recorder.judged import seconds
 from recorder.settings import LearnSettings
 from recorder.states import StepState
 from recorder.store import sql
 from recorder.store.database import Store
-from recorder.store.schema import groups, ledger, scores, steps
+from recorder.store.schema import groups, ledger, scores, second_scores, steps
 from recorder.work import budgets
 from recorder.work.budgets import DAY_S, Held, Spent
 from recorder.work.campaigns import CampaignView, groups_of
@@ -37,7 +38,10 @@ PAID_IN_VAIN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What judging a campaign's groups cost. `unpriced`: judgings whose price nobody knew, which `usd` leaves out."""
+    """What judging a campaign's groups cost, second judges with it.
+
+    `unpriced`: judgings whose price nobody knew, which `usd` leaves out.
+    """
 
     judgings: int
     tokens_in: int
@@ -49,7 +53,7 @@ class Judged:
 
 
 async def judged_since(store: Store, project_id: str, since: float) -> list[Spent]:
-    """What judging cost since a time (unix seconds): scores by the minute, and requests that came to nothing."""
+    """What judging cost since a time (unix seconds): scores and second scores by the minute, what came to nothing."""
     minute = cast(scores.c.created_at / MINUTE_S, Integer)
     tokens = func.sum(scores.c.tokens_in + scores.c.tokens_out)
     scored = (
@@ -76,8 +80,21 @@ async def judged_since(store: Store, project_id: str, since: float) -> list[Spen
             groups.c.campaign_id.is_(None),
         )
     )
+    s = second_scores.c
+    beside = (
+        seconds.costs(cast(s.created_at / MINUTE_S, Integer))
+        .join(groups, groups.c.id == s.group_id)
+        .where(
+            s.id >= first_id_at("second", since - MINUTE_S),
+            s.project_id == project_id,
+            s.created_at > since,
+            groups.c.campaign_id.is_(None),
+        )
+    )
     async with store.read() as conn:
         rows = [*await conn.execute(scored), *await conn.execute(failed)]
+        others = [seconds.cost(row) for row in await conn.execute(beside)]
+    rows += [(one.at, one.tokens_in + one.tokens_out, one.usd) for one in others]
     return [Spent(float(at), int(count), float(usd or 0.0)) for at, count, usd in rows]
 
 
@@ -119,12 +136,13 @@ async def judged_for(store: Store, campaign: CampaignView) -> Judged:
     async with store.read() as conn:
         count, sent, cached, received, usd, unpriced = (await conn.execute(scored)).one()
         vain = [tuple(row) for row in await conn.execute(failed)]
+        other = seconds.cost((await conn.execute(seconds.costs().where(second_scores.c.group_id.in_(mine)))).one())
     return Judged(
-        judgings=int(count),
-        tokens_in=int(sent or 0) + sum(int(row[0] or 0) for row in vain),
-        tokens_cached=int(cached or 0),
-        tokens_out=int(received or 0) + sum(int(row[1] or 0) for row in vain),
-        usd=float(usd or 0.0) + sum(float(row[2] or 0.0) for row in vain),
-        unpriced=int(unpriced or 0),
-        in_vain=len(vain),
+        judgings=int(count) + other.count,
+        tokens_in=int(sent or 0) + sum(int(row[0] or 0) for row in vain) + other.tokens_in,
+        tokens_cached=int(cached or 0) + other.tokens_cached,
+        tokens_out=int(received or 0) + sum(int(row[1] or 0) for row in vain) + other.tokens_out,
+        usd=float(usd or 0.0) + sum(float(row[2] or 0.0) for row in vain) + (other.usd or 0.0),
+        unpriced=int(unpriced or 0) + other.unpriced,
+        in_vain=len(vain) + other.in_vain,
     )

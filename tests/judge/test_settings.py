@@ -235,3 +235,52 @@ def test_the_recipe_is_as_it_was_where_nothing_new_is_set_and_another_where_it_i
     assert len({plain, *made}) == len(others) + 1
     bounded = of(model="openai/judge", repeats=2, min_agreement=0.5)  # says what counts, not what a reward is
     assert recipe_hash(bounded) == made[0]
+
+
+STRONG = {"model": "openai/strong"}
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"model": "", "strong": STRONG}, "has no judge to be held against"),
+        ({"strong": {"model": "openai/judge"}}, "is the one that it is to be held against"),
+        ({"panel": [STRONG], "strong": STRONG}, "is the one that it is to be held against"),
+        ({"model": "base", "strong": {"model": "base"}}, "is the one that it is to be held against"),
+        ({"model": "base", "api_base": "http://j/v1"}, "takes neither `api_base` nor `api_key`"),
+        ({"panel": [{"model": "base", "api_key": "x"}]}, "takes neither `api_base` nor `api_key`"),
+        ({"strong": {"model": "base", "api_key": "x"}}, "takes neither `api_base` nor `api_key`"),
+        ({"strong": {}}, "Field required"),
+        ({"strong": STRONG | {"every": 0}}, "greater than or equal to 1"),
+        ({"strong": STRONG | {"window": 9}}, "greater than or equal to 10"),
+        ({"strong": STRONG | {"min_agreement": 1}}, "less than 1"),
+        ({"strong": STRONG | {"weight": 2}}, "Extra inputs"),
+    ],
+)
+def test_what_no_two_judges_can_work_with_is_refused(values: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        of(**{"model": "openai/judge", **values})
+
+
+def test_the_strong_judge_is_another_one_at_another_address_under_the_same_recipes() -> None:
+    judge = {"model": "openai/judge", "api_base": "http://j/v1", "api_key": "secret"}
+    asked = {"panel": [MEMBER, {"model": "base"}], "repeats": 2, "quorum": 2, "min_agreement": 0.1}
+    one = of(**judge, **asked, recipes={"brief": {"rubric": "be brief"}}, strong=STRONG)
+    strong = one.by_strong()
+    assert strong is not None
+    assert [(m.model, m.api_base, m.api_key) for m in strong.members] == [("openai/strong", None, None)]
+    assert (strong.requests, strong.needed, strong.min_agreement, strong.strong) == (2, 2, 0.1, None)
+    assert strong.by_recipe("brief").rubric == "be brief"
+    assert recipe_hash(strong) != recipe_hash(one)
+    assert recipe_hash(one) == recipe_hash(one.model_copy(update={"strong": None}))  # a score is what it was
+    assert of(model="openai/judge").by_strong() is None
+
+
+def test_an_alias_s_base_goes_by_its_own_name() -> None:
+    one = of(model="base", panel=[{"model": "base", "weight": 2}, MEMBER])
+    named = one.of_alias("helpdesk")
+    assert (named.model, named.ranked_by) == ("helpdesk@0", "helpdesk@0 + openai/a")
+    assert [m.weight for m in named.members] == [2, 1]
+    assert one.of_alias(None) is one
+    plain = of(model="openai/judge")
+    assert plain.of_alias("helpdesk") is plain

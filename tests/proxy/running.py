@@ -118,13 +118,13 @@ async def serving(
         loaded=[base],
     )
     recorder = Recorder(store, recording, process=process)
-    versions = InService(store, PROJECT, settings)
+    sock = listen("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    versions = InService(store, PROJECT, settings, proxy_url=url)
     more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser, "mcp": mcp or {}}
     more |= {"overrides": overrides or {}, "shadows": shadows or {}, "peers": peers}
     pages_store = store.limited(settings.pages_timeout_s)
     app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions, pages_store=pages_store, **more))
-    sock = listen("127.0.0.1", 0)
-    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     beside: Beside | None = None
     if peers is not None:
         beside = Door(peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel).open

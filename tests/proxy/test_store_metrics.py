@@ -11,6 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy import store_metrics
 from proxy.store_metrics import StoreMetrics
 from recorder.holding import leases
+from recorder.judged import seconds
+from recorder.judged.seconds import NewSecond, Rule
 from recorder.registry import aliases, replicas, versions
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
@@ -50,6 +52,21 @@ async def test_groups_rewards_steps_versions_and_workers_are_shown(store: Store)
     assert found["hone_workers", ("judge",)] == 1
     assert found["hone_workers", ("trainer",)] == 0
     assert found["hone_moves_total", ("helpdesk", "rollback")] == 0
+
+
+async def test_two_judges_are_shown_by_alias_and_recipe(store: Store) -> None:
+    rows = Rows(store)
+    for _ in range(10):
+        said = NewSecond("helpdesk", "default", "pair", "strong", "openai/strong", tau=-0.5)
+        await seconds.record(store, PROJECT, await rows.group(), said, Rule(0.5, 10, "openai/a", "openai/strong"))
+
+    said = NewSecond("other", "brief", "pair", "strong", "openai/strong", tau=1.0)
+    await seconds.record(store, PROJECT, await rows.group(), said, Rule(0.5, 10, "openai/a", "openai/strong"))
+    found = await read(StoreMetrics(store, PROJECT, RecorderSettings()))
+    assert found["hone_judge_drift", ("helpdesk", "default")] == 1
+    assert found["hone_judges_agreement", ("helpdesk", "default")] == -0.5
+    assert found["hone_judges_agreement", ("other", "brief")] == 1
+    assert found["hone_judge_drift", ("other", "brief")] == 0
 
 
 async def test_engines_are_counted_by_state_and_moves_by_alias(store: Store) -> None:

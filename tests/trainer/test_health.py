@@ -140,6 +140,18 @@ def test_one_odd_step_is_no_drift_but_where_it_outweighs_the_others(rule: str) -
     assert ever(steps(metric, [before] * 10 + [smaller] + [before] * 6)) == {}
 
 
+def test_a_strong_judge_that_scores_is_a_drift_and_is_told_once() -> None:
+    made = [
+        step(n, 0.5, **{"health.strong_agreement": 0.8 - 0.1 * n, "health.strong_scores": float(n in (4, 5, 7))})
+        for n in range(1, 9)
+    ]
+    assert ever(made[:3]) == {}
+    assert ever(made) == {"judge_drift": 4}
+    found = said(made[:4])["judge_drift"]
+    assert (found.then, found.figures) == ("note", {"strong_agreement": pytest.approx(0.4)})
+    assert found.detail == "the judge and the strong one agree by 0.40 (mean tau-b): the strong one scores"
+
+
 def test_attempts_that_become_much_shorter_drift_too() -> None:
     assert ever(steps("health.length", [900] * 10 + [200] * 3)).keys() == {"length_drift"}
     assert ever(steps("health.seconds", [40] * 10 + [2] * 3)) == {}  # sooner done is no fault

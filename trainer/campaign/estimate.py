@@ -58,6 +58,18 @@ class Member(Protocol):
         """The judge model."""
 
 
+class Strong(Protocol):
+    """A better judge, which judges some groups too."""
+
+    @property
+    def model(self) -> str:
+        """The judge model."""
+
+    @property
+    def every(self) -> int:
+        """One group of so many is judged by it too."""
+
+
 class Recipe(Protocol):
     """The judge's settings under one recipe, as far as it costs anything."""
 
@@ -72,6 +84,14 @@ class Recipe(Protocol):
     @property
     def requests(self) -> int:
         """How often RULER asks about one group."""
+
+    @property
+    def repeats(self) -> int:
+        """How often it asks each judge."""
+
+    @property
+    def strong(self) -> Strong | None:
+        """Who judges some groups too."""
 
     @property
     def members(self) -> Sequence[Member]:

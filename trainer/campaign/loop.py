@@ -36,6 +36,7 @@ from trainer.campaign.stop import Stop, StopCode
 from trainer.campaign.validating import Validator
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError, StepFailed
+from trainer.measuring import judges
 from trainer.measuring.sides import Sides
 from trainer.measuring.yardstick import Yardstick
 from trainer.progress import PHASES, Changed, Ended, Progress, Said, Status, StepDone
@@ -216,6 +217,7 @@ class Campaign:
         measured = await self._measurer.measure(groups)
         loaded = await self._measurer.load(groups)
         figures = figures_of(loaded.views, loaded.scores, measured.succeeded)
+        figures |= await judges.held_against(self._store, self._campaign.id)
         earlier = await report_of_earlier(self._store, self._alias.id, self._campaign.id, groups)
         if earlier and earlier.step:  # what is live now may be what came of it
             before = await versions.get_version(self._store, earlier.step.parent_version_id)

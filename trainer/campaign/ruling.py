@@ -86,7 +86,8 @@ class Ruling:
     async def _judges(self, history: History) -> None:
         """Write down who judged the newest step, and tell it where that is somebody new."""
         step = history.steps_done
-        found = judges.changed(history.judged, step, await judges.judges_of(self._store, self._campaign, step))
+        by = await judges.judges_of(self._store, self._campaign, step)
+        found = judges.changed(history.judged, step, by, await judges.turn_of(self._store, self._campaign.id))
         if found is None:
             return
         row, change = found

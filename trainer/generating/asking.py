@@ -15,6 +15,7 @@ from recorder.asking import Manner, Messages, Model, Reached, Reply
 from recorder.errors import ModelFailed
 from trainer.errors import GeneratorFailed
 
+BASE: Final = "base"  # `judge.model` where the model that an alias began with judges
 TEMPERATURE: Final = 1.0  # tasks are to differ; left out where the provider does not take one
 
 
@@ -54,6 +55,11 @@ class Generator:
             raise GeneratorFailed(
                 "no model is set that could write scenarios: name one with --model (as LiteLLM calls it, "
                 "`openai/gpt-5-mini`), or set judge.model"
+            )
+        if name == BASE:
+            raise GeneratorFailed(
+                f"{BASE!r} judges, and does not write scenarios: it would be asked what it is trained on. Name a model "
+                "with --model, as LiteLLM calls it (`openai/gpt-5-mini`)"
             )
         self._model = Model(_reached(name, settings), settings, TEMPERATURE)
         self._max_usd = max_usd

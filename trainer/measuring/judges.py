@@ -5,7 +5,8 @@ version), who judged a step, and from which step on figures are one judge's. Ref
 (`trainer.campaign.ruling`), writing it down (`trainer.campaign.history`).
 
 A provider may answer by several versions in turn, and of a panel one may fail. So a change is told once for each judge
-that had judged nothing of the campaign before, and not each time that one comes back.
+that had judged nothing of the campaign before, and not each time that one comes back. Of two judges, of which one is
+asked to score in the other's place, each turn is told.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, or_, select
 
+from recorder.judged import seconds, turns
+from recorder.judged.drift import STRONG
 from recorder.store.database import Store
 from recorder.store.schema import attempts, groups, scores
 from recorder.work.campaigns import CampaignView
@@ -38,7 +41,7 @@ class Judge:
         return f"{self.version or self.model or 'no model'} by recipe {self.recipe[:_HASH_CHARS]}"
 
 
-Row = Mapping[str, Any]  # of the ledger: {"step", "judges": [[model, version, recipe], …]}
+Row = Mapping[str, Any]  # of the ledger: {"step", "judges": [[model, version, recipe], …], "turn"}
 
 
 async def judges_of(store: Store, campaign: CampaignView, step: int) -> frozenset[Judge]:
@@ -68,20 +71,71 @@ def _somebody_said() -> ColumnElement[bool]:
     return or_(scores.c.judge_version.is_not(None), scores.c.tokens_in > 0)
 
 
-def changed(rows: Sequence[Row], step: int, judges: frozenset[Judge]) -> tuple[Row, Changed | None] | None:
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The newest change of which of two judges scores a campaign's groups: its number, and the model that does."""
+
+    number: int
+    model: str
+
+
+async def turn_of(store: Store, campaign_id: str) -> Turn | None:
+    """Whose turn it is, where two judges judge and that ever changed."""
+    found = await seconds.newest_of_campaign(store, campaign_id)
+    if found is None or found[1] is None:
+        return None
+    return Turn(found[1].number, found[1].judge_model)
+
+
+async def held_against(store: Store, campaign_id: str) -> dict[str, float]:
+    """How far the judge and the strong one agree about a campaign's groups, and whether the strong one scores.
+
+    As figures of a step: health.strong_agreement (mean tau-b), health.strong_scores (0 or 1); none where one judges.
+    """
+    found = await seconds.newest_of_campaign(store, campaign_id)
+    if found is None or found[0].mean is None:
+        return {}
+    newest, turn = found
+    scores_now = float(turns.scores_now(turn, newest.pair) == STRONG)
+    return {"health.strong_agreement": found[0].mean, "health.strong_scores": scores_now}
+
+
+def changed(
+    rows: Sequence[Row], step: int, judges: frozenset[Judge], turn: Turn | None = None
+) -> tuple[Row, Changed | None] | None:
     """What is written down of a step that was judged by `judges`, and told; None: nothing is new.
 
     `rows`: what was written down of earlier steps. What is told holds after the last step that others judged: this
-    one, where they judged it too. Nothing is told of the first judge.
+    one, where they judged it too. Nothing is told of the first judge. `turn`: of two judges, which scores by now; that
+    one of them does so again is a change as soon as it has judged.
     """
     known = {judge for row in rows for judge in _judges(row)}
-    if judges <= known:
+    taken = turn is not None and turn.number > _turn(rows) and _is_taken(judges, turn, rows)
+    if judges <= known and not taken:
         return None
     row = {"step": step, "judges": [list(astuple(judge)) for judge in sorted(judges)]}
+    row["turn"] = turn.number if taken and turn is not None else _turn(rows)
     if not known:
         return row, None
-    after = step if judges & known else step - 1
-    return row, Changed(after, WHAT, _told(_judges(rows[-1])), _told(judges - known))
+    new = judges - known or _by(judges, turn)
+    after = step if judges - new else step - 1
+    return row, Changed(after, WHAT, _told(_judges(rows[-1])), _told(new))
+
+
+def _turn(rows: Sequence[Row]) -> int:
+    return int(rows[-1].get("turn", 0)) if rows else 0
+
+
+def _is_taken(judges: frozenset[Judge], turn: Turn, rows: Sequence[Row]) -> bool:
+    """Whether who is to score has judged, and somebody else did before."""
+    before = frozenset(_judges(rows[-1])) if rows else frozenset[Judge]()
+    return bool(_by(judges, turn) and before - _by(before, turn))
+
+
+def _by(judges: frozenset[Judge], turn: Turn | None) -> frozenset[Judge]:
+    """Those of some judges whose turn it is."""
+    names = set(turn.model.split(AND)) if turn is not None else set()
+    return frozenset(judge for judge in judges if not names.isdisjoint(judge.model.split(AND)))
 
 
 def _judges(row: Row) -> list[Judge]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from recorder import litellm_edge
 from recorder.errors import StoreError
@@ -28,6 +28,7 @@ from trainer.campaign.estimate import Counts, Estimate, Recipe, Tokens
 from trainer.errors import CampaignError
 
 ASKING = ("ruler", "rubric")  # the kinds that ask a judge model
+BASE: Final = "@0"  # how the name of an alias's base ends
 
 
 class Whole(Recipe, Protocol):
@@ -49,6 +50,9 @@ class Judge(Recipe, Protocol):
     def by_recipe(self, name: str) -> Whole:
         """The settings under a recipe."""
 
+    def of_alias(self, alias: str | None) -> Judge:
+        """The settings with the alias's base by its name, where that judges."""
+
 
 class Settings(Protocol):
     """What of Hone's settings an estimate needs."""
@@ -69,7 +73,7 @@ async def estimated(plan: Plan, settings: Settings) -> Estimate:
     """What a planned campaign would take. Raises `CampaignError` where it is not clear whom it trains."""
     alias = _alias(plan.settings.alias, list(settings.declared_aliases()))
     name = settings.judge.recipe_of(alias, plan.settings.reward_recipe)
-    recipe = settings.judge.by_recipe(name)
+    recipe = settings.judge.of_alias(alias).by_recipe(name)
     counts = estimate.count(plan, recipe.in_force(), recipe.requests)
     runs, judged, unread = await _lately(settings, alias, recipe)
     agent = estimate.agent_tokens(counts, plan.settings, runs, alias)
@@ -121,13 +125,16 @@ async def _usd(counts: Counts, recipe: Recipe, tokens: Tokens, judged: PerRun | 
     if tokens.sent is None or tokens.answered is None:
         return None
     prices = [
-        await asyncio.to_thread(
-            litellm_edge.price, model, math.ceil(share * tokens.sent), math.ceil(share * tokens.answered)
-        )
+        await asyncio.to_thread(_price, model, math.ceil(share * tokens.sent), math.ceil(share * tokens.answered))
         for model, share in _shares(counts, recipe)
     ]
     known = [price for price in prices if price is not None]
     return sum(known) if len(known) == len(prices) else None
+
+
+def _price(model: str, sent: int, answered: int) -> float | None:
+    """What so many tokens cost; an alias's base is served by the engine that is there."""
+    return 0.0 if model.endswith(BASE) else litellm_edge.price(model, sent, answered)
 
 
 def _shares(counts: Counts, recipe: Recipe) -> list[tuple[str, float]]:
@@ -144,6 +151,12 @@ def _notes(plan: Plan, recipe: Recipe, counts: Counts) -> list[str]:
         notes.append("nobody judges: set judge.model, or name rewards in [[judge.rewards]]")
     elif not estimate.judged_by(recipe) and counts.ruler + counts.rubric:
         notes.append("a reward asks a judge model, and judge.model is not set")
+    if (strong := recipe.strong) is not None and counts.ruler + counts.rubric:
+        more = (counts.ruler / recipe.requests * recipe.repeats + counts.rubric) / strong.every
+        notes.append(
+            f"judge.strong ({strong.model}) judges one group in {strong.every} too: about {math.ceil(more):,} requests "
+            "more, which tokens and price leave out"
+        )
     if settings.target is not None or settings.plateau_steps is not None:
         notes.append("campaign.target or campaign.plateau_steps may end it earlier")
     return [*notes, "attempts that are run again and requests that are repeated or repaired are not counted"]

@@ -94,6 +94,8 @@ _HEALTH: Final = tuple(
         ("zero_variance", SHARE, "groups whose attempts all got one reward"),
         ("perfect", SHARE, "attempts with the highest reward"),
         ("judge_agreement", SHARE, "pairs of a success and a failure that the reward orders rightly"),
+        ("strong_agreement", "-1 to 1", "how far the judge and `judge.strong` agree: mean tau-b"),
+        ("strong_scores", "0 or 1", "1: they agree too little, and the strong one scores"),
     )
 )
 _END: Final = (

@@ -65,6 +65,7 @@ async def judging_page(
     asked = max((_messages_of(one) for one in judgings), default=0)
     told = sum(1 + len(run.parts) for one in judgings for run in one.runs[:runs])
     told += sum(1 + len(said.verdicts[:runs]) for one in judgings for said in one.replies[:16])
+    told += sum(1 + len(second.parts[:runs]) for one in judgings for second in one.beside[-4:])
     return render(
         request,
         "judging.html",

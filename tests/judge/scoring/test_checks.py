@@ -86,3 +86,13 @@ async def test_every_recipe_is_told_and_its_functions_are_called(tmp_path: Path)
     ]
     assert "only runs whose alias or campaign names a recipe" in told[0].found
     assert told[1].found == "rewards by the recipe 'loose' are half x 1."
+
+
+async def test_the_base_needs_a_proxy_and_a_strong_judge_its_own_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    made = JudgeSettings.model_validate({"folder": tmp_path, "model": "base", "strong": {"model": "openai/strong"}})
+    base, strong = [one for one in await check(made) if one.check == "judge key"]
+    assert (base.verdict, "`hone up` or `hone serve`" in base.found) == (Verdict.FINE, True)
+    assert (strong.verdict, strong.found) == (Verdict.WRONG, "openai/strong needs OPENAI_API_KEY, which is not set.")

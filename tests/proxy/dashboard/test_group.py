@@ -8,7 +8,9 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from recorder.judged import seconds
 from recorder.judged.replies import NewReply, Words
+from recorder.judged.seconds import NewSecond, Rule, Said
 from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.store import ledger
@@ -266,3 +268,24 @@ async def test_judges_that_disagree_are_shown_word_by_word_and_a_choice_is_asked
     found = (await proxy.http.get("/hone/v1/judge")).json()
     assert (found["of_replies"], found["disputed"]) == ({"scores": 1, "tau": -0.25}, 1)
     assert "a person’s choice scores it" in (await opened(proxy.http, "/hone/judge")).text
+
+
+async def test_what_a_second_judge_said_stands_beside_the_score_and_its_drift_on_the_judges_page(proxy: Proxy) -> None:
+    group, ids = await group_of(proxy.store, [[FIND, "Monday"], [FIND, "Tuesday"]])
+    await scored(proxy.store, group, dict(zip(ids, (0.2, 0.9), strict=True)))
+    parts = [Said(ids[0], "ruler", 0.75, HOSTILE), Said(ids[1], "ruler", 0.25, "too late")]
+    new = NewSecond("helpdesk", "default", "pair", "strong", "openai/strong", parts=parts, tau=-1.0)
+    rule = Rule(0.5, 10, "openai/a", "openai/strong")
+    assert await seconds.record(proxy.store, PROJECT, group, new, rule) is None  # one group proves nothing
+    [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
+    assert [(one["judge"], one["tau"], len(one["parts"])) for one in told["beside"]] == [("strong", -1.0, 2)]
+    for _ in range(9):
+        await seconds.record(proxy.store, PROJECT, group, new, rule)
+    judging = await opened(proxy.http, f"/hone/groups/{group}/judging")
+    assert "What the strong judge said beside it: openai/strong, agreement -1" in judging.text
+    assert "ruler 0.75: <script>alert(1)</script>" in judging.text
+    page = await opened(proxy.http, "/hone/judge")
+    assert "judge_drift: helpdesk, recipe default: the judge and the strong one agree too little" in page.text
+    assert "judge_drift" in (await opened(proxy.http, "/hone/")).text
+    [stands] = (await proxy.http.get("/hone/v1/status")).json()["judges"]
+    assert (stands["scores"], stands["mean"]) == ("strong", -1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer.measuring.judges import WHAT, Judge, Row, changed
+from trainer.measuring.judges import WHAT, Judge, Row, Turn, changed
 from trainer.progress import Changed
 
 OLD, NEW, OTHER = (
@@ -51,4 +51,41 @@ def test_of_the_first_judge_and_of_steps_without_a_score_nothing_is_told() -> No
 
 def test_a_row_is_what_is_read_back() -> None:
     row: Any = changed([], 3, frozenset({NEW, OLD}))
-    assert row[0] == {"step": 3, "judges": [["openai/a", "a-1", "r" * 32], ["openai/a", "a-2", "r" * 32]]}
+    judges = [["openai/a", "a-1", "r" * 32], ["openai/a", "a-2", "r" * 32]]
+    assert row[0] == {"step": 3, "judges": judges, "turn": 0}
+
+
+STRONG = Judge("openai/strong", "s-1", "t" * 32)
+
+
+def turned(*steps: tuple[set[Judge], Turn | None]) -> list[Changed]:
+    """The same, with which of two judges scores by then."""
+    rows: list[Row] = []
+    told: list[Changed] = []
+    for step, (judges, turn) in enumerate(steps):
+        found = changed(rows, step, frozenset(judges), turn)
+        if found is not None:
+            rows.append(found[0])
+            told += [found[1]] if found[1] is not None else []
+    return told
+
+
+def test_of_two_judges_each_turn_is_told_once_and_when_it_shows() -> None:
+    strong, cheap = Turn(1, "openai/strong"), Turn(2, "openai/a")
+    told = turned(
+        ({OLD}, None),
+        ({OLD}, strong),  # its turn came after the step's groups were scored
+        ({STRONG}, strong),
+        ({STRONG}, strong),
+        ({STRONG}, cheap),
+        ({OLD}, cheap),  # one that judged before judges again
+        ({OLD, NEW}, cheap),
+        ({OLD}, cheap),
+    )
+    assert [(one.step, one.now.partition(" ")[0]) for one in told] == [(1, "s-1"), (4, "a-1"), (6, "a-2")]
+
+
+def test_a_step_that_both_of_two_judges_judged_is_the_last_of_the_one_before() -> None:
+    strong, cheap = Turn(1, "openai/strong"), Turn(2, "openai/a")
+    told = turned(({OLD}, None), ({OLD, STRONG}, strong), ({STRONG}, strong), ({STRONG, OLD}, cheap), ({OLD}, cheap))
+    assert [one.step for one in told] == [1, 3]

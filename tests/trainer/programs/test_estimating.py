@@ -97,6 +97,16 @@ def test_a_known_price_is_told(folder: Path) -> None:
     assert as_json()["judge_usd"] > 0
 
 
+def test_the_base_costs_nothing_and_a_strong_judge_is_told_with_its_requests(folder: Path) -> None:
+    strong = 'model = "base"\n[judge.strong]\nmodel = "openai/strong"\nevery = 2'
+    (folder / "hone.toml").write_text(TOML.replace('model = "openai/judge"', strong))
+    found = as_json()
+    assert found["judge_usd"] == 0
+    assert found["counts"]["ruler"] == 2
+    more = "judge.strong (openai/strong) judges one group in 2 too: about 1 requests more"
+    assert [note.startswith(more) for note in found["notes"]].count(True) == 1
+
+
 async def test_earlier_runs_tell_and_the_store_stays_as_it_is(folder: Path) -> None:
     store = await open_store(folder / ".hone", RecorderSettings(), migrate=True)
     alias = await ensure_alias(store, PROJECT, "helpdesk", "base", None)

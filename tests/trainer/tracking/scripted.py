@@ -26,6 +26,7 @@ _TRAINER: Final = (
 )  # fmt: skip
 _HEALTH: Final = (
     "length", "turns", "tool_calls", "seconds", "repetition", "zero_variance", "perfect", "judge_agreement",
+    "strong_agreement", "strong_scores",
 )  # fmt: skip
 _OF_ATTEMPTS: Final = {"turns": 3.0, "tokens": 120.0, "seconds": 1.5, "part.ruler": 0.4, "reward_std": 0.1}
 

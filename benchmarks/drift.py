@@ -1,0 +1,226 @@
+"""How often a strong judge is called for nothing, and how soon where it should be: by the rule that judges go by.
+
+    python -m benchmarks.drift --write     writes benchmarks/results/drift.json and the tables in docs/judging.md
+
+Simulated are groups that both judges judge, `RUNS` runs each. The two see normal worths that are correlated so that the
+mean tau-b of the two is what a case says (tau = 2/pi asin(rho), Kendall 1949), and every group is looked at as a worker
+looks at it: the agreement of the newest `WINDOW`, and whose turn it is then. `TRIALS` times each.
+
+`steady`: the two agree by so much for `LONG` groups in a row. Told is in which share of trials the strong one is called
+at all; and beside it, in which share the mean alone falls below the bound, which is the rule that was not taken.
+
+`fallen`: they agree by `GOOD` for `WINDOW` groups, then by so much. Told is in which share of trials the strong one
+scores within one and two windows of groups, and after how many at the median. `back`: from a strong one that scores,
+and `WINDOW` groups without any agreement, the same for the cheap one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, TypedDict
+
+from benchmarks.load import machine
+from judge.panel_settings import StrongSettings
+from recorder.judged.drift import CHEAP, STRONG, Judge, agreement, tau, turn
+
+RESULTS: Final = Path(__file__).parent / "results" / "drift.json"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "judging.md"
+BEGIN, END = "<!-- made by `python -m benchmarks.drift --write` -->", "<!-- until here -->"
+BOUND: Final[float] = StrongSettings.model_fields["min_agreement"].default
+WINDOW: Final[int] = StrongSettings.model_fields["window"].default
+SIZES: Final = (8, 4)  # runs in a group
+STEADY: Final = (0.5, 0.55, 0.6, 0.7)
+FALLEN: Final = (0.4, 0.3, 0.2, 0.0)
+BACK: Final = (0.6, 0.7, 0.8)
+GOOD: Final = 0.7
+LONG: Final = 500  # groups that both judge: at one in ten, of 5,000
+TRIALS: Final = 500
+POOL: Final = 4000  # groups drawn for each agreement; trials draw from these
+SEED: Final = 15
+
+
+class Steady(TypedDict):
+    """Judges that agree by so much, and never otherwise."""
+
+    runs: int
+    agree: float
+    called: float  # share of trials in which the strong one ever scores
+    below: float  # … in which the mean of a full window ever is below the bound
+
+
+class Changed(TypedDict):
+    """Judges whose agreement became another."""
+
+    runs: int
+    agree: float
+    in_one: float  # share of trials that found it within one window of groups
+    in_two: float
+    median: float | None  # groups; None: not found in half of the trials
+
+
+class Figures(TypedDict):
+    """All of it."""
+
+    bound: float
+    window: int
+    groups: int
+    trials: int
+    steady: list[Steady]
+    fallen: list[Changed]
+    back: list[Changed]
+
+
+def pool(agree: float, runs: int, number: int = POOL) -> list[float]:
+    """The taus of groups whose judges agree by `agree` at the mean."""
+    draw = random.Random(f"{SEED} {agree} {runs}")
+    rho = math.sin(math.pi * agree / 2)
+    found = (_tau(draw, rho, runs) for _ in range(number))
+    return [one for one in found if one is not None]
+
+
+def _tau(draw: random.Random, rho: float, runs: int) -> float | None:
+    cheap = {str(run): draw.gauss(0, 1) for run in range(runs)}
+    strong = {run: rho * worth + math.sqrt(1 - rho * rho) * draw.gauss(0, 1) for run, worth in cheap.items()}
+    return tau([cheap], [strong])
+
+
+def looks(taus: Iterator[float], now: Judge, before: Sequence[float] = ()) -> Iterator[tuple[Judge, bool]]:
+    """Whose turn it is after each group, and whether the mean of a full window is below the bound."""
+    window = deque(before, maxlen=WINDOW)
+    for one in taus:
+        window.append(one)
+        now = turn(now, agreement(list(window)), BOUND, WINDOW)
+        yield now, len(window) == WINDOW and statistics.fmean(window) < BOUND
+
+
+def steady(agree: float, runs: int, trials: int) -> Steady:
+    """The same agreement all along."""
+    taus, draw = pool(agree, runs), random.Random(SEED)
+    seen = [list(looks(iter(draw.choices(taus, k=LONG)), CHEAP)) for _ in range(trials)]
+    called = statistics.fmean(any(judge == STRONG for judge, _ in one) for one in seen)
+    return {
+        "runs": runs,
+        "agree": agree,
+        "called": round(called, 4),
+        "below": round(statistics.fmean(any(below for _, below in one) for one in seen), 4),
+    }
+
+
+def changed(before: float, agree: float, runs: int, now: Judge, trials: int) -> Changed:
+    """Another agreement from one group on: after how many the other judge scores."""
+    draw, old, new = random.Random(SEED), pool(before, runs), pool(agree, runs)
+    other: Judge = STRONG if now == CHEAP else CHEAP
+    found = [_first(draw, old, new, now, other) for _ in range(trials)]
+    known = sorted(found)
+    middle = statistics.median(known)
+    return {
+        "runs": runs,
+        "agree": agree,
+        "in_one": round(statistics.fmean(one <= WINDOW for one in found), 4),
+        "in_two": round(statistics.fmean(one <= 2 * WINDOW for one in found), 4),
+        "median": middle if middle <= LONG else None,
+    }
+
+
+def _first(draw: random.Random, old: Sequence[float], new: Sequence[float], now: Judge, other: Judge) -> int:
+    """The number of the group with which the other judge's turn comes; more than `LONG`: it did not."""
+    before, taus = draw.choices(old, k=WINDOW), draw.choices(new, k=LONG)
+    for number, (judge, _) in enumerate(looks(iter(taus), now, before), start=1):
+        if judge == other:
+            return number
+    return LONG + 1
+
+
+def measure(trials: int = TRIALS) -> Figures:
+    """All figures."""
+    return {
+        "bound": BOUND,
+        "window": WINDOW,
+        "groups": LONG,
+        "trials": trials,
+        "steady": [steady(agree, runs, trials) for runs in SIZES for agree in STEADY],
+        "fallen": [changed(GOOD, agree, runs, CHEAP, trials) for runs in SIZES for agree in FALLEN],
+        "back": [changed(0.0, agree, runs, STRONG, trials) for runs in SIZES for agree in BACK],
+    }
+
+
+def tables(figures: Figures) -> str:
+    """The figures for people."""
+    kept = ["runs in a group", "the two agree by", "the strong one is called", "the mean alone is below"]
+    fell = ["runs in a group", "agreement falls to", *_FOUND]
+    back = ["runs in a group", "agreement rises to", *_FOUND]
+    return "\n".join(
+        [
+            f"{figures['trials']} simulated courses of {figures['groups']} groups that both judged, `min_agreement` "
+            f"{figures['bound']:g} and `window` {figures['window']}. Where nothing changes, the share in which the "
+            "strong judge is ever called, and in which the mean of a window alone is ever below the bound:",
+            "",
+            *_table(kept, figures["steady"], lambda one: [_share(one["called"]), _share(one["below"])]),
+            "",
+            f"Where agreement falls from {GOOD:g}, the share in which the strong judge scores within one window and "
+            "two, and after how many groups at the median:",
+            "",
+            *_table(fell, figures["fallen"], _found),
+            "",
+            "Where it rises from 0, the same for the cheap judge:",
+            "",
+            *_table(back, figures["back"], _found),
+        ]
+    )
+
+
+_FOUND: Final = ("within one window", "within two", "groups, median")
+
+
+def _found(one: Changed) -> list[str]:
+    median = "–" if one["median"] is None else f"{one['median']:g}"
+    return [_share(one["in_one"]), _share(one["in_two"]), median]
+
+
+def _table(head: Sequence[str], rows: Sequence[Any], more: Callable[[Any], list[str]]) -> Iterator[str]:
+    yield _row(head)
+    yield _row(["---"] * len(head))
+    yield from (_row([str(one["runs"]), f"{one['agree']:g}", *more(one)]) for one in rows)
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def written(page: str, figures: Figures) -> str:
+    """The page with the figures' tables between its marks."""
+    before, mark, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not mark or not end:
+        raise ValueError(f"docs/judging.md has no place for the tables: put {BEGIN} and {END} into it")
+    return f"{before}{BEGIN}\n\n{tables(figures)}\n\n{END}{after}"
+
+
+def main() -> None:
+    """Simulate, print, and keep figures and tables if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS} and the tables in {PAGE}")
+    parser.add_argument("--trials", type=int, default=TRIALS)
+    options = parser.parse_args()
+    figures = measure(options.trials)
+    kept: dict[str, Any] = {"machine": machine(), **figures}
+    text = json.dumps(kept, indent=1, ensure_ascii=False)
+    print(text)
+    if options.write:
+        RESULTS.write_text(text + "\n")
+        PAGE.write_text(written(PAGE.read_text("utf-8"), figures), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

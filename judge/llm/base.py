@@ -1,0 +1,163 @@
+"""The judge `base`: the model that an alias began with (`NAME@0`), asked through a running proxy.
+
+Owns: which alias, where a proxy is, the key for it, and naming the base as the judge's version. Refuses: sending
+(`judge.llm.model`), what is asked, and serving it: the proxy's own route for judges (`proxy.serving.for_judges`), whose
+calls are no traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic import SecretStr
+
+from judge.errors import JudgeDown
+from judge.llm.model import Answer, JudgeModel, Messages
+from judge.panel_settings import BASE
+from judge.settings import JudgeSettings, base_of
+from recorder.holding.holders import holder_name
+from recorder.registry import keys, replicas
+from recorder.registry.aliases import AliasView, get_aliases
+from recorder.registry.keys import Scope
+from recorder.store import sql
+from recorder.store.database import Store
+
+ROUTE: Final = "/hone/v1/judge"  # where LiteLLM adds /chat/completions
+HEARD_S: Final = 30.0  # proxies report every ten seconds; one not heard of for so long is gone
+BELIEVED_S: Final = 30.0  # how long an address is gone by without looking again
+_KEY_LIFE_S: Final = 86400.0
+_FINGERPRINT_CHARS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """An alias's base and where it is asked. `version`: how scores name it. `until`: on the monotonic clock."""
+
+    url: str
+    key: str | None = field(repr=False)
+    alias: str
+    version: str
+    until: float
+
+
+class Bases:
+    """Finds the bases of a project's aliases. `close()` at the end: it revokes the key that was made."""
+
+    def __init__(self, store: Store, project_id: str) -> None:
+        self._store = store
+        self._project_id = project_id
+        self._found: dict[str | None, Reached] = {}
+        self._key: tuple[str, str, float] | None = None  # its id, its secret, and until when it is used
+        self._looking = asyncio.Lock()
+
+    async def find(self, alias: str | None) -> Reached:
+        """Where the base of an alias is asked; None: the only one that there is.
+
+        Raises:
+            JudgeDown: there is no such alias, or no proxy runs.
+        """
+        async with self._looking:
+            found = self._found.get(alias)
+            if found is None or time.monotonic() >= found.until:
+                found = self._found[alias] = await self._look(alias)
+            return found
+
+    def forget(self, alias: str | None) -> None:
+        """Look again before it is asked the next time."""
+        self._found.pop(alias, None)
+
+    async def close(self) -> None:
+        """Take the key back."""
+        if self._key is not None:
+            await keys.revoke(self._store, self._project_id, self._key[0])
+            self._key = None
+
+    async def _look(self, name: str | None) -> Reached:
+        alias = _chosen(await get_aliases(self._store, self._project_id), name)
+        seen = await replicas.proxies_seen(self._store, self._project_id, HEARD_S)
+        heard = [one for one in seen if one.url]
+        if not heard:
+            raise JudgeDown(
+                "judge_down",
+                f"the judge is `{BASE}`, which a running proxy serves, and this store has heard of none for "
+                f"{HEARD_S:.0f} s: start `hone up` or `hone serve`, or set judge.model to a model by its LiteLLM name",
+            )
+        newest = max(heard, key=lambda one: one.seen_at)
+        return Reached(
+            newest.url.rstrip("/") + ROUTE,
+            await self._key_now(),
+            alias.name,
+            _version(alias),
+            time.monotonic() + BELIEVED_S,
+        )
+
+    async def _key_now(self) -> str | None:
+        """A key where the project has keys: one that may ask for a version by its name, and nothing else."""
+        if self._key is None and not await keys.any_keys(self._store, self._project_id):
+            return None
+        if self._key is None or time.monotonic() >= self._key[2]:
+            await self.close()
+            async with self._store.read() as conn:
+                expires_at = await sql.clock(conn) + _KEY_LIFE_S
+            name = f"judge {holder_name()}"
+            made, secret = await keys.mint(
+                self._store, self._project_id, name, [Scope.EVAL], expires_at=expires_at, by="judge"
+            )
+            self._key = made.id, secret, time.monotonic() + _KEY_LIFE_S / 2
+        return self._key[1]
+
+
+class BaseJudge:
+    """One alias's base as the judge. One event loop."""
+
+    def __init__(
+        self, bases: Bases, alias: str | None, settings: JudgeSettings, reply_format: Mapping[str, Any]
+    ) -> None:
+        self._bases = bases
+        self._alias = alias
+        self._settings = settings
+        self._reply_format = reply_format
+        self._model: tuple[Reached, JudgeModel] | None = None
+
+    async def ask(self, messages: Messages) -> Answer:
+        """Send one request, which costs nothing but time. Raises JudgeDown, as any judge does, and as `Bases.find`."""
+        at = await self._bases.find(self._alias)
+        try:
+            answer = await self._at(at).ask(messages)
+        except JudgeDown:
+            self._bases.forget(self._alias)  # it may be somewhere else by now, and its key may be void
+            raise
+        return replace(answer, version=at.version, spent=replace(answer.spent, cost_usd=0.0))
+
+    def _at(self, at: Reached) -> JudgeModel:
+        if self._model is None or (self._model[0].url, self._model[0].key) != (at.url, at.key):
+            own = {
+                "model": f"openai/{base_of(at.alias)}",
+                "api_base": at.url,
+                "api_key": SecretStr(at.key) if at.key else None,
+            }
+            self._model = at, JudgeModel(self._settings.model_copy(update=own), self._reply_format)
+        return self._model[1]
+
+
+def _chosen(there: list[AliasView], name: str | None) -> AliasView:
+    found = [one for one in there if name is None or one.name == name]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(one.name for one in there) or "none yet"
+    whose = "whose runs are of no alias" if name is None else f"of the alias {name!r}, which is not known"
+    raise JudgeDown(
+        "judge_down",
+        f"the judge is `{BASE}`, the model that a group's alias began with, and it is asked about a group {whose}; "
+        f"there is: {names}",
+    )
+
+
+def _version(alias: AliasView) -> str:
+    """How scores name the base: the version 0 of its alias, the model, and of which weights it is."""
+    fingerprint = (alias.base_fingerprint or "").rpartition(":")[2][:_FINGERPRINT_CHARS]
+    return " ".join(one for one in (base_of(alias.name), alias.base_model, fingerprint) if one)

@@ -1,0 +1,162 @@
+"""The judge `base` on the real proxy: the alias's base judges, by its name, and its requests are no traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from judge.calibration.judging import judge_all, settings_of
+from judge.errors import JudgeDown
+from judge.llm.base import Bases
+from judge.scoring.bench import open_bench
+from judge.scoring.worker import JudgeWorker
+from judge.settings import JudgeSettings
+from judge.tricks.check import Wanted, check
+from recorder.judged import seconds
+from recorder.judged.drift import STRONG
+from recorder.reading.transcripts import load_group
+from recorder.registry import keys
+from recorder.registry.keys import Scope
+from recorder.settings import RecorderSettings
+from recorder.store.database import Store
+from recorder.store.schema import calls, trajectories
+from recorder.work import scores
+from tests.judge.judge_server import by_worth, entries
+from tests.judge.judge_server import serve as serve_judge
+from tests.judge.recorded import PROJECT, Recorded
+from tests.proxy.fake_engine import FakeEngine, Script, words
+from tests.proxy.running import BASE, Proxy, serving
+from tests.proxy.until import until
+from tests.stores import Stores, opened
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = {"model": "base", "retries": 0, "retry_wait_s": 0.001, "backoff_s": 0.05}
+NAMED = f"helpdesk@0 {BASE} fingerprint"
+
+
+def verdict(body: dict[str, Any]) -> Script:
+    """What the base says of a group."""
+    return Script([words(json.dumps({"trajectories": entries(body, by_worth)}))])
+
+
+@pytest.fixture
+async def store(tmp_path: Path, stores: Stores) -> AsyncIterator[Store]:
+    async with opened(stores, tmp_path / "data") as made:
+        yield made
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[FakeEngine]:
+    async with FakeEngine() as running:
+        running.default = verdict
+        yield running
+
+
+@pytest.fixture
+async def proxy(store: Store, engine: FakeEngine) -> AsyncIterator[Proxy]:
+    async with serving(store, engine) as running:
+        yield running
+
+
+@pytest.fixture
+async def group(proxy: Proxy) -> AsyncIterator[str]:
+    """Two runs of the alias."""
+    recorded = Recorded(proxy.store, proxy.recorder, proxy.alias.id)
+    group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+    yield group_id
+
+
+async def count(store: Store) -> list[int]:
+    async with store.read() as conn:
+        return [
+            (await conn.execute(select(func.count()).select_from(one))).scalar_one() for one in (calls, trajectories)
+        ]
+
+
+async def scored(store: Store, group_id: str, **more: Any) -> scores.StoredScore:
+    """The group's score by a worker."""
+    stop = asyncio.Event()
+    async with open_bench(JudgeSettings.model_validate(SETTINGS | more), store, PROJECT) as bench:
+        running = asyncio.create_task(JudgeWorker(store, PROJECT, bench, RecorderSettings()).run(stop))
+        try:
+            await until(lambda: scores.of_group(store, group_id))
+            if bench.strong is not None:
+                await until(lambda: seconds.of_group(store, group_id))
+        finally:
+            stop.set()
+            await running
+    [score] = await scores.of_group(store, group_id)
+    return score
+
+
+async def test_the_base_judges_and_its_requests_are_no_traffic(store: Store, group: str, engine: FakeEngine) -> None:
+    before = await count(store)
+    score = await scored(store, group)
+    assert (score.judge_model, score.judge_version, score.cost_usd) == ("helpdesk@0", NAMED, 0)
+    assert sorted((await scores.rewards(store, score.id)).values(), key=str) == [0.2, 0.9]
+    assert score.tokens_in > 0
+    [asked] = engine.requests
+    assert asked["model"] == BASE
+    assert await count(store) == before
+
+
+async def test_where_there_are_keys_it_has_one_while_it_judges(store: Store, group: str) -> None:
+    await keys.mint(store, PROJECT, "agents", [Scope.INFER])
+    score = await scored(store, group)
+    assert score.judge_version == NAMED
+    [own] = [one for one in await keys.list_keys(store, PROJECT) if one.name.startswith("judge ")]
+    assert own.scopes == {Scope.EVAL}
+    assert own.revoked_at is not None
+    assert own.expires_at is not None
+
+
+async def test_the_base_is_held_against_a_strong_judge(store: Store, group: str) -> None:
+    async with serve_judge() as server:
+        strong = {"model": "openai/strong", "api_base": server.url, "every": 1}
+        score = await scored(store, group, strong=strong)
+    [said] = await seconds.of_group(store, group)
+    assert (score.judge_model, said.judge, said.judge_model, said.tau) == ("helpdesk@0", STRONG, "openai/strong", 1)
+
+
+async def test_the_base_is_the_strong_one_beside_a_panel(store: Store, group: str, engine: FakeEngine) -> None:
+    async with serve_judge() as server:
+        panel = [{"model": "openai/a", "api_base": server.url}, {"model": "openai/b", "api_base": server.url}]
+        score = await scored(store, group, model="", panel=panel, strong={"model": "base", "every": 1})
+    [said] = await seconds.of_group(store, group)
+    assert (score.judge_model, said.judge_model) == ("openai/a + openai/b", "helpdesk@0")
+    assert len(engine.requests) == 1
+
+
+async def test_people_s_labels_are_held_against_it_too(store: Store, group: str) -> None:
+    settings = settings_of(JudgeSettings(model="openai/judge", api_base="http://elsewhere/v1"), "base")
+    [judged] = await judge_all(store, PROJECT, [await load_group(store, group)], settings, lambda _: None)
+    assert sorted(judged.scores.values()) == [0.2, 0.9]
+    assert judged.spent.cost_usd == 0
+
+
+async def test_it_is_tried_on_known_tricks_though_their_groups_are_of_no_alias(
+    store: Store, group: str, engine: FakeEngine
+) -> None:
+    engine.default = lambda body: Script([words(json.dumps({"trajectories": entries(body, lambda _: 0.5)}))])
+    bases = Bases(store, PROJECT)
+    found = await check(JudgeSettings.model_validate(SETTINGS), Wanted(kinds=("longer",), groups=2), bases=bases)
+    assert (found.stopped, found.versions, found.requests) == (None, {NAMED}, 2)
+    assert found.by_model[0].fooled == 2  # whoever ties all is fooled by all
+
+
+async def test_without_a_proxy_its_groups_wait_and_say_what_to_do(store: Store) -> None:
+    recorded = await Recorded.start(store)
+    try:
+        group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
+        with pytest.raises(JudgeDown, match="start `hone up` or `hone serve`, or set judge.model"):
+            settings = settings_of(JudgeSettings(), "base")
+            await judge_all(store, PROJECT, [await load_group(store, group_id)], settings, lambda _: None)
+    finally:
+        await recorded.stop()
