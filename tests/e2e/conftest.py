@@ -68,6 +68,16 @@ class Stack:
     def pid(self, name: str) -> int:
         return int(self.run_file()["pids"][name])
 
+    def hone(self, *arguments: str, timeout_s: float = 100) -> str:
+        """Run a command of the command line on this data folder and return what it prints."""
+        folder = ["--data", str(self.data), "--config", str(self.config)]
+        done = subprocess.run(
+            [sys.executable, "-m", "proxy.cli", *arguments, *folder], capture_output=True, text=True, timeout=timeout_s,
+            check=False, cwd=ROOT, env=os.environ | stored_in(self.recording),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
     def export(self, form: Literal["raw", "tools"] = "raw") -> list[dict[str, Any]]:
         """Every recorded call, or tool call, as scripts get them from `hone export`."""
         return asyncio.run(self._exported(raw_lines if form == "raw" else tool_lines))
