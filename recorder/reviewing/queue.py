@@ -9,11 +9,15 @@ pair comes until this person answered it; somebody else may be shown it too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from recorder.errors import Conflict, NotFound
+from recorder.judged.choices import Choice
 from recorder.judged.disputed import Disputed, disputed
 from recorder.registry.aliases import AliasView, get_alias, get_aliases
 from recorder.registry.versions import VersionView, by_name, get_version
@@ -54,31 +58,30 @@ async def queue(store: Store, project_id: str, asked: Asked, *, limit: int = MOS
     if asked.group is not None:
         found = await _of_group(store, project_id, asked.group, waiting, asked, draw)
         return Queue(await _entries(store, found, asked, draw, limit), len(waiting), 0)
-    split = await _ranked(store, project_id, waiting, asked, draw)
+    split = await _ranked(store, project_id, waiting, asked, draw, limit)
     others = await _others(store, project_id, asked, draw, {one.group_id for one in waiting})
     left, answered = await _unanswered(store, others, asked)
     return Queue(await _entries(store, [*split, *left], asked, draw, limit), len(waiting), answered)
 
 
 async def _ranked(
-    store: Store, project_id: str, waiting: Sequence[Disputed], asked: Asked, draw: Draw
+    store: Store, project_id: str, waiting: Sequence[Disputed], asked: Asked, draw: Draw, most: int
 ) -> list[Candidate]:
-    """Of each group that judges disagree about the next pair."""
+    """Of each of the first groups that judges disagree about, until there are so many, the next pair."""
     members = await members_of(store, project_id, [one.group_id for one in waiting])
-    said = [one.choice for one in await chosen_between(store, [run for runs in members.values() for run in runs])]
-    found = (
-        ranking(
-            Why.DISAGREEMENT,
-            disagreement(one),
-            one.group_id,
-            members.get(one.group_id, ()),
-            said,
-            asked.passed,
-            draw,
-        )
-        for one in waiting
-    )
-    return [one for one in found if one is not None]
+    group_of = {run: group for group, runs in members.items() for run in runs}
+    said: defaultdict[str, list[Choice]] = defaultdict(list)
+    for chosen in await chosen_between(store, group_of):
+        said[group_of[chosen.choice.better]].append(chosen.choice)
+
+    def found() -> Iterator[Candidate]:
+        for one in waiting:
+            runs, choices, about = members.get(one.group_id, ()), said[one.group_id], disagreement(one)
+            pair = ranking(Why.DISAGREEMENT, about, one.group_id, runs, choices, asked.passed, draw)
+            if pair is not None:
+                yield pair
+
+    return await asyncio.to_thread(lambda: list(islice(found(), most)))  # calls go on beside it
 
 
 async def _of_group(
@@ -86,7 +89,7 @@ async def _of_group(
 ) -> list[Candidate]:
     """The next pair of one group: by what anybody chose where it waits, else by what this person did."""
     if split := [one for one in waiting if one.group_id == group]:
-        return await _ranked(store, project_id, split, asked, draw)
+        return await _ranked(store, project_id, split, asked, draw, 1)
     runs = (await members_of(store, project_id, [group])).get(group, [])
     said = [one.choice for one in await chosen_between(store, runs) if one.by == asked.person]
     found = ranking(Why.GROUP, "The group was named", group, runs, said, asked.passed, draw)
@@ -102,7 +105,7 @@ async def _others(store: Store, project_id: str, asked: Asked, draw: Draw, witho
         live = await get_version(store, alias.live_version_id) if alias.live_version_id else None
         if live is not None and live.parent_id is not None:
             before, after = await gains.attempted(store, alias, await get_version(store, live.parent_id), live)
-            found += gains.gained(before, after)
+            found += await asyncio.to_thread(gains.gained, before, after)
     found += await alarmed(store, project_id, draw)
     found += await drawn(store, project_id, draw)
     once = {frozenset(one.pair): one for one in reversed(found) if one.group not in without}
@@ -112,7 +115,7 @@ async def _others(store: Store, project_id: str, asked: Asked, draw: Draw, witho
 async def _against(store: Store, project_id: str, asked: Asked, draw: Draw, disputed_groups: int, limit: int) -> Queue:
     alias, live, other = await _versions(store, project_id, asked)
     theirs, ours = await gains.attempted(store, alias, other, live)
-    pairs = gains.beside(ours, theirs, draw)
+    pairs = await asyncio.to_thread(gains.beside, ours, theirs, draw)
     left, answered = await _unanswered(store, pairs, asked)
     said = newest_by(asked.person, await chosen_between(store, _runs(pairs)))
     counted = tally(live.name, other.name, pairs, said)

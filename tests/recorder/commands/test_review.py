@@ -22,6 +22,8 @@ from recorder.work.feedback import Feedback
 from recorder.work.scores import NewPart, NewScore
 from tests.recorder.attempts import group_of
 from tests.recorder.commands.hone import Hone
+from tests.recorder.reviewing.waiting import scored_task, two_versions
+from tests.recorder.rows import Rows
 
 WAITS_S = 60.0
 ASKS = "Which is better?"
@@ -161,3 +163,26 @@ def test_what_waits_is_listed_as_json_with_why(hone: Hone) -> None:
 
 def test_a_group_and_a_version_are_not_asked_for_together(hone: Hone) -> None:
     assert "say one of the two" in hone("review", "--group", "g", "--against", "base", "--json", fails=True).output
+
+
+async def apart(store: Store) -> None:
+    """Three tasks that the base and the live version attempted."""
+    rows = Rows(store)
+    alias, base, live = await two_versions(rows)
+    for task in ("one", "two", "three"):
+        for version in (base, live):
+            await scored_task(rows, alias, version, task, 0.0)
+
+
+@pytest.mark.slow
+def test_live_against_base_ends_with_the_win_rate_and_its_interval(hone: Hone) -> None:
+    hone.do(apart)
+    with on_a_terminal(hone.data, "--against", "base", "--pairs", "2") as terminal:
+        terminal.until(ASKS)
+        at = terminal.says("same")
+        terminal.until(ASKS, at)
+        terminal.says("=")
+        told = " ".join(ESCAPES.sub("", terminal.until("0 lost.")).split())
+        assert "helpdesk@1 wins 50% against helpdesk@0 (95 %: 9% to 91%). 2 pairs: 0 won, 2 tied, 0 lost." in told
+    found = hone.json("review", "--against", "helpdesk@0")
+    assert (len(found["entries"]), found["answered"], found["against"]["rate"]) == (1, 2, 0.5)
