@@ -131,7 +131,7 @@ class _Console:
         assert self._psql.stdout is not None
         self._psql.stdin.write(f"{statement};\n\\echo {self._SAID} :ERROR\n")
         self._psql.stdin.flush()
-        said = []
+        said: list[str] = []
         for line in self._psql.stdout:
             if line.startswith(self._SAID):
                 assert line.split() == [self._SAID, "false"], "".join(said)
