@@ -53,7 +53,10 @@ class Evaluated:
 
 
 class Seeds:
-    """A progress that says of which seed a round is, where a campaign's would be of a step."""
+    """A progress that says of which seed a round is, where a campaign's would be of a step, and each tenth of it.
+
+    What stands beside a count is the tenth alone: where no line can change, there is one line for each.
+    """
 
     def __init__(self, progress: Progress, seeds: int) -> None:
         self._progress = progress
@@ -63,7 +66,10 @@ class Seeds:
         """Pass the event on."""
         if isinstance(event, Status) and event.step:
             phase = "attempting" if event.phase == "validating" else event.phase
-            event = replace(event, step=0, phase=f"seed {event.step} of {self._seeds} · {phase}")
+            tenth = (
+                f"{100 * (10 * event.done // event.total) // 10} %" if event.total and event.done is not None else ""
+            )
+            event = replace(event, step=0, phase=f"seed {event.step} of {self._seeds} · {phase}", detail=tenth)
         self._progress.tell(event)
 
 
