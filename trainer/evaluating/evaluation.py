@@ -9,8 +9,9 @@ What ended is found again by the names of groups and attempts, so a program that
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from recorder.registry import replicas, versions
@@ -50,6 +51,8 @@ class Evaluated:
     unscored: int
     judging: Judged | None  # None: nobody waited for a judge
     seconds: float
+    failed: Mapping[str, int] = field(default_factory=dict)  # attempts, by why
+    first_error: str | None = None
 
 
 class Seeds:
@@ -108,9 +111,13 @@ class Evaluation:
         began = time.monotonic()
         tasks = await rows.tasks_of(self._store, self._row)
         rounds = [self._round(seed, tasks) for seed in range(1, self._asked.seeds + 1)]
+        failed, first_error = Counter[str](), None
         for one in rounds:
             self._still_ours()
-            await self._require_sound(one, await self._sampler.sample(one))
+            tally = await self._sampler.sample(one)
+            await self._require_sound(one, tally)
+            failed += tally.failed
+            first_error = first_error or tally.first_error
         groups = [group for one in rounds for group in await self._groups(one)]
         made = [outcome async for outcome in self._outcomes(groups)]
         found = Evaluated(
@@ -125,6 +132,8 @@ class Evaluation:
             unscored=sum(group.current_score_id is None for group in groups) if self._judged else 0,
             judging=await spending.judged_for(self._store, self._row) if self._judged else None,
             seconds=time.monotonic() - began,
+            failed=failed,
+            first_error=first_error,
         )
         await rows.over(self._store, self._row, rows.COMPARED)
         return found
