@@ -9,8 +9,9 @@ What ended is found again by the names of groups and attempts, so a program that
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from recorder.registry import replicas, versions
@@ -50,10 +51,15 @@ class Evaluated:
     unscored: int
     judging: Judged | None  # None: nobody waited for a judge
     seconds: float
+    failed: Mapping[str, int] = field(default_factory=dict)  # attempts, by why
+    first_error: str | None = None
 
 
 class Seeds:
-    """A progress that says of which seed a round is, where a campaign's would be of a step."""
+    """A progress that says of which seed a round is, where a campaign's would be of a step, and each tenth of it.
+
+    What stands beside a count is the tenth alone: where no line can change, there is one line for each.
+    """
 
     def __init__(self, progress: Progress, seeds: int) -> None:
         self._progress = progress
@@ -63,7 +69,10 @@ class Seeds:
         """Pass the event on."""
         if isinstance(event, Status) and event.step:
             phase = "attempting" if event.phase == "validating" else event.phase
-            event = replace(event, step=0, phase=f"seed {event.step} of {self._seeds} · {phase}")
+            tenth = (
+                f"{100 * (10 * event.done // event.total) // 10} %" if event.total and event.done is not None else ""
+            )
+            event = replace(event, step=0, phase=f"seed {event.step} of {self._seeds} · {phase}", detail=tenth)
         self._progress.tell(event)
 
 
@@ -102,9 +111,13 @@ class Evaluation:
         began = time.monotonic()
         tasks = await rows.tasks_of(self._store, self._row)
         rounds = [self._round(seed, tasks) for seed in range(1, self._asked.seeds + 1)]
+        failed, first_error = Counter[str](), None
         for one in rounds:
             self._still_ours()
-            await self._require_sound(one, await self._sampler.sample(one))
+            tally = await self._sampler.sample(one)
+            await self._require_sound(one, tally)
+            failed += tally.failed
+            first_error = first_error or tally.first_error
         groups = [group for one in rounds for group in await self._groups(one)]
         made = [outcome async for outcome in self._outcomes(groups)]
         found = Evaluated(
@@ -119,6 +132,8 @@ class Evaluation:
             unscored=sum(group.current_score_id is None for group in groups) if self._judged else 0,
             judging=await spending.judged_for(self._store, self._row) if self._judged else None,
             seconds=time.monotonic() - began,
+            failed=failed,
+            first_error=first_error,
         )
         await rows.over(self._store, self._row, rows.COMPARED)
         return found

@@ -19,6 +19,7 @@ from trainer.measuring.wins import TIE
 _CALLED: Final = {SUCCESS: "success", WIN_RATE: "wins", REWARD: "reward"}
 _TOOK: Final = {"tokens_in": "tokens in", "tokens_out": "tokens out", "usd": "usd", "seconds": "seconds"}
 _FORMS: Final = {"tokens_in": ",.0f", "tokens_out": ",.0f", "usd": ".5f", "seconds": ".1f"}
+_WHY_CHARS: Final = 300
 _WORD: Final = {1: "better", -1: "worse", 0: "not told apart"}
 
 
@@ -30,8 +31,10 @@ def show(found: Evaluated) -> None:
     for name in told:
         heads += [_CALLED[name]] if len(found.versions) == 1 else [_CALLED[name], f"more than {first.name}", ""]
     console().print(table(heads, [_measured(one, told, alone=len(found.versions) == 1) for one in found.versions]))
-    columns = ("version", "attempts", "errored", *(f"{text} an attempt" for text in _TOOK.values()))
+    columns = ("version", "attempts", "errored", *_TOOK.values())
+    console().print()
     console().print(table(columns, map(_spent, found.versions), right=columns[1:]))
+    console().print()
     for text, style in _notes(found, told):
         console().print(line(text, style))
 
@@ -70,10 +73,15 @@ def _spent(one: Version) -> list[str]:
 def _notes(found: Evaluated, told: Sequence[str]) -> Iterator[tuple[str, str]]:
     many = f"{found.scenarios} scenarios, {found.attempts} attempts of each version at each"
     yield f"{many}, {found.seeds} times over. Intervals are of 95 %, by bootstrap over scenarios.", ""
+    yield "Tokens, dollars and seconds are means of an attempt.", ""
     if WIN_RATE in told:
         yield f"Wins are against {found.versions[0].name} in one blind group; more: won less lost.", ""
     if found.tempting:
         yield f"{found.tempting} scenarios tempt to cheat and are in none of this: {_tempted(found)}.", ""
+    if found.failed:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(found.failed.items()))
+        why = f" The first: {found.first_error[:_WHY_CHARS]}" if found.first_error else ""
+        yield f"{sum(found.failed.values())} attempts failed ({reasons}).{why}", "yellow"
     if found.unscored:
         yield f"{found.unscored} of {found.groups} groups have no score, and count for nothing in it.", "yellow"
     judged = found.judging
@@ -116,6 +124,8 @@ def as_json(found: Evaluated) -> dict[str, Any]:
         ],
         "groups": found.groups,
         "unscored": found.unscored,
+        "failed": dict(found.failed),
+        "first_error": found.first_error,
         "judging": asdict(found.judging) if found.judging is not None else None,
         "seconds": found.seconds,
     }

@@ -42,6 +42,23 @@ async def test_a_campaign_runs_on_its_alias_while_its_lease_is_held(rows: Rows) 
     assert await campaigns.running_on(rows.store, alias.id) == []
 
 
+async def test_an_evaluation_is_no_campaign_and_is_found_until_it_is_over(rows: Rows) -> None:
+    alias = await rows.alias()
+    settings = {campaigns.EVALUATES: {"versions": [["live", "helpdesk@1"]]}, "reward_recipe": "strict"}
+    first, second = [await campaigns.create(rows.store, PROJECT, alias.id, "eval:val", settings) for _ in range(2)]
+    lease = await leases.acquire(rows.store, PROJECT, campaigns.lease_name(first.id), "eval", 60)
+    assert lease is not None
+    assert await campaigns.running_on(rows.store, alias.id) == []  # the learner need not make way
+    assert await campaigns.list_campaigns(rows.store, PROJECT) == []
+    assert await campaigns.find(rows.store, PROJECT, "eval:val") is None
+    await create(rows)
+    assert await campaigns.unfinished_evaluations(rows.store, alias.id) == [second, first]
+    await campaigns.finish(rows.store, second.id, CampaignState.STOPPED, "interrupted")
+    await campaigns.finish(rows.store, first.id, CampaignState.FINISHED, "compared")
+    assert [one.id for one in await campaigns.unfinished_evaluations(rows.store, alias.id)] == [second.id]
+    assert await campaigns.unfinished_evaluations(rows.store, (await rows.alias("other")).id) == []
+
+
 async def test_a_campaign_runs_until_it_is_finished(rows: Rows) -> None:
     campaign = await create(rows)
     assert (campaign.name, campaign.settings, campaign.state) == ("orders", {"steps": 10}, CampaignState.RUNNING)

@@ -133,6 +133,8 @@ async def test_a_version_whose_agent_fails_loses_and_is_counted(
     assert (base.errored, base.attempts) == (4, 12)  # it does not like the third scenario
     assert base.measures[SUCCESS].value == pytest.approx(2 / 3)
     assert base.measures[SUCCESS].scenarios == 3
+    assert found.failed == {"agent_error": 4}
+    assert "I do not like twos" in str(found.first_error)
 
 
 async def test_an_evaluation_that_was_stopped_is_gone_on_with_and_nothing_is_attempted_twice(

@@ -24,8 +24,11 @@ def estimate(value: float, low: float, high: float) -> Estimate:
     return Estimate(value, Interval(low, high), 20)
 
 
-def evaluated(*versions: Version, judging: Judged | None = None, tempting: int = 0, unscored: int = 0) -> Evaluated:
-    return Evaluated("camp_1", "helpdesk", 20, tempting, 4, 2, versions, 40, unscored, judging, 12.5)
+def evaluated(
+    *versions: Version, judging: Judged | None = None, tempting: int = 0, unscored: int = 0, error: str | None = None
+) -> Evaluated:
+    failed = {"agent_error": 2} if error else {}
+    return Evaluated("camp_1", "helpdesk", 20, tempting, 4, 2, versions, 40, unscored, judging, 12.5, failed, error)
 
 
 LIVE = Version("live", "helpdesk@3", 160, 2, {SUCCESS: estimate(0.75, 0.6, 0.9)}, took=Took(1200, 80.4, None, 3.25))
@@ -91,7 +94,8 @@ def test_the_picture_has_each_version() -> None:
 
 
 def test_hostile_names_are_text(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(evaluated(Version(EVIL, EVIL, 1, 0, {SUCCESS: Estimate(1, None, 1)})), capsys)
+    text = printed(evaluated(Version(EVIL, EVIL, 1, 0, {SUCCESS: Estimate(1, None, 1)}), error=EVIL), capsys)
+    assert "2 attempts failed (agent_error 2). The first: " in text
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "[bold]" in text
