@@ -63,7 +63,8 @@ class JudgesCalls(Calls):
 
     async def _when_idle(self, call: Call) -> None:
         until = time.monotonic() + PATIENCE_S
-        while call.route is not None and self._versions.busy(call.route) >= BUSY and time.monotonic() < until:
+        route = call.route
+        while route is not None and self._versions.busy(route) >= BUSY and time.monotonic() < until:  # noqa: ASYNC110 - see LOOK_S
             await asyncio.sleep(LOOK_S)
 
     def _count(self, call: Call, state: CallState, sampled: Sampled) -> None:

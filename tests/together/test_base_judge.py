@@ -66,11 +66,11 @@ async def proxy(store: Store, engine: FakeEngine) -> AsyncIterator[Proxy]:
 
 
 @pytest.fixture
-async def group(proxy: Proxy) -> AsyncIterator[str]:
+async def group(proxy: Proxy) -> str:
     """Two runs of the alias."""
     recorded = Recorded(proxy.store, proxy.recorder, proxy.alias.id)
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
-    yield group_id
+    return group_id
 
 
 async def count(store: Store) -> list[int]:
@@ -155,8 +155,8 @@ async def test_without_a_proxy_its_groups_wait_and_say_what_to_do(store: Store) 
     recorded = await Recorded.start(store)
     try:
         group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
-        with pytest.raises(JudgeDown, match="start `hone up` or `hone serve`, or set judge.model"):
-            settings = settings_of(JudgeSettings(), "base")
-            await judge_all(store, PROJECT, [await load_group(store, group_id)], settings, lambda _: None)
+        settings, groups = settings_of(JudgeSettings(), "base"), [await load_group(store, group_id)]
+        with pytest.raises(JudgeDown, match=r"start `hone up` or `hone serve`, or set judge\.model"):
+            await judge_all(store, PROJECT, groups, settings, lambda _: None)
     finally:
         await recorded.stop()

@@ -65,5 +65,5 @@ def upgrade() -> None:
 
 def _figures() -> list[sa.Column[object]]:
     """How far two judges agree over their newest groups."""
-    ends = [sa.Column(name, sa.Double(), nullable=True) for name in ("mean", "low", "high")]
+    ends: list[sa.Column[object]] = [sa.Column(name, sa.Double(), nullable=True) for name in ("mean", "low", "high")]
     return [sa.Column("groups", sa.Integer(), server_default="0", nullable=False), *ends]
