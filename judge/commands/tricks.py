@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from judge.commands.support import Context, Settings
+from judge.commands.support import Context
 from judge.settings import DEFAULT
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def check_tricks(
         show_count(asyncio.run(count(settings, wanted)), many, as_json=context.json)
         return
     with watched(many) as tell:
-        checked = asyncio.run(_tried(context.settings(), wanted, tell))
+        checked = _tried(context, wanted, tell)
     if context.json:
         echo_json(as_json(checked, at_most))
     else:
@@ -89,18 +89,12 @@ def check_tricks(
         raise SystemExit(1)
 
 
-async def _tried(settings: Settings, wanted: Tricks, tell: Callable[[Seen], None]) -> Checked:
+def _tried(context: Context, wanted: Tricks, tell: Callable[[Seen], None]) -> Checked:
     """Try the judge; where it is `base`, the store says which proxy serves that."""
-    from judge.llm.base import Bases
-    from judge.tricks.check import check
-    from recorder.store.migrate import open_store
+    from judge.tricks.check import check, check_base
+    from recorder.commands.support import run
 
-    if not settings.judge.asks_base:
-        return await check(settings.judge, wanted, tell)
-    store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
-    bases = Bases(store, settings.project)
-    try:
-        return await check(settings.judge, wanted, tell, bases=bases)
-    finally:
-        await bases.close()
-        await store.close()
+    settings = context.settings().judge
+    if not settings.asks_base:
+        return asyncio.run(check(settings, wanted, tell))
+    return run(context, lambda store, project: check_base(store, project, settings, wanted, tell))

@@ -29,6 +29,7 @@ from judge.tricks.kinds import KINDS
 from judge.tricks.own import OwnTask
 from judge.tricks.tally import Outcome, Seen
 from recorder.settings import RecorderSettings
+from recorder.store.database import Store
 from recorder.store.migrate import open_store
 
 VERSION: Final = 1  # counts changes of the set: shares of two versions do not compare
@@ -136,6 +137,15 @@ async def count(settings: JudgeSettings, wanted: Wanted) -> Counted:
         for reward in trying.by_model(recipe):
             await trying.foresee_part(reward, (one for of in _trials(wanted, recipe) for one in of), bench)
     return counted
+
+
+async def check_base(store: Store, project_id: str, settings: JudgeSettings, wanted: Wanted, tell: Tell) -> Checked:
+    """`check` where the judge is `base`: the store says which proxy serves that. Raises as `check` does."""
+    bases = Bases(store, project_id)
+    try:
+        return await check(settings, wanted, tell, bases=bases)
+    finally:
+        await bases.close()
 
 
 @asynccontextmanager

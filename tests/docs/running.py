@@ -25,6 +25,7 @@ ONLY_READ: Final = {
     "learn": "trains until it is stopped; tests/trainer",
     "train": "trains; tests/trainer and tests/e2e",
     "eval": "attempts scenarios; tests/trainer/evaluating",
+    "review": "asks a person at a terminal; tests/recorder/commands/test_review.py",
     "report": "takes a campaign; tests/trainer/test_reporting.py",
     "score": "asks a judge model; tests/judge",
     "scenarios": "takes files of the user's; tests/trainer",
