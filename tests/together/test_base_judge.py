@@ -13,11 +13,10 @@ from sqlalchemy import func, select
 
 from judge.calibration.judging import judge_all, settings_of
 from judge.errors import JudgeDown
-from judge.llm.base import Bases
 from judge.scoring.bench import open_bench
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
-from judge.tricks.check import Wanted, check
+from judge.tricks.check import Wanted, check_base
 from recorder.judged import seconds
 from recorder.judged.drift import STRONG
 from recorder.reading.transcripts import load_group
@@ -145,8 +144,8 @@ async def test_it_is_tried_on_known_tricks_though_their_groups_are_of_no_alias(
     store: Store, group: str, engine: FakeEngine
 ) -> None:
     engine.default = lambda body: Script([words(json.dumps({"trajectories": entries(body, lambda _: 0.5)}))])
-    bases = Bases(store, PROJECT)
-    found = await check(JudgeSettings.model_validate(SETTINGS), Wanted(kinds=("longer",), groups=2), bases=bases)
+    wanted = Wanted(kinds=("longer",), groups=2)
+    found = await check_base(store, PROJECT, JudgeSettings.model_validate(SETTINGS), wanted, lambda _: None)
     assert (found.stopped, found.versions, found.requests) == (None, {NAMED}, 2)
     assert found.by_model[0].fooled == 2  # whoever ties all is fooled by all
 
