@@ -8,9 +8,6 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 # A test worker a core. Files with slow tests come first (tests/conftest.py), so that the workers end together.
 PARALLEL := --numprocesses auto --dist loadscope --no-loadscope-reorder --ignore tests/e2e
-# Two workers at most, as each has an engine, a trainer or a browser: what starts in one leaves a core to the other. The
-# agents, which are one file and the longest, begin.
-ENGINES := --numprocesses auto --maxprocesses 2 --dist loadscope --no-loadscope-reorder
 # Three workers on two cores: they wait for small servers now and then, and each one collects all tests. tests/e2e imports torch and peft.
 QUICK := --numprocesses $(shell echo $$(((3 * $$(nproc) + 1) / 2))) --dist loadscope --hypothesis-profile quick --ignore tests/e2e --ignore tests/browser \
 	--ignore tests/conformance --ignore tests/install
@@ -45,7 +42,8 @@ test: lint ## everything: lint, types, all tests (end to end against a real vLLM
 	$(BIN)/pytest $(PARALLEL) -m "not e2e and not agents" --ignore tests/browser
 	$(BIN)/pytest $(BROWSER)
 	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" --ignore tests/recorder/store/test_postgresql.py tests/recorder
-	$(BIN)/pytest $(ENGINES) -m "e2e or agents" tests/agents tests/e2e
+	$(BIN)/pytest -m e2e tests/e2e
+	$(BIN)/pytest -m agents tests/agents
 
 check: lint ## lint, types and the quick tests (about two minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m "not e2e and not agents and not slow and not browser"
@@ -57,7 +55,7 @@ long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; a cam
 	$(BIN)/pytest tests/together
 	$(BIN)/pytest --store postgres tests/together
 	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" tests/judge tests/trainer tests/proxy
-	$(BIN)/pytest $(ENGINES) --store postgres -m e2e tests/e2e
+	$(BIN)/pytest --store postgres -m e2e tests/e2e
 	HONE_INSTALL_CPU=1 $(BIN)/pytest tests/install
 	$(BIN)/python -m examples.running.seeds
 	$(BIN)/python -m examples.inbox.gamed --write
@@ -72,7 +70,7 @@ browser: setup ## only the tests in a real browser (Debian's chromium)
 	$(BIN)/pytest $(BROWSER)
 
 e2e: setup ## only the tests against a real vLLM
-	$(BIN)/pytest $(ENGINES) -m e2e tests/e2e
+	$(BIN)/pytest -m e2e tests/e2e
 
 agents: setup ## only the tests with real agents, each in an environment of its own
 	$(BIN)/pytest -m agents tests/agents
