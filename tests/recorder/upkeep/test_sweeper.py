@@ -37,6 +37,7 @@ SETTINGS = RecorderSettings(
     answered_idle_s=LONG_S, idle_timeout_s=LONG_S, group_window_s=LONG_S, group_timeout_s=LONG_S
 )
 QUESTION = first_due(PROJECT, SETTINGS)
+SLOW_S = 25.0  # what may pass between two lines on a busy machine; what is told apart here differs by more
 
 
 @pytest.fixture(autouse=True)
@@ -84,11 +85,13 @@ async def test_what_was_due_before_it_began_is_swept_at_once(rows: Rows) -> None
         await until(is_in(rows, trajectories, run, "completed"))
 
 
-async def test_a_run_ends_when_its_time_has_come(rows: Rows) -> None:
+async def test_a_run_ends_when_its_time_has_come_and_not_before(rows: Rows) -> None:
     run = await rows.trajectory(await rows.group(), last_call_at=now() - LONG_S + 0.3)
-    assert 0 < await due_in(rows.store, QUESTION) <= 0.3
+    assert await due_in(rows.store, QUESTION) <= 0.3
     async with sweeping(rows):
         await until(is_in(rows, trajectories, run, "completed"))
+    row = await rows.get(trajectories, run)
+    assert row["ended_at"] >= row["last_call_at"] + LONG_S
 
 
 async def test_a_run_that_came_after_the_last_look_ends_in_time(rows: Rows) -> None:
@@ -121,7 +124,7 @@ async def test_a_store_in_which_nothing_is_due_is_not_written(rows: Rows) -> Non
     await rows.trajectory(await rows.group())
     with rows.statements() as written:
         made = Sweeper(rows.store, PROJECT, SETTINGS, "here")
-        assert await made._look() == pytest.approx(LONG_S, abs=1)
+        assert await made._look() == pytest.approx(LONG_S, abs=SLOW_S)
     assert written == []
 
 
@@ -159,12 +162,12 @@ async def test_nothing_is_ever_due_in_an_empty_store(rows: Rows) -> None:
 @pytest.mark.parametrize("state", ["judging", "training"])
 async def test_a_claim_is_due_when_its_lease_ends(rows: Rows, state: str) -> None:
     await rows.group(state=state, lease_expires_at=now() + 50, lease_owner="x")
-    assert await due_in(rows.store, QUESTION) == pytest.approx(50, abs=1)
+    assert await due_in(rows.store, QUESTION) == pytest.approx(50, abs=SLOW_S)
 
 
 async def test_a_declared_group_is_due_when_it_is_full_or_after_its_timeout(rows: Rows) -> None:
     group = await rows.group(declared_size=1, last_call_at=now() - LONG_S + 50)
-    assert await due_in(rows.store, QUESTION) == pytest.approx(50, abs=1)
+    assert await due_in(rows.store, QUESTION) == pytest.approx(50, abs=SLOW_S)
     await rows.trajectory(group, state="completed", ended_at=now())
     assert await due_in(rows.store, QUESTION) <= 0
 
@@ -176,9 +179,9 @@ async def test_an_attempt_is_due_when_its_lease_ends_and_at_once_when_its_group_
     (task,) = await campaigns.list_scenarios(rows.store, campaign.id, "train")
     group = await rows.group(external_id="g", campaign_id=campaign.id, alias_id=alias.id)
     await attempts.new_attempts(rows.store, campaign.id, [NewAttempt(task.id, 1, Purpose.TRAIN, 0, "g", "000")])
-    assert await due_in(rows.store, QUESTION) == pytest.approx(LONG_S, abs=1)  # its empty group
+    assert await due_in(rows.store, QUESTION) == pytest.approx(LONG_S, abs=SLOW_S)  # its empty group
     (attempt,) = await attempts.claim_attempts(rows.store, campaign.id, "here", 50, limit=1)
-    assert await due_in(rows.store, QUESTION) == pytest.approx(50, abs=1)
+    assert await due_in(rows.store, QUESTION) == pytest.approx(50, abs=SLOW_S)
     await rows.set(attempt_table, attempt.id, state="pending")
     await rows.set(groups, group, state="left_out")
     assert await due_in(rows.store, QUESTION) <= 0
@@ -264,7 +267,7 @@ async def test_a_call_of_a_process_that_runs_stays_open_however_long_it_takes(ro
 
 async def test_a_call_of_nobody_known_is_lost_after_an_hour(rows: Rows) -> None:
     call = await open_call(rows, None, None)
-    assert await due_in(rows.store, QUESTION) == pytest.approx(STALE_CALL_S, abs=1)
+    assert await due_in(rows.store, QUESTION) == pytest.approx(STALE_CALL_S, abs=SLOW_S)
     await rows.set(calls, call, started_at=now() - STALE_CALL_S)
     async with sweeping(rows):
         await until(is_in(rows, calls, call, "errored"))
