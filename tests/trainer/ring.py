@@ -103,8 +103,8 @@ class Script:
     judge: bool = True
     judge_fails: set[str] = field(default_factory=set)  # scenarios whose group cannot be scored the first time
     providers: Mapping[str, float] = field(default_factory=dict)  # share of right answers by another provider's model
-    # Where set, Hone's own judge works in the place of the scripted one, and a model's replies are scripted: right
-    # answers get 1.
+    # Where set, Hone's own judge works in the place of the scripted one. Where it names no API, a model's replies are
+    # scripted: right answers get 1.
     worker: JudgeSettings | None = None
     quarrel: bool = False  # every second reply of that model says the opposite
     recipe: Callable[[str], str] = lambda group: "recipe"  # by which the scripted judge scores a group, by its name
@@ -270,7 +270,8 @@ class Ring:
 
     async def _judge(self) -> None:
         if self.script.worker is not None:
-            async with open_bench(self.script.worker, self.store, PROJECT, ask=self._reply) as bench:
+            ask = None if self.script.worker.api_base else self._reply
+            async with open_bench(self.script.worker, self.store, PROJECT, ask=ask) as bench:
                 await JudgeWorker(self.store, PROJECT, bench, RecorderSettings()).run(asyncio.Event())
         if not self.script.judge:
             return
