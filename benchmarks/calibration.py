@@ -20,7 +20,6 @@ import random
 import re
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -41,13 +40,15 @@ from recorder.charts import draw
 from recorder.learned.intervals import Interval
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
+from scripts.pages.marks import Marks
+from scripts.pages.table import table
 from tests.judge.judge_server import documents, last_text
 from tests.judge.recorded import PROJECT, Recorded
 
 RESULTS: Final = Path(__file__).parent / "results" / "calibration.json"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "judging.md"
 PICTURE: Final = PAGE.with_name("calibration.svg")
-BEGIN, END = "<!-- made by `python -m benchmarks.calibration --write` -->", "<!-- until here, calibration -->"
+MARKS: Final = Marks("python -m benchmarks.calibration --write")
 GROUPS, RUNS, SEED = 200, 3, 15
 PEOPLE: Final = 0.9
 STEP: Final = 0.5  # standard deviations
@@ -184,37 +185,24 @@ def _digits(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-def table(found: Found) -> str:
+def tables(found: Found) -> str:
     """What docs/judging.md shows."""
     heads = ["judge", "what it is", *(name.replace("_", " ") for name in FIGURES), "USD a group"]
-    lines = [_row(heads), _row(["---"] * len(heads))]
-    for name, of in found["judges"].items():
-        figures = [_told(of[figure]) for figure in FIGURES]
-        lines.append(_row([f"`{name}`", JUDGES[name].about, *figures, f"{of['usd']:.4f}"]))
+    rows = [
+        [f"`{name}`", JUDGES[name].about, *(_told(of[figure]) for figure in FIGURES), f"{of['usd']:.4f}"]
+        for name, of in found["judges"].items()
+    ]
     taken = (
         f"Taken is `{found['taken']}`, the cheapest that is surely within {100 * TOLERANCE:g} points of the best "
         f"(`{found['best']}`)."
         if found["taken"]
         else f"None is taken: about {found['more']:,} pairs more would decide."
     )
-    return "\n".join([*lines, "", taken])
+    return f"{table(heads, rows)}\n{taken}"
 
 
 def _told(one: dict[str, float]) -> str:
     return f"{one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def written(page: str, found: Found) -> str:
-    """The page with the table between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise ValueError(f"docs/judging.md has no place for the table: put {BEGIN} and {END} into it")
-    return f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}"
 
 
 def picture(found: Found) -> str:
@@ -244,7 +232,7 @@ def main() -> None:
     print(text)
     if options.write:
         RESULTS.write_text(text + "\n")
-        PAGE.write_text(written(PAGE.read_text("utf-8"), found), "utf-8")
+        MARKS.write(PAGE, tables(found))
         PICTURE.write_text(picture(found), "utf-8")
 
 

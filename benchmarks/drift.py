@@ -29,10 +29,12 @@ from typing import Any, Final, TypedDict
 from benchmarks.load import machine
 from judge.panel_settings import StrongSettings
 from recorder.judged.drift import CHEAP, STRONG, Judge, agreement, tau, turn
+from scripts.pages.marks import Marks
+from scripts.pages.table import table
 
 RESULTS: Final = Path(__file__).parent / "results" / "drift.json"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "judging.md"
-BEGIN, END = "<!-- made by `python -m benchmarks.drift --write` -->", "<!-- until here -->"
+MARKS: Final = Marks("python -m benchmarks.drift --write")
 BOUND: Final[float] = StrongSettings.model_fields["min_agreement"].default
 WINDOW: Final[int] = StrongSettings.model_fields["window"].default
 SIZES: Final = (8, 4)  # runs in a group
@@ -162,16 +164,14 @@ def tables(figures: Figures) -> str:
             f"{figures['bound']:g} and `window` {figures['window']}. Where nothing changes, the share in which the "
             "strong judge is ever called, and in which the mean of a window alone is ever below the bound:",
             "",
-            *_table(kept, figures["steady"], lambda one: [_share(one["called"]), _share(one["below"])]),
-            "",
+            _table(kept, figures["steady"], lambda one: [_share(one["called"]), _share(one["below"])]),
             f"Where agreement falls from {GOOD:g}, the share in which the strong judge scores within one window and "
             "two, and after how many groups at the median:",
             "",
-            *_table(fell, figures["fallen"], _found),
-            "",
+            _table(fell, figures["fallen"], _found),
             "Where it rises from 0, the same for the cheap judge:",
             "",
-            *_table(back, figures["back"], _found),
+            _table(back, figures["back"], _found),
         ]
     )
 
@@ -184,27 +184,12 @@ def _found(one: Changed) -> list[str]:
     return [_share(one["in_one"]), _share(one["in_two"]), median]
 
 
-def _table(head: Sequence[str], rows: Sequence[Any], more: Callable[[Any], list[str]]) -> Iterator[str]:
-    yield _row(head)
-    yield _row(["---"] * len(head))
-    yield from (_row([str(one["runs"]), f"{one['agree']:g}", *more(one)]) for one in rows)
+def _table(head: Sequence[str], rows: Sequence[Any], more: Callable[[Any], list[str]]) -> str:
+    return table(head, ([str(one["runs"]), f"{one['agree']:g}", *more(one)] for one in rows))
 
 
 def _share(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def written(page: str, figures: Figures) -> str:
-    """The page with the figures' tables between its marks."""
-    before, mark, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not mark or not end:
-        raise ValueError(f"docs/judging.md has no place for the tables: put {BEGIN} and {END} into it")
-    return f"{before}{BEGIN}\n\n{tables(figures)}\n\n{END}{after}"
 
 
 def main() -> None:
@@ -219,7 +204,7 @@ def main() -> None:
     print(text)
     if options.write:
         RESULTS.write_text(text + "\n")
-        PAGE.write_text(written(PAGE.read_text("utf-8"), figures), "utf-8")
+        MARKS.write(PAGE, tables(figures))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.load import machine
+from scripts.pages.marks import Marks
+from scripts.pages.table import table
 from trainer.campaign.stop import Rules, decide
 from trainer.curves import Measure
 from trainer.health import RULES, Seen, speaking
@@ -36,7 +38,7 @@ from trainer.progress import StepDone, Validated
 
 RESULTS: Final = Path(__file__).parent / "results" / "health.json"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "health.md"
-BEGIN, END = "<!-- made by `python -m benchmarks.health --write` -->", "<!-- until here -->"
+MARKS: Final = Marks("python -m benchmarks.health --write")
 CURVES = 1000
 STEPS = 40
 ATTEMPTS = 100  # of a validation
@@ -356,7 +358,7 @@ def measure(curves: int) -> Figures:
 # --- the table
 
 
-def table(figures: Figures) -> str:
+def tables(figures: Figures) -> str:
     """What docs/health.md shows of the figures."""
     plateau = figures["plateau"]
     by = list(next(iter(plateau.values())))
@@ -367,21 +369,22 @@ def table(figures: Figures) -> str:
             f"{figures['attempts']} attempts, {paused} were paused by mistake; of as many that stand still at .5",
             f"all the while, {still}. A fault begins at step {FAULT}.",
             "",
-            _row(["rule", "speaks in healthy campaigns", "fault", "size", "found", "within 3 steps", "median steps"]),
-            _row(["---"] * 7),
-            *_found_rows(figures),
-            "",
+            table(
+                ["rule", "speaks in healthy campaigns", "fault", "size", "found", "within 3 steps", "median steps"],
+                _found_rows(figures),
+            ),
             "The plateau (`plateau_steps = 10`, `plateau_delta = 0.01`): the share of campaigns that it ends within so",
             "many validations.",
             "",
-            _row(["rise a validation", *by]),
-            _row(["---"] * (1 + len(by))),
-            *(_row([f"{float(rise):g}", *map(_percent, shares.values())]) for rise, shares in plateau.items()),
+            table(
+                ["rise a validation", *by],
+                ([f"{float(rise):g}", *map(_percent, shares.values())] for rise, shares in plateau.items()),
+            ),
         ]
     )
 
 
-def _found_rows(figures: Figures) -> Iterator[str]:
+def _found_rows(figures: Figures) -> Iterator[list[str]]:
     told: set[str] = set()
     for one in figures["found"]:
         first = one["rule"] not in told
@@ -389,24 +392,11 @@ def _found_rows(figures: Figures) -> Iterator[str]:
         rule = [f"`{one['rule']}`", _percent(figures["false_alarms"][one["rule"]])] if first else ["", ""]
         median = "–" if one["median_steps"] is None else f"{one['median_steps']:g}"
         shares = [_percent(one["found"]), _percent(one["within_3"])]
-        yield _row([*rule, one["what"], f"{abs(one['size']):g}", *shares, median])
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+        yield [*rule, one["what"], f"{abs(one['size']):g}", *shares, median]
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if 0 < share < 1 else f"{100 * share:.0f} %"
-
-
-def written(page: str, figures: Figures) -> str:
-    """The page with the figures' table between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise ValueError(f"docs/health.md has no place for the table: put {BEGIN} and {END} into it")
-    return f"{before}{BEGIN}\n\n{table(figures)}\n\n{END}{after}"
 
 
 def main() -> None:
@@ -422,7 +412,7 @@ def main() -> None:
     print(text)
     if options.write:
         RESULTS.write_text(text + "\n")
-        PAGE.write_text(written(PAGE.read_text("utf-8"), figures), "utf-8")
+        MARKS.write(PAGE, tables(figures))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TypedDict
 
@@ -24,11 +23,13 @@ from judge.tricks.check import VERSION, Wanted, check
 from judge.tricks.groups import GROUPS
 from judge.tricks.kinds import KINDS
 from recorder.learned.intervals import of_share
+from scripts.pages.marks import Marks
+from scripts.pages.table import table
 from tests.judge.tricks.scripted import judge, score_by, sound, tasks
 
 RESULTS: Final = Path(__file__).parent / "results" / "judge_check.json"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "judging.md"
-BEGIN, END = "<!-- made by `python -m benchmarks.judge_check --write` -->", "<!-- until here -->"
+MARKS: Final = Marks("python -m benchmarks.judge_check --write")
 SOUND: Final = "sound"
 # Nobody is asked over the network: scripted judges stand in the model's place.
 SETTINGS: Final = JudgeSettings(model="scripted/model")
@@ -58,39 +59,29 @@ async def measure(groups: int) -> Found:
 def tables(found: Found) -> str:
     """What docs/judging.md shows: each kind, and every judge against every kind."""
     groups, fooled = found["groups"], found["fooled"]
-    lines = [_row(["", "trick", "what an attempt does", "is worth", "sound judge", "judge that falls for it"])]
-    lines.append(_row(["---"] * 6))
+    tricks, judges = [], []
     for number, kind in enumerate(KINDS.values(), start=1):
         worth = "at most the honest failure" if kind.bound == "failure" else "less than the honest success"
         shares = [_told(fooled[name][kind.name], groups) for name in (SOUND, kind.name)]
-        lines.append(_row([str(number), f"`{kind.name}`", kind.about, worth, *shares]))
-    lines += ["", f"Groups (of {groups}) in which each judge was fooled, by the kinds' numbers; a dot is none:", ""]
-    lines.append(_row(["judge that falls for", *map(str, range(1, len(KINDS) + 1)), "reported"]))
-    lines.append(_row(["---"] * (len(KINDS) + 2)))
+        tricks.append([str(number), f"`{kind.name}`", kind.about, worth, *shares])
     for name, by_kind in fooled.items():
         said = "nothing" if name == SOUND else f"`{name}`"
         named = ", ".join(found["named"][name]) or "nothing"
-        lines.append(_row([said, *(str(by_kind[kind] or "·") for kind in KINDS), named]))
-    return "\n".join(lines)
+        judges.append([said, *(str(by_kind[kind] or "·") for kind in KINDS), named])
+    return "\n".join(
+        [
+            table(["", "trick", "what an attempt does", "is worth", "sound judge", "judge that falls for it"], tricks),
+            f"Groups (of {groups}) in which each judge was fooled, by the kinds' numbers; a dot is none:",
+            "",
+            table(["judge that falls for", *map(str, range(1, len(KINDS) + 1)), "reported"], judges),
+        ]
+    )
 
 
 def _told(fooled: int, groups: int) -> str:
     interval = of_share(fooled / groups, groups)
     assert interval is not None
     return f"{fooled} of {groups} ({100 * interval.low:.0f}–{100 * interval.high:.0f} %)"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def written(page: str, found: Found) -> str:
-    """The page with the tables between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise ValueError(f"docs/judging.md has no place for the tables: put {BEGIN} and {END} into it")
-    return f"{before}{BEGIN}\n\n{tables(found)}\n\n{END}{after}"
 
 
 def main() -> None:
@@ -106,7 +97,7 @@ def main() -> None:
     print(text)
     if options.write:
         RESULTS.write_text(text + "\n")
-        PAGE.write_text(written(PAGE.read_text("utf-8"), found), "utf-8")
+        MARKS.write(PAGE, tables(found))
 
 
 if __name__ == "__main__":

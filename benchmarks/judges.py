@@ -31,10 +31,12 @@ from judge.llm.reader import Verdict
 from judge.panel.combining import agreement, combined
 from judge.panel_settings import Combine
 from recorder.agreement import compare
+from scripts.pages.marks import Marks
+from scripts.pages.table import table
 
 RESULTS: Final = Path(__file__).parent / "results" / "judges.json"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "rewards.md"
-BEGIN, END = "<!-- made by `python -m benchmarks.judges --write` -->", "<!-- until here -->"
+MARKS: Final = Marks("python -m benchmarks.judges --write")
 GROUPS, RUNS, SEED = 500, 8, 15
 ACCURACY: Final = 0.7
 PANELS: Final[Sequence[tuple[int, Combine]]] = ((1, "mean"), (3, "mean"), (3, "median"), (5, "mean"), (5, "median"))
@@ -155,22 +157,23 @@ def measure(groups: int = GROUPS) -> Figures:
     }
 
 
-def table(figures: Figures) -> str:
+def tables(figures: Figures) -> str:
     """The figures for people."""
     return "\n".join(
         [
             f"{figures['groups']} simulated groups of {figures['runs']}. Judges that order a pair rightly in "
             f"{100 * figures['accuracy']:.0f} % of cases, each by itself:",
             "",
-            _row(["judges", "`combine`", "tau with the truth", "more than one judge", "their agreement"]),
-            _row(["---"] * 5),
-            *(_row(_of_panel(one)) for one in figures["panels"]),
-            "",
+            table(
+                ["judges", "`combine`", "tau with the truth", "more than one judge", "their agreement"],
+                map(_of_panel, figures["panels"]),
+            ),
             "One judge whose love of early places is as large as the whole group's spread:",
             "",
-            _row(["asked so often", "tau with the truth"]),
-            _row(["---"] * 2),
-            *(_row([str(one["repeats"]), _told(one["tau"])]) for one in figures["places"]),
+            table(
+                ["asked so often", "tau with the truth"],
+                ([str(one["repeats"]), _told(one["tau"])] for one in figures["places"]),
+            ),
         ]
     )
 
@@ -185,19 +188,6 @@ def _told(one: Interval) -> str:
     return f"{one['mean']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def written(page: str, figures: Figures) -> str:
-    """The page with the figures' tables between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise ValueError(f"docs/rewards.md has no place for the tables: put {BEGIN} and {END} into it")
-    return f"{before}{BEGIN}\n\n{table(figures)}\n\n{END}{after}"
-
-
 def main() -> None:
     """Simulate, print, and keep figures and tables if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -209,7 +199,7 @@ def main() -> None:
     print(text)
     if options.write:
         RESULTS.write_text(text + "\n")
-        PAGE.write_text(written(PAGE.read_text("utf-8"), figures), "utf-8")
+        MARKS.write(PAGE, tables(figures))
 
 
 if __name__ == "__main__":

@@ -16,11 +16,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from scripts.pages.marks import Marks
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("recorder", "judge", "trainer", "proxy")
 PAGE = ROOT / "CONTRIBUTING.md"
-BEGIN, END = "<!-- map: made by `make map` -->", "<!-- /map -->"
+MARKS: Final = Marks("make map")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +123,7 @@ def drawn(package: str) -> str:
 
 def page_with_map(page: str) -> str:
     """The page with the map between its marks made anew."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{the_map()}\n{END}{after}"
+    return MARKS.put(page, the_map())
 
 
 def the_map() -> str:
@@ -132,6 +133,6 @@ def the_map() -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
-        PAGE.write_text(page_with_map(PAGE.read_text("utf-8")), "utf-8")
+        MARKS.write(PAGE, the_map())
     else:
         sys.stdout.write(the_map() + "\n")

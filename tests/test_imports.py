@@ -283,7 +283,7 @@ def test_a_test_file_says_first_what_it_holds() -> None:
 
 def test_contributing_has_the_map_as_it_is() -> None:
     page = house.PAGE.read_text("utf-8")
-    assert house.BEGIN in page
+    assert house.MARKS.begin in page
     assert page == house.page_with_map(page), (
         "the map in CONTRIBUTING.md is not what the imports say: `make map` writes it"
     )

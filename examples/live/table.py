@@ -14,9 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from scripts.pages.marks import Marks
+from scripts.pages.table import table as markdown
+
 HERE: Final = Path(__file__).parent
 README: Final = HERE / "README.md"
-BEGINS, ENDS = "<!-- measured: python -m examples.live.table --write -->\n", "<!-- /measured -->\n"
+MARKS: Final = Marks("python -m examples.live.table --write")
 MINUTES_BEFORE: Final = 2  # of a judge's swap: what the fall is reckoned from
 _HEAD: Final = (
     "traffic", "seed", "minutes", "users' runs", "right at first", "right in the last minute",
@@ -44,9 +47,8 @@ def fall(summary: Summary) -> tuple[float, float]:
 
 def table(summaries: Sequence[Summary]) -> str:
     """All of them in Markdown; then, for each in which the judge was swapped, what that did."""
-    lines = [_line(_HEAD), _line(["---"] * len(_HEAD)), *(_line(_row(one)) for one in summaries)]
     falls = [_fell(one) for one in summaries if one["notes"]]
-    return "\n".join([*lines, *(["", *falls] if falls else [])]) + "\n"
+    return "\n".join([markdown(_HEAD, map(_row, summaries)), *falls])
 
 
 def _row(one: Summary) -> list[str]:
@@ -76,21 +78,12 @@ def _fell(one: Summary) -> str:
     )
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _written(text: str) -> str:
-    before, _, rest = text.partition(BEGINS)
-    return before + BEGINS + table(measured()) + ENDS + rest.partition(ENDS)[2]
-
-
 def main() -> None:
     """Print the table, or write it."""
     parser = argparse.ArgumentParser(description="The table of measured runs.")
     parser.add_argument("--write", action="store_true", help="put it into README.md")
     if parser.parse_args().write:
-        README.write_text(_written(README.read_text(encoding="utf-8")), encoding="utf-8")
+        MARKS.write(README, table(measured()))
     else:
         print(table(measured()), end="")
 

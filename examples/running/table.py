@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from examples.running.programs import ROOT
+from scripts.pages.marks import Marks
+from scripts.pages.table import table as markdown
 
 EXAMPLES: Final = ROOT / "examples"
 PAGE: Final = ROOT / "docs" / "examples.md"
-BEGINS, ENDS = "<!-- measured: python -m examples.running.table --write -->\n", "<!-- /measured -->\n"
+MARKS: Final = Marks("python -m examples.running.table --write")
 _HEAD: Final = ("seed", "held-out success before → after", "attempts", "steps", "time", "judge requests", "faults")
 
 Summary = Mapping[str, Any]
@@ -38,13 +40,13 @@ def all_measured() -> dict[str, list[Summary]]:
 
 def table(summaries: Iterable[Summary]) -> str:
     """One example's runs in Markdown."""
-    return _markdown(_HEAD, [_row(one) for one in summaries])
+    return markdown(_HEAD, [_row(one) for one in summaries])
 
 
 def table_of_all(found: Mapping[str, Sequence[Summary]]) -> str:
     """All examples' runs in Markdown."""
     rows = [[f"`{name}`", *_row(one)] for name, summaries in found.items() for one in summaries]
-    return _markdown(("example", *_HEAD), rows)
+    return markdown(("example", *_HEAD), rows)
 
 
 def _row(one: Summary) -> list[str]:
@@ -66,22 +68,12 @@ def _share(share: Summary) -> str:
     return f"{share['success']:.1%} ({share['low']:.1%}–{share['high']:.1%})"
 
 
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *rows))
-
-
-def put(text: str, made: str) -> str:
-    """A page's text with a table between its marks; unchanged where it has none."""
-    before, begins, rest = text.partition(BEGINS)
-    return before + begins + made + ENDS + rest.partition(ENDS)[2] if begins else text
-
-
 def pages() -> dict[Path, str]:
     """Each page that has a table, and the text that it should have."""
     found = all_measured()
     wanted = {EXAMPLES / name / "README.md": table(summaries) for name, summaries in found.items()}
     wanted[PAGE] = table_of_all(found)
-    return {page: put(page.read_text(encoding="utf-8"), made) for page, made in wanted.items() if page.exists()}
+    return {page: MARKS.put(page.read_text("utf-8"), made) for page, made in wanted.items() if page.exists()}
 
 
 def main() -> None:

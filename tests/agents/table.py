@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from scripts.pages.marks import Marks
 from tests.agents.clients import CLIENTS, Client
 from tests.agents.notes import MISSING, TODAY, WAYS
 from tests.agents.runs import Outcome
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 FILE = ROOT / "docs" / "agents.md"
 PAGE = ROOT / "docs" / "your-agent.md"
 SELDOM = " †"  # behind the name of a client that `make test` leaves out
-_BEGIN, _END = "<!-- agents: made by `make agents-table` -->\n", "<!-- /agents -->\n"
+MARKS = Marks("make agents-table")
 
 _HEAD = """\
 # Agents that were tried
@@ -65,8 +66,7 @@ def _lines(said: Mapping[str, str]) -> str:
 
 def with_short_table(page: str, table: str) -> str:
     """docs/your-agent.md with the short form of the table that `render` wrote, between its marks."""
-    before, _, rest = page.partition(_BEGIN)
-    return before + _BEGIN + _short(table) + _END + rest.partition(_END)[2]
+    return MARKS.put(page, _short(table))
 
 
 def _short(table: str) -> str:

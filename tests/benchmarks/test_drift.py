@@ -32,15 +32,10 @@ def test_the_committed_figures_hold_what_the_page_says() -> None:
     back = [one for one in kept["back"] if one["agree"] == 0.8]
     assert all(one["in_two"] >= 0.9 for one in back)
     page = drift.PAGE.read_text("utf-8")
-    assert drift.written(page, kept) == page
+    assert drift.MARKS.put(page, drift.tables(kept)) == page
 
 
 def test_the_committed_figures_are_those_of_this_code() -> None:
     kept = committed()
     again = drift.changed(drift.GOOD, 0.0, 8, CHEAP, kept["trials"])
     assert again == next(one for one in kept["fallen"] if (one["agree"], one["runs"]) == (0, 8))
-
-
-def test_a_page_without_its_marks_is_refused() -> None:
-    with pytest.raises(ValueError, match="has no place for the tables"):
-        drift.written("# Judging\n", committed())

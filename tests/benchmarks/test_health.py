@@ -38,12 +38,7 @@ def test_the_committed_campaigns_keep_what_is_promised() -> None:
 
 def test_the_page_shows_the_committed_figures() -> None:
     page = health.PAGE.read_text("utf-8")
-    assert health.written(page, committed()) == page
-
-
-def test_a_page_without_its_marks_is_refused() -> None:
-    with pytest.raises(ValueError, match="has no place for the table"):
-        health.written("# Health\n", committed())
+    assert health.MARKS.put(page, health.tables(committed())) == page
 
 
 def test_every_rule_has_a_fault_that_it_is_there_for_and_finds_the_largest() -> None:
@@ -61,7 +56,7 @@ def test_the_program_runs_at_a_small_size() -> None:
     assert [(one["rule"], one["size"]) for one in figures["found"]] == [
         (case.rule, size) for case in health.CASES for size in case.sizes
     ]
-    assert health.table(figures).count("\n") > len(figures["found"])
+    assert health.tables(figures).count("\n") > len(figures["found"])
 
 
 @pytest.mark.slow

@@ -25,12 +25,7 @@ def test_each_committed_judge_is_found_out_by_the_kind_it_falls_for_and_the_soun
 
 def test_the_page_shows_the_committed_figures() -> None:
     page = judge_check.PAGE.read_text("utf-8")
-    assert judge_check.written(page, committed()) == page
-
-
-def test_a_page_without_its_marks_is_refused() -> None:
-    with pytest.raises(ValueError, match="has no place for the tables"):
-        judge_check.written("# Judging\n", committed())
+    assert judge_check.MARKS.put(page, judge_check.tables(committed())) == page
 
 
 @pytest.mark.slow  # every judge is tried

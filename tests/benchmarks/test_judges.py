@@ -38,9 +38,4 @@ def test_the_committed_figures_are_those_of_this_code_and_on_the_page() -> None:
     assert [one["tau"] for one in again["panels"]] == [one["tau"] for one in kept["panels"]]
     assert again["places"] == kept["places"]
     page = judges.PAGE.read_text("utf-8")
-    assert judges.written(page, kept) == page
-
-
-def test_a_page_without_its_marks_is_refused() -> None:
-    with pytest.raises(ValueError, match="has no place for the tables"):
-        judges.written("# Rewards\n", committed())
+    assert judges.MARKS.put(page, judges.tables(kept)) == page

@@ -124,15 +124,11 @@ def test_the_same_summary_gives_the_same_picture(tmp_path: Path) -> None:
     assert a != c
 
 
-def test_a_table_has_a_row_a_run_and_goes_between_its_marks() -> None:
+def test_a_table_has_a_row_a_run() -> None:
     other = copy.deepcopy(summary()) | {"seed": 11}
     made = table.table([summary(), other])
     assert len(made.splitlines()) == 4
     assert "30.0% (24.1%–36.7%) → 90.0%" in made
-    page = f"before\n{table.BEGINS}old\n{table.ENDS}after\n"
-    assert table.put(page, made) == f"before\n{table.BEGINS}{made}{table.ENDS}after\n"
-    assert table.put(table.put(page, made), made) == table.put(page, made)
-    assert table.put("no marks", made) == "no marks"
     assert "`inbox`" in table.table_of_all({"inbox": [summary()]})
 
 
