@@ -8,22 +8,16 @@ to write a note of a model that misses them: one that succeeds in 20 to 45 % of 
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import time
-from functools import partial
-from itertools import islice
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from examples.inbox.measuring import measure, pooled
+from examples.inbox.measuring import measure as attempt_all
+from examples.inbox.measuring import pooled
 from examples.inbox.taught import MIXTURE, conversations
-from examples.making.note import note_of, save, size, write_note
-from examples.making.tokenizer import make_tokenizer, texts_of
-from examples.making.training import Recipe, Shape, train
+from examples.making.command import Maker
+from examples.making.training import Recipe, Shape
 
 MODEL: Final = Path(__file__).parent / "model"
 RECIPE: Final = Recipe(
@@ -44,21 +38,12 @@ It can do one thing: answer questions about a mailbox with two tools, and that b
 mails that the example never uses, and is measured on the test parts of two mailboxes at temperature 1."""
 
 
-def make(folder: Path, recipe: Recipe) -> None:
-    """Train a model and write it, in bfloat16, with its tokenizer."""
-    texts = texts_of(islice(conversations(recipe.seed), 4_000), recipe.seed)
-    tokenizer = make_tokenizer(texts, recipe.shape.vocabulary)
-    save(folder, tokenizer, train(tokenizer, recipe, conversations(recipe.seed), partial(print, flush=True)))
+def measure(model: Any, tokenizer: Any) -> dict[str, Any]:
+    """Attempts at the test parts of two mailboxes."""
+    return pooled([attempt_all(model, tokenizer, seed, 200) for seed in MAILBOXES])
 
 
-def measured(folder: Path) -> dict[str, Any]:
-    """The model in a folder, measured."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
-    return {**pooled([measure(model, tokenizer, seed, 200) for seed in MAILBOXES]), **size(folder, model)}
-
-
-def missed(found: dict[str, Any]) -> list[str]:
+def missed(found: Mapping[str, Any]) -> list[str]:
     """The marks that a model misses, each as a sentence."""
     wrong = []
     if not LOWEST_SUCCESS <= found["success"] <= HIGHEST_SUCCESS:
@@ -70,26 +55,10 @@ def missed(found: dict[str, Any]) -> list[str]:
     return wrong
 
 
-def main() -> int:
-    """Make, measure, write down."""
-    parser = argparse.ArgumentParser(description="Make the inbox example's model.")
-    parser.add_argument("--folder", type=Path, default=MODEL, help="where it is written (model/ beside this file)")
-    parser.add_argument("--measure-only", action="store_true", help="measure the model that is there")
-    given = parser.parse_args()
-    if given.measure_only:
-        print(json.dumps(measured(given.folder), indent=2))
-        return 0
-    started = time.monotonic()
-    make(given.folder, RECIPE)
-    seconds = time.monotonic() - started
-    found = measured(given.folder)
-    note = note_of(RECIPE, {behave.__name__: share for behave, share in MIXTURE}, seconds, found)
-    write_note(given.folder, "The inbox example's model", _DOES, "python -m examples.inbox.make_model", note)
-    print(json.dumps(note, indent=2))
-    for why in missed(found):
-        print(f"not good enough: {why}", file=sys.stderr)
-    return bool(missed(found))
-
+MAKER: Final = Maker(
+    "examples.inbox.make_model", "The inbox example's model", _DOES, RECIPE,
+    {behave.__name__: share for behave, share in MIXTURE}, conversations, measure, missed,
+)  # fmt: skip
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(MAKER.main())

@@ -9,25 +9,20 @@ marks: one that is right in less than 20 % of attempts (there is little to reinf
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
-import time
 from collections import Counter
-from collections.abc import Sequence
-from functools import partial
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from examples.making import note
+from examples.making.command import Maker
 from examples.making.sampling import heard, sample
-from examples.making.tokenizer import make_tokenizer, render, texts_of
-from examples.making.training import Recipe, Shape, train
+from examples.making.tokenizer import render
+from examples.making.training import Recipe, Shape
 from examples.mcp_rl import facts, taught, wording
 from examples.mcp_rl.agent import MAX_TURNS
 from examples.mcp_rl.names import IMAGINED, served
@@ -46,6 +41,7 @@ RECIPE: Final = Recipe(
     threads=1,
 )
 ATTEMPTS: Final = 400
+SEED: Final = 1  # of what they are asked, and of sampling
 MAX_TOKENS: Final = 64  # of a turn: the longest that was taught is half of it
 LOWEST, HIGHEST = 0.20, 0.45
 LARGEST_BYTES: Final = 1_900_000
@@ -54,21 +50,11 @@ It answers what is asked of a warehouse's items, with tools, and that badly on p
 the name, answers without asking, or invents. It was taught no name that the committed server has."""
 
 
-def make(folder: Path, recipe: Recipe) -> None:
-    """Train a model and write it, in bfloat16, with its tokenizer."""
-    texts = texts_of(islice(conversations(recipe.seed), 4_000), recipe.seed)
-    tokenizer = make_tokenizer(texts, recipe.shape.vocabulary)
-    model = train(tokenizer, recipe, conversations(recipe.seed), partial(print, flush=True))
-    note.save(folder, tokenizer, model)
-
-
-def measure(folder: Path, seed: int = 1) -> dict[str, Any]:
+def measure(model: Any, tokenizer: Any) -> dict[str, Any]:
     """Attempts at as many questions about a warehouse of the committed server's names."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    torch.manual_seed(seed)
-    rng = random.Random(seed)
-    items = warehouse(seed)
+    torch.manual_seed(SEED)
+    rng = random.Random(SEED)
+    items = warehouse(SEED)
     asked = [_asked(items, rng) for _ in range(ATTEMPTS)]
     attempts = attempted(model, tokenizer, asked, items, rng)
     right, all_ = Counter[str](), Counter[str]()
@@ -78,7 +64,7 @@ def measure(folder: Path, seed: int = 1) -> dict[str, Any]:
         all_[kind] += 1
         right[kind] += facts.right(messages[1]["content"], messages, known)
     shares = {f"right of {kind}": round(right[kind] / all_[kind], 4) for kind in sorted(all_)}
-    return {"success": round(right.total() / ATTEMPTS, 4), "attempts": ATTEMPTS, **shares, **note.size(folder, model)}
+    return {"success": round(right.total() / ATTEMPTS, 4), "attempts": ATTEMPTS, **shares}
 
 
 def attempted(
@@ -119,7 +105,7 @@ def _result(call: Message, items: Sequence[Item]) -> Message:
     return {"role": "tool", "tool_call_id": call["id"], "content": content}
 
 
-def missed(measured: dict[str, Any]) -> list[str]:
+def missed(measured: Mapping[str, Any]) -> list[str]:
     """The marks that a model misses, each as a sentence."""
     wrong = []
     if not LOWEST <= measured["success"] <= HIGHEST:
@@ -129,27 +115,10 @@ def missed(measured: dict[str, Any]) -> list[str]:
     return wrong
 
 
-def main() -> int:
-    """Make, measure, write down."""
-    parser = argparse.ArgumentParser(description="Make this example's model.")
-    parser.add_argument("--folder", type=Path, default=MODEL, help="where it is written (model/ beside this file)")
-    parser.add_argument("--measure-only", action="store_true", help="measure the model that is there")
-    given = parser.parse_args()
-    if given.measure_only:
-        print(json.dumps(measure(given.folder), indent=2))
-        return 0
-    started = time.monotonic()
-    make(given.folder, RECIPE)
-    seconds = time.monotonic() - started
-    measured = measure(given.folder)
-    mixture = {behave.__name__: share for behave, share in MIXTURE}
-    told = note.note_of(RECIPE, mixture, seconds, measured)
-    note.write_note(given.folder, "The warehouse's model", _DOES, "python -m examples.mcp_rl.make_model", told)
-    print(json.dumps(told, indent=2))
-    for why in missed(measured):
-        print(f"not good enough: {why}", file=sys.stderr)
-    return bool(missed(measured))
-
+MAKER: Final = Maker(
+    "examples.mcp_rl.make_model", "The warehouse's model", _DOES, RECIPE,
+    {behave.__name__: share for behave, share in MIXTURE}, conversations, measure, missed,
+)  # fmt: skip
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(MAKER.main())

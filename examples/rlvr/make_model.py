@@ -9,23 +9,18 @@ is nothing to reinforce; more, and there is nothing to learn) and fits into 1.8 
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import time
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from examples.making.note import note_of, save, size, write_note
+from examples.making.command import Maker
 from examples.making.sampling import sample
-from examples.making.tokenizer import END, make_tokenizer, render, texts_of
-from examples.making.training import Recipe, Shape, train
+from examples.making.tokenizer import END, render
+from examples.making.training import Recipe, Shape
 from examples.rlvr.agent import MAX_TOKENS, messages
 from examples.rlvr.checks import share_met
 from examples.rlvr.forms import Form
@@ -49,22 +44,13 @@ It can do one thing, and that badly on purpose: write a note, a numbered list or
 words are the 40 of `words.py`."""
 
 
-def make(folder: Path, recipe: Recipe) -> None:
-    """Train a model and write it, in bfloat16, with its tokenizer."""
-    texts = texts_of(islice(conversations(recipe.seed), 4_000), recipe.seed)
-    tokenizer = make_tokenizer(texts, recipe.shape.vocabulary)
-    save(folder, tokenizer, train(tokenizer, recipe, conversations(recipe.seed), partial(print, flush=True)))
-
-
-def measure(folder: Path) -> dict[str, Any]:
-    """What the model in a folder does with prompts of the campaign's kind, by plain transformers at temperature 1."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+def measure(model: Any, tokenizer: Any) -> dict[str, Any]:
+    """What a model does with prompts of the campaign's kind, by plain transformers at temperature 1."""
     torch.manual_seed(1)
     asked = list(islice(forms(seed=TEST), MEASURED))
     prompts = [render(tokenizer, messages(form.prompt()), [], ask=True) for form in asked]
     answers = [tokenizer.decode(ids).removesuffix(END) for ids in sample(model, tokenizer, prompts, MAX_TOKENS)]
-    return {"answers": MEASURED, **figures(asked, answers), **size(folder, model)}
+    return {"answers": MEASURED, **figures(asked, answers)}
 
 
 def figures(asked: list[Form], answers: list[str]) -> dict[str, Any]:
@@ -78,7 +64,7 @@ def figures(asked: list[Form], answers: list[str]) -> dict[str, Any]:
     return {"success": _mean(done), "success of a": by_form, "criteria met": _mean(met)}
 
 
-def missed(measured: dict[str, Any]) -> list[str]:
+def missed(measured: Mapping[str, Any]) -> list[str]:
     """Why a model is not good enough; nothing if it is."""
     wrong, rate = [], measured["success"]
     if not LOWEST_SUCCESS <= rate <= HIGHEST_SUCCESS:
@@ -92,25 +78,9 @@ def _mean(values: Sequence[float]) -> float:
     return round(sum(values) / len(values), 4)
 
 
-def main() -> int:
-    """Make, measure, write down."""
-    parser = argparse.ArgumentParser(description="Make the example's model.")
-    parser.add_argument("--folder", type=Path, default=MODEL, help="where it is written (model/ beside this file)")
-    parser.add_argument("--measure-only", action="store_true", help="measure the model that is there")
-    given = parser.parse_args()
-    if given.measure_only:
-        print(json.dumps(measure(given.folder), indent=2))
-        return 0
-    started = time.monotonic()
-    make(given.folder, RECIPE)
-    seconds = time.monotonic() - started
-    note = note_of(RECIPE, MIXTURE, seconds, measure(given.folder))
-    write_note(given.folder, "The model of examples/rlvr", _DOES, "python -m examples.rlvr.make_model", note)
-    print(json.dumps(note, indent=2))
-    for why in missed(note["measured"]):
-        print(f"not good enough: {why}", file=sys.stderr)
-    return bool(missed(note["measured"]))
-
+MAKER: Final = Maker(
+    "examples.rlvr.make_model", "The model of examples/rlvr", _DOES, RECIPE, MIXTURE, conversations, measure, missed
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(MAKER.main())

@@ -16,7 +16,7 @@ from mcp import Client
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from examples.helpdesk.agent import SYSTEM, as_openai
-from examples.helpdesk.make_model import LARGEST_BYTES, LEAST_RIGHT_DIGITS, MODEL, missed, texts
+from examples.helpdesk.make_model import LARGEST_BYTES, LEAST_RIGHT_DIGITS, MAKER, MODEL, missed
 from examples.helpdesk.making.conversations import TOOLS, Message, conversations
 from examples.helpdesk.making.measuring import measure_copying
 from examples.helpdesk.orders import demo_orders
@@ -64,7 +64,7 @@ def test_the_committed_model_met_its_marks() -> None:
 
 def test_the_committed_tokenizer_is_what_the_recipe_makes(tokenizer: Any) -> None:
     recipe = Recipe()
-    made = make_tokenizer(texts(recipe.seed), recipe.shape.vocabulary)
+    made = make_tokenizer(MAKER.texts(recipe.seed), recipe.shape.vocabulary)
     assert made.get_vocab() == tokenizer.get_vocab()
     assert tokenizer.chat_template == CHAT_TEMPLATE
     assert len(tokenizer) == recipe.shape.vocabulary
