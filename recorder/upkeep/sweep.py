@@ -100,7 +100,7 @@ class Rule:
         """The ids of those whose time has come."""
         return select(self.table.c.id).where(self.is_due)
 
-    def first(self) -> Sequence[ColumnElement[float]]:
+    def first(self) -> Sequence[ColumnElement[Any]]:
         """When the first of them is due: the least of these, of those that are not null."""
         return [select(func.min(self.at)).where(*self.these).scalar_subquery()]
 
@@ -124,7 +124,7 @@ class Idle(Rule):
         late = or_(quiet_since <= now() - self.most_s, and_(*self.soon(trajectories)))
         return and_(*self.these, quiet_since <= now() - self.least_s, late)
 
-    def first(self) -> Sequence[ColumnElement[float]]:
+    def first(self) -> Sequence[ColumnElement[Any]]:
         """The one that is quiet for longest, due by `most_s` at the latest; and the first that is due soon.
 
         A later one that is due soon is due after both. So runs are asked in their order, and only until one is found:
