@@ -9,11 +9,11 @@ import asyncio
 
 from proxy.engine.command import base_folder, dtype_of
 from proxy.settings.hone import HoneSettings
+from proxy.settings.sections import base_name
 from recorder.errors import NotFound, StoreError
 from recorder.findings import Finding, Verdict
-from recorder.registry.aliases import get_aliases
+from recorder.registry.aliases import get_aliases, other_base
 from recorder.registry.fingerprint import base_fingerprint
-from recorder.registry.versions import list_versions
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
 
@@ -30,23 +30,14 @@ async def bases(store: Store, settings: HoneSettings) -> list[Finding]:
     except NotFound as e:
         return [Finding("base", Verdict.WRONG, f"{e}.", "Mend engine.base.")]
     found = []
+    declared, default = settings.declared_aliases(), base_name(settings.engine)
     for alias in await get_aliases(store, settings.project):
-        trained_on = alias.base_fingerprint
-        known = trained_on is not None and not trained_on.startswith(_BY_URL)
-        if alias.name not in settings.declared_aliases() or not known or trained_on == served:
+        if alias.name not in declared or (alias.base_fingerprint or _BY_URL).startswith(_BY_URL):
             continue
-        if len(await list_versions(store, alias.id)) > 1:  # the first is the base itself
-            found.append(_other_base(alias.name, str(folder)))
+        base_model = declared[alias.name].base_model or default or alias.name
+        if other := await other_base(store, alias, base_model, served):
+            found.append(Finding("base", Verdict.WRONG, other.found, other.todo))
     return found
-
-
-def _other_base(alias: str, folder: str) -> Finding:
-    return Finding(
-        "base",
-        Verdict.WRONG,
-        f"the versions of {alias!r} were trained on another base, precision or chat template than {folder} has now.",
-        "Put the old one back, or use another alias name, or another --data folder.",
-    )
 
 
 async def bases_on_disk(settings: HoneSettings) -> list[Finding]:

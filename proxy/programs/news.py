@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 
 from proxy.programs.telling import Telling
 from recorder.errors import StoreError
@@ -21,17 +22,32 @@ BREATH_S = 0.5  # between two looks, however much happens: what comes meanwhile 
 
 
 class News:
-    """One project's news. `await run()` until cancelled."""
+    """One project's news. `await remember()`, then `await run()` until cancelled.
 
-    def __init__(self, store: Store, project_id: str, settings: RecorderSettings, telling: Telling) -> None:
+    `starting`: URLs of engines that are being started now.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        project_id: str,
+        settings: RecorderSettings,
+        telling: Telling,
+        *,
+        starting: Collection[str] = (),
+    ) -> None:
         self._store = store
         self._project_id = project_id
         self._settings = settings
         self._telling = telling
-        self._happenings = Happenings(store, project_id)
+        self._happenings = Happenings(store, project_id, starting=starting)
         self._waiting: Waiting | None = None
         self._ahead_s = 0.0  # of the database's clock before ours
         self._away = False
+
+    async def remember(self) -> None:
+        """Look for the first time: what changes after this is news, however late `run` gets to it."""
+        await self._look()
 
     async def run(self) -> None:
         """Tell everything from now on."""

@@ -31,6 +31,7 @@ from proxy.programs.telling import ProgramLine, Telling
 from proxy.settings.hone import HoneSettings
 from proxy.settings.showing import as_environment
 from recorder.findings import Finding, Verdict, any_wrong
+from recorder.registry.replicas import forget_replica
 from recorder.signals import stopping
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
@@ -96,13 +97,22 @@ class Up:
 
     @contextlib.asynccontextmanager
     async def _telling_news(self, store: Store) -> AsyncIterator[None]:
-        news = News(store, self._settings.project, self._settings.recorder, self._telling)
+        starting = await self._forget_engines_to_start(store)
+        news = News(store, self._settings.project, self._settings.recorder, self._telling, starting=starting)
+        await news.remember()  # before anything starts: or what a program did at once would be no news
         task = asyncio.create_task(news.run(), name="news")
         try:
             yield
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+    async def _forget_engines_to_start(self, store: Store) -> Sequence[str]:
+        """Forget what an earlier life wrote of the engine that we start: it is not up. Its URL, or none."""
+        urls = engine_urls(self._settings.engine) if checkup.starts_engine(self._settings) else ()
+        for url in urls:
+            await forget_replica(store, self._settings.project, url)
+        return urls
 
     # --- looking
 

@@ -50,6 +50,7 @@ BREATH_S = 0.1  # between two rounds
 RETRY_S = 0.5  # after what the store or an engine refused, and while the base's files are not there yet
 DRAIN_S = 0.25  # while requests hold what is to be unloaded: they tell nobody when they end
 PROXY_GONE_S = 30.0  # a proxy not heard of for so long holds nothing any more
+UNFIT_S = 5.0  # an engine that serves what must not be used is looked at again, though it serves the same
 STOP_S = 5.0  # how long the round that runs may take to end; an engine that hangs is not waited for
 
 
@@ -220,12 +221,26 @@ class Controller:
         for member in self._fleet.members:
             if member.served is None or (member.state == "up" and member.fingerprint is not None):
                 continue
-            try:
-                self._require_bases(member)
-                member.fingerprint = await self._local_fingerprint() or await member.replica.fingerprint()
-                await self._declare(member.fingerprint)
-            except (EngineError, Conflict) as e:
-                member.went_down(str(e))
+            await self._hold_to_bases(member)
+            if member.unfit is not None:
+                self._again(UNFIT_S)
+
+    async def _hold_to_bases(self, member: Member) -> None:
+        """Whether what an engine serves is what the aliases name, and what their versions were trained on."""
+        assert member.served is not None
+        serves = ", ".join(sorted(set(member.served.bases.values()))) or "no base"
+        try:
+            self._require_bases(member)
+            member.fingerprint = await self._local_fingerprint() or await member.replica.fingerprint()
+            await self._declare(member.fingerprint)
+        except EngineUnreachable as e:
+            member.went_down(str(e))
+        except EngineError as e:
+            member.found_unfit(str(e))
+        except Conflict as e:
+            member.found_unfit(f"it serves {serves}: {e}")
+        else:
+            member.found_fit()
 
     def _require_bases(self, member: Member) -> None:
         """Refuse aliases whose base is an adapter: their versions would be trained on what another LoRA makes of it."""
@@ -248,7 +263,8 @@ class Controller:
             if self._engine.base is not None:  # it is being fetched
                 self._again(RETRY_S)
             return None
-        await self._declare(await self._local_fingerprint())
+        with contextlib.suppress(Conflict):  # told of the engine, once it answers
+            await self._declare(await self._local_fingerprint())
         return await asyncio.to_thread(adapter_files.base_shapes, folder)
 
     async def _local_fingerprint(self) -> str | None:

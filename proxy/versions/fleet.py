@@ -41,6 +41,7 @@ class Member:
         self.detail: str | None = None
         self.served: Served | None = None
         self.fingerprint: str | None = None
+        self.unfit: str | None = None  # why what it serves must not be used, though it answers
         self.lacks: frozenset[str] = frozenset()  # what it was to load and refused
         self.offered: frozenset[str] = frozenset()
         self._patience_s = patience_s
@@ -70,7 +71,7 @@ class Member:
             async with asyncio.timeout(WATCH_TIMEOUT_S):
                 self.served = await self.replica.served()
             self._answered_at = time.monotonic()
-            if self.state == "down":
+            if self.state == "down" and self.unfit is None:  # an answer alone makes nothing fit
                 self.state, self.detail = "starting", None
         except TimeoutError:
             if time.monotonic() - self._answered_at > self._patience_s:
@@ -80,8 +81,20 @@ class Member:
 
     def went_down(self, why: str) -> None:
         """It takes no requests until it has been seen, and loaded, again."""
-        self.state, self.detail, self.served = "down", why, None
+        self.state, self.detail, self.served, self.unfit = "down", why, None, None
         self.offered = frozenset()
+
+    def found_unfit(self, why: str) -> None:
+        """It answers and takes no requests, until what it serves is found fit. Said once, however often it is found."""
+        if why != self.unfit:
+            log.error("%s is not used: %s", self.url, why)
+        self.state, self.detail, self.unfit = "down", why, why
+        self.offered = frozenset()
+
+    def found_fit(self) -> None:
+        """What it serves may be used."""
+        if self.unfit is not None:
+            self.state, self.detail, self.unfit = "starting", None, None
 
     def now_up(self, keep: Collection[str]) -> None:
         """It takes requests for its base and for what it holds of `keep` (engine names)."""
@@ -170,7 +183,7 @@ class Fleet:
         await asyncio.gather(*(self._reconcile(member, keep) for member in self.members))
 
     async def _reconcile(self, member: Member, keep: Sequence[VersionView]) -> None:
-        if member.served is None:
+        if member.served is None or member.unfit is not None:
             return
         missing = [v for v in keep if member.adapters.get(v.engine_name) != v.path]
         refused: list[str] = []

@@ -138,13 +138,35 @@ async def _create(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class OtherBase:
+    """That an alias was trained on another base than is there now: what was found, and what to do about it."""
+
+    found: str
+    todo: str = (
+        "Put the old base back (its weights, precision, tokenizer and chat template), or use another alias name, or "
+        "another --data folder."
+    )
+
+
+async def other_base(store: Store, alias: AliasView, base_model: str, fingerprint: str | None) -> OtherBase | None:
+    """Whether the alias has versions of another base than this one."""
+    async with store.read() as conn:
+        return await _other_base(conn, alias, base_model, fingerprint)
+
+
+async def _other_base(
+    conn: AsyncConnection, alias: AliasView, base_model: str, fingerprint: str | None
+) -> OtherBase | None:
+    if _same_base(alias, base_model, fingerprint) or not await _has_adapters(conn, alias.id):
+        return None
+    trained_on, now_there = _shown(alias.base_model, alias.base_fingerprint), _shown(base_model, fingerprint)
+    return OtherBase(f"the versions of {alias.name!r} were trained on the base {trained_on}, not on {now_there}.")
+
+
 async def _take_over_base(conn: AsyncConnection, alias: AliasView, base_model: str, fingerprint: str | None) -> None:
-    if not _same_base(alias, base_model, fingerprint) and await _has_adapters(conn, alias.id):
-        trained_on = _shown(alias.base_model, alias.base_fingerprint)
-        raise Conflict(
-            f"alias {alias.name!r} has versions trained on the base {trained_on}, "
-            f"not on {_shown(base_model, fingerprint)}. Use another alias name, or another --data folder."
-        )
+    if other := await _other_base(conn, alias, base_model, fingerprint):
+        raise Conflict(f"{other.found} {other.todo}")
     await conn.execute(
         update(aliases)
         .where(aliases.c.id == alias.id)

@@ -10,7 +10,7 @@ that took its id earlier may commit later.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -31,6 +31,9 @@ from recorder.work.scores import REWARD
 
 OVERLAP_S: Final = 30.0
 MOST_ROWS: Final = 500  # of one kind in one look
+_UP: Final = "up"  # how engines stand
+_DOWN: Final = "down"
+_REFUSED: Final = "refused"
 _RETRIED: Final = "try_after_s"  # in the ledger's detail of a group that could not be judged now
 
 
@@ -65,18 +68,23 @@ class _Seen:
     scores: set[str] = field(default_factory=set)
     steps: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-    engines: dict[str, str] = field(default_factory=dict)
+    engines: dict[str, str] = field(default_factory=dict)  # URL → `_standing`
     live: dict[str, int] = field(default_factory=dict)  # alias → number
     turns: dict[str, Turn] = field(default_factory=dict)  # of judges, by id
     rounds: dict[str, int] = field(default_factory=dict)  # of held-out scenarios that are measured, by version
 
 
 class Happenings:
-    """Looks at one project. The first look only remembers."""
+    """Looks at one project. The first look only remembers.
 
-    def __init__(self, store: Store, project_id: str) -> None:
+    `starting`: URLs of engines that whoever asks is starting now. That one of them does not answer is no fault until it
+    did.
+    """
+
+    def __init__(self, store: Store, project_id: str, *, starting: Collection[str] = ()) -> None:
         self._store = store
         self._project_id = project_id
+        self._starting = set(starting)
         self._seen: _Seen | None = None
 
     async def look(self) -> list[Happening]:
@@ -186,11 +194,13 @@ class Happenings:
         return [told for row in changed if (told := _version(row, before, whys.get(row.id)))]
 
     async def _engines(self, conn: AsyncConnection, before: _Seen | None, after: _Seen) -> list[Happening]:
-        columns = (replicas.c.url, replicas.c.state, replicas.c.detail)
+        columns = (replicas.c.url, replicas.c.state, replicas.c.detail, replicas.c.base_model)
         rows = list(await conn.execute(select(*columns).where(replicas.c.project_id == self._project_id)))
-        after.engines = {row.url: row.state for row in rows}
+        after.engines = {row.url: _standing(row) for row in rows}
+        self._starting -= {url for url, standing in after.engines.items() if standing in (_UP, _REFUSED)}
         known = before.engines if before is not None else after.engines
-        return [_engine(row, known.get(row.url)) for row in rows if known.get(row.url) != row.state]
+        awaited = self._starting | (after.engines.keys() - known.keys())
+        return [_engine(row, row.url in awaited) for row in rows if known.get(row.url) != _standing(row)]
 
 
 async def _whys(conn: AsyncConnection, version_ids: Sequence[str]) -> Mapping[str, str | None]:
@@ -305,13 +315,17 @@ def _gate(one: Progress) -> Happening:
     return Happening(Kind.GATE, f"{one.version} attempts its held-out scenarios: {one}", facts)
 
 
-def _engine(row: Any, before: str | None) -> Happening:
-    """`before`: its state at the last look. One that nobody has seen yet is still starting, and not lost."""
-    bad = row.state == "down" and before is not None
-    state = "not up yet" if row.state == "down" and before is None else row.state
-    text = f"{row.url} is {state}" + (f": {row.detail}" if row.detail else "")
+def _standing(row: Any) -> str:
+    """An engine's state, and of those that are down, whether it answers: such a one serves what must not be used."""
+    return _REFUSED if row.state == _DOWN and row.base_model is not None else str(row.state)
+
+
+def _engine(row: Any, awaited: bool) -> Happening:
+    """`awaited`: whether it has not been seen up yet. One that does not answer then is still starting, and not lost."""
+    early = awaited and _standing(row) == _DOWN
+    text = f"{row.url} is {'not up yet' if early else row.state}" + (f": {row.detail}" if row.detail else "")
     facts = {"url": row.url, "state": row.state, "detail": row.detail}
-    return Happening(Kind.FAULT if bad else Kind.ENGINE, text, facts)
+    return Happening(Kind.FAULT if row.state == _DOWN and not early else Kind.ENGINE, text, facts)
 
 
 def _count(number: int, what: str) -> str:

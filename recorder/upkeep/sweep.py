@@ -17,7 +17,22 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, Table, and_, case, exists, func, literal, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Select,
+    Subquery,
+    Table,
+    and_,
+    case,
+    exists,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+    true,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
@@ -45,6 +60,8 @@ BATCH: Final = 32  # objects a transaction
 MERGE_S: Final = 0.2  # for deleted words to leave the index; what takes longer is left to `recorder.search.filler`
 DAY_S: Final = 86400.0
 STALE_CALL_S: Final = 3600.0  # no answer takes an hour: who should have ended the call, and is not named, is dead
+_FEW: Final = 64
+_NO_LIMIT: Final = 2**62
 _EXPIRES: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
 
 
@@ -83,9 +100,56 @@ class Rule:
         """The ids of those whose time has come."""
         return select(self.table.c.id).where(self.is_due)
 
-    def first(self) -> Select[Any]:
-        """When the first of them is due."""
-        return select(func.min(self.at)).where(*self.these)
+    def first(self) -> Sequence[ColumnElement[Any]]:
+        """When the first of them is due: the least of these, of those that are not null."""
+        return [select(func.min(self.at)).where(*self.these).scalar_subquery()]
+
+
+@dataclass(frozen=True, slots=True)
+class Idle(Rule):
+    """Open runs, due when they were quiet for one of two times. Which one is the dear question, asked of few of them.
+
+    `soon(run)`: when it is the shorter one (`least_s`, not `most_s`), for a row with a run's id and leaf: what is cheap
+    to ask, and the rest.
+    """
+
+    least_s: float
+    most_s: float
+    soon: Callable[[FromClause], tuple[ColumnElement[bool], ColumnElement[bool]]]
+
+    @property
+    def is_due(self) -> ColumnElement[bool]:
+        """The same by the clock first: no database asks further about a run that was heard of just now."""
+        quiet_since = trajectories.c.last_call_at
+        late = or_(quiet_since <= now() - self.most_s, and_(*self.soon(trajectories)))
+        return and_(*self.these, quiet_since <= now() - self.least_s, late)
+
+    def first(self) -> Sequence[ColumnElement[Any]]:
+        """The one that is quiet for longest, due by `most_s` at the latest; and the first that is due soon.
+
+        A later one that is due soon is due after both. So runs are asked in their order, and only until one is found:
+        first the oldest few, of which one most often is; then what is cheap to ask of all, and the rest in the order of
+        those that it leaves.
+        """
+        few = self._in_order(_FEW)
+        oldest = select(
+            func.min(few.c.last_call_at).label("quiet_since"),
+            func.min(case((and_(*self.soon(few)), few.c.last_call_at))).label("soon"),
+        ).subquery()
+        cheap, _ = self.soon(trajectories)
+        left = self._in_order(_NO_LIMIT, cheap)
+        _, rest = self.soon(left)
+        soon = select(left.c.last_call_at).where(rest).limit(1).scalar_subquery()
+        return [oldest.c.quiet_since + self.most_s, func.coalesce(oldest.c.soon, soon) + self.least_s]
+
+    def _in_order(self, most: int, *conditions: ColumnElement[bool]) -> Subquery:
+        """The runs that meet some conditions too, the one that is quiet for longest first.
+
+        Their limit, also where it is none, keeps both databases from asking further conditions before they are ordered.
+        """
+        columns = (trajectories.c.id, trajectories.c.leaf_call_id, trajectories.c.last_call_at)
+        these = select(*columns).where(*self.these, *conditions)
+        return these.order_by(trajectories.c.last_call_at).limit(most).subquery()
 
 
 def first_due(project_id: str, settings: RecorderSettings) -> Select[Any]:
@@ -101,7 +165,7 @@ def first_due(project_id: str, settings: RecorderSettings) -> Select[Any]:
         Rule(attempts, attempt_rows.leased(project_id), attempts.c.lease_expires_at),
         Rule(attempts, attempt_rows.groupless(project_id), literal(0.0)),
     )
-    return select(now(), *(rule.first().scalar_subquery() for rule in rules))
+    return select(now(), *(first for rule in rules for first in rule.first()))
 
 
 async def due_in(store: Store, question: Select[Any]) -> float:
@@ -168,20 +232,28 @@ async def _any(store: Store, query: Select[Any]) -> bool:
         return (await conn.execute(query.limit(1))).first() is not None
 
 
-def idle_runs(project_id: str, settings: RecorderSettings) -> Rule:
-    """Open live runs that no model is answering, and when each has been quiet for too long."""
-    answering = exists().where(calls.c.trajectory_id == trajectories.c.id, calls.c.state == CallState.OPEN)
+def idle_runs(project_id: str, settings: RecorderSettings) -> Idle:
+    """Open live runs that no model is answering, and when each has been quiet for too long.
+
+    That is long while it waits for a tool, or for its first answer.
+    """
+    answering = select(calls.c.trajectory_id).where(calls.c.project_id == project_id, equals(calls.c.state, "open"))
     these = (
         trajectories.c.project_id == project_id,
         trajectories.c.state == TrajectoryState.OPEN,
         trajectories.c.origin == Origin.LIVE,
-        ~answering,
+        trajectories.c.id.not_in(answering),  # read once, by its index; asked of each run it takes longer than the rest
     )
-    return Rule(trajectories, these, trajectories.c.last_call_at + _patience_s(settings))
+    answered_s, waiting_s = settings.answered_idle_s, settings.idle_timeout_s
+    answered = and_(*_is_answered(trajectories))
+    patience = case((answered, literal(answered_s)), else_=literal(waiting_s))
+    soon = _is_answered if answered_s <= waiting_s else _is_not_answered
+    least_s, most_s = sorted((answered_s, waiting_s))
+    return Idle(trajectories, these, trajectories.c.last_call_at + patience, least_s, most_s, soon)
 
 
-def _patience_s(settings: RecorderSettings) -> ColumnElement[float]:
-    """How long an open run may be quiet: long while it waits for a tool, or for its first answer.
+def _is_answered(run: FromClause) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Whether an open run has an answer and waits for no tool: both must hold.
 
     Its newest answer is asked first: of most runs that are at work it asks for a tool. One that asks for none may be an
     errand's beside a thread that waits, so of every set of tools that the run has calls with, the newest answer counts.
@@ -189,22 +261,27 @@ def _patience_s(settings: RecorderSettings) -> ColumnElement[float]:
     own = calls.alias("own")
     age = func.row_number().over(partition_by=own.c.tools_blob_id, order_by=(own.c.started_at.desc(), own.c.id.desc()))
     answered = (own.c.state == CallState.COMPLETE, own.c.superseded_by.is_(None))
-    by_age = select(own.c.id, age.label("age")).where(own.c.trajectory_id == trajectories.c.id, *answered)
-    aged = by_age.correlate(trajectories).subquery("aged")
+    by_age = select(own.c.id, age.label("age")).where(own.c.trajectory_id == run.c.id, *answered)
+    aged = by_age.correlate(run).subquery("aged")
     newest = select(aged.c.id).where(aged.c.age == 1)
-    return case(
-        (trajectories.c.leaf_call_id.is_(None), literal(settings.idle_timeout_s)),
-        (_asks_for_tools(lambda call: call == trajectories.c.leaf_call_id), literal(settings.idle_timeout_s)),
-        (_asks_for_tools(lambda call: call.in_(newest)), literal(settings.idle_timeout_s)),
-        else_=literal(settings.answered_idle_s),
+    leaf_asks = _asks_for_tools(run, lambda call: call == run.c.leaf_call_id)
+    return (
+        and_(run.c.leaf_call_id.is_not(None), not_(leaf_asks)),
+        not_(_asks_for_tools(run, lambda call: call.in_(newest))),
     )
 
 
-def _asks_for_tools(answer: Callable[[ColumnElement[str]], ColumnElement[bool]]) -> ColumnElement[bool]:
+def _is_not_answered(run: FromClause) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return true(), not_(and_(*_is_answered(run)))
+
+
+def _asks_for_tools(
+    run: FromClause, answer: Callable[[ColumnElement[str]], ColumnElement[bool]]
+) -> ColumnElement[bool]:
     """Whether an answer asks for a tool; where the tool was forced, an engine says that it just stopped."""
     said = exists().where(answer(choices.c.call_id), choices.c.finish_reason.in_(TOOL_FINISHES))
     asked = exists().where(answer(tool_requests.c.call_id))
-    return or_(said.correlate(trajectories), asked.correlate(trajectories))
+    return or_(said.correlate(run), asked.correlate(run))
 
 
 async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Sequence[str]) -> int:

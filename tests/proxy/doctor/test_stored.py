@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from proxy.doctor.stored import bases, bases_on_disk
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import AliasSettings, EngineSettings
+from recorder.errors import Conflict
 from recorder.findings import Verdict
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.fingerprint import base_fingerprint
-from recorder.registry.versions import allocate
+from recorder.registry.versions import VersionView, allocate, mark
 from recorder.settings import RecorderSettings
+from recorder.states import VersionState
 from recorder.store.database import Store
 
 
@@ -26,16 +29,18 @@ def settings(tmp_path: Path, store: Store) -> HoneSettings:
     return HoneSettings(data=tmp_path / "data", engine=engine, aliases={"helpdesk": AliasSettings()}, recorder=recorder)
 
 
-async def trained(store: Store, fingerprint: str) -> None:
+async def trained(store: Store, fingerprint: str) -> VersionView:
     alias = await ensure_alias(store, "default", "helpdesk", "base", fingerprint)
-    await allocate(store, alias.id, alias.live_version_id or "")
+    return await allocate(store, alias.id, alias.live_version_id or "")
 
 
-async def test_versions_of_another_base_are_told(store: Store, settings: HoneSettings) -> None:
+async def test_versions_of_another_base_are_told(store: Store, settings: HoneSettings, tmp_path: Path) -> None:
     await trained(store, "another")
     [found] = await bases(store, settings)
     assert found.verdict is Verdict.WRONG
     assert "'helpdesk'" in found.found
+    with pytest.raises(Conflict, match=re.escape(f"{found.found} {found.todo}")):  # the same words as its engine's
+        await ensure_alias(store, "default", "helpdesk", "base", base_fingerprint(tmp_path / "base", "float32"))
     assert await bases_on_disk(settings) == [found]
 
 
@@ -46,6 +51,12 @@ async def test_versions_of_this_base_are_fine(store: Store, settings: HoneSettin
 
 async def test_an_alias_without_versions_takes_the_new_base(store: Store, settings: HoneSettings) -> None:
     await ensure_alias(store, "default", "helpdesk", "base", "another")
+    assert await bases(store, settings) == []
+
+
+async def test_versions_that_were_rejected_keep_no_base(store: Store, settings: HoneSettings) -> None:
+    version = await trained(store, "another")
+    await mark(store, version.id, VersionState.ABANDONED)
     assert await bases(store, settings) == []
 
 

@@ -15,6 +15,9 @@ from typing import Any
 import httpx
 import pytest
 
+from recorder.registry import replicas
+from recorder.settings import RecorderSettings
+from recorder.store.migrate import open_store
 from tests.proxy.programs.test_supervise import SERVER, free_port, gone
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
@@ -191,6 +194,30 @@ async def test_up_starts_the_engine_and_ends_it_even_when_it_is_killed(start: St
         assert found is not None
         process.kill()
         await until(lambda: gone(int(answer.text)) and gone(found["pids"]["proxy"]))
+
+
+async def test_up_tells_no_fault_of_the_engine_that_it_is_starting(start: Start, tmp_path: Path) -> None:
+    port, data, gate = free_port(), tmp_path / "d", tmp_path / "gate"
+    store = await open_store(data, RecorderSettings(), migrate=True, project="default")
+    await replicas.report_replica(store, "default", f"http://127.0.0.1:{port}", state="up")  # in an earlier life
+    await store.close()
+    waits = f"while [ ! -e {gate} ]; do sleep 0.1; done; exec {sys.executable} {SERVER} {port}"
+    variables = {
+        "HONE_ENGINE__BASE": "org/model",
+        "HONE_ENGINE__PYTHON": str(fake_python(tmp_path, waits)),
+        "HONE_ENGINE__PORT": str(port),
+        "HONE_DATA": str(data),
+    }
+    async with start("up", "--no-judge", "--no-learn", "--port", "0", "--json", **variables) as process:
+        assert process.stdout is not None
+        told: list[dict[str, Any]] = []
+        while not told or told[-1].get("state") != "down":
+            told.append(json.loads(await process.stdout.readline()))
+        assert "is not up yet" in told[-1]["text"]
+        gate.touch()
+        while told[-1]["event"] != "ready":
+            told.append(json.loads(await process.stdout.readline()))
+    assert "fault" not in {line["event"] for line in told}
 
 
 async def test_up_uses_the_engine_that_runs_for_its_data_folder_and_leaves_it_running(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,24 @@ from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow  # faults, and processes that end: left out of `make check`
+
+
+class Told:
+    """What the controller reported of its engine: each state with its detail, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows: list[tuple[str, str | None]] = []
+        report = replicas.report_replica
+
+        async def told(*arguments: Any, **fields: Any) -> None:
+            self.rows.append((fields["state"], fields["detail"]))
+            await report(*arguments, **fields)
+
+        monkeypatch.setattr("recorder.registry.replicas.report_replica", told)
+
+    def states(self) -> list[str]:
+        """The states, each that equals the one before left out."""
+        return [state for state, _ in groupby(state for state, _ in self.rows)]
 
 
 # --- pins, rollback, drain
@@ -197,19 +217,48 @@ async def test_a_wrong_key_is_named(
         assert "engine.api_key" in row.detail
 
 
-async def test_an_engine_that_serves_another_base_than_trained_on_takes_no_requests(
-    store: Store, tmp_path: Path, engine: ScriptedEngine
+async def test_an_engine_that_serves_another_base_than_trained_on_is_down_for_that_reason_and_stays_so(
+    store: Store, tmp_path: Path, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hurry(monkeypatch)
     async with controlled(store, tmp_path, engine) as world:
         await until(lambda: up(world))
         await world.live()
-    engine.base_root = "/another/base"
+    engine.base_root, right = "/another/base", engine.base_root
+    told = Told(monkeypatch)
     async with controlled(store, tmp_path, engine) as world:
-        await until(
-            lambda: [r for r in world.versions.snapshot.replicas if r.detail and "versions trained on" in r.detail]
-        )
-        with pytest.raises(NoReplica):
+        await until(lambda: told.states() and told.states()[-1] == "down")
+        await world.rounds(20)
+        with pytest.raises(NoReplica, match="were trained on the base base"):
             world.versions.route(await get_alias(store, "default", "helpdesk"))
+        assert told.states().count("down") == 1
+        assert re.search(r"base base \(fingerprint .*\), not on base \(.*\)\. Put the old", told.rows[-1][1] or "")
+        await engine.stop()
+        engine.base_root = right
+        await engine.start()
+        await until(lambda: up(world))
+        (row,) = await replicas.list_replicas(store, "default")
+        assert row.detail is None
+
+
+async def test_a_local_base_that_was_not_trained_on_takes_its_engine_down_for_that_reason(
+    store: Store, tmp_path: Path, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry(monkeypatch)
+    base = tmp_path / "base"
+    base.mkdir()
+    save_file({"model.layers.0.self_attn.q_proj.weight": np.ones((8, 16), np.float32)}, base / "model.safetensors")
+    (base / "config.json").write_text("{}")
+    async with controlled(store, tmp_path, engine, base=str(base)) as world:
+        await until(lambda: up(world))
+        await world.live()
+    (base / "config.json").write_text('{"changed": true}')
+    told = Told(monkeypatch)
+    async with controlled(store, tmp_path, engine, base=str(base)) as world:
+        await until(lambda: told.states() and told.states()[-1] == "down")
+        await world.rounds(5)
+        assert "were trained on the base" in str(told.rows[-1][1])
+        assert told.states().count("down") == 1
 
 
 async def test_a_local_base_is_known_by_its_files(store: Store, tmp_path: Path, engine: ScriptedEngine) -> None:

@@ -72,7 +72,7 @@ async def test_a_base_may_change_as_long_as_nothing_was_trained_on_it(rows: Rows
 async def test_a_base_that_adapters_were_trained_on_stays(rows: Rows) -> None:
     alias = await rows.alias()
     version = await gated(rows.store, alias)
-    with pytest.raises(Conflict, match="Use another alias name"):
+    with pytest.raises(Conflict, match="use another alias name"):
         await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "base-model", "fingerprint-2")
     await versions.mark(rows.store, version.id, VersionState.REJECTED, "behaviour")
     assert (await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "m", "fingerprint-2")).base_model == "m"

@@ -167,6 +167,36 @@ async def test_an_engine_that_is_awaited_for_the_first_time_is_no_fault(store: S
     assert [one.text for one in await happenings.look()] == ["http://e is up"]
 
 
+async def test_no_fault_is_told_of_an_engine_that_is_being_started_until_it_was_up(store: Store) -> None:
+    ours, theirs = "http://ours", "http://theirs"
+    for url in (ours, theirs):
+        await replicas.report_replica(store, PROJECT, url, state="starting")
+    happenings = Happenings(store, PROJECT, starting=[ours])
+    await happenings.look()
+    for url in (ours, theirs):
+        await replicas.report_replica(store, PROJECT, url, state="down", detail="refused")
+    first, second = await happenings.look()
+    assert (first.kind, first.text) == (Kind.ENGINE, "http://ours is not up yet: refused")
+    assert (second.kind, second.text) == (Kind.FAULT, "http://theirs is down: refused")
+    await replicas.report_replica(store, PROJECT, ours, state="up")
+    assert [one.text for one in await happenings.look()] == ["http://ours is up"]
+    await replicas.report_replica(store, PROJECT, ours, state="down", detail="refused")
+    assert [(one.kind, one.text) for one in await happenings.look()] == [(Kind.FAULT, "http://ours is down: refused")]
+
+
+async def test_an_engine_that_answers_with_what_cannot_be_used_is_a_fault_told_once(store: Store) -> None:
+    url = "http://ours"
+    happenings = Happenings(store, PROJECT, starting=[url])
+    await happenings.look()
+    await replicas.report_replica(store, PROJECT, url, state="down", detail="refused")
+    assert kinds(await happenings.look()) == [Kind.ENGINE]
+    await replicas.report_replica(store, PROJECT, url, state="down", detail="another base", base_model="base")
+    [told] = await happenings.look()
+    assert (told.kind, told.text) == (Kind.FAULT, "http://ours is down: another base")
+    await replicas.report_replica(store, PROJECT, url, state="down", detail="another base", base_model="base")
+    assert await happenings.look() == []
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(-3, "00:00"), (458.2, "07:38"), (3723, "1:02:03")])
 def test_a_time_to_wait_is_a_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
