@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from recorder.store.database import Store
 
 SHOWN_CHARS: Final = 300  # of one text, unless everything is asked for
+_PREFERENCES: Final = 10  # of people, the newest
 _COLUMN: Final = 24  # characters: what does not fit the screen by that is asked for in pairs
 
 
@@ -117,6 +118,19 @@ def _shown(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
         last = c.beginning[-1]
         yield line(f"all begin with the same {len(c.beginning)} turns, at last {last.role}: {_cut(last.text, limit)}")
     yield _table(c, min(fits, len(c.columns)), limit)
+    yield from _preferences(c, limit)
+
+
+def _preferences(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
+    from recorder.commands.terminal import line
+
+    if c.preferences:
+        yield line("what people prefer, newest first", "dim")
+    for one in c.preferences[:_PREFERENCES]:
+        why = f": {_cut(one.comment, limit)}" if one.comment else ""
+        yield line(f"  {one.told()} ({one.by or 'nobody knows who'}){why}")
+    if len(c.preferences) > _PREFERENCES:
+        yield line(f"  and {len(c.preferences) - _PREFERENCES} more, older ones: --json has them", "dim")
 
 
 def _table(c: Comparison, columns: int, limit: int | None) -> RenderableType:

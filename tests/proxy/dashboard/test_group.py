@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from recorder.judged import seconds
+from recorder.judged.choices import Choice
 from recorder.judged.replies import NewReply, Words
 from recorder.judged.seconds import NewSecond, Rule, Said
 from recorder.registry import keys
@@ -144,9 +145,20 @@ async def test_the_better_of_two_is_picked(proxy: Proxy) -> None:
     assert (written.name, written.comment) == ("preference", "kinder")
     assert written.tags == {"loser": ids[0], "group": group, "by": "somebody on this machine"}
     assert (
-        "attempt 2 attempt 1 somebody on this machine kinder"
+        "attempt 2 is better than attempt 1 somebody on this machine kinder"
         in (await opened(proxy.http, f"/hone/groups/{group}")).text
     )
+
+
+async def test_a_tie_that_somebody_said_is_shown_as_one(proxy: Proxy) -> None:
+    group, ids = await three(proxy.store)
+    tie = Choice(ids[1], ids[0], tie=True)
+    await feedback.choose(proxy.store, PROJECT, tie, by="<b>her</b>", shown="first")
+    page = await opened(proxy.http, f"/hone/groups/{group}")
+    assert "attempts 2 and 1 are as good as each other <b>her</b>" in page.text
+    assert "Nobody has said yet" not in page.text
+    [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/comparison")).json()["preferences"]
+    assert (told["winner"], told["loser"], told["tie"], told["by"]) == (2, 1, True, "<b>her</b>")
 
 
 async def test_a_ranking_makes_the_pairs_of_its_neighbours(proxy: Proxy) -> None:

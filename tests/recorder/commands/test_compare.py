@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from recorder.judged.choices import Choice
 from recorder.store.database import Store
+from recorder.work import feedback
 from tests.recorder.attempts import Step, group_of, scored
 from tests.recorder.commands.hone import Hone
+from tests.recorder.rows import PROJECT
 
 
 async def two(store: Store) -> tuple[str, list[str]]:
@@ -43,6 +46,18 @@ def test_what_the_judge_was_asked_and_replied_is_shown_where_it_is_kept(hone: Ho
     assert hone.json("compare", group, "--judge")["asked"] == [{"role": "user", "content": "which is best?"}]
     unjudged, _ = hone.do(lambda store: group_of(store, [["a"], ["b"]], name="later"))
     assert "has no score" in hone("compare", unjudged, "--judge", fails=True).stderr
+
+
+def test_what_people_prefer_is_told_and_a_tie_as_one(hone: Hone) -> None:
+    group, (one, other) = hone.do(two)
+    assert "prefer" not in hone("compare", group).stdout
+    tie = Choice(one, other, tie=True)
+    hone.do(lambda store: feedback.choose(store, PROJECT, tie, by="me", shown="first", comment="\x1b[2Jalike"))
+    hone.do(lambda store: feedback.prefer(store, PROJECT, group, [(other, one)], by="her"))
+    shown = hone("compare", group).stdout
+    assert "attempt 2 is better than attempt 1 (her)" in shown
+    assert "attempts 1 and 2 are as good as each other (me): ␛[2Jalike" in shown
+    assert [one["tie"] for one in hone.json("compare", group)["preferences"]] == [False, True]
 
 
 def test_a_group_that_is_not_there_is_told_in_a_line(hone: Hone) -> None:
