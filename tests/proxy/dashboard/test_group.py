@@ -10,6 +10,7 @@ import pytest
 
 from recorder.judged import seconds
 from recorder.judged.choices import Choice
+from recorder.judged.prompts import Asked
 from recorder.judged.replies import NewReply, Words
 from recorder.judged.seconds import NewSecond, Rule, Said
 from recorder.registry import keys
@@ -265,7 +266,8 @@ async def test_judges_that_disagree_are_shown_word_by_word_and_a_choice_is_asked
     replies = [NewReply(n, f"openai/{n}", f"v{n}", 1.0, "{}", None, words) for n, words in enumerate(said)]
     replies.append(NewReply(2, "openai/2", None, 1.0, None, f"judge_unreadable: {HOSTILE}"))
     parts = [NewPart(id_, "reward", 0.5) for id_ in ids]
-    new = NewScore("r", parts=parts, agreement=-0.25, disputed="they disagree", replies=replies)
+    asked = [Asked(None, [{"role": "user", "content": f"<i>which?</i> as {n}"}], n) for n in range(3)]
+    new = NewScore("r", parts=parts, agreement=-0.25, disputed="they disagree", replies=replies, prompts=asked)
     score_id = await scores.record_score(proxy.store, claim, new)
     page = await opened(proxy.http, f"/hone/groups/{group}")
     assert "Too little to count" in page.text
@@ -277,6 +279,16 @@ async def test_judges_that_disagree_are_shown_word_by_word_and_a_choice_is_asked
     [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
     assert (told["id"], told["agreement"], told["current"]) == (score_id, -0.25, False)
     assert [len(one["verdicts"]) for one in told["replies"]] == [2, 1, 0]
+    assert "which?" not in judging.text
+    ways = [link for link in judging.links if "&reply=" in link]
+    assert len(ways) == 3
+    shown = await opened(proxy.http, ways[1])
+    assert "What it was asked for reply 2 of 3" in shown.text
+    assert "<i>which?</i> as 1" in shown.text
+    assert "The reply of v1 {}" in shown.text
+    address = f"/hone/v1/groups/{group}/judging?prompt={score_id}&reply=2"
+    [told] = (await proxy.http.get(address)).json()
+    assert told["asked"] == [{"role": "user", "content": "<i>which?</i> as 2"}]
     found = (await proxy.http.get("/hone/v1/judge")).json()
     assert (found["of_replies"], found["disputed"]) == ({"scores": 1, "tau": -0.25}, 1)
     assert "a person’s choice scores it" in (await opened(proxy.http, "/hone/judge")).text
