@@ -15,7 +15,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "too_old": "The group was complete for longer than `learn.max_age_s` before it was learnt from.",
         "no_complete_call": "No model ever answered the run, so there is nothing to judge.",
         "purpose_none": "Its caller wanted it recorded, and neither measured nor trained on.",
-        "measured": "Attempts at a gate's held-out scenarios: its own function tells what they are worth.",
+        "measured": "A function alone tells what these attempts of a gate or an evaluation are worth.",
         "mixed_purpose": "Some runs of the group are there to be measured only, so none is trained on.",
         "errored": "The engine, the network or the harness failed, not the agent.",
         "abandoned": "A new attempt took its place, or its owner gave it up.",

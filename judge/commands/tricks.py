@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 @click.command("check")
 @click.option("--recipe", default=DEFAULT, show_default=True, metavar="NAME", help="The recipe that is tried.")
+@click.option("--alias", help="Whose base judges, where the judge is base [the only one].")
 @click.option("--kind", "kinds", multiple=True, metavar="TRICK", help="Only this kind of trick. Repeatable [all].")
 @click.option("--groups", default=20, show_default=True, type=click.IntRange(1, 1000), help="Groups of each kind.")
 @click.option("--seed", default=0, show_default=True, type=int, help="Of the groups and their order.")
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 def check_tricks(
     context: Context,
     recipe: str,
+    alias: str | None,
     kinds: tuple[str, ...],
     groups: int,
     seed: int,
@@ -72,7 +74,11 @@ def check_tricks(
         raise click.UsageError(f"there is no trick {unknown[0]!r:.80}: known are {', '.join(KINDS)}.")
     require_folder(picture)
     settings = context.settings().judge
-    wanted = Wanted(recipe, kinds, groups, seed, own.read(tasks, groups) if tasks else ())
+    if alias is not None and not settings.asks_base:
+        raise click.UsageError(
+            "--alias says whose base judges, and no judge here is `base` (judge.model, [[judge.panel]])."
+        )
+    wanted = Wanted(recipe, kinds, groups, seed, own.read(tasks, groups) if tasks else (), alias)
     many = asked_parts(settings, recipe) * len(wanted.names) * groups
     if dry_run:
         show_count(asyncio.run(count(settings, wanted)), many, as_json=context.json)

@@ -80,6 +80,12 @@ class Prompt:
     too_long: tuple[str, ...] = ()  # the trajectories for which there was no room
     turn: Turn = ALONE
     subscores: tuple[SubscoreSettings, ...] = ()  # what is asked for each; empty: one score
+    nonce: str = ""
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What every request about the group writes otherwise, by what stands for: a run, or the nonce."""
+        return {"nonce": self.nonce, **{members[0]: id_ for id_, members in self.ids.items()}}
 
 
 def build_prompt(
@@ -127,6 +133,7 @@ def build_prompt(
         too_long=tuple(member for key, members in group.members.items() if key not in own for member in members),
         turn=turn,
         subscores=tuple(subscores),
+        nonce=nonce,
     )
 
 

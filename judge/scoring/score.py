@@ -22,6 +22,7 @@ from judge.scoring.combine import combine, recipe_hash
 from judge.scoring.makeup import Makeup, in_range, makeup
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder.groups.readiness import MEASURED, one_is_enough, usable
+from recorder.judged.prompts import Asked
 from recorder.judged.replies import NewReply, Words
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.states import TrajectoryState
@@ -211,7 +212,8 @@ def _as_score(members: Sequence[TrajectoryView], found: Mapping[str, Judged], be
         judge_version=ruling.version if ruling else None,
         prompt_hash=prompt.hash if prompt else None,
         order_seed=prompt.seed if prompt else None,
-        prompt=prompt.messages if prompt and ruling and ruling.asked else None,
+        prompt=prompt.messages if prompt and ruling and ruling.asked and not compared.said else None,
+        prompts=[_asked(one.prompt) for one in compared.said] if ruling and ruling.asked else (),
         run_prompts={id_: messages for judged in found.values() for id_, messages in judged.run_prompts.items()},
         reply=ruling.reply if ruling else None,
         tokens_in=spent.tokens_in,
@@ -261,6 +263,11 @@ def _judged_by(settings: JudgeSettings, found: Mapping[str, Judged]) -> str | No
     models = [settings.ranked_by for judged in found.values() if judged.ruling and judged.prompt]
     models += [settings.model for judged in found.values() if judged.ruling and not judged.prompt]
     return " + ".join(dict.fromkeys(models)) or None
+
+
+def _asked(prompt: Prompt) -> Asked:
+    """One request of several about the group."""
+    return Asked(None, prompt.messages, prompt.turn.number, prompt.words)
 
 
 def _reply(said: Said) -> NewReply:

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from judge.errors import JudgeDown, Spent
+from judge.errors import JudgeDown, JudgeMisconfigured, Spent
 from judge.llm.base import Bases
 from judge.llm.ruler import Ask
+from judge.panel_settings import BASE
 from judge.rewards.kind import Bench
 from judge.scoring.bench import open_bench
 from judge.scoring.counting import Counted
@@ -28,6 +29,7 @@ from judge.tricks.groups import Trial
 from judge.tricks.kinds import KINDS
 from judge.tricks.own import OwnTask
 from judge.tricks.tally import Outcome, Seen
+from recorder.registry.aliases import get_aliases
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
@@ -39,13 +41,17 @@ Tell = Callable[[Seen], None]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be tried: a recipe by its name, kinds by theirs (none: all), and how many groups of each."""
+    """What is to be tried: a recipe by its name, kinds by theirs (none: all), and how many groups of each.
+
+    `alias`: whose base judges, where the judge is `base`; None: that of the only one.
+    """
 
     recipe: str = DEFAULT
     kinds: Sequence[str] = ()
     groups: int = groups.GROUPS
     seed: int = 0
     own: Sequence[OwnTask] = ()  # tasks of the user's, for what code decides
+    alias: str | None = None
 
     @property
     def names(self) -> list[str]:
@@ -99,16 +105,19 @@ async def check(
 ) -> Checked:
     """Try a recipe; `tell` hears of each group that a judge model was asked about, `ask` is asked in the model's place.
 
-    `bases`: where the judge `base` is found; its groups are of no alias, so there must be one alias alone.
+    `bases`: where the judge `base` is found. The groups are of no alias: whose base it is, `wanted` says.
 
     Raises:
         JudgeMisconfigured: there is no such recipe, or nothing of it can be tried.
         FunctionsDown: its functions cannot be run.
     """
     recipe = without_people(settings, wanted.recipe)
-    checked = Checked(wanted, recipe.model, not_tried=_not_tried(settings.by_recipe(wanted.recipe)))
+    checked = Checked(
+        wanted, recipe.of_alias(wanted.alias).model, not_tried=_not_tried(settings.by_recipe(wanted.recipe))
+    )
     trials = _trials(wanted, recipe)
-    async with _bench(recipe, ask, bases) as bench:
+    async with _bench(recipe, ask, bases) as made:
+        bench = made if made.asked_of is None else made.asked_of(wanted.alias)
         told = _told(recipe)
         kinds = [KINDS[name] for name in wanted.names]
         cases = [*coded.cases(one for of in trials for one in of), *own.cases(wanted.own, kinds, wanted.seed, told)]
@@ -140,12 +149,25 @@ async def count(settings: JudgeSettings, wanted: Wanted) -> Counted:
 
 
 async def check_base(store: Store, project_id: str, settings: JudgeSettings, wanted: Wanted, tell: Tell) -> Checked:
-    """`check` where the judge is `base`: the store says which proxy serves that. Raises as `check` does."""
+    """`check` where the judge is `base`: the store says which proxy serves that.
+
+    Raises as `check` does, and JudgeMisconfigured where it is not clear whose base is meant.
+    """
+    await _require_alias(store, project_id, wanted.alias)
     bases = Bases(store, project_id)
     try:
         return await check(settings, wanted, tell, bases=bases)
     finally:
         await bases.close()
+
+
+async def _require_alias(store: Store, project_id: str, named: str | None) -> None:
+    there = sorted(one.name for one in await get_aliases(store, project_id))
+    if (named is None and len(there) == 1) or named in there:
+        return
+    why = "say with --alias whose" if named is None else f"there is no alias {named!r:.80} (--alias)"
+    names = ", ".join(there) or "none yet"
+    raise JudgeMisconfigured(f"the judge is `{BASE}`, the model that an alias began with: {why}; there is: {names}")
 
 
 @asynccontextmanager

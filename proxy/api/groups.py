@@ -61,14 +61,15 @@ async def compare_group(
 
 @get("/hone/v1/groups/{group:str}/judging", responses=answers(200, list[Judging]))
 async def show_judging(
-    hone: Injected, request: AnyRequest, group: Id, prompt: FromQuery[str | None] = None
+    hone: Injected, request: AnyRequest, group: Id, prompt: FromQuery[str | None] = None, reply: FromQuery[int] = 0
 ) -> Response[bytes]:
     """What judges said of a group, newest first: each score with its parts and the reply that it was read from.
 
-    `prompt`: the id of the score of which `asked` is to say what the judge was asked.
+    `prompt`: the id of the score of which `asked` is to say what the judge was asked; `reply`: where several replies
+    made it, the number of the one that answers that.
     """
     found = await find_group(hone.store, hone.project_id, group, caller_of(request).whose.groups_of)
-    return as_json(await load_judgings(hone.store, found, prompt))
+    return as_json(await load_judgings(hone.store, found, prompt, reply))
 
 
 @get("/hone/v1/review", responses=answers(200, Queue))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from recorder.store.database import Store
 
 SHOWN_CHARS: Final = 300  # of one text, unless everything is asked for
+_PREFERENCES: Final = 10  # of people, the newest
 _COLUMN: Final = 24  # characters: what does not fit the screen by that is asked for in pairs
 
 
@@ -33,15 +34,25 @@ _COLUMN: Final = 24  # characters: what does not fit the screen by that is asked
 @click.option("--right", metavar="RUN", help="The other one. Default: the best besides.")
 @click.option("--full", is_flag=True, help="Show long texts whole.")
 @click.option("--judge", is_flag=True, help="Show what the judge was asked and what it replied instead.")
+@click.option(
+    "--reply",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With --judge: of several replies, which one's prompt is shown; the first is 0.",
+)
 @click.pass_obj
-def compare(context: Context, group: str, left: str | None, right: str | None, full: bool, judge: bool) -> None:
+def compare(
+    context: Context, group: str, left: str | None, right: str | None, full: bool, judge: bool, reply: int
+) -> None:
     """Show the attempts of a group side by side: best first, with their rewards and where they part.
 
     GROUP is Hone's id, the end of it, or the one its caller gave. As many columns as fit are shown, the best first;
     --left and --right choose two. With --judge: what the judge was asked for the score that counts, and its reply.
     """
     if judge:
-        _tell_judging(context, run(context, lambda store, project: _judging(store, project, group)))
+        _tell_judging(context, run(context, lambda store, project: _judging(store, project, group, reply)))
         return
     found = run(context, lambda store, project: _load(store, project, group, left, right))
     if context.json:
@@ -63,7 +74,7 @@ async def _named(store: Store, project: str, group: str) -> str:
     return await find_group(store, project, await in_full(store, project, group))
 
 
-async def _judging(store: Store, project: str, group: str) -> Judging:
+async def _judging(store: Store, project: str, group: str, reply: int) -> Judging:
     """The score that counts, with its prompt. Raises NotFound."""
     from recorder.comparing.judging import load_judgings
 
@@ -71,7 +82,7 @@ async def _judging(store: Store, project: str, group: str) -> Judging:
     current = next((one.id for one in await load_judgings(store, group_id) if one.current), None)
     if current is None:
         raise NotFound(f"group {group_id} has no score: `hone judge` scores groups that are ready")
-    return next(one for one in await load_judgings(store, group_id, prompt=current) if one.current)
+    return next(one for one in await load_judgings(store, group_id, prompt=current, reply=reply) if one.current)
 
 
 def _tell_judging(context: Context, found: Judging) -> None:
@@ -90,7 +101,8 @@ def _said(found: Judging) -> Iterable[RenderableType]:
     if found.asked is None:
         yield line("What was asked is not kept: nobody was, or one of its runs was deleted, or it is older.", "dim")
     said = [
-        (f"reply of {one.judge_version or one.judge_model}", one.reply or one.failed or "") for one in found.replies
+        (f"reply {one.number} of {one.judge_version or one.judge_model}", one.reply or one.failed or "")
+        for one in found.replies
     ]
     if found.agreement is not None:
         yield line(f"{len(found.replies)} replies agree by {found.agreement:.2f} (mean tau-b of each two)", "dim")
@@ -117,6 +129,19 @@ def _shown(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
         last = c.beginning[-1]
         yield line(f"all begin with the same {len(c.beginning)} turns, at last {last.role}: {_cut(last.text, limit)}")
     yield _table(c, min(fits, len(c.columns)), limit)
+    yield from _preferences(c, limit)
+
+
+def _preferences(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
+    from recorder.commands.terminal import line
+
+    if c.preferences:
+        yield line("what people prefer, newest first", "dim")
+    for one in c.preferences[:_PREFERENCES]:
+        why = f": {_cut(one.comment, limit)}" if one.comment else ""
+        yield line(f"  {one.told()} ({one.by or 'nobody knows who'}){why}")
+    if len(c.preferences) > _PREFERENCES:
+        yield line(f"  and {len(c.preferences) - _PREFERENCES} more, older ones: --json has them", "dim")
 
 
 def _table(c: Comparison, columns: int, limit: int | None) -> RenderableType:

@@ -79,13 +79,23 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """That somebody found one attempt better than another; both by their numbers. `by`: who, as far as is known."""
+    """That somebody found one attempt better than another, or as good as it (`tie`); both by their numbers.
+
+    `by`: who, as far as is known.
+    """
 
     winner: int
     loser: int
     by: str | None
     comment: str | None
     at: float
+    tie: bool = False
+
+    def told(self) -> str:
+        """What was said, in words."""
+        if self.tie:
+            return f"attempts {self.winner} and {self.loser} are as good as each other"
+        return f"attempt {self.winner} is better than attempt {self.loser}"
 
 
 @dataclass(frozen=True, slots=True)

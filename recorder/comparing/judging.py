@@ -60,9 +60,9 @@ class Judging:
 
     `beside`: of the current score, what another judge said of the group, which moved nothing.
 
-    `asked`: what it was asked about the group, and `run_prompts` about single runs, told of the one score whose prompt
-    was wanted; `prompt_kept`: whether there is any. `prompt_hash`: of that about the group, but for order and ids;
-    `order_seed`: of the order in which it saw the runs.
+    `asked`: what it was asked about the group (of several requests, by the one that was named), and `run_prompts` about
+    single runs, told of the one score whose prompt was wanted; `prompt_kept`: whether there is any. `prompt_hash`: of
+    that about the group, but for order and ids; `order_seed`: of the order in which it saw the runs.
     """
 
     id: str
@@ -88,10 +88,10 @@ class Judging:
     beside: tuple[Second, ...]
 
 
-async def load_judgings(store: Store, group_id: str, prompt: str | None = None) -> list[Judging]:
+async def load_judgings(store: Store, group_id: str, prompt: str | None = None, reply: int = 0) -> list[Judging]:
     """The newest `NEWEST` scores of a group (internal id), each with its runs, the best first.
 
-    `prompt`: the score whose prompt is read too.
+    `prompt`: the score whose prompt is read too; `reply`: of several, the number of the reply that answers it.
     """
     newest = select(scores).where(scores.c.group_id == group_id)
     newest = newest.order_by(scores.c.created_at.desc(), scores.c.id.desc()).limit(NEWEST)
@@ -107,7 +107,7 @@ async def load_judgings(store: Store, group_id: str, prompt: str | None = None) 
         for part in await conn.execute(wanted.order_by(score_parts.c.trajectory_id, score_parts.c.part)):
             of_score[part.score_id].setdefault((part.trajectory_id, part.external_id), []).append(part)
         said = await replies.of_scores(conn, of_score)
-    asked = await prompts_of(store, prompt) if prompt in of_score else []
+    asked = await prompts_of(store, prompt, reply) if prompt in of_score else []
     kept = await with_prompts(store, of_score.keys())
     beside = tuple(await seconds.of_group(store, group_id))
     return [

@@ -47,7 +47,7 @@ from recorder.store.schema import (
     versions,
 )
 from recorder.work.baselines import Compared
-from recorder.work.feedback import PREFERENCE
+from recorder.work.feedback import PREFERENCE, TIE, choice_of
 from recorder.work.scores import NewPart
 
 MOST_MEMBERS: Final = 200  # of a group, by start
@@ -209,12 +209,15 @@ async def _compared(conn: AsyncConnection, step_id: str | None, ids: Sequence[st
 
 
 async def _preferences(conn: AsyncConnection, group_id: str, attempts: Sequence[Attempt]) -> tuple[Preference, ...]:
+    """What people chose between two attempts of the group, newest first, ties among it."""
     numbers = {one.run.id: one.number for one in attempts}
-    query = select(feedback).where(feedback.c.trajectory_id.in_(sorted(numbers)), feedback.c.name == PREFERENCE)
-    query = query.order_by(feedback.c.created_at.desc(), feedback.c.id.desc()).limit(MOST_PREFERENCES)
+    f = feedback.c
+    query = select(feedback).where(f.trajectory_id.in_(sorted(numbers)), f.name.in_((PREFERENCE, TIE)))
+    query = query.order_by(f.created_at.desc(), f.id.desc()).limit(MOST_PREFERENCES)
+    told = [(row, choice_of(row.trajectory_id, row.name, row.value, row.tags)) for row in await conn.execute(query)]
     return tuple(
-        Preference(numbers[row.trajectory_id], numbers[row.tags["loser"]], row.tags.get("by"), row.comment,
-                   row.created_at)
-        for row in await conn.execute(query)
-        if row.tags.get("group") == group_id and row.tags.get("loser") in numbers
+        Preference(numbers[chosen.better], numbers[chosen.worse], row.tags.get("by"), row.comment, row.created_at,
+                   chosen.tie)
+        for row, chosen in told
+        if chosen is not None and row.tags.get("group") == group_id and chosen.worse in numbers
     )  # fmt: skip

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.content.trainable import LeftOut
 from recorder.groups import siblings
-from recorder.groups.lookup import baseline, group_row, of_gate
+from recorder.groups.lookup import baseline, group_row, measured
 from recorder.groups.readiness import (
     WAIT,
     GroupCode,
@@ -188,7 +188,7 @@ async def _facts(conn: AsyncConnection, group_ids: Collection[str], *, declared:
     if not group_ids:
         return {}
     g = groups.c
-    columns = (g.id, g.declared_size, g.joined_at, g.last_call_at, g.campaign_id, baseline(), of_gate())
+    columns = (g.id, g.declared_size, g.joined_at, g.last_call_at, g.campaign_id, baseline(), measured())
     query = select(*columns).where(groups.c.id.in_(group_ids), groups.c.state == GroupState.OPEN)
     if declared:
         query = query.where(groups.c.declared_size.is_not(None))

@@ -17,6 +17,9 @@ from recorder.states import GroupState, Purpose
 from recorder.store.database import Store
 from recorder.store.schema import aliases, campaigns, groups, trajectories
 
+BY_FUNCTION: Final = (
+    "by_function"  # in the settings of an evaluation: a function tells success, and nothing else is told
+)
 _ON_THE_WAY: Final = tuple(state for state in GroupState if state not in (GroupState.TRAINED, GroupState.LEFT_OUT))
 
 
@@ -49,10 +52,14 @@ def baseline() -> ColumnElement[str]:
     return select(aliases.c.baseline).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("baseline")
 
 
-def of_gate() -> ColumnElement[bool]:
-    """Whether a group's attempts are a version's gate's, as a column."""
-    asked = exists().where(campaigns.c.id == groups.c.campaign_id, campaigns.c.version_id.is_not(None))
-    return asked.label("of_gate")
+def measured() -> ColumnElement[bool]:
+    """Whether a function alone tells what a group's attempts are worth, as a column.
+
+    They are a version's gate's, or of an evaluation that says so (`BY_FUNCTION`).
+    """
+    by_function = campaigns.c.settings[BY_FUNCTION].as_string().is_not(None)
+    asked = or_(campaigns.c.version_id.is_not(None), by_function)
+    return exists().where(campaigns.c.id == groups.c.campaign_id, asked).label("measured")
 
 
 async def counts(store: Store, alias_id: str, campaign_id: str | None = None) -> dict[GroupState, int]:

@@ -31,20 +31,23 @@ class GroupCode(StrEnum):
     TOO_OLD = "too_old"  # complete for longer than `learn.max_age_s`
     NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model ever answered it
     PURPOSE_NONE = "purpose_none"  # recorded, but its caller wanted it neither measured nor trained
-    MEASURED = "measured"  # attempts of a gate: its own function told what they were worth, no judge is asked
+    MEASURED = "measured"  # of a gate or an evaluation: a function tells what they are worth, no judge is asked
     MIXED_PURPOSE = "mixed_purpose"  # judged, but never trained: not every member is there for training
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What readiness needs to know of a group. Times are unix seconds."""
+    """What readiness needs to know of a group. Times are unix seconds.
+
+    `measured`: a function alone tells what its attempts are worth.
+    """
 
     declared_size: int | None
     joined_at: float
     last_call_at: float
     baseline: str | None = None  # its alias's
     campaign_id: str | None = None
-    of_gate: bool = False
+    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +102,8 @@ def outcome(members: Sequence[Member], *, one: bool = False) -> Readiness:
 
 
 def outcome_in(group: GroupFacts, members: Sequence[Member]) -> Readiness:
-    """What a group that waits for nobody becomes, by what it is for: a gate's is measured, and never judged."""
-    if group.of_gate:
+    """What a group that waits for nobody becomes, by what it is for: what a function alone measures is never judged."""
+    if group.measured:
         return Readiness(Verdict.LEFT_OUT, GroupCode.MEASURED)
     return outcome(members, one=one_is_enough(group.baseline, group.campaign_id))
 

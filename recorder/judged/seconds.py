@@ -131,15 +131,32 @@ async def _turned(conn: AsyncConnection, project_id: str, new: NewSecond, rule: 
 
 async def _window(conn: AsyncConnection, project_id: str, new: NewSecond, window: int) -> list[float]:
     """The newest taus of these two judges, as they are."""
+    rows = _rows_of_window(project_id, new.alias, new.recipe, new.pair, window)
+    return [float(tau) for tau in (await conn.execute(rows.with_only_columns(second_scores.c.tau))).scalars()]
+
+
+def _rows_of_window(project_id: str, alias: str, recipe: str, pair: str, window: int) -> Select[Any]:
+    """The newest groups that two judges both ordered, as these are, newest first."""
     s = second_scores.c
     mine = (
-        s.project_id == project_id, s.alias == new.alias, s.recipe == new.recipe, s.pair == new.pair,
-        s.failed.is_(None),
+        s.project_id == project_id, s.alias == alias, s.recipe == recipe, s.pair == pair, s.failed.is_(None),
     )  # fmt: skip
     firsts = select(func.min(s.id).label("first")).where(*mine).group_by(s.cheap_version, s.strong_version).subquery()
     as_they_are = select(func.max(firsts.c.first)).scalar_subquery()
-    taus = select(s.tau).where(*mine, s.tau.is_not(None), s.id >= as_they_are).order_by(s.id.desc()).limit(window)
-    return [float(tau) for tau in (await conn.execute(taus)).scalars()]
+    newest = select(second_scores).where(*mine, s.tau.is_not(None), s.id >= as_they_are)
+    return newest.order_by(s.id.desc()).limit(window)
+
+
+async def least_agreed(conn: AsyncConnection, drifted: Turn) -> list[Second]:
+    """Of the window in which two judges drifted apart, as it is now, the groups about which they agree least.
+
+    Least first, and only those about which they agree by less than is asked of them.
+    """
+    window = _rows_of_window(drifted.project_id, drifted.alias, drifted.recipe, drifted.pair, drifted.groups)
+    found = [_view(row) for row in await conn.execute(window)]
+    bound = 1.0 if drifted.bound is None else drifted.bound
+    apart = [one for one in found if one.tau is not None and one.tau < bound]
+    return sorted(apart, key=lambda one: one.tau or 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from recorder.reviewing import gains
 from recorder.reviewing.answers import tally
 from recorder.reviewing.candidates import alarmed, disagreement, drawn, ranking
 from recorder.reviewing.drawing import Draw, draw_of
+from recorder.reviewing.drifted import drifted
 from recorder.reviewing.runs import chosen_between, heads_of, members_of, newest_by
 from recorder.reviewing.shapes import Candidate, Entry, Queue, Why
 from recorder.store.database import Store
@@ -106,6 +107,7 @@ async def _others(store: Store, project_id: str, asked: Asked, draw: Draw, witho
         if live is not None and live.parent_id is not None:
             before, after = await gains.attempted(store, alias, await get_version(store, live.parent_id), live)
             found += await asyncio.to_thread(gains.gained, before, after)
+    found += await drifted(store, project_id, draw)
     found += await alarmed(store, project_id, draw)
     found += await drawn(store, project_id, draw)
     once = {frozenset(one.pair): one for one in reversed(found) if one.group not in without}

@@ -6,15 +6,17 @@ Owns: means over the newest that the store has. Refuses: telling how many more t
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import exists, func, select
 
+from recorder.judged.drift import STRONG
 from recorder.states import CallState, Origin, TrajectoryState
 from recorder.store.database import Store
-from recorder.store.schema import calls, score_parts, scores, trajectories
+from recorder.store.schema import calls, score_parts, scores, second_scores, trajectories
 from recorder.work.scores import REWARD
 
 NEWEST_RUNS: Final = 200
@@ -77,6 +79,26 @@ async def of_judging(store: Store, alias_id: str, judge_model: str, parts: Colle
             score_parts.c.score_id.in_([row.id for row in found]), score_parts.c.part == REWARD
         )
         runs = int((await conn.execute(judged)).scalar_one())
+    return _a_run(found, runs)
+
+
+async def of_strong(store: Store, project_id: str, alias: str, recipe: str, judge_model: str) -> PerRun | None:
+    """What the newest words of the strong judge cost that it said beside the scores of an alias (by its name), by run.
+
+    None: there are none.
+    """
+    s = second_scores.c
+    mine = (s.project_id == project_id, s.alias == alias, s.recipe == recipe)
+    its = (s.judge == STRONG, s.judge_model == judge_model, s.failed.is_(None), s.parts.is_not(None), s.tokens_in > 0)
+    query = select(s.parts, s.tokens_in, s.tokens_out, s.cost_usd).where(*mine, *its)
+    async with store.read() as conn:
+        found = list(await conn.execute(query.order_by(s.id.desc()).limit(NEWEST_SCORES)))
+    runs = sum(len({one["trajectory_id"] for one in json.loads(row.parts)}) for row in found)
+    return _a_run(found, runs)
+
+
+def _a_run(found: Sequence[Any], runs: int) -> PerRun | None:
+    """What scores of so many runs cost, by run."""
     if not runs:
         return None
     costs = [row.cost_usd for row in found]

@@ -32,7 +32,14 @@ from recorder.store.transitions import guarded, move
 from recorder.work.claims import GroupClaim, for_training
 
 PAGE: Final = 200  # scores a SELECT: a long read would keep SQLite's log from being reused
-_BESIDE: Final = ("parts", "prompt", "run_prompts", "replies", "disputed")  # of a score, no columns of its row
+_BESIDE: Final = (
+    "parts",
+    "prompt",
+    "prompts",
+    "run_prompts",
+    "replies",
+    "disputed",
+)  # of a score, no columns of its row
 REWARD: Final = "reward"  # the part that is the combination of the others, and what is trained on
 
 
@@ -70,6 +77,7 @@ class NewScore:
     absolute: bool = False  # the rewards say something outside the group: no ranking moved them
     parts: Sequence[NewPart] = ()
     prompt: Messages | None = None  # what the reply answers, where somebody was asked just now
+    prompts: Sequence[Asked] = ()  # the same of each of several requests; `prompt` is None then
     run_prompts: Mapping[str, Messages] = field(default_factory=dict)  # by trajectory id: what was asked of it alone
     agreement: float | None = None  # of several replies: the mean tau-b of each two
     disputed: str | None = None  # why it does not count: the replies disagree, and the group waits for a person
@@ -149,7 +157,7 @@ async def record_history(store: Store, group_id: str, score: NewScore, states: C
 
 
 async def _packed(score: NewScore) -> bytes | None:
-    of_group = [Asked(None, score.prompt)] if score.prompt is not None else []
+    of_group = [Asked(None, score.prompt)] if score.prompt is not None else score.prompts
     return await prompts.packed([*of_group, *(Asked(id_, asked) for id_, asked in score.run_prompts.items())])
 
 
@@ -167,7 +175,7 @@ async def _insert(
     conn: AsyncConnection, project_id: str, group_id: str, alias_id: str | None, score: NewScore, prompt: bytes | None
 ) -> str:
     score_id = new_id("score")
-    plain = asdict(replace(score, parts=(), prompt=None, run_prompts={}, replies=()))
+    plain = asdict(replace(score, parts=(), prompt=None, prompts=(), run_prompts={}, replies=()))
     row = {k: _storable(v) for k, v in plain.items() if k not in _BESIDE}
     of_group = {"project_id": project_id, "group_id": group_id, "alias_id": alias_id}
     await conn.execute(insert(scores).values(id=score_id, created_at=now(), **of_group, **row))

@@ -118,6 +118,7 @@ async def test_a_judge_that_is_down_is_told_and_ends_with_1(check: Any, server: 
         (("--kind", "no_such"), "there is no trick 'no_such': known are claims_success"),
         (("--picture", "no/such/folder/judge.svg"), "its folder is not there"),
         (("--groups", "0"), "0 is not in the range"),
+        (("--alias", "helpdesk"), "--alias says whose base judges, and no judge here is `base`"),
     ],
 )
 async def test_a_wrong_argument_is_told_before_anybody_is_asked(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from sqlalchemy import func, select
 
 from judge.calibration.judging import judge_all, settings_of
-from judge.errors import JudgeDown
+from judge.errors import JudgeDown, JudgeMisconfigured
 from judge.scoring.bench import open_bench
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
@@ -21,6 +22,7 @@ from recorder.judged import seconds
 from recorder.judged.drift import STRONG
 from recorder.reading.transcripts import load_group
 from recorder.registry import keys
+from recorder.registry.aliases import ensure_alias
 from recorder.registry.keys import Scope
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
@@ -148,6 +150,20 @@ async def test_it_is_tried_on_known_tricks_though_their_groups_are_of_no_alias(
     found = await check_base(store, PROJECT, JudgeSettings.model_validate(SETTINGS), wanted, lambda _: None)
     assert (found.stopped, found.versions, found.requests) == (None, {NAMED}, 2)
     assert found.by_model[0].fooled == 2  # whoever ties all is fooled by all
+
+
+async def test_of_several_aliases_the_one_is_tried_that_is_named(store: Store, group: str, engine: FakeEngine) -> None:
+    await ensure_alias(store, PROJECT, "other", "base", None)
+    engine.default = lambda body: Script([words(json.dumps({"trajectories": entries(body, lambda _: 0.5)}))])
+    settings, wanted = JudgeSettings.model_validate(SETTINGS), Wanted(kinds=("longer",), groups=2)
+    with pytest.raises(JudgeMisconfigured, match="say with --alias whose; there is: helpdesk, other"):
+        await check_base(store, PROJECT, settings, wanted, lambda _: None)
+    with pytest.raises(JudgeMisconfigured, match=r"no alias 'nobody' \(--alias\); there is: helpdesk, other"):
+        await check_base(store, PROJECT, settings, replace(wanted, alias="nobody"), lambda _: None)
+    assert engine.requests == []
+    found = await check_base(store, PROJECT, settings, replace(wanted, alias="helpdesk"), lambda _: None)
+    assert (found.stopped, found.versions, found.model) == (None, {NAMED}, "helpdesk@0")
+    assert found.by_model[0].fooled == 2
 
 
 async def test_without_a_proxy_its_groups_wait_and_say_what_to_do(store: Store) -> None:

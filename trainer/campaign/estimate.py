@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from recorder.rubric import criteria
@@ -58,18 +58,6 @@ class Member(Protocol):
         """The judge model."""
 
 
-class Strong(Protocol):
-    """A better judge, which judges some groups too."""
-
-    @property
-    def model(self) -> str:
-        """The judge model."""
-
-    @property
-    def every(self) -> int:
-        """One group of so many is judged by it too."""
-
-
 class Recipe(Protocol):
     """The judge's settings under one recipe, as far as it costs anything."""
 
@@ -84,14 +72,6 @@ class Recipe(Protocol):
     @property
     def requests(self) -> int:
         """How often RULER asks about one group."""
-
-    @property
-    def repeats(self) -> int:
-        """How often it asks each judge."""
-
-    @property
-    def strong(self) -> Strong | None:
-        """Who judges some groups too."""
 
     @property
     def members(self) -> Sequence[Member]:
@@ -137,8 +117,23 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """What the strong judge takes, which judges one group in `every` beside the judge: requests, tokens, money."""
+
+    model: str
+    every: int
+    ruler: int
+    rubric: int
+    tokens: Tokens
+    usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a campaign would take. `judge_usd` None: no price is known, or no tokens are."""
+    """What a campaign would take. `judge_usd` None: no price is known, or no tokens are; the strong judge's is beside.
+
+    `strong` None: there is none, or it is asked nothing.
+    """
 
     campaign: str
     recipe: str
@@ -147,12 +142,16 @@ class Estimate:
     agent: Tokens
     judge: Tokens
     judge_usd: float | None = None
+    strong: Beside | None = None
     notes: Sequence[str] = field(default_factory=list)
 
 
-def count(plan: Plan, rewards: Sequence[Reward], requests: int = 1) -> Counts:
-    """Count what the plan's rounds do. `requests`: how often RULER asks about one group."""
-    kinds = [reward.kind for reward in rewards]
+def count(plan: Plan, rewards: Sequence[Reward], requests: int = 1, *, moving: bool = False) -> Counts:
+    """Count what the plan's rounds do. `requests`: how often RULER asks about one group.
+
+    `moving`: a judge is asked only for parts that have a weight, as the strong one is.
+    """
+    kinds = [reward.kind for reward in rewards if reward.weight > 0 or not moving]
     rulers, rubrics = requests * kinds.count("ruler"), kinds.count("rubric")
     out = Counts()
     if plan.val:
@@ -169,6 +168,12 @@ def count(plan: Plan, rewards: Sequence[Reward], requests: int = 1) -> Counts:
         for scenario in scenarios:
             _add(out, sizes[scenario.id], each, rulers if each > 1 else 0, rubrics)
     return out
+
+
+def one_in(counts: Counts, every: int) -> Counts:
+    """The same attempts, of which a judge judges one group in so many, at the mean."""
+    judged = ("judged", "ruler", "rubric", "material_tokens", "answers_shown")
+    return replace(counts, **{name: math.ceil(getattr(counts, name) / every) for name in judged})
 
 
 @dataclass(frozen=True, slots=True)

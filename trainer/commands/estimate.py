@@ -16,7 +16,7 @@ from trainer.commands.requiring import require_own_choices
 from trainer.commands.support import Context
 
 if TYPE_CHECKING:
-    from trainer.campaign.estimate import Estimate
+    from trainer.campaign.estimate import Beside, Estimate
 
 
 def estimate(context: Context) -> None:
@@ -46,7 +46,6 @@ def _show_estimate(found: Estimate) -> None:
     of = f"{counts.training:,} to train on, {counts.validation:,} to measure ({measured})"
     of += f", {counts.test:,} at the end" if counts.test else ""
     by = f"RULER {counts.ruler:,}, rubrics {counts.rubric:,}, by the recipe {found.recipe!r}"
-    usd = "not known" if found.judge_usd is None else f"${found.judge_usd:,.2f}"
     rows = [
         ("steps", f"{found.steps:,}", "at most"),
         ("attempts", f"{counts.attempts:,}", of),
@@ -55,11 +54,28 @@ def _show_estimate(found: Estimate) -> None:
         ("judge requests", f"{counts.ruler + counts.rubric:,}", by),
         ("tokens sent to the judge", _known(found.judge.sent), found.judge.basis),
         ("tokens of its answers", _known(found.judge.answered), ""),
-        ("the judge's price", usd, ""),
+        ("the judge's price", _price(found.judge_usd), ""),
     ]
+    if found.strong is not None:
+        rows += _beside(found.strong)
     show_table((f"campaign {found.campaign}", "how many", "how that is known"), rows, right=("how many",))
     for note in found.notes:
         click.echo(clean(f"{note[0].upper()}{note[1:]}."))
+
+
+def _beside(strong: Beside) -> list[tuple[str, str, str]]:
+    """The rows of the strong judge."""
+    by = f"RULER {strong.ruler:,}, rubrics {strong.rubric:,}: one group in {strong.every} is judged by it too"
+    return [
+        ("requests to the strong judge", f"{strong.ruler + strong.rubric:,}", by),
+        ("tokens sent to it", _known(strong.tokens.sent), strong.tokens.basis),
+        ("tokens of its answers", _known(strong.tokens.answered), ""),
+        ("its price", _price(strong.usd), ""),
+    ]
+
+
+def _price(usd: float | None) -> str:
+    return "not known" if usd is None else f"${usd:,.2f}"
 
 
 def _known(count: int | None) -> str:

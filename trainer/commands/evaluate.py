@@ -66,7 +66,8 @@ def evaluate(
 
     Told of each version are its success, its wins or its reward, and by how much they are above those of the first
     one named, each with its 95 % interval by bootstrap over scenarios; and what its attempts took. Where RULER is
-    the only reward, the attempts of all versions at a scenario are judged in one blind group, and wins are told.
+    the only reward, the attempts of all versions at a scenario are judged in one blind group, and wins are told. Where
+    a function tells success, no judge is asked.
 
     Uses the proxy, engine and judge that run for the data folder, or starts what is missing and stops it again. Told
     is the whole comparison or nothing: the same command goes on with one that was stopped or killed.

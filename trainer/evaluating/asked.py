@@ -85,12 +85,14 @@ def ask(
     return Asked(settings, tuple(names), scenarios.read(file), attempts, seeds, file, fresh)
 
 
-def measures(settings: CampaignSettings, rewards: Sequence[Reward], versions: int) -> Measures:
-    """What can be told of so many versions. Raises `CampaignError` where nothing can.
+def by_function(settings: CampaignSettings) -> bool:
+    """Whether a function tells success. Nothing else is told then, and no judge is asked."""
+    return settings.success is not None and is_function(settings.success)
 
-    Where a function tells success, no judge is waited for.
-    """
-    if settings.success is not None and is_function(settings.success):
+
+def measures(settings: CampaignSettings, rewards: Sequence[Reward], versions: int) -> Measures:
+    """What can be told of so many versions. Raises `CampaignError` where nothing can."""
+    if by_function(settings):
         return Measures(success=True, reward=False, wins=False)
     if not rewards:
         raise CampaignError(

@@ -19,7 +19,7 @@ from trainer.agents.attempts import AttemptRunner
 from trainer.campaign.begin import hold, marked, still_ours
 from trainer.campaign.measure import Measurer
 from trainer.campaign.sampling import Sampler
-from trainer.evaluating.asked import Asked, Measures, measures, resolved, told
+from trainer.evaluating.asked import Asked, Measures, by_function, measures, resolved, told
 from trainer.evaluating.evaluation import Evaluated, Evaluation, Seeds, require_in_service
 from trainer.evaluating.rows import begin_or_find
 from trainer.measuring.sides import Side
@@ -49,6 +49,7 @@ async def evaluate(asked: Asked, everything: Settings, wanted: Wanted, progress:
     """
     settings, progress = asked.settings, Seeds(progress, asked.seeds)
     found, recipe = measured_by(asked, everything), comparing.recipe_of(settings, everything)
+    wanted = replace(wanted, judge=not by_function(settings))
     async with AsyncExitStack() as stack:
         services = await stack.enter_async_context(Services(wanted, lambda text: progress.tell(Said(text))))
         agent, *others = agents = await start_agents(settings, everything.data, stack)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from recorder.groups.lookup import BY_FUNCTION
 from recorder.registry.aliases import AliasView
 from recorder.states import CampaignState
 from recorder.store.database import Store
 from recorder.work import campaigns
 from recorder.work.campaigns import EVALUATES, CampaignView, Scenario, Split
 from trainer.campaign.begin import new_scenarios
-from trainer.evaluating.asked import Asked
+from trainer.evaluating.asked import Asked, by_function
 from trainer.progress import Progress, Said
 
 PART: Final[Split] = "test"  # which part of a campaign's scenarios these count as: never trained on
@@ -29,6 +30,8 @@ async def begin_or_find(
 ) -> CampaignView:
     """The row of what is `told` (`trainer.evaluating.asked.told`), with its scenarios."""
     settings = {**asked.settings.model_dump(mode="json"), EVALUATES: told}
+    if by_function(asked.settings):
+        settings[BY_FUNCTION] = True
     unfinished = [] if asked.fresh else await campaigns.unfinished_evaluations(store, alias.id)
     row = next((one for one in unfinished if one.settings[EVALUATES] == told), None)
     if row is None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -24,7 +25,7 @@ from recorder.work import costs
 from recorder.work.costs import PerRun
 from trainer.campaign import estimate
 from trainer.campaign.begin import Plan
-from trainer.campaign.estimate import Counts, Estimate, Recipe, Tokens
+from trainer.campaign.estimate import Beside, Counts, Estimate, Recipe, Tokens
 from trainer.errors import CampaignError
 
 ASKING = ("ruler", "rubric")  # the kinds that ask a judge model
@@ -38,8 +39,23 @@ class Whole(Recipe, Protocol):
         """Some of its settings, as JSON has them."""
 
 
+class Strong(Protocol):
+    """What is set of the strong judge."""
+
+    @property
+    def every(self) -> int:
+        """One group of so many is judged by it too."""
+
+
 class Judge(Recipe, Protocol):
     """The judge's settings."""
+
+    @property
+    def strong(self) -> Strong | None:
+        """Who judges some groups too."""
+
+    def by_strong(self) -> Judge | None:
+        """The settings with the strong judge alone as the judge; None: there is none."""
 
     def known_recipes(self) -> list[str]:
         """The names of all recipes."""
@@ -75,13 +91,39 @@ async def estimated(plan: Plan, settings: Settings) -> Estimate:
     name = settings.judge.recipe_of(alias, plan.settings.reward_recipe)
     recipe = settings.judge.of_alias(alias).by_recipe(name)
     counts = estimate.count(plan, recipe.in_force(), recipe.requests)
-    runs, judged, unread = await _lately(settings, alias, recipe)
-    agent = estimate.agent_tokens(counts, plan.settings, runs, alias)
-    judge = estimate.judge_tokens(counts, recipe, agent, judged, alias)
-    usd = await _usd(counts, recipe, judge, judged)
-    return Estimate(
-        plan.name, name, plan.settings.steps, counts, agent, judge, usd, [*unread, *_notes(plan, recipe, counts)]
-    )
+    strong = _strong(plan, settings, alias, name)
+    lately = await _lately(settings, alias, name, recipe, strong)
+    agent = estimate.agent_tokens(counts, plan.settings, lately.runs, alias)
+    judge = estimate.judge_tokens(counts, recipe, agent, lately.judged, alias)
+    usd = await _usd(counts, recipe, judge, lately.judged)
+    beside = None
+    if strong is not None:
+        tokens = estimate.judge_tokens(strong.counts, strong.recipe, agent, lately.by_strong, alias)
+        price = await _usd(strong.counts, strong.recipe, tokens, lately.by_strong)
+        of = strong.counts
+        beside = Beside(strong.recipe.model, strong.every, of.ruler, of.rubric, tokens, price)
+    notes = [*lately.unread, *_notes(plan, recipe, counts, beside)]
+    return Estimate(plan.name, name, plan.settings.steps, counts, agent, judge, usd, beside, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Strong:
+    """The strong judge: its settings under the campaign's recipe, and what it is asked."""
+
+    recipe: Recipe
+    every: int
+    counts: Counts
+
+
+def _strong(plan: Plan, settings: Settings, alias: str, name: str) -> _Strong | None:
+    """The strong judge of a campaign; None: there is none, or it is asked nothing."""
+    alone, set_ = settings.judge.by_strong(), settings.judge.strong
+    if alone is None or set_ is None:
+        return None
+    recipe = alone.of_alias(alias).by_recipe(name)
+    whole = estimate.count(plan, recipe.in_force(), recipe.requests, moving=True)
+    counts = estimate.one_in(whole, set_.every)
+    return _Strong(recipe, set_.every, counts) if counts.ruler + counts.rubric else None
 
 
 def _alias(named: str | None, declared: list[str]) -> str:
@@ -92,20 +134,32 @@ def _alias(named: str | None, declared: list[str]) -> str:
     return named or next(iter(declared), "the model")
 
 
-async def _lately(settings: Settings, alias: str, recipe: Recipe) -> tuple[PerRun | None, PerRun | None, list[str]]:
-    """What runs of the alias used and what judging them did, as far as the store has any; and why it was not read."""
+@dataclass(frozen=True, slots=True)
+class _Lately:
+    """What runs of an alias used and what judging them did, as far as the store has any; and why it was not read."""
+
+    runs: PerRun | None = None
+    judged: PerRun | None = None
+    by_strong: PerRun | None = None
+    unread: Sequence[str] = ()
+
+
+async def _lately(settings: Settings, alias: str, name: str, recipe: Recipe, strong: _Strong | None) -> _Lately:
     if not await asyncio.to_thread(there_is_one, settings.data, settings.recorder):
-        return None, None, ["there is no store yet, so nothing is known of earlier runs"]
+        return _Lately(unread=["there is no store yet, so nothing is known of earlier runs"])
     parts = [reward.name for reward in recipe.in_force() if reward.kind in ASKING]
     try:
         async with _looking(settings) as store:
             found = {one.name: one.id for one in await get_aliases(store, settings.project)}
             if alias not in found:
-                return None, None, []
+                return _Lately()
             judged = await costs.of_judging(store, found[alias], estimate.judged_by(recipe), parts) if parts else None
-            return await costs.of_runs(store, found[alias]), judged, []
+            by_strong = None
+            if strong is not None:
+                by_strong = await costs.of_strong(store, settings.project, alias, name, strong.recipe.model)
+            return _Lately(await costs.of_runs(store, found[alias]), judged, by_strong)
     except StoreError as e:
-        return None, None, [f"nothing is known of earlier runs: {str(e).rstrip('.')}"]
+        return _Lately(unread=[f"nothing is known of earlier runs: {str(e).rstrip('.')}"])
 
 
 @asynccontextmanager
@@ -144,18 +198,17 @@ def _shares(counts: Counts, recipe: Recipe) -> list[tuple[str, float]]:
     return [*asked, (recipe.model, counts.rubric / whole)] if counts.rubric else asked
 
 
-def _notes(plan: Plan, recipe: Recipe, counts: Counts) -> list[str]:
+def _notes(plan: Plan, recipe: Recipe, counts: Counts, strong: Beside | None) -> list[str]:
     rewards, settings = recipe.in_force(), plan.settings
     notes = []
     if not rewards:
         notes.append("nobody judges: set judge.model, or name rewards in [[judge.rewards]]")
     elif not estimate.judged_by(recipe) and counts.ruler + counts.rubric:
         notes.append("a reward asks a judge model, and judge.model is not set")
-    if (strong := recipe.strong) is not None and counts.ruler + counts.rubric:
-        more = (counts.ruler / recipe.requests * recipe.repeats + counts.rubric) / strong.every
+    if strong is not None:
         notes.append(
-            f"judge.strong ({strong.model}) judges one group in {strong.every} too: about {math.ceil(more):,} requests "
-            "more, which tokens and price leave out"
+            f"where the two judges drift apart, judge.strong ({strong.model}) judges every group until they agree "
+            f"again, and the other one of {strong.every}"
         )
     if settings.target is not None or settings.plateau_steps is not None:
         notes.append("campaign.target or campaign.plateau_steps may end it earlier")

@@ -59,6 +59,7 @@ class Wanted:
     env: Mapping[str, str] = field(default_factory=dict)  # variables for it, beside ours
     start_timeout_s: float = 420.0  # an engine may take minutes to load its model
     found_timeout_s: float = 20.0  # what runs already, or is light, is there sooner
+    judge: bool = True  # whether anything is to be judged
 
 
 class Services:
@@ -68,7 +69,7 @@ class Services:
         self.wanted = wanted
         self._say = say
         self._url = wanted.proxy_url
-        self._without_judge = False  # what was started has none: one ran already
+        self._without_judge = False  # what was started has none: one ran already, or none is wanted
         self._store: Store | None = None
         self._children: list[_Child] = []
 
@@ -95,7 +96,8 @@ class Services:
         return await proxy_url(store, self.wanted.data, self.wanted.project)
 
     async def _start_up(self) -> None:
-        self._without_judge = self._store is not None and await self.judge_runs()
+        there = self._store is not None and await self.judge_runs()
+        self._without_judge = there or not self.wanted.judge
         what = "engine and proxy" if self._without_judge else "engine, proxy and judge"
         self._say(f"starting {what}; their logs are in {self.wanted.data / 'logs'}")
         await self._start("up", "--no-learn", *(["--no-judge"] if self._without_judge else []))
@@ -143,9 +145,11 @@ class Services:
                     raise ServiceUnavailable(f"the proxy serves no alias {name or ''!r}; there is: {there}")
 
     async def ready(self) -> str:
-        """Wait until proxy, engine and judge are there; the proxy's URL."""
+        """Wait until proxy, engine and, where one is wanted, judge are there; the proxy's URL."""
         url = await self._until(self._proxy, "a proxy that serves this store")
         await self._until(self._engine, "an engine behind the proxy")
+        if not self.wanted.judge:
+            return str(url)
         if not await self._judge() and (not self._children or self._without_judge):
             self._say("no judge runs: starting one")
             await self._start("judge")

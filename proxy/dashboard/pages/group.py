@@ -55,11 +55,14 @@ async def group_page(
 
 @get("/groups/{group:str}/judging", include_in_schema=False)
 async def judging_page(
-    shown: ForPages, request: AnyRequest, group: Id, prompt: FromQuery[str | None] = None
+    shown: ForPages, request: AnyRequest, group: Id, prompt: FromQuery[str | None] = None, reply: FromQuery[int] = 0
 ) -> Response[str]:
-    """What judges were asked and said, each reply whole up to a bound; `prompt`: of which score the prompt is shown."""
+    """What judges were asked and said, each reply whole up to a bound.
+
+    `prompt`: of which score the prompt is shown, and of several replies that of the number `reply`, which it answers.
+    """
     group_id = await _found(shown, request, group)
-    judgings = await load_judgings(shown.store, group_id, prompt)
+    judgings = await load_judgings(shown.store, group_id, prompt, reply)
     many = max(1, len(judgings))
     runs = max(8, _MOST_RUNS // many)
     asked = max((_messages_of(one) for one in judgings), default=0)
@@ -72,6 +75,7 @@ async def judging_page(
         group_id=group_id,
         judgings=judgings,
         wanted=prompt,
+        answer=reply,
         runs=runs,
         reasons=Fits((), (), min(_MOST_CHARS, _REPLIES_BYTES // max(1, told))),
         replies=Fits((), (), _REPLIES_BYTES // many),

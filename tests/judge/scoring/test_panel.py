@@ -2,12 +2,14 @@
 
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from aiohttp import web
+from sqlalchemy import select
 
 from judge.errors import QuorumMissed
 from judge.scoring.score import GroupScore, score_group
@@ -21,6 +23,7 @@ from recorder.reviewing.answers import Answer, answer
 from recorder.reviewing.queue import Asked, queue
 from recorder.states import GroupState
 from recorder.store.database import Store
+from recorder.store.schema import prompts
 from recorder.work import claims, feedback, scores, spending
 from tests.judge.judge_server import Json, JudgeServer, by_worth, completion, documents, last_text, verdicts
 from tests.judge.recorded import PROJECT, Recorded
@@ -84,6 +87,35 @@ async def test_members_times_repeats_requests_are_one_score(
     for name in "ab":  # three runs, three repeats: each stands in each place once
         orders = [shown_in(one) for one in server.requests if one["model"] == name]
         assert all(set(place) == set(THREE) for place in zip(*orders, strict=True))
+
+
+async def test_each_request_is_kept_to_the_character_beside_its_reply(
+    store: Store, recorded: Recorded, judging: Any, server: JudgeServer
+) -> None:
+    server.behave(by_model(a=UP, b=DOWN))
+    group_id, _ = await recorded.group("g", [*THREE, "and so on " * 20_000 + "worth 0.7"])
+    short = {"max_context_chars": 20_000, "repeats": 2}  # so that marks with the nonce stand in what is shown
+    id_ = await save(store, group_id, await judged(store, judging, group_id, **panel(server, "a", "b", **short)))
+    shown = [(await load_judgings(store, group_id, prompt=id_, reply=number))[0] for number in range(4)]
+    sent = {one["messages"][1]["content"]: one["model"] for one in server.requests}
+    assert all("characters left out" in text for text in sent)
+    assert len(sent) == 4
+    for number, one in enumerate(shown):
+        assert one.asked is not None
+        system, user = one.asked
+        assert system.content == server.requests[0]["messages"][0]["content"]
+        assert f"openai/{sent.pop(user.content)}" == one.replies[number].judge_model
+        its = one.replies[number]
+        assert its.reply is not None
+        assert {entry["id"] for entry in json.loads(its.reply)["trajectories"]} <= set(
+            re.findall(r"t-\w+", user.content)
+        )
+    assert sent == {}
+    async with store.read() as conn:
+        packed = (await conn.execute(select(prompts.c.packed))).scalar_one()
+    for later in json.loads(zlib.decompress(packed))[1:]:  # only the line that lists the ids is written anew
+        assert sum(isinstance(line, str) for message in later["retold"] for line in message["lines"]) == 1
+    assert (await load_judgings(store, group_id, prompt=id_, reply=4))[0].asked is None
 
 
 async def test_weights_and_the_median_decide(

@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from recorder.judged import seconds
+from recorder.judged.choices import Choice
+from recorder.judged.prompts import Asked
 from recorder.judged.replies import NewReply, Words
 from recorder.judged.seconds import NewSecond, Rule, Said
 from recorder.registry import keys
@@ -144,9 +146,20 @@ async def test_the_better_of_two_is_picked(proxy: Proxy) -> None:
     assert (written.name, written.comment) == ("preference", "kinder")
     assert written.tags == {"loser": ids[0], "group": group, "by": "somebody on this machine"}
     assert (
-        "attempt 2 attempt 1 somebody on this machine kinder"
+        "attempt 2 is better than attempt 1 somebody on this machine kinder"
         in (await opened(proxy.http, f"/hone/groups/{group}")).text
     )
+
+
+async def test_a_tie_that_somebody_said_is_shown_as_one(proxy: Proxy) -> None:
+    group, ids = await three(proxy.store)
+    tie = Choice(ids[1], ids[0], tie=True)
+    await feedback.choose(proxy.store, PROJECT, tie, by="<b>her</b>", shown="first")
+    page = await opened(proxy.http, f"/hone/groups/{group}")
+    assert "attempts 2 and 1 are as good as each other <b>her</b>" in page.text
+    assert "Nobody has said yet" not in page.text
+    [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/comparison")).json()["preferences"]
+    assert (told["winner"], told["loser"], told["tie"], told["by"]) == (2, 1, True, "<b>her</b>")
 
 
 async def test_a_ranking_makes_the_pairs_of_its_neighbours(proxy: Proxy) -> None:
@@ -253,7 +266,8 @@ async def test_judges_that_disagree_are_shown_word_by_word_and_a_choice_is_asked
     replies = [NewReply(n, f"openai/{n}", f"v{n}", 1.0, "{}", None, words) for n, words in enumerate(said)]
     replies.append(NewReply(2, "openai/2", None, 1.0, None, f"judge_unreadable: {HOSTILE}"))
     parts = [NewPart(id_, "reward", 0.5) for id_ in ids]
-    new = NewScore("r", parts=parts, agreement=-0.25, disputed="they disagree", replies=replies)
+    asked = [Asked(None, [{"role": "user", "content": f"<i>which?</i> as {n}"}], n) for n in range(3)]
+    new = NewScore("r", parts=parts, agreement=-0.25, disputed="they disagree", replies=replies, prompts=asked)
     score_id = await scores.record_score(proxy.store, claim, new)
     page = await opened(proxy.http, f"/hone/groups/{group}")
     assert "Too little to count" in page.text
@@ -265,6 +279,16 @@ async def test_judges_that_disagree_are_shown_word_by_word_and_a_choice_is_asked
     [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
     assert (told["id"], told["agreement"], told["current"]) == (score_id, -0.25, False)
     assert [len(one["verdicts"]) for one in told["replies"]] == [2, 1, 0]
+    assert "which?" not in judging.text
+    ways = [link for link in judging.links if "&reply=" in link]
+    assert len(ways) == 3
+    shown = await opened(proxy.http, ways[1])
+    assert "What it was asked for reply 2 of 3" in shown.text
+    assert "<i>which?</i> as 1" in shown.text
+    assert "The reply of v1 {}" in shown.text
+    address = f"/hone/v1/groups/{group}/judging?prompt={score_id}&reply=2"
+    [told] = (await proxy.http.get(address)).json()
+    assert told["asked"] == [{"role": "user", "content": "<i>which?</i> as 2"}]
     found = (await proxy.http.get("/hone/v1/judge")).json()
     assert (found["of_replies"], found["disputed"]) == ({"scores": 1, "tau": -0.25}, 1)
     assert "a person’s choice scores it" in (await opened(proxy.http, "/hone/judge")).text

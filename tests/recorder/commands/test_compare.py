@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from recorder.judged.choices import Choice
+from recorder.judged.prompts import Asked
+from recorder.judged.replies import NewReply
 from recorder.store.database import Store
+from recorder.work import claims, feedback, scores
+from recorder.work.scores import NewPart, NewScore
 from tests.recorder.attempts import Step, group_of, scored
 from tests.recorder.commands.hone import Hone
+from tests.recorder.rows import PROJECT, Rows
 
 
 async def two(store: Store) -> tuple[str, list[str]]:
@@ -43,6 +49,39 @@ def test_what_the_judge_was_asked_and_replied_is_shown_where_it_is_kept(hone: Ho
     assert hone.json("compare", group, "--judge")["asked"] == [{"role": "user", "content": "which is best?"}]
     unjudged, _ = hone.do(lambda store: group_of(store, [["a"], ["b"]], name="later"))
     assert "has no score" in hone("compare", unjudged, "--judge", fails=True).stderr
+
+
+def test_of_several_replies_the_prompt_of_one_is_shown(hone: Hone) -> None:
+    asked = [Asked(None, [{"role": "user", "content": f"which? as {n}"}], n) for n in range(2)]
+    replies = [NewReply(n, f"openai/{n}", None, 1.0, "{}", None) for n in range(2)]
+
+    async def judged(store: Store) -> str:
+        group = await Rows(store).ready_group(members=2)
+        claim = await claims.claim_one_for_judging(store, group, "judge", 60)
+        assert claim is not None
+        parts = [NewPart(id_, "reward", 0.5) for id_ in await Rows(store).members(group)]
+        await scores.record_score(store, claim, NewScore("r", parts=parts, replies=replies, prompts=asked))
+        return group
+
+    group = hone.do(judged)
+    first, second = (hone("compare", group, "--judge", "--reply", str(n)).stdout for n in range(2))
+    assert ("which? as 0" in first, "which? as 1" in first) == (True, False)
+    assert ("which? as 0" in second, "which? as 1" in second) == (False, True)
+    assert "reply 1 of openai/1" in second
+    shown = hone.json("compare", group, "--judge", "--reply", "1")
+    assert shown["asked"] == [{"role": "user", "content": "which? as 1"}]
+
+
+def test_what_people_prefer_is_told_and_a_tie_as_one(hone: Hone) -> None:
+    group, (one, other) = hone.do(two)
+    assert "prefer" not in hone("compare", group).stdout
+    tie = Choice(one, other, tie=True)
+    hone.do(lambda store: feedback.choose(store, PROJECT, tie, by="me", shown="first", comment="\x1b[2Jalike"))
+    hone.do(lambda store: feedback.prefer(store, PROJECT, group, [(other, one)], by="her"))
+    shown = hone("compare", group).stdout
+    assert "attempt 2 is better than attempt 1 (her)" in shown
+    assert "attempts 1 and 2 are as good as each other (me): ␛[2Jalike" in shown
+    assert [one["tie"] for one in hone.json("compare", group)["preferences"]] == [False, True]
 
 
 def test_a_group_that_is_not_there_is_told_in_a_line(hone: Hone) -> None:

@@ -41,8 +41,8 @@ def ask(states: list[TrajectoryState], size: int | None = None, *, since_s: floa
 
 
 @given(facts_of, st.lists(st.builds(Member, state=st.sampled_from(TrajectoryState)), max_size=6))
-def test_a_gates_group_is_measured_and_never_judged(group: GroupFacts, members: list[Member]) -> None:
-    decided = readiness(replace(group, of_gate=True), members, 1e9, SETTINGS)
+def test_what_a_function_alone_measures_is_never_judged(group: GroupFacts, members: list[Member]) -> None:
+    decided = readiness(replace(group, measured=True), members, 1e9, SETTINGS)
     assert decided in (WAIT, Readiness(Verdict.LEFT_OUT, GroupCode.MEASURED))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.pages import listening, walks
 from recorder.reviewing.queue import Asked, queue
-from tests.recorder.reviewing.waiting import ME, alarm, disputed_group, scored_task, two_versions
+from tests.recorder.reviewing.waiting import ME, alarm, disputed_group, judged_twice, scored_task, two_versions
 from tests.recorder.rows import PROJECT, Rows
 
 pytestmark = pytest.mark.sqlite_only("its plans")
@@ -18,6 +18,8 @@ async def test_no_table_that_grows_is_walked(rows: Rows) -> None:
         await scored_task(rows, alias, version, "task", 0.0, 1.0)
     group, members = await disputed_group(rows, 3)
     await alarm(rows, *members)
+    for _ in range(10):
+        await judged_twice(rows, (0.9, 0.1), (0.1, 0.9))
     with listening(rows.store) as heard:
         for asked in (Asked(ME), Asked(ME, group=group), Asked(ME, against="base")):
             assert (await queue(rows.store, PROJECT, asked)).entries

@@ -9,11 +9,12 @@ from recorder.errors import Conflict, NotFound
 from recorder.reviewing.answers import Answer, answer
 from recorder.reviewing.candidates import RANKED
 from recorder.reviewing.drawing import draw_of
+from recorder.reviewing.drifted import GROUPS
 from recorder.reviewing.queue import Asked, queue
 from recorder.reviewing.shapes import Entry, Queue, Why
 from recorder.store.database import Store
 from recorder.store.schema import groups, projects, trajectories
-from tests.recorder.reviewing.waiting import ME, alarm, disputed_group, scored_task, two_versions
+from tests.recorder.reviewing.waiting import ME, alarm, disputed_group, judged_twice, scored_task, two_versions
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -23,6 +24,10 @@ async def waits(store: Store, person: str = ME, **asked: object) -> Queue:
 
 def pair(entry: Entry) -> set[str]:
     return {entry.first, entry.second}
+
+
+async def alarms(store: Store) -> list[Entry]:
+    return [one for one in (await waits(store)).entries if one.why is Why.ALARM]
 
 
 async def said(store: Store, entry: Entry, answered: Answer = Answer.A, by: str = ME) -> str:
@@ -104,6 +109,43 @@ async def test_what_an_alarm_names_comes_beside_another_run_of_its_group(rows: R
     assert named in pair(entry)
     assert pair(entry) <= set(await rows.members(group))
     assert entry.about == "The alarm length after step 4 names one of the two"
+
+
+async def test_while_judges_have_drifted_apart_what_they_order_least_alike_waits(rows: Rows) -> None:
+    for _ in range(5):
+        await judged_twice(rows, (0.5, 0.5, 0.5), (0.1, 0.5, 0.9))
+    turned = [(await judged_twice(rows, (0.9, 0.5, 0.1), (0.1, 0.5, 0.8)))[0] for _ in range(4)]
+    assert await alarms(rows.store) == []  # nine groups are no full window: nobody has drifted
+    last, (first, second, _) = await judged_twice(rows, (0.1, 0.9, 0.5), (0.5, 0.1, 0.6))
+    found = await alarms(rows.store)
+    assert len(found) == GROUPS
+    assert {one.group_id for one in found[:-1]} == set(turned)
+    assert found[-1].group_id == last  # by -1/3: before it those by -1, and those by 0 are not among them
+    assert pair(found[-1]) == {first, second}
+    words = "judge_drift: the judge and the strong one agree by -0.33 about the group, and turn these two around"
+    assert found[-1].about == words
+
+
+async def test_once_judges_agree_again_their_groups_wait_no_longer(rows: Rows) -> None:
+    for _ in range(10):
+        await judged_twice(rows, (0.9, 0.1), (0.1, 0.9))
+    assert len(await alarms(rows.store)) == GROUPS
+    for _ in range(8):
+        await judged_twice(rows, (0.9, 0.1), (0.9, 0.1))
+    assert len(await alarms(rows.store)) == 2  # of the window as it is now
+    for _ in range(10):
+        await judged_twice(rows, (0.9, 0.1), (0.9, 0.1))
+    assert await alarms(rows.store) == []
+
+
+async def test_where_judges_turn_no_two_around_or_runs_are_gone_two_are_drawn_or_none(rows: Rows) -> None:
+    made = [await judged_twice(rows, (0.5, 0.5, 0.5), (0.1, 0.5, 0.9)) for _ in range(10)]
+    for _, (_, *others) in made[1:]:
+        for run in others:
+            await rows.set(trajectories, run, state="errored")
+    [entry] = await alarms(rows.store)
+    assert pair(entry) < set(made[0][1])
+    assert entry.about == "judge_drift: the judge and the strong one agree by 0.00 about the group"
 
 
 async def test_a_share_of_what_was_judged_is_drawn_and_stays_drawn(rows: Rows) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import update
 
+from recorder.judged import seconds
+from recorder.judged.drift import STRONG, tau
+from recorder.judged.seconds import NewSecond, Rule, Said
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
@@ -60,6 +64,24 @@ async def scored_task(
     parts = [NewPart(id_, "reward", value) for id_, value in zip(members, rewards, strict=True)]
     await scores.record_score(rows.store, claim, NewScore("recipe", parts=parts, absolute=absolute))
     return members
+
+
+DRIFTS = Rule(0.5, 10, "cheap-1", "strong-1")
+
+
+async def judged_twice(rows: Rows, cheap: Sequence[float], strong: Sequence[float]) -> tuple[str, list[str]]:
+    """A group that the cheap judge scored so, and about which the strong one says so; its id and its runs'."""
+    group = await rows.ready_group(members=len(cheap))
+    claim = await claims.claim_one_for_judging(rows.store, group, "judge", 60)
+    assert claim is not None
+    members = await rows.members(group)
+    own, other = dict(zip(members, cheap, strict=True)), dict(zip(members, strong, strict=True))
+    parts = [NewPart(id_, name, value) for id_, value in own.items() for name in ("reward", "ruler")]
+    await scores.record_score(rows.store, claim, NewScore("recipe", parts=parts))
+    said = [Said(id_, "ruler", value) for id_, value in other.items()]
+    second = NewSecond("helpdesk", "default", "pair", STRONG, "strong-1", parts=said, tau=tau([own], [other]))
+    await seconds.record(rows.store, PROJECT, group, second, DRIFTS)
+    return group, members
 
 
 async def alarm(rows: Rows, *runs: str, rule: str = "length") -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from recorder.groups.closing import close_group
+from recorder.groups.lookup import BY_FUNCTION
 from recorder.holding import leases
 from recorder.registry.versions import VersionView, allocate, get_version, get_versions, mark
 from recorder.states import AttemptState, CampaignState, GroupState, Purpose, VersionState
@@ -138,6 +141,18 @@ async def test_a_version_that_is_decided_about_wants_nothing_any_more(rows: Rows
 async def gates_version(rows: Rows, wish: Wish) -> str:
     [found] = [v.id for v in await get_versions(rows.store, PROJECT) if v.name == wish.version]
     return found
+
+
+@pytest.mark.parametrize(("more", "state"), [({}, GroupState.READY), ({BY_FUNCTION: True}, GroupState.LEFT_OUT)])
+async def test_an_evaluations_groups_wait_for_a_judge_unless_a_function_tells_success(
+    rows: Rows, more: dict[str, bool], state: GroupState
+) -> None:
+    alias = await rows.alias()
+    row = await campaigns.create(rows.store, PROJECT, alias.id, "eval:val", {campaigns.EVALUATES: {}, **more})
+    group = await rows.group(campaign_id=row.id, alias_id=alias.id)
+    for _ in range(2):
+        await rows.trajectory(group_id=group, state="completed", purpose="eval")
+    assert (await close_group(rows.store, PROJECT, group)).state is state
 
 
 async def test_a_gates_groups_never_wait_for_a_judge(rows: Rows) -> None:

@@ -32,8 +32,6 @@ class Judge:
     max_tokens: int = 100
     rewards: list[Part] = field(default_factory=list)
     requests: int = 1
-    repeats: int = 1
-    strong: None = None
 
     @property
     def members(self) -> list[Judge]:

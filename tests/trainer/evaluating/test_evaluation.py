@@ -15,7 +15,7 @@ from judge.settings import JudgeSettings
 from recorder.reading import transcripts
 from recorder.registry import aliases, replicas, versions
 from recorder.settings import RecorderSettings
-from recorder.states import CampaignState, Purpose, VersionState
+from recorder.states import CampaignState, GroupState, Purpose, VersionState
 from recorder.store.changes import Topic
 from recorder.store.schema import attempts, campaigns, trajectories
 from recorder.work import campaigns as rows
@@ -112,6 +112,19 @@ async def test_where_ruler_is_the_reward_all_attempts_at_a_scenario_are_judged_i
         views = await transcripts.load_groups(ring.store, [group.group_id for group in groups])
         assert [len(view.members) for view in views] == [8, 8, 8]
         assert not any(name in prompt or "helpdesk@0" in prompt for prompt in ring.prompts)  # blind
+
+
+async def test_where_a_function_tells_success_no_judge_is_asked(
+    ring_of: RingOf, solved: dict[str, Any], file: Path, told: Told
+) -> None:
+    script = Script(worker=RULER, skill=lambda number: 0.5)
+    async with ring_of(script) as ring:
+        found = await ring.evaluate(["base"], file, solved, told, judge=RULER)
+        assert [one.measures[SUCCESS].value for one in found.versions] == [0.5]
+        (row,) = await evaluations(ring)
+        groups = await rows.group_states(ring.store, row.id, 1, Purpose.EVAL)
+        assert [(one.state, one.reason) for one in groups] == [(GroupState.LEFT_OUT, "measured")] * 3
+        assert ring.prompts == []
 
 
 async def test_rewards_are_averaged_where_a_mean_of_them_says_something(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from proxy.cli import cli
+from recorder.judged import seconds
+from recorder.judged.seconds import NewSecond, Rule, Said
 from recorder.registry.aliases import ensure_alias
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
@@ -103,8 +106,52 @@ def test_the_base_costs_nothing_and_a_strong_judge_is_told_with_its_requests(fol
     found = as_json()
     assert found["judge_usd"] == 0
     assert found["counts"]["ruler"] == 2
-    more = "judge.strong (openai/strong) judges one group in 2 too: about 1 requests more"
-    assert [note.startswith(more) for note in found["notes"]].count(True) == 1
+    strong = found["strong"]
+    assert (strong["model"], strong["every"], strong["ruler"], strong["rubric"]) == ("openai/strong", 2, 1, 0)
+    assert strong["tokens"]["answered"] == found["judge"]["answered"] // 2
+    assert strong["tokens"]["sent"] == found["judge"]["sent"] // 2
+    assert strong["usd"] is None  # nobody knows what openai/strong takes
+    assert "where the two judges drift apart, judge.strong (openai/strong) judges every group" in found["notes"][1]
+    told = estimate().output
+    assert "RULER 1, rubrics 0: one group in 2 is judged by it too" in told
+
+
+def test_a_strong_judge_is_asked_as_often_as_repeats_say_and_not_once_a_member_of_a_panel(folder: Path) -> None:
+    panel = '[[judge.panel]]\nmodel = "openai/a"\n[[judge.panel]]\nmodel = "openai/b"\n'
+    strong = f'repeats = 3\n{panel}[judge.strong]\nmodel = "openai/gpt-4o-mini"\nevery = 1'
+    (folder / "hone.toml").write_text(TOML.replace('model = "openai/judge"', strong))
+    found = as_json()
+    assert (found["counts"]["ruler"], found["strong"]["ruler"]) == (2 * 2 * 3, 2 * 3)
+    assert found["judge"]["sent"] == 2 * found["strong"]["tokens"]["sent"] > 0
+    assert found["judge_usd"] is None
+    assert found["strong"]["usd"] > 0
+
+
+def test_a_strong_judge_is_not_asked_for_what_moves_no_reward(folder: Path) -> None:
+    rewards = 'rewards = [{ kind = "ruler" }, { kind = "rubric", weight = 0.0 }]'
+    strong = f'model = "openai/judge"\n{rewards}\n[judge.strong]\nmodel = "openai/strong"\nevery = 1'
+    (folder / "hone.toml").write_text(TOML.replace('model = "openai/judge"', strong))
+    found = as_json()
+    assert (found["counts"]["rubric"], found["strong"]["rubric"], found["strong"]["ruler"]) == (8, 0, 2)
+    assert as_json("--reward-recipe", "strict")["strong"]["rubric"] == 8
+
+
+async def test_what_the_strong_judge_took_lately_tells_what_it_will(folder: Path) -> None:
+    strong = 'model = "openai/judge"\n[judge.strong]\nmodel = "openai/strong"\nevery = 3'
+    (folder / "hone.toml").write_text(TOML.replace('model = "openai/judge"', strong))
+    store = await open_store(folder / ".hone", RecorderSettings(), migrate=True)
+    await ensure_alias(store, PROJECT, "helpdesk", "base", None)
+    rows = Rows(store)
+    group = await rows.ready_group(members=4)
+    said = [Said(id_, part, 0.5) for id_ in await rows.members(group) for part in ("ruler", "kind")]
+    told = NewSecond("helpdesk", "default", "pair", "strong", "openai/strong", parts=said, tokens_in=800, cost_usd=2.0)
+    for of in (told, replace(told, judge="cheap", cost_usd=9.0), replace(told, failed="judge_down: away")):
+        await seconds.record(store, PROJECT, group, of, Rule(0.5, 20, "openai/judge", "openai/strong"))
+    await store.close()
+    found = (await asyncio.to_thread(as_json))["strong"]
+    assert found["tokens"]["sent"] == 3 * 200  # of 8 attempts' groups one in three: 3 runs at the mean
+    assert found["tokens"]["basis"] == "as the newest 4 runs of helpdesk that openai/strong judged so"
+    assert found["usd"] == 3 * 0.5
 
 
 async def test_earlier_runs_tell_and_the_store_stays_as_it_is(folder: Path) -> None:

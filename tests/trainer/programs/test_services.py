@@ -134,6 +134,19 @@ async def test_a_judge_that_runs_already_is_not_doubled(tmp_path: Path, engine: 
 
 
 @pytest.mark.slow
+async def test_where_nothing_is_to_be_judged_no_judge_is_started(tmp_path: Path, engine: ScriptedEngine) -> None:
+    asked = wanted(tmp_path, engine, judge=False)
+    config = tmp_path / "hone.toml"
+    config.write_text(config.read_text().partition("[judge]")[0])  # and none is set
+    said: list[str] = []
+    async with Services(asked, said.append) as services:
+        assert await healthy(await services.ready())
+        assert not await services.judge_runs()
+    assert len(said) == 1
+    assert said[0].startswith("starting engine and proxy;")
+
+
+@pytest.mark.slow
 async def test_when_hone_train_is_killed_what_it_started_ends(tmp_path: Path, engine: ScriptedEngine) -> None:
     asked = wanted(tmp_path, engine)
     program = f"""
