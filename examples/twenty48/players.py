@@ -1,4 +1,4 @@
-"""Players that are no model: two sensible ones, and flawed ones. Each names what it answers next.
+"""Players that are no model: three sensible ones, and flawed ones. Each names what it answers next.
 
 Owns their choices. The tiny model is taught on what they play (examples/twenty48/taught.py), and what they reach is
 what a reader may compare it with. Refuses the game's rules and conversations.
@@ -15,6 +15,7 @@ from examples.twenty48.game import DIRECTIONS, Board, Direction, greediest, lega
 
 Player = Callable[[Episode, random.Random], str]
 
+ROUND: Final[tuple[Direction, ...]] = ("up", "right", "down", "left")
 CHATTER: Final = (
     "Let me think about this board.",
     "I like this game a lot.",
@@ -33,6 +34,12 @@ def looks_ahead(episode: Episode, rng: random.Random) -> str:
     """The move with the most points of this push and the best one behind it, as if no tile were spawned between."""
     del rng
     return max(legal(episode.board), key=lambda direction: promise(episode.board, direction))
+
+
+def circles(episode: Episode, rng: random.Random) -> str:
+    """One direction after the other, round and round, without a look at the board."""
+    del rng
+    return ROUND[(episode.seed + episode.turns) % len(ROUND)]
 
 
 def careless(episode: Episode, rng: random.Random) -> str:

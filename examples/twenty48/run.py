@@ -16,8 +16,8 @@ from typing import Final
 from examples.running.command import Example, Wanted, main
 from examples.twenty48.scenarios import write_scenarios
 
-# Of the short form: steps, and attempts to validate with and for the end. It has shown no sure rise yet.
-SHORT: Final = {"steps": 6, "validate": 20, "test": 60}
+# Of the short form: steps, and attempts to validate with and for the end.
+SHORT_STEPS, SHORT_VALIDATE, SHORT_TEST = 8, 8, 100
 
 
 @contextmanager
@@ -25,14 +25,19 @@ def boards(wanted: Wanted) -> Iterator[Mapping[str, str]]:
     """Write the boards of this seed; gives the variables that name them to Hone."""
     folder = wanted.data / "boards"
     if wanted.short:
-        files = write_scenarios(folder, wanted.seed, validate=SHORT["validate"], test=SHORT["test"])
+        files = write_scenarios(folder, wanted.seed, validate=SHORT_VALIDATE, test=SHORT_TEST)
     else:
         files = write_scenarios(folder, wanted.seed)
+    short = {
+        "HONE_CAMPAIGN__STEPS": str(SHORT_STEPS),
+        "HONE_CAMPAIGN__VAL_EVERY": str(SHORT_STEPS),
+        "HONE_CAMPAIGN__SERVE": "last",  # so few attempts cannot tell which version is best
+    }
     yield {
         "HONE_CAMPAIGN__SCENARIOS": str(files.learn),
         "HONE_CAMPAIGN__VAL_SCENARIOS": str(files.validate),
         "HONE_CAMPAIGN__TEST_SCENARIOS": str(files.test),
-        **({"HONE_CAMPAIGN__STEPS": str(SHORT["steps"])} if wanted.short else {}),
+        **(short if wanted.short else {}),
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import struct
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -13,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from examples.making.tokenizer import CHAT_TEMPLATE, make_tokenizer, render, texts_of
+from examples.making.tokenizer import CHAT_TEMPLATE, make_tokenizer, render
 from examples.twenty48.agent import MAX_TOKENS
 from examples.twenty48.episode import begin
 from examples.twenty48.game import DIRECTIONS
-from examples.twenty48.make_model import LARGEST_WEIGHTS_BYTES, MODEL, RECIPE, missed
+from examples.twenty48.make_model import LARGEST_WEIGHTS_BYTES, MAKER, MODEL, RECIPE, missed
 from examples.twenty48.players import CHATTER, chatty
 from examples.twenty48.run import TWENTY48
-from examples.twenty48.taught import attempt_from, mixed, opening
+from examples.twenty48.taught import attempt_from, opening
 from proxy.settings.loading import load_settings
 
 
@@ -49,7 +48,7 @@ def test_weights_are_bfloat16_and_small() -> None:
 
 @pytest.mark.slow
 def test_the_committed_tokenizer_is_what_the_recipe_makes(tokenizer: Any) -> None:
-    made = make_tokenizer(texts_of(islice(mixed(RECIPE.seed), 1_000), RECIPE.seed), RECIPE.shape.vocabulary)
+    made = make_tokenizer(MAKER.texts(RECIPE.seed), RECIPE.shape.vocabulary)
     assert made.get_vocab() == tokenizer.get_vocab()
     assert tokenizer.chat_template == CHAT_TEMPLATE
 

@@ -9,7 +9,7 @@ import pytest
 from examples.running.command import Wanted
 from examples.twenty48.agent import run
 from examples.twenty48.checks import reached, reward
-from examples.twenty48.run import SHORT, TWENTY48
+from examples.twenty48.run import SHORT_STEPS, SHORT_TEST, TWENTY48
 from examples.twenty48.scenarios import LEARN, TEST
 from proxy.settings.loading import load_settings
 
@@ -36,6 +36,6 @@ def test_the_boards_are_written_and_named_to_hone(tmp_path: Path, short: bool) -
         counts = {
             name: len(Path(value).read_text().splitlines()) for name, value in variables.items() if "SCEN" in name
         }
-    assert counts["HONE_CAMPAIGN__TEST_SCENARIOS"] == (SHORT["test"] if short else TEST)
+    assert counts["HONE_CAMPAIGN__TEST_SCENARIOS"] == (SHORT_TEST if short else TEST)
     assert counts["HONE_CAMPAIGN__SCENARIOS"] == LEARN
-    assert variables.get("HONE_CAMPAIGN__STEPS") == (str(SHORT["steps"]) if short else None)
+    assert variables.get("HONE_CAMPAIGN__STEPS") == (str(SHORT_STEPS) if short else None)
