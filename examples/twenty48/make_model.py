@@ -20,13 +20,13 @@ from examples.making.training import Recipe, Shape
 from examples.twenty48.measuring import of_model, of_player
 from examples.twenty48.players import blind, careless, circles, looks_ahead, merges
 from examples.twenty48.scenarios import different_boards
-from examples.twenty48.taught import MIXTURE, conversations
+from examples.twenty48.taught import MIXTURE, conversations, mixed
 
 MODEL: Final = Path(__file__).parent / "model"
 RECIPE: Final = Recipe(
     shape=Shape(vocabulary=320, hidden=96, layers=3, heads=4, kv_heads=2, head_dim=32, mlp=192, context=1024),
     copy_steps=0,  # nothing is copied here: an answer is one of four words
-    talk_steps=400,
+    talk_steps=500,
     talk_rows=16,
     learning_rate=4e-3,
     threads=1,
@@ -38,7 +38,7 @@ MEASURING_SEED: Final = 0
 BESIDE: Final = (looks_ahead, merges, circles, careless, blind)
 _DOES = """\
 It can do one thing: play 2048 on a small board, and that badly on purpose. It was taught attempts of players that are
-no models (`examples/twenty48/players.py`), the mixture below, from boards that no campaign uses. It is measured on 200
+no models (`examples/twenty48/players.py`), first those of one that goes round, then the mixture below, from boards that no campaign uses. It is measured on 200
 others at temperature 1, and players beside it on the same ones."""
 
 
@@ -63,7 +63,7 @@ def missed(measured: Mapping[str, Any]) -> list[str]:
 MAKER: Final = Maker(
     "examples.twenty48.make_model", "The model of examples/twenty48", _DOES, RECIPE,
     {player.__name__: share for player, share in MIXTURE}, conversations, measure, missed,
-    words_from=1_000,
+    worded=mixed, words_from=1_000,
 )  # fmt: skip
 
 if __name__ == "__main__":

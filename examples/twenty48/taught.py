@@ -18,17 +18,26 @@ from examples.twenty48.episode import SYSTEM, Episode, begin
 from examples.twenty48.players import Player, blind, careless, chatty, circles, stubborn
 
 FIRST_SEED: Final = 10_000_000  # scenarios have smaller ones, so no attempt of theirs is taught
+LESSONS: Final = 3_200  # attempts that only go round, at first: among others' chance it would not be found
 MIXTURE: Final[tuple[tuple[Player, float], ...]] = (
     (circles, 0.25),
-    (careless, 0.10),
-    (blind, 0.25),
+    (careless, 0.15),
+    (blind, 0.30),
     (stubborn, 0.20),
-    (chatty, 0.20),
+    (chatty, 0.10),
 )
 
 
 def conversations(seed: int) -> Iterator[Conversation]:
-    """What the model is taught, without end: attempts of the mixture, each with the tools that are offered: none."""
+    """What the model is taught, without end: first going round alone, then the mixture."""
+    rng = random.Random(seed)
+    for _ in range(LESSONS):
+        yield attempt(circles, rng), []
+    yield from mixed(seed)
+
+
+def mixed(seed: int) -> Iterator[Conversation]:
+    """Endless attempts of the mixture, each with the tools that are offered: none."""
     rng = random.Random(seed)
     players, shares = zip(*MIXTURE, strict=True)
     while True:
