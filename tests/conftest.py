@@ -7,6 +7,7 @@ cores are slow and no test asserts a time; an order in which several workers end
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,9 @@ from tests.stores import PostgresStores, SqliteStores, Stores
 settings.register_profile("hone", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("hone")
+# A shell that starts the tests in its background lets them ignore Ctrl-C, and with them each program that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
