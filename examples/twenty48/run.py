@@ -16,7 +16,7 @@ from typing import Final
 from examples.running.command import Example, Wanted, main
 from examples.twenty48.scenarios import write_scenarios
 
-# Of the short form: steps, and attempts to validate with and for the end.
+# Of the short form: steps, and attempts to validate with and for the end. It is too short for a sure rise.
 SHORT_STEPS, SHORT_VALIDATE, SHORT_TEST = 8, 8, 100
 
 

@@ -3,8 +3,8 @@
 Owns the seeds that are the making's alone and the mixture of players, as conversations in OpenAI's message format.
 Refuses tokens and tensors (examples/making/).
 
-A model of this size does not learn to read a board well: of moves with the most points it found two in three. What it
-can learn to do better than the mixture is not to talk, not to push again where nothing moves, and to go round.
+A model of this size does not learn to read a board well: taught nothing else it found two in three of the moves with
+the most points. What it can do better than the mixture without reading is to go round, and not to talk.
 """
 
 from __future__ import annotations

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+import pytest
+
+from examples.making.tokenizer import Message
 from examples.twenty48.episode import SYSTEM, begin
 from examples.twenty48.game import DIRECTIONS
-from examples.twenty48.players import CHATTER, merges
+from examples.twenty48.players import CHATTER, ROUND, merges
 from examples.twenty48.scenarios import different_boards, write_scenarios
-from examples.twenty48.taught import FIRST_SEED, MIXTURE, attempt, conversations
+from examples.twenty48.taught import FIRST_SEED, LESSONS, MIXTURE, attempt, conversations, mixed
 from trainer.tasks.scenarios import read
 
 
@@ -39,15 +43,23 @@ def test_boards_go_on_without_end() -> None:
     assert len(set(islice(different_boards(1), 500))) == 500
 
 
-def test_what_is_taught_is_moves_and_now_and_then_talk() -> None:
+def test_what_is_taught_begins_with_lessons_and_goes_on_with_the_mixture() -> None:
     first = [messages for messages, tools in islice(conversations(1), 60) if tools == []]
     assert len(first) == 60
+    assert LESSONS > 60
     assert all(m[0] == {"role": "system", "content": SYSTEM} for m in first)
     assert [m["role"] for m in first[0][1:]] == ["user", "assistant"] * (len(first[0]) // 2)
-    said = {m["content"] for c in first for m in c if m["role"] == "assistant"}
-    assert said - set(CHATTER) == set(DIRECTIONS)
-    assert said & set(CHATTER)
-    assert sum(share for _, share in MIXTURE) == 1.0
+    for said in map(_said, first):
+        turn = ROUND.index(said[0])
+        assert said == [ROUND[(turn + place) % len(ROUND)] for place in range(len(said))]
+    then = {word for messages, _ in islice(mixed(1), 60) for word in _said(messages)}
+    assert then - set(CHATTER) == set(DIRECTIONS)
+    assert then & set(CHATTER)
+    assert sum(share for _, share in MIXTURE) == pytest.approx(1)
+
+
+def _said(messages: Sequence[Message]) -> list[str]:
+    return [message["content"] for message in messages if message["role"] == "assistant"]
 
 
 def test_an_attempt_of_the_making_comes_from_a_board_of_its_own() -> None:
