@@ -22,6 +22,7 @@ OUTSIDE: Final = (
     "CONTRIBUTING.md",
     "SECURITY.md",
     "examples/*/README.md",
+    "examples/*/*.svg",
     "benchmarks/results/*.json",
 )
 _LINK: Final = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
