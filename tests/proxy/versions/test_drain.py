@@ -36,6 +36,15 @@ from tests.proxy.until import until
 pytestmark = pytest.mark.slow  # faults, and processes that end: left out of `make check`
 
 
+def local_base(folder: Path) -> Path:
+    """A base in a folder, of one weight."""
+    base = folder / "base"
+    base.mkdir()
+    save_file({"model.layers.0.self_attn.q_proj.weight": np.ones((8, 16), np.float32)}, base / "model.safetensors")
+    (base / "config.json").write_text("{}")
+    return base
+
+
 class Told:
     """What the controller reported of its engine: each state with its detail, in order."""
 
@@ -245,10 +254,7 @@ async def test_a_local_base_that_was_not_trained_on_takes_its_engine_down_for_th
     store: Store, tmp_path: Path, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurry(monkeypatch)
-    base = tmp_path / "base"
-    base.mkdir()
-    save_file({"model.layers.0.self_attn.q_proj.weight": np.ones((8, 16), np.float32)}, base / "model.safetensors")
-    (base / "config.json").write_text("{}")
+    base = local_base(tmp_path)
     async with controlled(store, tmp_path, engine, base=str(base)) as world:
         await until(lambda: up(world))
         await world.live()
@@ -262,10 +268,7 @@ async def test_a_local_base_that_was_not_trained_on_takes_its_engine_down_for_th
 
 
 async def test_a_local_base_is_known_by_its_files(store: Store, tmp_path: Path, engine: ScriptedEngine) -> None:
-    base = tmp_path / "base"
-    base.mkdir()
-    save_file({"model.layers.0.self_attn.q_proj.weight": np.ones((8, 16), np.float32)}, base / "model.safetensors")
-    (base / "config.json").write_text("{}")
+    base = local_base(tmp_path)
     async with controlled(store, tmp_path, engine, base=str(base)) as world:
         await until(lambda: up(world))
         alias = await get_alias(store, "default", "helpdesk")
