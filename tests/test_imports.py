@@ -79,12 +79,13 @@ ROOF: dict[str, set[str]] = {
 ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
     "recorder": {
         "content": set(),
-        "store": set(),
+        "sqlite": set(),
+        "store": {"sqlite"},
         "lineage": {"content", "store"},
         "registry": {"store"},
         "holding": {"store"},
         "search": {"content", "holding", "store"},
-        "moving": {"holding", "search", "store"},
+        "moving": {"holding", "search", "sqlite", "store"},
         "judged": {"store"},
         "groups": {"content", "judged", "lineage", "store"},
         "work": {"groups", "holding", "judged", "registry", "store"},

@@ -19,7 +19,7 @@ from typing import Final
 from sqlalchemy.engine import URL
 
 from recorder.errors import StoreError
-from recorder.store.database import existing
+from recorder.sqlite.file import existing
 
 PAGES: Final = 4096  # a step: 16 MiB
 _SNAPSHOT: Final = "SELECT count(*) FROM sqlite_master"  # SQLite takes it at the first read

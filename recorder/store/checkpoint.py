@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 from recorder.seldom import Seldom
-from recorder.store.database import Store, existing, identity
+from recorder.sqlite.file import existing, identity
+from recorder.store.database import Store
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import quote
 
 from sqlalchemy import Double, event, exc
 from sqlalchemy.engine import URL, make_url
@@ -24,6 +23,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from recorder.errors import RolledBack, StoreError, StoreUnavailable, TooSlow
+from recorder.sqlite import driver
+from recorder.sqlite.file import existing, identity
 from recorder.store import changes
 from recorder.store.changes import Counts
 from recorder.store.watch import SqliteLook, Watch
@@ -54,20 +55,6 @@ def _now_postgresql(element: now, compiler: Any, **kw: Any) -> str:
 def sqlite_url(data: Path) -> str:
     """The URL of the store that lives in a data folder."""
     return f"sqlite+aiosqlite:///{data / 'hone.db'}"
-
-
-def existing(path: str) -> str:
-    """SQLite's URI of a file that must be there: one that was deleted under us must not be made anew, empty."""
-    return f"file:{quote(path)}?mode=rw"
-
-
-def identity(path: str) -> tuple[int, int] | None:
-    """Which file lies at a path: another one may lie there later."""
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _postgres_faults() -> tuple[type[Exception], ...]:
@@ -155,7 +142,7 @@ class Store:
             max_overflow=0,
             pool_timeout=self._limit_s or BUSY_TIMEOUT_S,
             hide_parameters=True,  # errors are logged and told, and what is written is what people said
-            connect_args={"timeout": BUSY_TIMEOUT_S},
+            connect_args={"timeout": BUSY_TIMEOUT_S, "async_creator_fn": driver.connect},
         )
         synchronous = "FULL" if self._durability == "power" else "NORMAL"
 

@@ -24,7 +24,9 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import RolledBack, StoreError, StoreUnavailable
-from recorder.store.database import BUSY_TIMEOUT_S, Store, existing, identity
+from recorder.sqlite.file import existing, identity
+from recorder.sqlite.finishing import finished
+from recorder.store.database import BUSY_TIMEOUT_S, Store
 from recorder.store.sql import ended, transaction_id
 from recorder.store.statement import Statement
 
@@ -240,7 +242,7 @@ class SqliteLane:
             raise
         if self._durability == "power" or time.monotonic() < self._slow_until:
             # Shielded: a cancelled wait must not leave the connection to two threads.
-            return await _finished(asyncio.to_thread(self._transact, self._writer, work))
+            return await finished(asyncio.to_thread(self._transact, self._writer, work))
         return self._transact(self._writer, work)
 
     async def read(self, work: Callable[[Executor], R]) -> R:
@@ -318,16 +320,6 @@ class SqliteLane:
     def _roll_back(connection: sqlite3.Connection) -> None:
         with contextlib.suppress(sqlite3.OperationalError):  # a full disk has rolled back by itself
             connection.execute("ROLLBACK")
-
-
-async def _finished(awaitable: Awaitable[R]) -> R:
-    """Wait for the end even when cancelled meanwhile, then let the cancellation through."""
-    task = asyncio.ensure_future(awaitable)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
 
 
 def lane_for(store: Store, durability: Literal["process", "power"]) -> Lane:
