@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from proxy.engine.replica import Replica, Served
+from proxy.engine.replica import Replica, Served, differing_bases, same_weights
 from proxy.errors import EngineError, EngineUnreachable
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import base_name
@@ -82,7 +82,7 @@ def _bases(url: str, served: Served, settings: HoneSettings) -> Iterator[Finding
 
 def _weights(url: str, name: str, root: str, settings: HoneSettings) -> Finding:
     base = settings.engine.base
-    if base is None or not settings.engine.urls or _same(base, root):
+    if base is None or not settings.engine.urls or same_weights(base, root):
         return Finding("engine base", Verdict.FINE, f"{url} serves {name}.")
     return Finding(
         "engine base",
@@ -90,11 +90,6 @@ def _weights(url: str, name: str, root: str, settings: HoneSettings) -> Finding:
         f"{url} serves {name} from {root}, and engine.base is {base}.",
         "If these are not the same weights, every trained version is wrong: let both name one model.",
     )
-
-
-def _same(base: str, root: str) -> bool:
-    """Whether two names may mean one model: equal, one folder, or folders of one name on two machines."""
-    return base == root or Path(base).absolute() == Path(root).absolute() or Path(base).name == Path(root).name
 
 
 async def _adapters(replica: Replica, settings: HoneSettings) -> Finding:
@@ -156,4 +151,32 @@ async def engines(urls: Sequence[str], key: str | None, settings: HoneSettings) 
     """All that all engines are asked; nothing where no alias needs one."""
     if not settings.declared_aliases():
         return [Finding("engine", Verdict.SKIPPED, "without an alias there is no engine.")]
-    return [finding for url in urls async for finding in engine(url, key, settings)]
+    found = [finding for url in urls async for finding in engine(url, key, settings)]
+    return [*found, *await _one_base(urls, key)]
+
+
+async def _one_base(urls: Sequence[str], key: str | None) -> list[Finding]:
+    """The engines that answer and do not serve what the first one serves: Hone takes one base, and uses only that."""
+    if len(urls) < 2:
+        return []
+    asked = [(url, await _served(url, key)) for url in urls]
+    answered = [(url, served) for url, served in asked if served is not None]
+    found = []
+    for url, served in answered[1:]:
+        first, served_first = answered[0]
+        if differ := differing_bases(served_first, served):
+            name, there, here = differ
+            what = f"{first} serves {name} from {there}, and {url} from {here}."
+            todo = "All engines of a Hone serve one base: mend engine.urls, or start them with the same model."
+            found.append(Finding("engine base", Verdict.WRONG, what, todo))
+    return found
+
+
+async def _served(url: str, key: str | None) -> Served | None:
+    replica = Replica(url, key)
+    try:
+        return await replica.served()
+    except EngineError:  # told already
+        return None
+    finally:
+        await replica.close()

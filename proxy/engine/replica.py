@@ -11,6 +11,7 @@ import json
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -205,6 +206,23 @@ class Replica:
             return await self._http.request(method, path, **arguments)
         except httpx.HTTPError as e:
             raise EngineUnreachable(f"the engine {self.url} does not answer: {str(e) or type(e).__name__}") from e
+
+
+def same_weights(one: str, other: str) -> bool:
+    """Whether two names may mean one model: equal, one folder, or folders of one name on two machines."""
+    return one == other or Path(one).absolute() == Path(other).absolute() or Path(one).name == Path(other).name
+
+
+def differing_bases(one: Served, other: Served) -> tuple[str, str, str] | None:
+    """A base that two engines both serve, but not from the same weights: its name, and from where either has it."""
+    return next(
+        (
+            (name, one.bases[name], other.bases[name])
+            for name in sorted(one.bases.keys() & other.bases.keys())
+            if not same_weights(one.bases[name], other.bases[name])
+        ),
+        None,
+    )
 
 
 def tls_for(url: str) -> ssl.SSLContext:

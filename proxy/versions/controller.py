@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 from proxy.engine.command import base_folder, dtype_of, engine_urls
-from proxy.engine.replica import Replica
+from proxy.engine.replica import Replica, differing_bases
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions import adapter_files, pins, probe
@@ -231,6 +231,7 @@ class Controller:
         serves = ", ".join(sorted(set(member.served.bases.values()))) or "no base"
         try:
             self._require_bases(member)
+            self._require_one_base(member)
             member.fingerprint = await self._local_fingerprint() or await member.replica.fingerprint()
             await self._declare(member.fingerprint)
         except EngineUnreachable as e:
@@ -251,6 +252,19 @@ class Controller:
                 raise EngineError(
                     f"{base_model!r} is an adapter of the engine {member.url}, and no base for the alias {name!r}: set "
                     f"base_model in [aliases.{name}] to one of {', '.join(sorted(member.served.bases)) or 'its bases'}."
+                )
+
+    def _require_one_base(self, member: Member) -> None:
+        """Refuse an engine that serves another base than those in use: a request may go to any of them."""
+        assert member.served is not None
+        for other in self._fleet.members:
+            if other is member or other.served is None or other.unfit is not None or other.fingerprint is None:
+                continue
+            if differ := differing_bases(member.served, other.served):
+                name, ours, theirs = differ
+                raise EngineError(
+                    f"it serves {name} from {ours}, and {other.url}, which is in use, from {theirs}: all engines of a "
+                    "Hone serve one base. Mend engine.urls, or start them with the same model."
                 )
 
     def _base_model(self, alias: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.doctor.engines import engine as ask
+from proxy.doctor.engines import engines as ask_all
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import AliasSettings, EngineSettings
 from recorder.findings import Finding, Verdict
@@ -117,3 +118,23 @@ async def test_no_word_of_it_where_hone_starts_the_engine_or_it_is_not_said_to_b
     given: dict[str, object], engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     assert await base_on_cpu(tmp_path, engine.url, EngineSettings.model_validate(given)) is None
+
+
+async def test_engines_of_two_bases_are_told(engine: ScriptedEngine, tmp_path: Path) -> None:
+    second = ScriptedEngine(key="engine-key")
+    await second.start()
+    silent = "http://127.0.0.1:9"
+    try:
+        urls = [engine.url, second.url, silent]
+        second.base_root = "/elsewhere/base"  # a folder of that name on another machine
+        alike = await ask_all(urls, "engine-key", settings(tmp_path))
+        assert [one.found for one in alike if one.verdict is Verdict.WRONG and silent not in one.found] == []
+        second.base_root = "/models/another"
+        told = await ask_all(urls, "engine-key", settings(tmp_path))
+    finally:
+        await second.stop()
+    [found] = [one for one in told if "/models/another" in one.found]
+    assert found.verdict is Verdict.WRONG
+    assert engine.url in found.found
+    assert second.url in found.found
+    assert "engine.urls" in found.todo

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -248,6 +249,42 @@ async def test_an_engine_that_serves_another_base_than_trained_on_is_down_for_th
         await until(lambda: up(world))
         (row,) = await replicas.list_replicas(store, "default")
         assert row.detail is None
+
+
+async def test_a_second_engine_of_another_base_takes_no_requests(
+    store: Store, tmp_path: Path, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry(monkeypatch)
+    monkeypatch.setattr("proxy.versions.controller.UNFIT_S", 0.05)
+    second = ScriptedEngine(key=engine.key)
+    second.base_root = "/models/another"
+    await second.start()  # which gives it its port
+    await second.stop()
+    async with controlled(store, tmp_path, engine, second) as world:
+        await until(lambda: up(world))
+        await world.rounds(5)
+        (used,) = world.versions.snapshot.up()
+        fingerprint = (await world.alias()).base_fingerprint
+        await second.start()  # it comes later: the base of the one that is in use stays
+        try:
+            await until_row(store, second.url, "from /models/another")
+            assert [one.url for one in world.versions.snapshot.up()] == [used.url] == [engine.url]
+            assert (await world.alias()).base_fingerprint == fingerprint
+            await engine.stop()
+            await until(lambda: [one.url for one in world.versions.snapshot.up()] == [second.url])
+            await engine.start()
+            await until_row(store, engine.url, "from /base")
+            assert [one.url for one in world.versions.snapshot.up()] == [second.url]
+        finally:
+            await second.stop()
+
+
+async def until_row(store: Store, url: str, words: str) -> None:
+    """Wait until an engine's row says so."""
+    while not any(
+        row.url == url and words in (row.detail or "") for row in await replicas.list_replicas(store, "default")
+    ):
+        await asyncio.sleep(0.01)
 
 
 async def test_a_local_base_that_was_not_trained_on_takes_its_engine_down_for_that_reason(
