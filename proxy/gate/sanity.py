@@ -91,9 +91,12 @@ def _compared(candidate: Sequence[Answer], live: Sequence[Answer]) -> dict[str, 
 
 
 def _entropy(answers: Sequence[Answer]) -> float:
-    """Nats a token: what was sampled says how unsure the sampler was."""
-    logprobs = list(chain(*(answer.logprobs for answer in answers)))
-    return -sum(logprobs) / len(logprobs) if logprobs else math.nan
+    """Nats a token, the mean over answers: what was sampled says how unsure the sampler was.
+
+    Every answer counts the same: where most are a word, one that rambles has more tokens than all others.
+    """
+    each = [sum(answer.logprobs) / len(answer.logprobs) for answer in answers if answer.logprobs]
+    return -sum(each) / len(each) if each else math.nan
 
 
 def _far(kl: dict[str, float], bounds: Bounds) -> tuple[str, str] | None:

@@ -60,6 +60,16 @@ def test_a_version_that_no_longer_calls_its_tools_is_found_and_one_that_calls_th
     assert judge(live, answers(), NEAR, BOUNDS).fault is None
 
 
+@pytest.mark.parametrize("rambling", ["the candidate", "the live version"])
+def test_one_answer_that_rambles_among_words_says_nothing_of_the_others(rambling: str) -> None:
+    words = answers(tokens=1)
+    once = [*words[1:], Answer([-3.0] * 60)]
+    candidate, live = (once, words) if rambling == "the candidate" else (words, once)
+    assert judge(candidate, live, NEAR, BOUNDS).fault is None
+    all_ramble = [Answer([-3.0])] * 16
+    assert code(judge(all_ramble, words, NEAR, BOUNDS)) == "entropy"
+
+
 def test_calls_that_are_broken_as_often_as_before_are_no_fault_of_the_versions() -> None:
     assert judge(answers(calls=16, parsed=6), answers(calls=16, parsed=6), NEAR, BOUNDS).fault is None
 
