@@ -87,6 +87,11 @@ class History:
         values = [(event, value_of(event, yardstick)) for event in seen if event.step >= self.one_judge_from]
         return [(event, value) for event, value in values if value is not None]
 
+    def baseline(self, name: str, yardstick: Yardstick) -> Validated | None:
+        """A baseline's measure that later ones may be compared with: by the judge of now, where a judge measures."""
+        since = 0 if yardstick is Yardstick.SUCCESS else self.one_judge_from
+        return next((one for one in reversed(self.baselines) if one.version == name and one.step >= since), None)
+
     def add(self, code: str, detail: Mapping[str, Any]) -> None:
         """Take a row. Those of other codes are not a campaign's course."""
         if code == STEP:

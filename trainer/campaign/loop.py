@@ -334,7 +334,7 @@ class Campaign:
         if due and not any(v.step == step for v in history.validations):
             self._raise_early()
             await self._validator.validate(history, tasks, await self._service.live())
-        if step == 0:
+        if due:
             await self._validator.baselines(history, tasks, await self._service.live())
 
     # --- small things

@@ -76,9 +76,9 @@ class Ruling:
         seen = history.measured(self._yardstick, regularly=s.val_every is not None)
         newest = history.validations[-1] if history.validations else None
         missing = yardsticks.unmet(s.goals, newest) if s.goals else []
-        beat = self._beat(history.baselines)
+        beat = self._beat(history)
         if s.beat is not None and beat is None:
-            missing.append(f"{s.beat.baseline} was not measured")
+            missing.append(f"{s.beat.baseline} was not measured by the judge of now")
         found = await self._look(history)
         measures = [self._measure(event, value) for event, value in seen]
         return decide(measures, history.steps_done, self._rules(beat), await self._spent(history), missing, found)
@@ -117,12 +117,12 @@ class Ruling:
             max_judge_tokens=s.max_judge_tokens,
         )
 
-    def _beat(self, baselines: Sequence[Validated]) -> Beat | None:
+    def _beat(self, history: History) -> Beat | None:
         if (wanted := self._settings.beat) is None:
             return None
         if wanted.baseline == BASE and self._yardstick is Yardstick.WINS:  # a win rate is a comparison with it already
             return Beat(BASE, Measure(0, 0.5, _SURELY), wanted.margin)
-        against = next((one for one in baselines if one.version == wanted.baseline), None)
+        against = history.baseline(wanted.baseline, self._yardstick)
         value = yardsticks.value_of(against, self._yardstick) if against is not None else None
         if against is None or value is None:
             return None

@@ -43,7 +43,8 @@ def curve(report: Report) -> Chart:
         own = replace(own, low=(), high=())
     series = [one for one in (validated, own) if any(value is not None for value in one.values)]
     levels = [Level("target", report.target)] if report.target is not None else []
-    levels += [Level(one.version, one.value) for one in report.baselines if one.value is not None]
+    newest = {one.version: one.value for one in report.baselines}  # one may be measured again, by another judge
+    levels += [Level(name, value) for name, value in newest.items() if value is not None]
     title = f"{named(report.kind).capitalize()} after each step"
     places = tuple(str(step) for step in range(last + 1)) if series else ()
     marks = tuple(one for one in _marks(report) if one.at < len(places))

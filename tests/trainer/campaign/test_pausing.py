@@ -141,6 +141,28 @@ async def test_groups_that_judges_disagree_about_hold_up_no_step(data: Path, use
 
 
 @pytest.mark.slow
+async def test_the_baseline_to_beat_is_measured_again_by_another_judge(
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+) -> None:
+    script.providers = {"gpt-5": 1.0, "gpt-4": 1.0}
+    script.skill = lambda number: 0.5
+    script.recipe = lambda group: "new" if int(group.split(".")[1]) >= 2 else "old"
+    beat = {"target": 0.4, "beat": {"baseline": "gpt-5"}, "baselines": ["gpt-4"]}
+    settings = user | {"steps": 4, "val_every": 1, "val_attempts": 4} | beat
+    ended = await run_campaign(data, ring.url, settings, told, models=["gpt-5", "gpt-4"])
+    assert (ended.reason, ended.steps) == ("steps", 4)
+    assert "gpt-5 (1.000) is not beaten" in ended.detail
+    measured = [(one.version, one.step) for one in told.validations() if one.baseline]
+    assert sorted(measured) == [("gpt-4", 0), ("gpt-5", 0), ("gpt-5", 3)]
+    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    history = await read_history(ring.store, campaign)
+    assert (history.one_judge_from, len(history.changes)) == (2, 1)
+    by_judge, by_label = (history.baseline("gpt-4", of) for of in (Yardstick.REWARD, Yardstick.SUCCESS))
+    assert by_judge is None
+    assert by_label is not None
+
+
+@pytest.mark.slow
 async def test_a_judge_that_changes_is_told_once(
     ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
 ) -> None:
