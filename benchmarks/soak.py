@@ -8,7 +8,7 @@ adapters on disk and adapters loaded are sampled. At the end everything is stopp
 store. Told, and written to summary.json: each figure early and late, and its most. Fails where a figure grew, a rule of
 the store is broken, or nothing was learned.
 
-    python -m benchmarks.soak --minutes 60 [--out build/soak]
+    python -m benchmarks.soak --minutes 60 [--out build/soak] [--save]
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from examples.live.users import Task
 from recorder.settings import RecorderSettings
 from tests.e2e.conftest import CONFIG, ROOT, Stack, wait_for
 
+RESULTS: Final = Path(__file__).parent / "results" / "soak.json"
 # How many seconds a program lives on average: an engine takes most of a minute to start, a learner to import torch.
 LIVES_S: Final = {"engine": 300.0, "proxy": 60.0, "judge": 60.0, "learn": 90.0}
 KEEP: Final = 4  # versions
@@ -233,6 +234,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--lives", type=float, default=1.0, help=f"how many times as long a program lives: {LIVES_S} s")
+    parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / f"soak-{int(time.time())}")
     asked = parser.parse_args()
     about = {"machine": machine(), "minutes": asked.minutes, "keep_versions": KEEP}
@@ -241,7 +243,10 @@ def main() -> None:
     states = versions_of(one.stack)
     figures, broken = flatness(one.samples), violations(one.stack)
     found = {**about, "runs": one.asked, "kills": one.killed, "versions": states, "figures": figures}
-    (asked.out / "summary.json").write_text(json.dumps({**found, "violations": broken}, indent=1) + "\n")
+    summary = json.dumps({**found, "violations": broken}, indent=1) + "\n"
+    (asked.out / "summary.json").write_text(summary)
+    if asked.save:
+        RESULTS.write_text(summary)
     print(f"runs {dict(one.asked)}  kills {dict(one.killed)}  versions {dict(states)}")
     print(f"{'':20} {'early':>9} {'late':>9} {'most':>9}")
     for name, told in figures.items():

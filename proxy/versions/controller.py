@@ -49,7 +49,6 @@ PINS_EVERY_S = 1.0  # runs end all the time, and what they held may stay a momen
 BREATH_S = 0.1  # between two rounds
 RETRY_S = 0.5  # after what the store or an engine refused, and while the base's files are not there yet
 DRAIN_S = 0.25  # while requests hold what is to be unloaded: they tell nobody when they end
-PROXY_GONE_S = 30.0  # a proxy not heard of for so long holds nothing any more
 UNFIT_S = 5.0  # an engine that serves what must not be used is looked at again, though it serves the same
 STOP_S = 5.0  # how long the round that runs may take to end; an engine that hangs is not waited for
 
@@ -405,7 +404,7 @@ class Controller:
     async def _held(self) -> set[str]:
         """Version ids that some proxy serves, or may still send a request to."""
         held = set(self._versions.holding())
-        for row in await replicas.proxies_seen(self._store, self._project_id, PROXY_GONE_S):
+        for row in await replicas.proxies_seen(self._store, self._project_id, replicas.PROXY_GONE_S):
             if row.id != self._versions.proxy_id:
                 held.update(row.in_flight)
         return held

@@ -40,7 +40,7 @@ class Member:
         self.state: State = "starting"
         self.detail: str | None = None
         self.served: Served | None = None
-        self.fingerprint: str | None = None
+        self.fingerprint: str | None = None  # of what it serves, once that was looked at; never of an earlier run
         self.unfit: str | None = None  # why what it serves must not be used, though it answers
         self.lacks: frozenset[str] = frozenset()  # what it was to load and refused
         self.offered: frozenset[str] = frozenset()
@@ -82,7 +82,7 @@ class Member:
     def went_down(self, why: str) -> None:
         """It takes no requests until it has been seen, and loaded, again."""
         self.state, self.detail, self.served, self.unfit = "down", why, None, None
-        self.offered = frozenset()
+        self.offered, self.fingerprint = frozenset(), None
 
     def found_unfit(self, why: str) -> None:
         """It answers and takes no requests, until what it serves is found fit. Said once, however often it is found."""
@@ -172,18 +172,20 @@ class Fleet:
         return [m for m in self.members if m.state == "up"]
 
     async def take_over(self) -> None:
-        """Begin to speak for the replicas: forget rows of engines that are no longer configured."""
+        """Begin to speak for the replicas: forget engines that are no longer configured, and proxies long gone."""
         urls = {m.url for m in self.members}
         for row in await replicas.list_replicas(self._store, self._project_id):
             if row.url not in urls:
                 await replicas.forget_replica(self._store, self._project_id, row.url)
+        await replicas.forget_gone_proxies(self._store, self._project_id)
 
     async def reconcile(self, keep: Sequence[VersionView]) -> None:
         """Give every replica that answers what it lacks, and let it take requests for what it has of `keep`."""
         await asyncio.gather(*(self._reconcile(member, keep) for member in self.members))
 
     async def _reconcile(self, member: Member, keep: Sequence[VersionView]) -> None:
-        if member.served is None or member.unfit is not None:
+        # One that came back amid this round was not looked at yet: it may serve another base than before.
+        if member.served is None or member.unfit is not None or member.fingerprint is None:
             return
         missing = [v for v in keep if member.adapters.get(v.engine_name) != v.path]
         refused: list[str] = []

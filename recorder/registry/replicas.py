@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from sqlalchemy import Update, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,6 +17,9 @@ from recorder.store import sql
 from recorder.store.changes import quietly
 from recorder.store.database import Store, now
 from recorder.store.schema import proxies, replicas
+
+PROXY_GONE_S: Final = 30.0  # a proxy not heard of for so long holds nothing any more
+REMEMBERED_S: Final = 86_400.0  # what was not heard of for longer is forgotten
 
 ReplicaState = Literal["up", "down", "starting"]
 
@@ -137,6 +140,13 @@ async def forget_proxy(store: Store, proxy_id: str) -> None:
     """Forget a proxy that has stopped: it serves nothing any more."""
     async with store.write() as conn:
         await conn.execute(delete(proxies).where(proxies.c.id == proxy_id))
+
+
+async def forget_gone_proxies(store: Store, project_id: str) -> None:
+    """Forget the proxies that were killed long ago: one that stops forgets itself."""
+    gone = proxies.c.project_id == project_id, proxies.c.seen_at < now() - REMEMBERED_S
+    async with store.write() as conn:
+        await conn.execute(delete(proxies).where(*gone))
 
 
 async def proxies_seen(store: Store, project_id: str, within_s: float) -> list[ProxyView]:

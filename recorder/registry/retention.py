@@ -15,9 +15,10 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.registry.replicas import PROXY_GONE_S
 from recorder.states import GroupState, TrajectoryState, VersionState
 from recorder.store import ledger
-from recorder.store.database import Store
+from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import aliases, campaigns, groups, proxies, replicas, steps, trajectories, versions
 from recorder.store.schema import ledger as ledger_rows
@@ -52,9 +53,10 @@ async def release_folders(store: Store, alias_id: str, keep: int) -> list[Releas
 
 
 async def _held(conn: AsyncConnection, project_id: str) -> set[str]:
-    """Engine names that engines hold, and ids of the versions that proxies may still ask for."""
+    """Engine names that engines hold, and ids of the versions that living proxies may still ask for."""
     loaded = select(replicas.c.loaded).where(replicas.c.project_id == project_id)
-    asked = select(proxies.c.in_flight).where(proxies.c.project_id == project_id)
+    living = proxies.c.project_id == project_id, proxies.c.seen_at >= now() - PROXY_GONE_S
+    asked = select(proxies.c.in_flight).where(*living)
     rows = [*(await conn.execute(loaded)).scalars(), *(await conn.execute(asked)).scalars()]
     return {name for row in rows for name in row}
 

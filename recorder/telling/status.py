@@ -38,7 +38,6 @@ from recorder.telling.judges import JudgesStand
 RECENT_S: Final = 30.0  # engines and proxies are reported every ten seconds
 HOUR_S: Final = 3600.0
 DAY_S: Final = 86400.0
-REMEMBERED_S: Final = DAY_S  # what was not heard of for longer is forgotten here
 MOVES_LIVE: Final = ("gate", "promote", "rollback")
 
 
@@ -180,8 +179,8 @@ async def status(store: Store, project: str, settings: RecorderSettings) -> Stat
     """All of it."""
     found = await figures(store, project, settings)
     versions = {v.id: v for v in await get_versions(store, project)}
-    engines = await replicas.list_replicas(store, project, REMEMBERED_S)
-    proxies = await replicas.proxies_seen(store, project, REMEMBERED_S)
+    engines = await replicas.list_replicas(store, project, replicas.REMEMBERED_S)
+    proxies = await replicas.proxies_seen(store, project, replicas.REMEMBERED_S)
     there = await get_aliases(store, project)
     told = Status(
         at=found.at,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import subprocess
 import sys
@@ -281,10 +280,12 @@ async def test_a_second_engine_of_another_base_takes_no_requests(
 
 async def until_row(store: Store, url: str, words: str) -> None:
     """Wait until an engine's row says so."""
-    while not any(
-        row.url == url and words in (row.detail or "") for row in await replicas.list_replicas(store, "default")
-    ):
-        await asyncio.sleep(0.01)
+
+    async def says() -> bool:
+        rows = await replicas.list_replicas(store, "default")
+        return any(row.url == url and words in (row.detail or "") for row in rows)
+
+    await until(says)
 
 
 async def test_a_local_base_that_was_not_trained_on_takes_its_engine_down_for_that_reason(

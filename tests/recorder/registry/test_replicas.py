@@ -43,5 +43,11 @@ async def test_proxies_are_those_seen_lately(rows: Rows) -> None:
     assert (seen.id, seen.generations, seen.in_flight) == ("one", {"alias": 3}, {"v1": 2})
     await replicas.report_proxy(rows.store, "two", PROJECT, "http://p", generations={}, in_flight={})
     assert len(await replicas.proxies_seen(rows.store, PROJECT, within_s=10)) == 2
+    await rows.set(proxies, "two", seen_at=now() - replicas.REMEMBERED_S - 1)
+    await replicas.forget_gone_proxies(rows.store, "another project")
+    assert len(await replicas.proxies_seen(rows.store, PROJECT, within_s=10**6)) == 2
+    await replicas.forget_gone_proxies(rows.store, PROJECT)
+    assert [p.id for p in await replicas.proxies_seen(rows.store, PROJECT, within_s=10**6)] == ["one"]
+    await replicas.report_proxy(rows.store, "two", PROJECT, "http://p", generations={}, in_flight={})
     await replicas.forget_proxy(rows.store, "one")
     assert [p.id for p in await replicas.proxies_seen(rows.store, PROJECT, within_s=10)] == ["two"]

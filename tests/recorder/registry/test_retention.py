@@ -9,9 +9,9 @@ from recorder.registry import aliases, replicas, versions
 from recorder.registry.retention import FOLDER_REMOVED, VALIDATION, known_folders, release_folders
 from recorder.states import VersionState
 from recorder.store import ledger
-from recorder.store.database import Store
+from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import steps
+from recorder.store.schema import proxies, steps
 from recorder.store.schema import versions as version_rows
 from recorder.work import campaigns
 from tests.recorder.descending import Line, line
@@ -105,6 +105,15 @@ async def test_what_an_engine_or_a_proxy_holds_is_kept_until_it_lets_go(rows: Ro
     assert await released(one) == [ids[0]]
     await replicas.forget_proxy(store, "proxy_1")
     assert await released(one) == [ids[1]]
+
+
+async def test_what_a_killed_proxy_held_goes_once_it_was_not_heard_of_for_long_enough(rows: Rows, store: Store) -> None:
+    one, ids = await lived(rows, 3)
+    await replicas.report_proxy(store, "killed", PROJECT, "", generations={}, in_flight={ids[0]: 1})
+    await rows.set(proxies, "killed", seen_at=now() - replicas.PROXY_GONE_S + 10)
+    assert ids[0] not in await released(one)
+    await rows.set(proxies, "killed", seen_at=now() - replicas.PROXY_GONE_S - 1)
+    assert ids[0] in await released(one)
 
 
 async def test_what_waits_for_its_decision_is_kept_and_what_was_rejected_goes(rows: Rows) -> None:
