@@ -23,7 +23,7 @@ from openai.types.chat import ChatCompletionMessageParam
 
 from examples.twenty48.episode import SYSTEM, Episode, begin
 
-MAX_TOKENS = 32  # a word is one token of the tiny model's, its longest chatter 22: what is cut is never learned from
+MAX_TOKENS = 48  # a word is one token of the tiny model's, its longest chatter 22: what is cut is never learned from
 POOLS = 8  # httpx looks at all of a pool's connections, squared, for every request
 
 
