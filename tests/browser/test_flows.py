@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Locator, Page, expect
 
 from recorder.registry.aliases import get_alias
 from recorder.registry.keys import SOMEBODY
@@ -23,6 +23,18 @@ async def live(proxy: Proxy) -> str:
     alias = await get_alias(proxy.store, PROJECT, ALIAS)
     assert alias.live_version_id is not None
     return (await get_version(proxy.store, alias.live_version_id)).name
+
+
+def pair(page: Page, first: str, second: str) -> Locator:
+    """The question which of two runs is better. The next one may be about one of them again, on the same side: the
+    sides are drawn."""
+    sides = page.locator(f"input[name=first][value={first}] ~ input[name=second][value={second}]")
+    return page.locator("form.choice").filter(has=sides)
+
+
+async def shown(page: Page) -> tuple[str, str]:
+    """The two runs that are asked about, as they stand."""
+    return await page.locator("input[name=first]").input_value(), await page.locator("input[name=second]").input_value()
 
 
 async def test_runs_are_narrowed_by_a_filter_that_the_address_keeps(reader: Visitor) -> None:
@@ -94,17 +106,18 @@ async def test_a_person_chooses_between_two_runs_by_keys_until_nothing_waits(edi
     await expect(page.get_by_role("region", name="Two runs side by side")).to_be_visible()
     [waits] = [one for one in (await queue(own.store, PROJECT, Asked(SOMEBODY))).entries if one.why == "disagreement"]
     await editor.goto(f"/hone/review?group={waits.group_id}")
-    first = await page.locator("input[name=first]").input_value()
-    assert first == waits.first
+    assert await shown(page) == (waits.first, waits.second)
     await page.keyboard.press("a")
-    await expect(page.locator(f"input[name=first][value={first}]")).to_have_count(0)
+    await expect(pair(page, waits.first, waits.second)).to_have_count(0)
     for _ in range(2):
         if await page.get_by_role("button", name="A is better").count():
+            answered = pair(page, *await shown(page))
             await page.get_by_label("why").fill("shorter, a bit")
             await page.get_by_role("button", name="B is better").click()
+            await expect(answered).to_have_count(0)
     await expect(page.get_by_text("Nothing waits for you")).to_be_visible()
-    said, *_ = await feedback.of(own.store, first)
-    assert (said.name, said.tags["loser"], said.tags["shown"]) == ("preference", waits.second, "first")
+    [said] = [one for one in await feedback.of(own.store, waits.first) if one.tags.get("loser") == waits.second]
+    assert (said.name, said.tags["shown"]) == ("preference", "first")
 
 
 async def test_a_version_is_promoted_and_rolled_back_each_asked_for_twice(editor: Visitor, own: Proxy) -> None:
