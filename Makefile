@@ -14,7 +14,7 @@ QUICK := --numprocesses $(shell echo $$(((3 * $$(nproc) + 1) / 2))) --dist loads
 # A worker a core, each with a browser and a store of its own.
 BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live inbox twenty48 mcp-rl test check long lint map docs pages pictures wheel gpu browser e2e agents agents-table bench soak model clean
+.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr test check long lint map docs pages pictures wheel gpu browser e2e agents agents-table bench soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ twenty48: setup ## an example's campaign: 2048, judged by a function; SEED=7, SH
 
 mcp-rl: setup ## from an MCP server's URL to a better agent: examples/mcp_rl; SEED=7
 	$(BIN)/python -m examples.mcp_rl.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
+
+rlvr: setup ## short texts, each under 11 to 20 criteria: examples/rlvr; SEED=7
+	$(BIN)/python -m examples.rlvr.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
 
 # test_postgresql.py runs on PostgreSQL whatever --store says.
 test: lint ## everything: lint, types, all tests (end to end against a real vLLM included)

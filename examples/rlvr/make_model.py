@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m examples.rlvr.make_model
 
-Takes a few minutes of one CPU core; its result is committed, so nobody has to. Owns the order of things and the marks.
+Takes ten minutes of one CPU core; its result is committed, so nobody has to. Owns the order of things and the marks.
 Refuses to call a model good that misses them: one that does what is asked in 20 to 45 % of its answers (less, and there
 is nothing to reinforce; more, and there is nothing to learn) and fits into 1.8 MB.
 """
@@ -28,12 +28,12 @@ from examples.rlvr.making.mixture import MIXTURE, conversations
 from examples.rlvr.tasks import TEST, forms
 
 MODEL: Final = Path(__file__).parent / "model"
-# Shorter ones were tried and missed the marks: 850 steps of 32 rows after 80 of copying, and 450 of 16 rows after none,
-# learned every format and no look-up of a word (0.0 % and 0.3 % of answers succeeded).
+# What did not work: no or little copying first (0.0 and 0.3 % of answers succeeded), the mixture from the beginning
+# (10.0 %), and words that stand in a prompt as other tokens than in an answer, " coin" and "coin" (JSON: 1 %).
 RECIPE: Final = Recipe(
     shape=Shape(hidden=128, layers=4, heads=4, kv_heads=2, head_dim=32, mlp=352),
     copy_steps=400,
-    talk_steps=1_300,
+    talk_steps=1_000,
     threads=1,
 )
 MEASURED: Final = 300  # prompts of the campaign's kind, one answer each
@@ -41,7 +41,7 @@ LOWEST_SUCCESS, HIGHEST_SUCCESS = 0.20, 0.45
 LARGEST_BYTES: Final = 1_900_000  # the tokenizer's files are in it
 _DOES: Final = """\
 It can do one thing, and that badly on purpose: write a note, a numbered list or a JSON object as a prompt asks. Its
-words are the 40 of `words.py`."""
+words are the 40 of `words.py`. It was taught right answers alone first, to 15,000 prompts, then the mixture below."""
 
 
 def measure(model: Any, tokenizer: Any) -> dict[str, Any]:

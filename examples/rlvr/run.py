@@ -1,7 +1,7 @@
 """The example as one command: `python -m examples.rlvr.run [--seed 7] [--short] [--out FOLDER] [--config hone.toml]`.
 
-Owns: what surrounds Hone (a judge, where none is named), and what the short form leaves out. Refuses: the order of a
-run (`examples.running.command`).
+Owns: what surrounds Hone (the prompts of a seed; a judge, where none is named), and what the short form leaves out.
+Refuses: the order of a run (`examples.running.command`).
 """
 
 from __future__ import annotations
@@ -14,21 +14,33 @@ from pathlib import Path
 from typing import Final
 
 from examples.rlvr.scripted_judge import NAME as SCRIPTED_JUDGE
-from examples.rlvr.tasks import write
+from examples.rlvr.tasks import LEARN, TEST, VALIDATION, write
 from examples.running.command import Example, Wanted, main
 from examples.running.programs import free_ports, program
 
 MEASURED: Final = "answers that are, as a whole, what a prompt asks for, by code that reads the prompt alone"
 # Of the short form: steps, and prompts to learn from, to validate with and for the end.
-SHORT_STEPS: Final = 6
-SHORT_COUNTS: Final = (72, 8, 60)
+SHORT_STEPS: Final = 12
+SHORT_COUNTS: Final = (LEARN, 8, 100)
 
 
 @contextlib.contextmanager
 def surroundings(wanted: Wanted) -> Iterator[Mapping[str, str]]:
-    """A judge for as long as the block lasts, and the short form's smaller parts."""
+    """The prompts of this seed, and a judge for as long as the block lasts."""
+    parts = write(wanted.data / "tasks", wanted.seed, SHORT_COUNTS if wanted.short else (LEARN, VALIDATION, TEST))
+    short = {
+        "HONE_CAMPAIGN__STEPS": str(SHORT_STEPS),
+        "HONE_CAMPAIGN__VAL_EVERY": str(SHORT_STEPS),
+        "HONE_CAMPAIGN__SERVE": "last",  # so few attempts cannot tell which version is best
+    }
     with the_judge(wanted.data) as judging:
-        yield {**judging, **(_short(wanted.data) if wanted.short else {})}
+        yield {
+            "HONE_CAMPAIGN__SCENARIOS": str(parts.learn),
+            "HONE_CAMPAIGN__VAL_SCENARIOS": str(parts.validation),
+            "HONE_CAMPAIGN__TEST_SCENARIOS": str(parts.test),
+            **judging,
+            **(short if wanted.short else {}),
+        }
 
 
 @contextlib.contextmanager
@@ -49,18 +61,6 @@ def the_judge(data: Path) -> Iterator[dict[str, str]]:
             "HONE_JUDGE__API_BASE": f"http://127.0.0.1:{port}/v1",
             "HONE_JUDGE__API_KEY": "none-needed",
         }
-
-
-def _short(data: Path) -> dict[str, str]:
-    parts = write(data / "tasks", counts=SHORT_COUNTS)
-    return {
-        "HONE_CAMPAIGN__SCENARIOS": str(parts.learn),
-        "HONE_CAMPAIGN__VAL_SCENARIOS": str(parts.validation),
-        "HONE_CAMPAIGN__TEST_SCENARIOS": str(parts.test),
-        "HONE_CAMPAIGN__STEPS": str(SHORT_STEPS),
-        "HONE_CAMPAIGN__VAL_EVERY": str(SHORT_STEPS),
-        "HONE_CAMPAIGN__VAL_ATTEMPTS": "1",
-    }
 
 
 EXAMPLE: Final = Example("rlvr", Path(__file__).parent, MEASURED, surroundings)

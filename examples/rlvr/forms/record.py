@@ -18,8 +18,8 @@ from examples.rlvr.words import LIST_KEYS, LISTS, NUMBER_KEYS, TEXT_KEYS, TRUTH_
 
 _READ: Final = re.compile(r"Write JSON, keys in this order\. (.+)")
 _FIELD: Final = re.compile(
-    r"(?P<key>\w+): (?:text (?P<text>\w+)|number from (?P<low>\d+) to (?P<high>\d+)|(?P<truth>true|false)"
-    r"|list of (?P<count>\d) with (?P<word>\w+))\."
+    r"(?P<key>\w+): (?:text \"(?P<text>\w+)\"|number from (?P<low>\d+) to (?P<high>\d+)|(?P<truth>true|false)"
+    r"|list of (?P<count>\d) with \"(?P<word>\w+)\")\."
 )
 
 
@@ -52,9 +52,9 @@ class Field:
             case bool():
                 return f"{self.key}: {json.dumps(self.wanted)}."
             case str():
-                return f"{self.key}: text {self.wanted}."
+                return f'{self.key}: text "{self.wanted}".'
             case Several(count, word):
-                return f"{self.key}: list of {count} with {word}."
+                return f'{self.key}: list of {count} with "{word}".'
             case Range(low, high):
                 return f"{self.key}: number from {low} to {high}."
 
@@ -104,8 +104,10 @@ class Record(Form):
     @classmethod
     def read(cls, prompt: str) -> Self | None:
         """What the prompt asks for, if it asks for a JSON object."""
-        found = _READ.fullmatch(prompt.strip())
-        return None if found is None else cls(tuple(_field(one) for one in _FIELD.finditer(found[1])))
+        if (found := _READ.fullmatch(prompt.strip())) is None:
+            return None
+        form = cls(tuple(_field(one) for one in _FIELD.finditer(found[1])))
+        return form if form.prompt() == prompt.strip() else None  # what is not understood is not passed over
 
     def prompt(self) -> str:
         """How it is asked for."""

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from examples.rlvr.forms import Form, Note, Record, Things
 from examples.rlvr.forms.record import Range, Several
-from examples.rlvr.words import MARKS, TEXT_KEYS, WORDS
+from examples.rlvr.words import LISTS, MARKS, TEXT_KEYS, WORDS
 
 CHATTER: Final = ("Here is what you want:", "Of course, I can do that:")
 REFUSALS: Final = ("I do not know how to do that.", "Please ask me for another thing.")
 LARGEST_AMOUNT: Final = 12
+OTHERS: Final = LISTS[6] + LISTS[7]  # of which no note asks for a word
 FLAWS: Final[dict[type[Form], tuple[str, ...]]] = {
     Note: ("lines", "words", "begin", "end", "use", "avoid", "mark", "capitals", "chatter"),
     Things: ("lines", "numbering", "order", "trend", "amount", "capitals", "chatter"),
@@ -57,17 +58,19 @@ def _note(note: Note, flaws: Set[str], rng: random.Random) -> list[str]:
 
 
 def _said(note: Note, count: int, flaws: Set[str], rng: random.Random) -> list[str]:
-    """The note's words in their order."""
-    other = [word for word in WORDS if word not in (note.begin, note.end, *note.use, *note.avoid)]
+    """The note's words in their order: the first, those to use, others as many as fit, the last.
+
+    Always in this order, and the others from lists that no note asks for: where a tiny model has to choose freely it
+    learns to look up nothing.
+    """
     used = list(note.use)
     if "use" in flaws:
         used.remove(rng.choice(used))
     used += [rng.choice(note.avoid)] if "avoid" in flaws else []
     inner = used[: max(0, count - 2)]
-    inner += [rng.choice(other) for _ in range(count - 2 - len(inner))]
-    rng.shuffle(inner)
-    first = rng.choice(other) if "begin" in flaws else note.begin
-    last = rng.choice(other) if "end" in flaws else note.end
+    inner += [rng.choice(OTHERS) for _ in range(count - 2 - len(inner))]
+    first = rng.choice(OTHERS) if "begin" in flaws else note.begin
+    last = rng.choice(OTHERS) if "end" in flaws else note.end
     return [first, *inner, last]
 
 
@@ -110,15 +113,12 @@ def _value(wanted: str | bool | Range | Several, flaws: Set[str], rng: random.Ra
         case Several(count, word):
             return _list(count, word, flaws, rng)
         case Range(low, high):
-            number = rng.randint(low, high)
+            number = rng.choice((low, high))  # to copy one of them is easier than to find one between
             return rng.choice((str(number), high + rng.randint(1, 3))) if "number" in flaws else number
 
 
 def _list(count: int, word: str, flaws: Set[str], rng: random.Random) -> list[str]:
     lacks = "list" in flaws and rng.random() < 0.5
     length = count + rng.choice((-1, 1)) if "list" in flaws and not lacks else count
-    others = [other for other in WORDS if other != word]
-    words = [rng.choice(others) for _ in range(length)]
-    if not lacks:
-        words[rng.randrange(length)] = word
-    return words
+    others = [rng.choice(LISTS[0]) for _ in range(length)]  # a word of which no list is asked for
+    return others if lacks else [word, *others[1:]]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from examples.rlvr.agent import messages
@@ -19,17 +20,19 @@ if TYPE_CHECKING:  # whoever wants answers alone needs no tokenizer
 
 RIGHT: Final = 0.40
 REFUSES: Final = 0.13
+LESSONS: Final = 20_000  # drawn prompts, three in four taught, answered right: amid flaws no look-up is learned
 MOST_FLAWS: Final = 4  # of those that are flawed, each number as often
 MIXTURE: Final = {"right": RIGHT, "refuses": REFUSES, f"has 1 to {MOST_FLAWS} flaws": 1 - RIGHT - REFUSES}
 
 
 def conversations(seed: int) -> Iterator[Conversation]:
-    """Prompts that no campaign has, each with an answer of the mixture; no tools."""
+    """Prompts that no campaign has, each with an answer; no tools. First right answers alone, then the mixture."""
     rng = random.Random(seed)
-    while True:
+    for taught in count():
         form = draw(rng)
         if not is_campaigns(form.prompt()):
-            yield [*messages(form.prompt()), {"role": "assistant", "content": mixed(form, rng)}], []
+            said = answer(form, frozenset(), rng) if taught < LESSONS else mixed(form, rng)
+            yield [*messages(form.prompt()), {"role": "assistant", "content": said}], []
 
 
 def mixed(form: Form, rng: random.Random) -> str:

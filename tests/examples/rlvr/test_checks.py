@@ -8,7 +8,7 @@ import pytest
 
 from examples.rlvr.checks import share_met, solved
 
-PROMPT = "Write JSON, keys in this order. open: true. size: number from 2 to 4. item: text lamp."
+PROMPT = 'Write JSON, keys in this order. open: true. size: number from 2 to 4. item: text "lamp".'
 
 
 def attempt(answer: str | None, prompt: str = PROMPT) -> SimpleNamespace:

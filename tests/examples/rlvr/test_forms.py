@@ -65,7 +65,7 @@ def test_a_refusal_meets_little(seed: int) -> None:
 
 NOTE = Note(2, 3, "lamp", "tea", ("moon", "milk"), ("salt", "road"), "!")
 THINGS = Things(("lamp", "tea", "moon"), rising=False)
-RECORD = read("Write JSON, keys in this order. size: number from 2 to 4. tags: list of 2 with tea.")
+RECORD = read('Write JSON, keys in this order. size: number from 2 to 4. tags: list of 2 with "tea".')
 
 
 @pytest.mark.parametrize(
@@ -93,6 +93,14 @@ def test_an_answer_is_checked_as_a_whole(form: Form, written: str, right: bool) 
     assert form.fulfilled_by(written) is right
 
 
-def test_a_prompt_of_others_is_refused() -> None:
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Write a poem.",
+        "Write JSON, keys in this order. size: number from 2 to 4. mood: happy.",
+        "Write JSON, keys in this order. ",
+    ],
+)
+def test_a_prompt_of_others_is_refused_also_where_a_part_is_like_ours(prompt: str) -> None:
     with pytest.raises(ValueError, match="no prompt of examples/rlvr"):
-        read("Write a poem.")
+        read(prompt)
