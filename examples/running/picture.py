@@ -44,7 +44,7 @@ def draw(summary: Mapping[str, Any]) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e5e5e5", linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.legend(frameon=False, loc="lower right", fontsize=8)
+    figure.legend(frameon=False, loc="outside lower center", ncols=2, fontsize=8)  # no point lies below it
     return figure
 
 
