@@ -44,7 +44,7 @@ from proxy.mcp_gateway.results import (
 )
 from proxy.mcp_gateway.servers.link import Link
 from proxy.mcp_gateway.servers.upstream import Upstream
-from proxy.mcp_gateway.writes import Writes, only_reads, refusal
+from proxy.mcp_gateway.writes import Writes, only_reads, refusal, unlisted
 from proxy.metrics import Metrics
 from proxy.settings.mcp import McpServerSettings
 
@@ -155,7 +155,9 @@ class Gateway:
         if campaign is None:
             return None
         if called.annotations is None:  # it may be that its server has not told yet
-            listed = (await upstream.listing("tools", who(ctx))).items.get(called.tool, {})
+            listed = (await upstream.listing("tools", who(ctx))).items.get(called.tool)
+            if listed is None:  # a name that a model made up, most often: it was never there to be left out
+                return unlisted(called.name)
             if only_reads(listed):
                 return None
         await self._writes.note(campaign, [called.name])

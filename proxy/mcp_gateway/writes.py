@@ -42,6 +42,11 @@ def refusal(name: str) -> str:
     )
 
 
+def unlisted(name: str) -> str:
+    """The same of a tool of which nobody can say whether it writes."""
+    return f"Unknown tool: {name[:200]} is not called for an attempt of a campaign, because its server does not list it"
+
+
 class Writes:
     """The rule, for one gateway."""
 

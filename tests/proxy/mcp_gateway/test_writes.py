@@ -81,6 +81,21 @@ async def test_an_attempt_is_offered_what_only_reads_and_everybody_else_all(stor
         assert line["status"] == "errored"
 
 
+@pytest.mark.parametrize("made_up", [f"{READS} ", f"{READS}s", f"{WRITES}\u200b"])
+async def test_a_name_that_a_model_made_up_is_refused_and_is_no_tool_that_was_left_out(
+    store: Store, made_up: str
+) -> None:
+    async with desk(store) as (proxy, everything):
+        campaign = await begun(proxy)
+        async with Client(f"{proxy.url}/g/g/t/0/mcp") as attempt:
+            refused = await attempt.call_tool(made_up, {})
+        assert refused.is_error
+        assert said(refused).startswith(f"Unknown tool: {made_up}")
+        assert everything.seen == []
+        assert made_up not in await writes.left_out(proxy.store, campaign)
+        assert await writes.refused(proxy.store, campaign) == 0
+
+
 async def test_a_campaign_that_allows_writes_has_all_tools(store: Store) -> None:
     async with desk(store) as (proxy, everything):
         campaign = await begun(proxy, allow_writes=True)
