@@ -51,7 +51,8 @@ RESULTS: Final = Path(__file__).parent / "results" / "pages.json"
 TIMES: Final = 5
 AT_ONCE: Final = 32
 GROW: Final = {"nodes", "blobs", "groups", "trajectories", "calls", "choices", "issued", "tool_requests", "tool_calls",
-               "scores", "score_parts", "verdicts", "feedback", "ledger"}  # fmt: skip
+               "scores", "score_parts", "verdicts", "feedback", "ledger", "node_blobs", "prompts", "said",
+               "second_scores", "unindexed"}  # fmt: skip
 
 # Read in their order until a page is full, or of the few rows that they are for.
 NOBODY: Final = "nobody"

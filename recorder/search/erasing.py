@@ -34,9 +34,11 @@ _NOTHING: Final = 2  # fewer changes than this, and a step merged nothing
 _index: Final = table("said_words", column("said_words"), column("rank"))
 
 
-async def forget(conn: AsyncConnection, call_ids: Sequence[str]) -> None:
-    """Take calls out of the index and of its queue. The queue first: who fills holds its rows while it writes."""
-    await conn.execute(delete(unindexed).where(unindexed.c.call_id.in_(call_ids)))
+async def forget(conn: AsyncConnection, project_id: str, call_ids: Sequence[str]) -> None:
+    """Take a project's calls out of the index and of its queue. The queue first: who fills holds its rows while it
+    writes."""
+    queued = unindexed.c.project_id == project_id, unindexed.c.call_id.in_(call_ids)
+    await conn.execute(delete(unindexed).where(*queued))
     await conn.execute(delete(said).where(said.c.call_id.in_(call_ids)))
 
 

@@ -190,7 +190,7 @@ async def _delete(conn: AsyncConnection, own: _Own, why: str) -> Deleted:
         await _delete_calls(conn, own, page)
     for call_id, kept in own.shared.items():
         await _pass_on(conn, own, call_id, kept)
-    await forget(conn, [row.id])
+    await forget(conn, row.project_id, [row.id])
     await _take_scores(conn, row.id)
     await _delete_tool_calls(conn, own)
     await conn.execute(delete(feedback).where(feedback.c.trajectory_id == row.id))
@@ -213,7 +213,7 @@ async def _delete_calls(conn: AsyncConnection, own: _Own, page: Sequence[str]) -
         own.blobs |= set(blobs) - {None}
     sampled = (await conn.execute(select(choices.c.node_id).where(choices.c.call_id.in_(page)))).scalars()
     own.ends |= set(sampled) - {None}
-    await forget(conn, page)
+    await forget(conn, own.row.project_id, page)
     await conn.execute(delete(issued).where(issued.c.call_id.in_(page)))
     await conn.execute(delete(choices).where(choices.c.call_id.in_(page)))
     await conn.execute(delete(calls).where(calls.c.id.in_(page)))
@@ -255,7 +255,7 @@ async def _pass_on(conn: AsyncConnection, own: _Own, call_id: str, kept: dict[in
             asked = (tool_requests.c.call_id == call_id, tool_requests.c.choice == choice)
             await conn.execute(update(tool_requests).where(*asked).values(trajectory_id=heir))
     await conn.execute(update(calls).where(calls.c.id == call_id).values(**values))
-    await forget(conn, [call_id])
+    await forget(conn, own.row.project_id, [call_id])
     await put(conn, own.row.project_id, [call_id])
 
 
