@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import struct
 from typing import Any
 
 import pytest
@@ -12,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from examples.making.tokenizer import CHAT_TEMPLATE, make_tokenizer, render
+from examples.making.tokenizer import render
 from examples.twenty48.agent import MAX_TOKENS
 from examples.twenty48.episode import begin
 from examples.twenty48.game import DIRECTIONS
-from examples.twenty48.make_model import LARGEST_WEIGHTS_BYTES, MAKER, MODEL, RECIPE, missed
+from examples.twenty48.make_model import LARGEST_WEIGHTS_BYTES, MAKER, MODEL, missed
 from examples.twenty48.players import CHATTER, chatty
 from examples.twenty48.run import TWENTY48
 from examples.twenty48.taught import attempt_from, opening
 from proxy.settings.loading import load_settings
+from tests.examples.committed import assert_made, bytes_of_bfloat16, note
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +28,7 @@ def tokenizer() -> Any:
 
 
 def test_the_committed_model_met_its_marks() -> None:
-    assert missed(json.loads((MODEL / "recipe.json").read_text())["measured"]) == []
+    assert missed(note(MODEL)["measured"]) == []
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
@@ -39,18 +38,12 @@ def test_a_model_that_is_too_bad_or_too_good_misses_them(rate: float) -> None:
 
 
 def test_weights_are_bfloat16_and_small() -> None:
-    with (MODEL / "model.safetensors").open("rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-    tensors = [entry for name, entry in header.items() if name != "__metadata__"]
-    assert {entry["dtype"] for entry in tensors} == {"BF16"}
-    assert max(entry["data_offsets"][1] for entry in tensors) <= LARGEST_WEIGHTS_BYTES
+    assert bytes_of_bfloat16(MODEL) <= LARGEST_WEIGHTS_BYTES
 
 
 @pytest.mark.slow
 def test_the_committed_tokenizer_is_what_the_recipe_makes(tokenizer: Any) -> None:
-    made = make_tokenizer(MAKER.texts(RECIPE.seed), RECIPE.shape.vocabulary)
-    assert made.get_vocab() == tokenizer.get_vocab()
-    assert tokenizer.chat_template == CHAT_TEMPLATE
+    assert_made(tokenizer, MAKER)
 
 
 def test_a_word_is_a_token_and_so_is_a_cell(tokenizer: Any) -> None:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import ROOT
+from tests.e2e.examples.short import run_short
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 def test_the_short_form_has_no_fault_and_a_rise(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "examples.inbox.run", "--short", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["faults"] == []
-    assert summary["after"]["low"] > summary["before"]["success"]
+    summary = run_short("inbox", tmp_path)
     assert summary["baselines"]["scripted-frontier"]["success"] == 1.0
     assert summary["judge"]["requests"] > 0
-    assert (tmp_path / "curve.svg").read_text().startswith("<?xml")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import struct
 from typing import Any
 
 import pytest
@@ -12,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from examples.making.tokenizer import CHAT_TEMPLATE, make_tokenizer, render
+from examples.making.tokenizer import render
 from examples.rlvr.agent import MAX_TOKENS, messages
 from examples.rlvr.forms import draw
-from examples.rlvr.make_model import LARGEST_BYTES, MAKER, MODEL, RECIPE, missed
+from examples.rlvr.make_model import LARGEST_BYTES, MAKER, MODEL, missed
 from examples.rlvr.making.mixture import mixed
 from examples.rlvr.run import EXAMPLE
 from examples.rlvr.words import LISTS
 from proxy.settings.loading import load_settings
+from tests.examples.committed import assert_made, bytes_of_bfloat16, note
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def tokenizer() -> Any:
 
 
 def test_the_committed_model_met_its_marks() -> None:
-    assert missed(json.loads((MODEL / "recipe.json").read_text())["measured"]) == []
+    assert missed(note(MODEL)["measured"]) == []
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
@@ -38,18 +38,13 @@ def test_a_model_that_is_too_bad_or_too_good_misses_them(rate: float) -> None:
 
 
 def test_weights_are_bfloat16_and_small() -> None:
-    with (MODEL / "model.safetensors").open("rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-    tensors = [entry for name, entry in header.items() if name != "__metadata__"]
-    assert {entry["dtype"] for entry in tensors} == {"BF16"}
+    assert bytes_of_bfloat16(MODEL) < LARGEST_BYTES
     assert sum(path.stat().st_size for path in MODEL.iterdir()) <= LARGEST_BYTES + 10_000  # its notes besides
 
 
 @pytest.mark.slow
 def test_the_committed_tokenizer_is_what_the_recipe_makes(tokenizer: Any) -> None:
-    made = make_tokenizer(MAKER.texts(RECIPE.seed), RECIPE.shape.vocabulary)
-    assert made.get_vocab() == tokenizer.get_vocab()
-    assert tokenizer.chat_template == CHAT_TEMPLATE
+    assert_made(tokenizer, MAKER)
 
 
 def test_a_quoted_word_is_the_same_tokens_where_it_is_asked_for_and_where_it_is_said(tokenizer: Any) -> None:
