@@ -25,12 +25,16 @@ from proxy.http.asgi import Connected, Receive, Scope, Send, begin_stream
 from proxy.http.keep_alive import Pulse
 from proxy.http.stopping import Stop, Stopping
 from recorder.errors import StoreError
+from recorder.listing.filters import RunFilter
 from recorder.listing.trajectories import TrajectoryLine, list_trajectories
 from recorder.seldom import Seldom
+from recorder.states import Origin
 from recorder.store.changes import Topic
 from recorder.store.watch import News
 
 ROWS: Final = 20
+# A gate asks more runs of its own at one moment than the list has rows: an agent's are not to be pushed out by them.
+OF_AGENTS: Final = RunFilter(origins=tuple(origin for origin in Origin if origin is not Origin.SHADOW))
 MOST_LISTENERS: Final = 32  # of one process
 LEAST_S: Final = 0.25  # between two events
 EVERY_S: Final = 1.0  # a call that is written wakes nobody (`recorder.store.statement`)
@@ -55,6 +59,14 @@ class _Listener:
     def __init__(self) -> None:
         self.news = asyncio.Event()
         self.sent: dict[str, bytes] = {}  # by their names, what it was sent last
+
+
+class _Told:
+    """What was told of late."""
+
+    def __init__(self) -> None:
+        self.lines: Sequence[TrajectoryLine] | None = None
+        self.figures_at = -FIGURES_S
 
 
 class Live:
@@ -90,12 +102,13 @@ class Live:
             listener.news.set()
         if self._feeding is None or self._feeding.done():
             self._feeding = asyncio.create_task(self._feed(), name="live runs")
+        fed_by = self._feeding
         try:
             await begin_stream(send, [(name, value) for name, value in HEADERS if name != b"cache-control"])
             with contextlib.suppress(TimeoutError), Pulse(send) as pulse:
                 await pulse.send(b"retry: %d\n\n" % AGAIN_MS)
                 async with asyncio.timeout(LASTS_S):
-                    while True:
+                    while not fed_by.done():
                         await listener.news.wait()
                         listener.news.clear()
                         for name, newest_one in list(self._events.items()):
@@ -108,27 +121,35 @@ class Live:
                 self._news.tell()  # nobody listens any more
 
     async def _feed(self) -> None:
-        """Look while somebody listens, for all of them."""
-        told: Sequence[TrajectoryLine] | None = None
-        looked_at = -FIGURES_S
-        with self._shown.hone.store.watch.on(Topic.RUNS) as news:
-            self._news = news
-            while self._listeners:
-                try:
-                    lines = await newest(self._shown)
-                except StoreError as e:
-                    self._failing(logging.WARNING, "the live page shows nothing new: %s", e)
-                else:
-                    if lines != told:
-                        told = lines
-                        self._publish("", "live_rows.html", lines=lines)
-                    if time.monotonic() - looked_at >= FIGURES_S:
-                        self._publish(FIGURES, "live_figures.html", stand=await self._shown.stands.status())
-                        looked_at = time.monotonic()
-                await asyncio.sleep(LEAST_S)
-                if self._listeners:
-                    await news.wait(EVERY_S)
-        self._news, self._events = None, {}
+        """Look while somebody listens, for all of them. If it fails, their streams end: browsers come again."""
+        told = _Told()
+        try:
+            with self._shown.hone.store.watch.on(Topic.RUNS) as news:
+                self._news = news
+                while self._listeners:
+                    try:
+                        await self._look(told)
+                    except StoreError as e:
+                        self._failing(logging.WARNING, "the live page shows nothing new: %s", e)
+                    await asyncio.sleep(LEAST_S)
+                    if self._listeners:
+                        await news.wait(EVERY_S)
+        except Exception:
+            log.exception("the live page cannot be made: whoever has it open asks again")
+        finally:
+            self._news, self._events = None, {}
+            for listener in self._listeners:
+                listener.news.set()
+
+    async def _look(self, told: _Told) -> None:
+        """What is new since what was told. Raises StoreError."""
+        lines = await newest(self._shown)
+        if lines != told.lines:
+            told.lines = lines
+            self._publish("", "live_rows.html", lines=lines)
+        if time.monotonic() - told.figures_at >= FIGURES_S:
+            told.figures_at = time.monotonic()
+            self._publish(FIGURES, "live_figures.html", stand=await self._shown.stands.status())
 
     def _publish(self, name: str, template: str, **shown: object) -> None:
         self._events[name] = event(environment().get_template(template).render(**shown), name)
@@ -138,7 +159,7 @@ class Live:
 
 async def newest(shown: Shown) -> list[TrajectoryLine]:
     """The runs of the list. Raises StoreError."""
-    return list((await list_trajectories(shown.store, shown.project_id, limit=ROWS)).lines)
+    return list((await list_trajectories(shown.store, shown.project_id, OF_AGENTS, limit=ROWS)).lines)
 
 
 def event(html: str, name: str = "") -> bytes:

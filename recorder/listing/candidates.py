@@ -170,8 +170,8 @@ def _checks_of_runs(wanted: RunFilter) -> list[ColumnElement[bool]]:
         found.append(sql.passed_by(t.state).in_(wanted.states))
     if wanted.purpose is not None:
         found.append(t.purpose == wanted.purpose)
-    if wanted.origin is not None:
-        found.append(sql.passed_by(t.origin) == wanted.origin)
+    if wanted.origins:
+        found.append(sql.passed_by(t.origin).in_(wanted.origins))
     if wanted.source is not None:
         found.append(exists().where(calls.c.trajectory_id == t.id, calls.c.attribution_source == wanted.source))
     for name, value in wanted.tags:

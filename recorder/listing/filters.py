@@ -19,7 +19,7 @@ class RunFilter:
     version: str | None = None  # its name, `helpdesk@3`: the run's pin
     states: tuple[TrajectoryState, ...] = ()  # one of them
     purpose: Purpose | None = None
-    origin: Origin | None = None
+    origins: tuple[Origin, ...] = ()  # one of them
     source: str | None = None  # by what one of its calls was attributed
     session: str | None = None
     tags: tuple[tuple[str, str | None], ...] = ()  # name and value, all of them; None: any value

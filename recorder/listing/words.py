@@ -94,7 +94,7 @@ RUN_WORDS: Final[Mapping[str, Word]] = {
         _word("version", "Of this version (helpdesk@3)."),
         _one_of("state", "In this state.", TrajectoryState, field="states"),
         _one_of("purpose", "Of this purpose.", Purpose),
-        _one_of("origin", "From there.", Origin),
+        _one_of("origin", "From there.", Origin, field="origins"),
         _word("source", "A call of it was attributed by this (path, key, header, lineage …)."),
         _word("session", "Of this session of its client."),
         _word("tag", "With this tag: name, or name=value.", _tag, field="tags", many=True),

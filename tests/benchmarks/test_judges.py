@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks import judges
 
+pytestmark = pytest.mark.slow
+
 
 def committed() -> judges.Figures:
     return cast(judges.Figures, json.loads(judges.RESULTS.read_text("utf-8")))

@@ -29,6 +29,8 @@ from tests.judge.judge_server import Json, JudgeServer, by_worth, completion, do
 from tests.judge.recorded import PROJECT, Recorded
 from tests.judge.scoring.judging import judged, rewards
 
+pytestmark = pytest.mark.slow
+
 Behaviour = Callable[[Json], Awaitable[web.StreamResponse]]
 UP, DOWN = by_worth, lambda document: 1 - by_worth(document)
 THREE = ["worth 0.2", "worth 0.9", "worth 0.5"]

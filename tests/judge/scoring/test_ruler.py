@@ -28,6 +28,8 @@ from tests.judge.judge_server import (
 from tests.judge.recorded import Calls, Recorded
 from tests.judge.scoring.judging import judged, rewards
 
+pytestmark = pytest.mark.slow
+
 
 async def test_one_request_ranks_a_group(store: Store, recorded: Recorded, judging: Any, server: JudgeServer) -> None:
     group_id, members = await recorded.group("g", ["worth 0.2", "worth 0.9", "worth 0.5"])

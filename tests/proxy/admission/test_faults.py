@@ -16,6 +16,8 @@ from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.formats import REQUESTS, fault_in, request
 from tests.proxy.running import Proxy, serving
 
+pytestmark = pytest.mark.slow
+
 
 class Broken(Exception):
     """What nobody thought of."""

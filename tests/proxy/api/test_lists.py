@@ -12,6 +12,8 @@ from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def proxy(store: Store) -> AsyncIterator[Proxy]:

@@ -7,6 +7,8 @@ import pytest
 from tests.proxy.api.asking import PROBLEM, get
 from tests.proxy.running import Proxy
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),

@@ -15,6 +15,8 @@ from tests.proxy.api.asking import PROBLEM, get, post
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
 
+pytestmark = pytest.mark.slow
+
 
 async def test_a_run_can_be_made_and_ended(proxy: Proxy) -> None:
     status, run = await post(proxy, "/hone/v1/trajectories", {"trajectory": "one", "group": "orders"})

@@ -10,6 +10,8 @@ from tests.proxy.api.asking import get
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
 
+pytestmark = pytest.mark.slow
+
 
 async def test_status_says_what_hone_status_says(proxy: Proxy) -> None:
     status, found = await get(proxy, "/hone/v1/status")

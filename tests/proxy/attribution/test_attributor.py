@@ -10,6 +10,8 @@ from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call, words
 from tests.proxy.running import WITHOUT_PAGES, Proxy, say, serving
 
+pytestmark = pytest.mark.slow
+
 SAID = "It arrives on Monday"
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from proxy.dashboard import live
 from proxy.settings.sections import ProxySettings
+from recorder.listing.filters import RunFilter
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import serving
@@ -16,7 +17,7 @@ from tests.proxy.running import serving
 ENDLESS = text("WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT 1 FROM n) SELECT count(*) FROM n")
 
 
-async def never_ends(store: Store, project: str, *, limit: int) -> None:
+async def never_ends(store: Store, project: str, wanted: RunFilter, *, limit: int) -> None:
     async with store.read() as conn:
         await conn.execute(ENDLESS)
 

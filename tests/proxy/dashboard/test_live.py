@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import httpx
@@ -11,12 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.api.standing import Stands
 from proxy.dashboard import live
+from proxy.dashboard.shown import Shown
 from proxy.http.sse import Parser
+from recorder.errors import StoreUnavailable
+from recorder.ids import new_id
+from recorder.listing.trajectories import TrajectoryLine
 from recorder.store.database import Store
+from recorder.telling.status import Status
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import Proxy, serving
 from tests.proxy.until import until
+from tests.recorder.rows import Rows
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +32,11 @@ pytestmark = pytest.mark.slow
 async def proxy(store: Store) -> AsyncIterator[Proxy]:
     async with FakeEngine() as engine, serving(store, engine) as running:
         yield running
+
+
+@pytest.fixture
+def rows(store: Store) -> Rows:
+    return Rows(store)
 
 
 @asynccontextmanager
@@ -67,6 +79,52 @@ async def test_the_figures_move_with_the_list(proxy: Proxy, monkeypatch: pytest.
         assert "<dt>runs open</dt><dd>0</dd>" in await until_said(page, 'id="live-figures"')
         await proxy.chat("Where is order 1?", path="/t/one")
         assert 'id="live-groups"' in await until_said(page, "<dt>runs open</dt><dd>1</dd>")
+
+
+async def test_figures_that_cannot_be_had_stop_neither_the_list_nor_the_figures_after_them(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = [StoreUnavailable("the read took longer than its limit")] * 2
+
+    async def status(_stands: Stands, real: Callable[[Stands], Awaitable[Status]] = Stands.status) -> Status:
+        if failing:
+            raise failing.pop()
+        return await real(_stands)
+
+    monkeypatch.setattr(live, "FIGURES_S", 0.0)
+    monkeypatch.setattr(Stands, "status", status)
+    async with listening(proxy) as page:
+        await proxy.chat("Where is order 1?", path="/t/one")
+        await until_said(page, "Where is order 1?")
+        await until_said(page, "<dt>runs open</dt><dd>1</dd>")
+    assert not failing
+
+
+async def test_a_page_that_cannot_be_made_ends_its_stream_so_that_the_browser_asks_again(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(_shown: Shown) -> list[TrajectoryLine]:
+        raise KeyError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(live, "newest", broken)
+        async with listening(proxy) as page, asyncio.timeout(20):
+            assert [fragment async for fragment in page if fragment] == []
+    assert "the live page cannot be made" in caplog.text
+    await proxy.chat("Where is order 1?", path="/t/one")
+    async with listening(proxy) as page:
+        await until_said(page, "Where is order 1?")
+
+
+async def test_runs_that_hone_asks_for_itself_do_not_push_those_of_agents_out(
+    proxy: Proxy, store: Store, rows: Rows
+) -> None:
+    await proxy.chat("Where is order 1?", path="/t/one")
+    for _ in range(live.ROWS):
+        await rows.trajectory(id=new_id("traj"), origin="shadow", purpose="eval")
+    async with listening(proxy) as page:
+        assert (await until_said(page, "Where is order 1?")).count("<tr data-line>") == 1
+    assert "Where is order 1?" in (await proxy.http.get("/hone/")).text
 
 
 async def test_one_more_than_may_listen_is_told_to_reload(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:

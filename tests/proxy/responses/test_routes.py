@@ -17,6 +17,8 @@ from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Said, Script, Step, ids_of, tool_call, words
 from tests.proxy.running import PROJECT, WITHOUT_PAGES, Proxy, serving
 
+pytestmark = pytest.mark.slow
+
 FIND = {"type": "function", "name": "find_order", "parameters": {"type": "object"}}
 JSON = {"content-type": "application/json"}
 

@@ -13,6 +13,8 @@ from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import BASE, Proxy, serving
 
+pytestmark = pytest.mark.slow
+
 ANSWER = words("It arrives on Monday")
 
 

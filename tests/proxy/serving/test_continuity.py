@@ -13,6 +13,8 @@ from recorder.store.database import Store
 from tests.proxy.fake_engine import END, FakeEngine, Said, Script, ids_of, prompt_ids, tool_call, words
 from tests.proxy.running import Proxy, say, serving
 
+pytestmark = pytest.mark.slow
+
 THOUGHT = words("<think> let me see </think> It arrives on Monday")
 FIND = {"type": "function", "function": {"name": "find_order", "parameters": {"type": "object"}}}
 HISTORY = ("Where is 4821?", THOUGHT.message["content"])

@@ -18,6 +18,8 @@ from recorder.telling.status import status
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import BASE, PROJECT, Proxy, say
 
+pytestmark = pytest.mark.slow
+
 PATH = for_judges.PATH
 
 

@@ -18,6 +18,8 @@ from tests.proxy.fuzzed import TIMEOUT_S, Fuzzed, fuzzed
 from tests.proxy.hostile import dumped
 from tests.proxy.raw_engine import CHUNKED, END, Raw, framed, sized
 
+pytestmark = pytest.mark.slow
+
 REFUSALS = {400, 404, 413}  # 404: no such model, or earlier answer
 
 

@@ -13,6 +13,8 @@ from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import BASE, PROJECT, Proxy, serving
 
+pytestmark = pytest.mark.slow
+
 
 async def test_models_are_listed_as_clients_know_them(proxy: Proxy) -> None:
     listed = (await proxy.http.get("/v1/models")).json()

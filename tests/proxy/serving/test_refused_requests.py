@@ -9,6 +9,8 @@ import pytest
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import BASE, Proxy
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("depth", [300, 1000, 5000])
 @pytest.mark.parametrize("where", ["metadata", "content"])

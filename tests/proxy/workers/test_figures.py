@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.workers.figures import together
@@ -11,6 +12,8 @@ from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import Proxy
 from tests.proxy.workers.pair import both, worker
+
+pytestmark = pytest.mark.slow
 
 OWN = b"""# HELP hone_calls_total Calls.
 # TYPE hone_calls_total counter

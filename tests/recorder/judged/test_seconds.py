@@ -16,6 +16,8 @@ from recorder.upkeep.deletion import delete_trajectory
 from recorder.work import campaigns, spending
 from tests.recorder.rows import PROJECT, Rows
 
+pytestmark = pytest.mark.slow
+
 RULE = Rule(0.0, 10, "cheap-1", "strong-1")
 
 

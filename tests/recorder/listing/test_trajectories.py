@@ -96,6 +96,8 @@ async def test_runs_are_narrowed_by_what_they_are(store: Store, rows: Rows) -> N
         assert await ids(store, **said) == wanted, said
     both = run_filter([("state", "open"), ("state", "errored")])
     assert [run.id for run in (await list_trajectories(store, PROJECT, both)).lines] == [two, one]
+    either = run_filter([("origin", "live"), ("origin", "shadow")])
+    assert [run.id for run in (await list_trajectories(store, PROJECT, either)).lines] == [two, one]
 
 
 async def test_runs_are_narrowed_by_how_their_calls_were_attributed(store: Store, rows: Rows) -> None:

@@ -21,7 +21,7 @@ from recorder.states import GroupState, Origin, Purpose, TrajectoryState
             [("state", "open"), ("state", "errored"), ("state", "open")],
             RunFilter(states=(TrajectoryState.OPEN, TrajectoryState.ERRORED)),
         ),
-        ([("purpose", "val"), ("origin", "shadow")], RunFilter(purpose=Purpose.VAL, origin=Origin.SHADOW)),
+        ([("purpose", "val"), ("origin", "shadow")], RunFilter(purpose=Purpose.VAL, origins=(Origin.SHADOW,))),
         ([("tag", "team"), ("tag", "team = blue")], RunFilter(tags=(("team", None), ("team", "blue")))),
         ([("tag", "empty=")], RunFilter(tags=(("empty", ""),))),
         ([("reward_from", "0.25"), ("reward_to", "-1")], RunFilter(reward_from=0.25, reward_to=-1.0)),

@@ -24,6 +24,8 @@ from tests.recorder.descending import LEASE_S, Line, counting, line
 from tests.recorder.descending_child import LOOK_S
 from tests.recorder.rows import PROJECT, Rows
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 IDLE_S = 2 * LOOK_S  # after so long both have looked, and found nothing
 

@@ -17,6 +17,8 @@ from recorder.store.schema import groups, projects, trajectories
 from tests.recorder.reviewing.waiting import ME, alarm, disputed_group, judged_twice, scored_task, two_versions
 from tests.recorder.rows import PROJECT, Rows
 
+pytestmark = pytest.mark.slow
+
 
 async def waits(store: Store, person: str = ME, **asked: object) -> Queue:
     return await queue(store, PROJECT, Asked(person, **asked))  # type: ignore[arg-type]

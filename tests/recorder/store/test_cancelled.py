@@ -16,6 +16,8 @@ from recorder.store import schema
 from recorder.store.database import Store, now
 from tests.recorder.rows import PROJECT
 
+pytestmark = pytest.mark.slow
+
 Work = Callable[[Store, str], Awaitable[object]]
 _MOMENTS = 60
 _LONGEST_S = 0.02  # a write takes some 3 ms, and others wait for it

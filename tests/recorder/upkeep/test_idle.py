@@ -18,6 +18,8 @@ from recorder.upkeep import sweep
 from recorder.upkeep.sweep import Idle, idle_runs
 from tests.recorder.rows import PROJECT, Rows
 
+pytestmark = pytest.mark.slow
+
 ROUNDS: Final = 25
 TOOLS: Final = b"tools"
 
