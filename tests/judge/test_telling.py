@@ -24,6 +24,8 @@ from tests.judge.judge_server import Json, JudgeServer, by_worth, fails, verdict
 from tests.judge.recorded import Recorded
 from tests.recorder.rows import Rows
 
+pytestmark = pytest.mark.slow
+
 WORTHS = ["worth 0.2", "worth 0.9"]
 UPSIDE_DOWN = verdicts(lambda document: 1 - by_worth(document))
 

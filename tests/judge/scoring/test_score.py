@@ -22,6 +22,8 @@ from tests.judge.judge_server import (
 from tests.judge.recorded import PROJECT, Recorded
 from tests.judge.scoring.judging import HELPFUL, function, judged, rewards
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     "change",

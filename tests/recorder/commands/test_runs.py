@@ -27,6 +27,8 @@ from tests.recorder.commands.hone import Hone
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.talk import Talk, assistant, choice, tool_result, tool_turn, user
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 SETTINGS = RecorderSettings()
 HOSTILE = "\x1b[2J\u202e\x9b"

@@ -28,6 +28,8 @@ from recorder.work import campaigns, claims
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, user
 
+pytestmark = pytest.mark.slow
+
 # Who waits for one of these asks for it when a request or a turn needs it, or at a time that it knows.
 NOBODY_WAITS = {
     "attempts", "blobs", "calls", "changes", "choices", "feedback", "issued", "judge_replies", "judge_turns", "keys",
