@@ -83,6 +83,11 @@ def _seconds(attempt: TrajectoryView) -> float | None:
     return None if attempt.ended_at is None else max(0.0, attempt.ended_at - attempt.started_at)
 
 
+def all_judged(views: Iterable[GroupView], scores: Mapping[str, StoredScore]) -> bool:
+    """Whether each group with attempts has its score."""
+    return all(view.current_score_id in scores for view in views if view.members)
+
+
 def _answers(attempt: TrajectoryView) -> Iterator[Mapping[str, Any]]:
     return (message for message in attempt.messages if message.get("role") == "assistant")
 

@@ -20,7 +20,7 @@ from recorder.store.database import Store
 from recorder.work.campaigns import CampaignView, Scenario
 from recorder.work.scores import REWARD
 from trainer.campaign import history as course
-from trainer.campaign.figures import figures_of
+from trainer.campaign.figures import all_judged, figures_of
 from trainer.campaign.history import BASELINE, TEST, History
 from trainer.campaign.measure import Loaded, Measurer, rewards_of, worths
 from trainer.campaign.sampling import Round, Sampler, place_of, refuse_broken_agent
@@ -152,7 +152,8 @@ class Validator:
         }
         found = figures_of(views, scored)
         figures = {name: found[of] for name, of in _NAMED.items() if of in found}
-        figures |= {name: value for name, value in found.items() if name.startswith("part.")}
+        if self._needs_scores or all_judged(views, scored):  # of those judged so far a mean would tell who was quick
+            figures |= {name: value for name, value in found.items() if name.startswith("part.")}
         rewards = [p.value for score in scored.values() for p in score.parts if p.part == REWARD and not p.unasked]
         known = [value for value in rewards if value is not None]
         if self._yardstick is Yardstick.REWARD and len(known) > 1:

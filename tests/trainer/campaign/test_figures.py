@@ -13,7 +13,7 @@ from recorder.reading.views import TrajectoryView
 from recorder.states import CallState, TrajectoryState, TurnKind
 from recorder.work.scores import NewPart, StoredScore
 from tests.trainer.building import call, choice, group, trajectory
-from trainer.campaign.figures import figures_of, repetition
+from trainer.campaign.figures import all_judged, figures_of, repetition
 
 words = st.lists(st.sampled_from("abcdefg"), max_size=30).map(" ".join)
 rewards = st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1), max_size=6)
@@ -136,3 +136,11 @@ def test_turned_rewards_agree_as_often_as_they_did_not(found: dict[str, float], 
 def test_parts_are_means_over_all_attempts_without_what_was_given_beside_them() -> None:
     scores = {"a": score({"1": 0.2, "2": 0.4}, "brief"), "b": score({"3": 5.0}, "brief.words")}
     assert figures_of([group(current_score_id="a")], scores) == {"part.brief": pytest.approx(0.3)}
+
+
+def test_a_round_is_judged_when_each_group_with_attempts_is() -> None:
+    scores = {"a": score({"a": 0.2})}
+    judged, nobody = group(attempt(), current_score_id="a"), group(current_score_id=None)
+    assert all_judged([judged, nobody], scores)
+    assert not all_judged([judged, group(attempt(), current_score_id="b")], scores)
+    assert not all_judged([judged, group(attempt(), current_score_id=None)], scores)
