@@ -16,8 +16,8 @@ from typing import Final
 from examples.running.command import Example, Wanted, main
 from examples.twenty48.scenarios import write_scenarios
 
-# Of the short form: steps, and attempts to validate with and for the end. It is too short for a sure rise.
-SHORT_STEPS, SHORT_VALIDATE, SHORT_TEST = 8, 8, 100
+# Of the short form: steps, and boards to validate with and for the end.
+SHORT_STEPS, SHORT_VALIDATE, SHORT_TEST = 6, 8, 200
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from pathlib import Path
 from examples.twenty48.episode import begin
 from examples.twenty48.taught import FIRST_SEED
 
-LEARN, VALIDATE, TEST = 192, 48, 480
+LEARN, VALIDATE, TEST = 192, 48, 320
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ from examples.twenty48.players import Player, blind, careless, chatty, circles, 
 FIRST_SEED: Final = 10_000_000  # scenarios have smaller ones, so no attempt of theirs is taught
 LESSONS: Final = 3_200  # attempts that only go round, at first: among others' chance it would not be found
 MIXTURE: Final[tuple[tuple[Player, float], ...]] = (
-    (circles, 0.25),
-    (careless, 0.15),
-    (blind, 0.30),
-    (stubborn, 0.20),
-    (chatty, 0.10),
+    (circles, 0.15),
+    (careless, 0.10),
+    (blind, 0.20),
+    (stubborn, 0.10),
+    (chatty, 0.45),
 )
 
 
