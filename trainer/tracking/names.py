@@ -127,6 +127,6 @@ def _measures(of: str, when: str, about: str) -> Iterator[Name]:
         ("turns", "turns", "an attempt"),
         ("tokens", "tokens", "sampled, an attempt"),
         ("seconds", "seconds", "an attempt"),
-        ("part.NAME", "reward", "mean of a part of the reward"),
+        ("part.NAME", "reward", "mean of a part of the reward, where all is judged by then"),
     ):
         yield Name(f"{of}/{name}", unit, when, what)
