@@ -19,7 +19,7 @@ from typing import Final
 from proxy.gate.betting import doubt
 
 ENOUGH: Final = 8  # answers a side
-ALPHA: Final = 0.05  # of each test by betting
+ALPHA: Final = 0.05  # of each test
 LESS_OFTEN: Final = 0.1  # of tool calls: by how much fewer may be parsable
 CALLS_LOST: Final = 0.5  # of answers: how many may stop to call a tool where the live version calls one
 ENTROPY_TIMES: Final = 4.0  # how many times as sure, or as unsure, of its words a version may be …
@@ -118,13 +118,21 @@ def _out_of_bounds(figures: dict[str, float], bounds: Bounds) -> tuple[str, str]
     return None
 
 
+def _chance_of_so_few(good: int, of: int, claim: float) -> float:
+    """The probability of at most so many `good`, were each with a probability of `claim`: the exact binomial test.
+
+    All answers are there when it is asked. Betting looks after each, and would refute by which of them came first.
+    """
+    return sum(math.comb(of, n) * claim**n * (1 - claim) ** (of - n) for n in range(good + 1))
+
+
 def _calls(candidate: Sequence[Answer], live: Sequence[Answer]) -> tuple[str, str] | None:
     """Whether fewer of the tool calls that it begins can be parsed, or it no longer begins any."""
     begun, before = [a for a in candidate if a.begun], [a for a in live if a.begun]
     as_before = sum(a.parsed for a in before) / len(before) if before else 1.0
     claim = min(max(as_before - LESS_OFTEN, 0.05), 0.95)
-    if doubt([float(a.parsed) for a in begun], at_least=claim, alpha=ALPHA).shown_worse:
-        good = sum(a.parsed for a in begun)
+    good = sum(a.parsed for a in begun)
+    if _chance_of_so_few(good, len(begun), claim) < ALPHA:
         return (
             "tool_calls_broken",
             f"{good} of {len(begun)} tool calls can be parsed, of the live version's {as_before:.0%}",

@@ -6,6 +6,8 @@ import math
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.gate.sanity import ENOUGH, Answer, Bounds, Sanity, judge, kl
 
@@ -68,6 +70,15 @@ def test_one_answer_that_rambles_among_words_says_nothing_of_the_others(rambling
     assert judge(candidate, live, NEAR, BOUNDS).fault is None
     all_ramble = [Answer([-3.0])] * 16
     assert code(judge(all_ramble, words, NEAR, BOUNDS)) == "entropy"
+
+
+@given(st.integers(0, 13), st.randoms(use_true_random=False))
+def test_how_many_calls_are_broken_counts_and_not_which_of_them_came_first(broken: int, chance: random.Random) -> None:
+    candidate = answers(13, calls=13, parsed=13 - broken)
+    chance.shuffle(candidate)
+    found = code(judge(candidate, answers(13, calls=13, parsed=13), NEAR, BOUNDS))
+    # Were 0.9 of them good, three or more of 13 would be broken with 13 %, four or more with 3 %.
+    assert found == ("tool_calls_broken" if broken >= 4 else None)
 
 
 def test_calls_that_are_broken_as_often_as_before_are_no_fault_of_the_versions() -> None:
