@@ -22,7 +22,7 @@ from examples.running.command import Example, Wanted, main
 from examples.running.programs import free_ports, program
 
 CONFIG: Final = Path(__file__).parent / "hone.toml"
-SHORT_STEPS, SHORT_TEST = 8, 100
+SHORT_STEPS, SHORT_TEST = 6, 100
 MEASURED: Final = "exact answers to questions about mails of the test part, which nobody has seen before"
 
 
