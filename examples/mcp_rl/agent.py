@@ -10,10 +10,13 @@ import asyncio
 import functools
 import itertools
 import json
+import ssl
 from typing import Any, Final, Protocol
 
 import httpx
+import httpx2
 from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent, Tool
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatCompletionMessageFunctionToolCall
@@ -22,6 +25,7 @@ SYSTEM: Final = "You answer with your tools."
 MAX_TURNS: Final = 5
 MAX_TOKENS: Final = 200
 POOLS: Final = 8  # of connections to the model: httpx walks through all of one, for every request
+TOOLS_TIMEOUT_S: Final = 60.0
 
 Json = dict[str, Any]
 
@@ -55,7 +59,11 @@ async def run(task: Task) -> str:
     """
     said = task.input if isinstance(task.input, str) else str(task.input["question"])
     model = next(_models(asyncio.get_running_loop())).with_options(base_url=task.base_url, api_key=task.api_key)
-    async with Client(f"{task.base_url.removesuffix('/v1')}/mcp") as mcp:
+    url = f"{task.base_url.removesuffix('/v1')}/mcp"
+    async with (
+        httpx2.AsyncClient(verify=_tls(), timeout=TOOLS_TIMEOUT_S) as http,
+        Client(streamable_http_client(url, http_client=http)) as mcp,
+    ):
         return await _converse(said, model, task.model, mcp)
 
 
@@ -106,12 +114,17 @@ def _echo(reply: ChatCompletionMessage) -> Json:
 
 @functools.cache
 def _models(loop: asyncio.AbstractEventLoop) -> itertools.cycle[AsyncOpenAI]:
-    """A loop's clients, shared by its runs: what a client costs is its TLS, and that is one for all."""
+    """A loop's clients, shared by its runs."""
     del loop
-    tls = httpx.create_ssl_context()
     return itertools.cycle(
         [
-            AsyncOpenAI(base_url="http://unset", api_key="unset", http_client=DefaultAsyncHttpxClient(verify=tls))
+            AsyncOpenAI(base_url="http://unset", api_key="unset", http_client=DefaultAsyncHttpxClient(verify=_tls()))
             for _ in range(POOLS)
         ]
     )
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Certificates, read once: reading them is most of what a client costs, and each attempt has one of its own."""
+    return httpx.create_ssl_context()

@@ -33,9 +33,15 @@ NAME: Final = "mcp_rl"
 FOLDER: Final = Path(__file__).parent
 TASKS, TASKS_SHORT = 280, 76
 EACH: Final = "HONE_CAMPAIGN__VAL_ATTEMPTS"
-# Fewer tasks are left for the end, so each is attempted more often: the rise is to be sure all the same. The twenty
-# attempts that validate are too few to tell which version is best, so the last one serves.
-SHORT: Final = {"HONE_CAMPAIGN__STEPS": "9", "HONE_CAMPAIGN__VAL_EVERY": "9", "HONE_CAMPAIGN__SERVE": "last", EACH: "3"}
+# Fewer tasks are left for the end, so each is attempted more often, and each step makes two updates: the rise is to be
+# sure all the same. The few attempts that validate cannot tell which version is best, so the last one serves.
+SHORT: Final = {
+    "HONE_CAMPAIGN__STEPS": "7",
+    "HONE_TRAINER__SUBSTEPS": "2",
+    "HONE_CAMPAIGN__VAL_EVERY": "7",
+    "HONE_CAMPAIGN__SERVE": "last",
+    EACH: "3",
+}
 WINS: Final = "win rate against version 0, of one judged group a held-out task"
 FACTS: Final = (
     "answers that are right by the warehouse's database, at held-out tasks (a check beside the campaign, which is "

@@ -19,9 +19,10 @@ from examples.running.command import Example, Wanted, main
 from examples.running.programs import free_ports, program
 
 MEASURED: Final = "answers that are, as a whole, what a prompt asks for, by code that reads the prompt alone"
-# Of the short form: steps, and prompts to learn from, to validate with and for the end.
-SHORT_STEPS: Final = 12
-SHORT_COUNTS: Final = (LEARN, 8, 100)
+# Of the short form: steps, and prompts to learn from, to validate with and for the end. Each step has twice as many
+# prompts as in hone.toml, and two updates: one step costs little beside what surrounds it, and fewer learn as much.
+SHORT_STEPS, SHORT_PROMPTS, SHORT_UPDATES = 7, 16, 2
+SHORT_COUNTS: Final = (LEARN, 8, 90)
 
 
 @contextlib.contextmanager
@@ -30,6 +31,8 @@ def surroundings(wanted: Wanted) -> Iterator[Mapping[str, str]]:
     parts = write(wanted.data / "tasks", wanted.seed, SHORT_COUNTS if wanted.short else (LEARN, VALIDATION, TEST))
     short = {
         "HONE_CAMPAIGN__STEPS": str(SHORT_STEPS),
+        "HONE_CAMPAIGN__SCENARIOS_PER_STEP": str(SHORT_PROMPTS),
+        "HONE_TRAINER__SUBSTEPS": str(SHORT_UPDATES),
         "HONE_CAMPAIGN__VAL_EVERY": str(SHORT_STEPS),
         "HONE_CAMPAIGN__SERVE": "last",  # so few attempts cannot tell which version is best
     }

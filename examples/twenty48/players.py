@@ -60,8 +60,8 @@ def stubborn(episode: Episode, rng: random.Random) -> str:
 
 
 def chatty(episode: Episode, rng: random.Random) -> str:
-    """Goes round, but talks half of the time, where a move is asked for."""
-    return rng.choice(CHATTER) if rng.random() < 0.5 else circles(episode, rng)
+    """Goes round, but mostly talks where a move is asked for."""
+    return rng.choice(CHATTER) if rng.random() < 0.8 else circles(episode, rng)
 
 
 def promise(board: Board, direction: Direction) -> int:

@@ -17,7 +17,7 @@ from examples.running.command import Example, Wanted, main
 from examples.twenty48.scenarios import write_scenarios
 
 # Of the short form: steps, and boards to validate with and for the end.
-SHORT_STEPS, SHORT_VALIDATE, SHORT_TEST = 6, 8, 200
+SHORT_STEPS, SHORT_VALIDATE, SHORT_TEST = 6, 8, 100
 
 
 @contextmanager

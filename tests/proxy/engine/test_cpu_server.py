@@ -1,4 +1,4 @@
-"""Requests without an adapter on a CPU: vLLM's own operations leave them alone, in every process of the engine."""
+"""Adapters on a CPU: each row has its own or none, in every process of the engine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from types import ModuleType
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.engine import cpu_server
-from proxy.engine.cpu_server import only_where_adapted
 
 TOKENS, RANK, WIDTH = 6, 4, 10
 BASE, FIRST, LAST = -1, 0, 1  # slots: none, and the two there are
@@ -22,6 +23,10 @@ MIXED = torch.tensor([BASE, FIRST, LAST, BASE, LAST, BASE])
 @pytest.fixture(scope="module")
 def operations() -> ModuleType:
     """vLLM's file with the operations, opened by itself: vLLM takes ten seconds to import."""
+    return opened()
+
+
+def opened() -> ModuleType:
     vllm = importlib.util.find_spec("vllm")
     assert vllm is not None, "no vLLM here: `make setup` installs it"
     assert vllm.origin is not None
@@ -34,82 +39,149 @@ def operations() -> ModuleType:
     return module
 
 
-@pytest.fixture
-def mended(operations: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    for name in cpu_server.OPERATIONS:
-        monkeypatch.setattr(operations, name, only_where_adapted(getattr(operations, name)))
-    return operations
+@pytest.fixture(scope="module")
+def mended() -> ModuleType:
+    """vLLM's file with our operations in it: those for whole prompts are vLLM's, which call them."""
+    module = opened()
+    for name, operation in cpu_server.OPERATIONS.items():
+        setattr(module, name, operation)
+    return module
 
 
 def numbers(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+    """In float64, in which an order of adding makes no difference that a test would see."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
 
 
-INPUTS, WEIGHTS, OUTPUT = numbers(TOKENS, RANK), numbers(2, 1, WIDTH, RANK), numbers(TOKENS, WIDTH)
-
-
-def expanded(
-    operations: ModuleType,
-    slots: torch.Tensor,
-    name: str = "expand",
-    weights: torch.Tensor = WEIGHTS,
-    *,
-    add: bool = True,
+def done(
+    operations: ModuleType, name: str, slots: torch.Tensor, *, weights: torch.Tensor | None = None, add: bool = True
 ) -> torch.Tensor:
-    """What a layer gives once the operation is done; a slice is all of its width."""
-    output = OUTPUT.clone()
-    whole = (0, WIDTH) if name.endswith("_slice") else ()
-    if name.startswith("bgmv"):
-        getattr(operations, name)(INPUTS, weights, output, slots, *whole, add)
-    else:
+    """What an operation makes of an output that holds numbers before; a slice is all of its width."""
+    shrinks = name.endswith("shrink")
+    inputs = numbers(TOKENS, WIDTH if shrinks else RANK)
+    output = numbers(TOKENS, RANK if shrinks else WIDTH)
+    if weights is None:
+        weights = numbers(2, 1, RANK, WIDTH) if shrinks else numbers(2, 1, WIDTH, RANK)
+    rest: tuple[object, ...] = (0.5,) if shrinks else (add,)
+    if name.endswith("slice"):
+        rest = (0, WIDTH, *rest)
+    if name.startswith("sgmv"):
         runs, lengths = torch.unique_consecutive(slots, return_counts=True)
         starts = lengths.cumsum(0) - lengths
-        about = (starts, lengths, runs, len(runs), int(lengths.max()), TOKENS)
-        getattr(operations, name)(INPUTS, weights, output, *about, *whole, add)
+        getattr(operations, name)(
+            inputs, weights, output, starts, lengths, runs, len(runs), int(lengths.max()), TOKENS, *rest
+        )
+    else:
+        getattr(operations, name)(inputs, weights, output, slots, *rest)
     return output
 
 
-NAMES = ["bgmv_expand", "bgmv_expand_slice", "sgmv_expand", "sgmv_expand_slice"]
+EXPANDING = ["bgmv_expand", "bgmv_expand_slice", "sgmv_expand", "sgmv_expand_slice"]
+NAMES = [*EXPANDING, "bgmv_shrink", "sgmv_shrink"]
+
+
+def untouched(name: str) -> torch.Tensor:
+    return numbers(TOKENS, RANK if name.endswith("shrink") else WIDTH)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_vllm_still_answers_the_base_by_the_last_slot(operations: ModuleType, name: str) -> None:
-    """Once this fails, vLLM has mended it, and `proxy.engine.cpu_server` can go."""
-    assert expanded(operations, MIXED, name).equal(expanded(operations, MIXED.where(MIXED != BASE, LAST), name))
+    """Once this fails, vLLM has mended it, and `proxy.engine.cpu_server` is there for its speed alone."""
+    assert done(operations, name, MIXED).equal(done(operations, name, MIXED.where(MIXED != BASE, LAST)))
 
 
 @pytest.mark.parametrize("add", [True, False])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_row_without_an_adapter_stays_and_the_others_are_as_they_were(
-    operations: ModuleType, name: str, add: bool, request: pytest.FixtureRequest
+def test_a_row_without_an_adapter_stays_and_the_others_are_what_vllm_makes_of_them(
+    operations: ModuleType, mended: ModuleType, name: str, add: bool
 ) -> None:
-    own = expanded(operations, MIXED, name, add=add)
-    found = expanded(request.getfixturevalue("mended"), MIXED, name, add=add)
+    own = done(operations, name, MIXED, add=add)
+    found = done(mended, name, MIXED, add=add)
     adapted = MIXED != BASE
-    assert found[~adapted].equal(OUTPUT[~adapted])
-    assert found[adapted].equal(own[adapted])
-    assert not found[adapted].isclose(OUTPUT[adapted]).all(-1).any(), "every adapted row is another"
+    assert found[~adapted].equal(untouched(name)[~adapted])
+    torch.testing.assert_close(found[adapted], own[adapted], rtol=1e-12, atol=1e-12)
+    assert not found[adapted].isclose(untouched(name)[adapted]).all(-1).any(), "every adapted row is another"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_broken_adapter_does_not_reach_the_base(mended: ModuleType, name: str) -> None:
-    found = expanded(mended, MIXED, name, torch.full_like(WEIGHTS, torch.nan))
-    assert found[MIXED == BASE].equal(OUTPUT[MIXED == BASE])
+    shape = (2, 1, RANK, WIDTH) if name.endswith("shrink") else (2, 1, WIDTH, RANK)
+    found = done(mended, name, MIXED, weights=torch.full(shape, torch.nan))
+    assert found[MIXED == BASE].equal(untouched(name)[MIXED == BASE])
     assert found[MIXED != BASE].isnan().all()
 
 
 @pytest.mark.parametrize("slot", [BASE, LAST])
-def test_one_slot_may_stand_for_all_rows(mended: ModuleType, slot: int) -> None:
+@pytest.mark.parametrize("name", ["bgmv_expand", "bgmv_shrink"])
+def test_one_slot_may_stand_for_all_rows(mended: ModuleType, name: str, slot: int) -> None:
     """As vLLM gives it for a prompt's logprobs: one request, the rows of all its tokens."""
     one, each = torch.tensor([slot]), torch.full((TOKENS,), slot)
-    assert expanded(mended, one, "bgmv_expand").allclose(expanded(mended, each, "bgmv_expand"))
+    assert done(mended, name, one).equal(done(mended, name, each))
+
+
+@pytest.mark.parametrize("name", ["bgmv_expand", "bgmv_shrink"])
+def test_slots_that_do_not_fit_the_rows_are_told(mended: ModuleType, name: str) -> None:
+    with pytest.raises(ValueError, match="2 slots for 6 rows"):
+        done(mended, name, torch.tensor([FIRST, LAST]))
+
+
+@given(data=st.data())
+def test_any_batch_is_what_each_row_is_by_itself(data: st.DataObject) -> None:
+    """Of any slots, shapes and types: a row with an adapter is its inputs times that adapter, alone or in a batch."""
+    slots = torch.tensor(data.draw(st.lists(st.integers(-1, 3), max_size=12)), dtype=torch.long)
+    rank, width, offset, padding = (data.draw(st.integers(low, 9)) for low in (1, 1, 0, 0))
+    scaling, add, stacked = data.draw(st.floats(0.1, 4)), data.draw(st.booleans()), data.draw(st.booleans())
+    inputs, a, b = numbers(len(slots), width), numbers(4, rank, width), numbers(4, width, rank)
+    kept_a, kept_b = (a.unsqueeze(1), b.unsqueeze(1)) if stacked else (a, b)
+    shrunk = torch.zeros(len(slots), rank + padding, dtype=torch.float64)
+    before = numbers(len(slots), offset + width + padding)
+    expanded = before.clone()
+    cpu_server.bgmv_shrink(inputs, kept_a, shrunk, slots, scaling)
+    cpu_server.bgmv_expand_slice(shrunk[:, :rank], kept_b, expanded, slots, offset, width, add)
+    for row, slot in enumerate(slots.tolist()):
+        expected = before[row].clone()
+        if slot >= 0:
+            change = b[slot] @ (scaling * (a[slot] @ inputs[row]))
+            expected[offset : offset + width] = change + (expected[offset : offset + width] if add else 0)
+        torch.testing.assert_close(expanded[row], expected, rtol=1e-10, atol=1e-10)
+
+
+@given(rows=st.integers(1, 5), ours=st.integers(1, 12), vllms=st.integers(1, 12))
+def test_of_two_widths_what_both_have_is_written(rows: int, ours: int, vllms: int) -> None:
+    inputs, weights, output = numbers(rows, RANK), numbers(1, ours, RANK), torch.zeros(rows, vllms, dtype=torch.float64)
+    cpu_server.bgmv_expand(inputs, weights, output, torch.zeros(rows, dtype=torch.long))
+    common = min(ours, vllms)
+    torch.testing.assert_close(output[:, :common], (inputs @ weights[0].T)[:, :common])
+    assert not output[:, common:].any()
+
+
+def test_the_output_s_type_is_the_one_that_is_counted_in() -> None:
+    """Weights of half precision are not multiplied in it: what an adapter is trained to would be lost."""
+    inputs, weights = numbers(3, RANK).float(), numbers(1, 1, WIDTH, RANK).bfloat16()
+    output = torch.zeros(3, WIDTH)
+    cpu_server.bgmv_expand(inputs, weights, output, torch.zeros(3, dtype=torch.long))
+    torch.testing.assert_close(output, inputs @ weights[0, 0].float().T)
 
 
 def test_operations_that_are_gone_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in cpu_server.MODULES[:2]:
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    with pytest.raises(SystemExit, match=r"bgmv_expand.*engine\.python.*engine\.urls"):
+    with pytest.raises(SystemExit, match=r"bgmv_shrink.*engine\.python.*engine\.urls"):
         cpu_server.mend()
+
+
+def test_operations_that_are_called_otherwise_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("another")
+    module.__dict__["bgmv_shrink"] = lambda inputs, weights: None
+    for name in cpu_server.MODULES[:2]:
+        monkeypatch.setitem(sys.modules, name, module)
+    with pytest.raises(SystemExit, match=r"no bgmv_shrink with 5 parameters"):
+        cpu_server.mend()
+
+
+def test_vllm_calls_them_as_they_are_written(operations: ModuleType) -> None:
+    for name, operation in cpu_server.OPERATIONS.items():
+        cpu_server._require(operations, name, operation)
 
 
 PROCESS = """
@@ -118,8 +190,9 @@ from vllm.lora.punica_wrapper import punica_cpu
 from vllm.lora.ops import torch_ops
 
 def tell(who):
-    named = (torch_ops.bgmv_expand, torch_ops.bgmv_expand_slice, punica_cpu.bgmv_expand, punica_cpu.bgmv_expand_slice)
-    print(who, all(hasattr(one, "__wrapped__") for one in named), flush=True)
+    names = ("bgmv_shrink", "bgmv_expand", "bgmv_expand_slice")
+    files = {getattr(module, name).__code__.co_filename for module in (torch_ops, punica_cpu) for name in names}
+    print(who, [file.rpartition("/")[2] for file in files], flush=True)
 
 def child(deeper):
     tell("child")
@@ -130,11 +203,16 @@ def start(what, argument):
     process.start()
     process.join()
 """
+NAMED = ", ".join(cpu_server.OPERATIONS)
 FAKE = {
     "__init__.py": "",
-    "lora/ops/torch_ops/lora_ops.py": "def bgmv_expand(): ...\ndef bgmv_expand_slice(): ...\n",
-    "lora/ops/torch_ops/__init__.py": "from .lora_ops import bgmv_expand, bgmv_expand_slice\n",
-    "lora/punica_wrapper/punica_cpu.py": "from ..ops.torch_ops import bgmv_expand, bgmv_expand_slice\n",
+    "lora/ops/torch_ops/lora_ops.py": """
+def bgmv_shrink(inputs, weights, output, slots, scaling): ...
+def bgmv_expand(inputs, weights, output, slots, add_inputs): ...
+def bgmv_expand_slice(inputs, weights, output, slots, offset, size, add_inputs): ...
+""",
+    "lora/ops/torch_ops/__init__.py": f"from .lora_ops import {NAMED}\n",
+    "lora/punica_wrapper/punica_cpu.py": f"from ..ops.torch_ops import {NAMED}\n",
     "process.py": PROCESS,
     "entrypoints/openai/api_server.py": (
         "import sys\nfrom vllm import process\nif __name__ == '__main__':\n"
@@ -156,6 +234,7 @@ def test_every_process_of_the_engine_is_mended_and_started_as_a_module_is(tmp_pa
         capture_output=True, text=True, timeout=60, cwd=tmp_path / "here", env={"PYTHONPATH": str(tmp_path / "lib")},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    ours = "['cpu_server.py']"
     assert done.stdout.splitlines() == [
-        f"['--port', '7'] {tmp_path / 'here'}", "server True", "child True", "grandchild True",
+        f"['--port', '7'] {tmp_path / 'here'}", f"server {ours}", f"child {ours}", f"grandchild {ours}",
     ]  # fmt: skip
