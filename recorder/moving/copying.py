@@ -10,9 +10,10 @@ meanwhile) is taken out and copied anew, once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from sqlalchemy import Table, func, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -98,9 +99,13 @@ async def _copy(source: Store, target: Store, heard: Callable[[Heard], None]) ->
 
 
 async def _insert(conn: AsyncConnection, table: Table, page: list[Row]) -> None:
-    names = [column.name for column in table.c]
-    kept = page if conn.dialect.name == "sqlite" else map(as_kept, page)
-    await conn.execute(_STATEMENTS[table.name], [dict(zip(names, row, strict=True)) for row in kept])
+    if conn.dialect.name == "sqlite":
+        names = [column.name for column in table.c]
+        await conn.execute(_STATEMENTS[table.name], [dict(zip(names, row, strict=True)) for row in page])
+    else:
+        from recorder.store import postgres  # asyncpg is an extra
+
+        await postgres.copy_rows(conn, table, map(as_kept, page))
 
 
 async def _count_on(target: Store, table: Table) -> None:
@@ -119,11 +124,7 @@ async def _verified(source: Store, target: Store, heard: Callable[[Heard], None]
     """Every table as it is on both sides; or the first in which they differ, in words."""
     same = []
     for table in TABLES:
-        there = await digest_table(target, table)
-        here = Digest()
-        async for page in pages(source, table):
-            here = digest_of(table, page, here)
-            heard(Heard("verify", table.name, min(here.rows, there.rows), there.rows))
+        here, there = await _both(_digest(source, table, heard), digest_table(target, table))
         if here != there:
             return (
                 f"the table {table.name} differs: {here.rows} rows ({here.hex()}) in the source, "
@@ -131,6 +132,24 @@ async def _verified(source: Store, target: Store, heard: Callable[[Heard], None]
             )
         same.append(CopiedTable(table.name, here.rows, here.hex()))
     return same
+
+
+async def _both(one: Coroutine[Any, Any, Digest], other: Coroutine[Any, Any, Digest]) -> tuple[Digest, Digest]:
+    """Both at once: while one database reads, the rows of the other are hashed. No fault leaves one behind."""
+    beside = asyncio.ensure_future(other)
+    try:
+        return await one, await beside
+    finally:
+        beside.cancel()
+        await asyncio.wait([beside])
+
+
+async def _digest(source: Store, table: Table, heard: Callable[[Heard], None]) -> Digest:
+    of, digest = await _count(source, table), Digest()
+    async for page in pages(source, table):
+        digest = digest_of(table, page, digest)
+        heard(Heard("verify", table.name, min(digest.rows, of), of))
+    return digest
 
 
 async def _count(store: Store, table: Table) -> int:
