@@ -11,7 +11,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -264,37 +264,38 @@ def recording(stores: Stores, folder: Path) -> Iterator[RecorderSettings]:
 @asynccontextmanager
 async def controlled(running: Running, data: Path, recording: RecorderSettings) -> AsyncIterator[InService]:
     """A store, and a proxy's controller beside the real engine."""
-    store = await open_store(data, recording, migrate=True)
-    versions = InService(store, "default", ProxySettings())
-    recorder = Recorder(store, recording)
-    await recorder.start()
-    controller = Controller(
-        store,
-        "default",
-        versions,
-        recorder,
-        engine=running.settings.model_copy(update={"urls": [running.replica.url]}),
-        proxy=ProxySettings(),
-        aliases={"helpdesk": AliasSettings()},
-        learn=LearnSettings(),
-        default_base="base",
-        engine_key=running.key,
-    )
-    async with controller.running():
+    async with opened(data, recording, migrate=True) as store, AsyncExitStack() as ending:
+        versions = InService(store, "default", ProxySettings())
+        recorder = Recorder(store, recording)
+        await recorder.start()
+        ending.push_async_callback(recorder.stop)
+        controller = Controller(
+            store,
+            "default",
+            versions,
+            recorder,
+            engine=running.settings.model_copy(update={"urls": [running.replica.url]}),
+            proxy=ProxySettings(),
+            aliases={"helpdesk": AliasSettings()},
+            learn=LearnSettings(),
+            default_base="base",
+            engine_key=running.key,
+        )
+        await ending.enter_async_context(controller.running())
         await versions.start()
+        ending.push_async_callback(versions.stop)
         await until(lambda: bool(versions.snapshot.up()))
         yield versions
-        await versions.stop()
-    await recorder.stop()
-    await store.close()
 
 
 @asynccontextmanager
-async def opened(data: Path, recording: RecorderSettings) -> AsyncIterator[Store]:
+async def opened(data: Path, recording: RecorderSettings, *, migrate: bool = False) -> AsyncIterator[Store]:
     """The store, as another process has it."""
-    store = await open_store(data, recording, migrate=False)
-    yield store
-    await store.close()
+    store = await open_store(data, recording, migrate=migrate)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 async def write(store: Store, path: Path) -> VersionView:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,10 +126,18 @@ def engine(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield running
 
 
-async def test_no_bad_version_serves_more_than_the_gate_and_a_canarys_share(engine: Stack) -> None:
+@pytest.fixture
+async def store(engine: Stack) -> AsyncIterator[Store]:
+    opened = await open_store(engine.data, engine.recording, migrate=False)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+async def test_no_bad_version_serves_more_than_the_gate_and_a_canarys_share(engine: Stack, store: Store) -> None:
     adapters = engine.data.resolve() / "adapters"
     adapters.mkdir(exist_ok=True)
-    store = await open_store(engine.data, engine.recording, migrate=False)
 
     async def publish(make: Callable[[], PeftModel], cut_by: int = 0) -> VersionView:
         return await decided(store, adapters, await asyncio.to_thread(make), cut_by=cut_by)
@@ -158,4 +166,3 @@ async def test_no_bad_version_serves_more_than_the_gate_and_a_canarys_share(engi
     runs = await runs_between(store, trial["canary"].at, trial["canary_ended"].at)
     chance = math.sqrt(runs.total() * SHARE * (1 - SHARE))
     assert 0 < runs[guesses.id] <= SHARE * runs.total() + 5 * chance  # more is chance once in a million
-    await store.close()
