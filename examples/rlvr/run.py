@@ -21,8 +21,8 @@ from examples.running.programs import free_ports, program
 MEASURED: Final = "answers that are, as a whole, what a prompt asks for, by code that reads the prompt alone"
 # Of the short form: steps, and prompts to learn from, to validate with and for the end. Each step has twice as many
 # prompts as in hone.toml, and two updates: one step costs little beside what surrounds it, and fewer learn as much.
-SHORT_STEPS, SHORT_PROMPTS, SHORT_UPDATES = 7, 16, 2
-SHORT_COUNTS: Final = (LEARN, 8, 90)
+SHORT_STEPS, SHORT_PROMPTS, SHORT_UPDATES = 8, 16, 2
+SHORT_COUNTS: Final = (LEARN, 8, 100)
 
 
 @contextlib.contextmanager
