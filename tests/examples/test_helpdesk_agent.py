@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -22,6 +23,7 @@ from examples.helpdesk.agent import MAX_TURNS, SYSTEM, run
 from examples.helpdesk.orders import Order, read_database
 from examples.helpdesk.scenarios import DemoFiles
 from tests.examples.conftest import tools_served
+from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow
 
@@ -203,6 +205,23 @@ async def test_tools_that_went_away_and_came_back_are_found_again(
             await run(task)
         async with tools_served(files, port):
             assert await run(task) == answer
+
+
+async def test_a_session_that_ended_with_its_server_is_told_and_leaves_no_failed_task(
+    files: DemoFiles, order: Order, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    left: list[Json] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: left.append(context))
+    with played(ideal) as (url, _):
+        task = Task(f"Where is my order {order.order_id}?", f"{url}/v1")
+        async with tools_served(files) as port:
+            monkeypatch.setenv("HELPDESK_MCP_URL", f"http://127.0.0.1:{port}/mcp")
+            await run(task)
+        with pytest.raises((openai.APIConnectionError, ConnectionError)):
+            await run(task)
+    await until(lambda: f"the session with the tools at http://127.0.0.1:{port}/mcp ended" in caplog.text)
+    gc.collect()  # what nobody asked a task for is told when the task goes
+    assert not left
 
 
 @pytest.mark.slow
