@@ -6,11 +6,12 @@ first two; what versions' gates have judged counts as any other judging.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import Integer, case, cast, func, select
+from sqlalchemy import Integer, Select, case, cast, func, select
 
 from recorder.ids import first_id_at
 from recorder.judged import seconds
@@ -18,7 +19,7 @@ from recorder.settings import LearnSettings
 from recorder.states import StepState
 from recorder.store import sql
 from recorder.store.database import Store
-from recorder.store.schema import groups, ledger, scores, second_scores, steps
+from recorder.store.schema import groups, judge_replies, ledger, scores, second_scores, steps, trajectories, verdicts
 from recorder.work import budgets
 from recorder.work.budgets import DAY_S, Held, Spent
 from recorder.work.campaigns import CampaignView, groups_of
@@ -40,10 +41,12 @@ PAID_IN_VAIN: Final = (
 class Judged:
     """What judging a campaign's groups cost, second judges with it.
 
-    `unpriced`: judgings whose price nobody knew, which `usd` leaves out.
+    `judgings`: scores; what functions alone or nobody had to judge is among them. `unpriced`: those whose price nobody
+    knew, which `usd` leaves out.
     """
 
     judgings: int
+    requests: int  # to judges that replied: one a group, or one a run that is not like another; repairs not counted
     tokens_in: int
     tokens_cached: int
     tokens_out: int
@@ -137,8 +140,10 @@ async def judged_for(store: Store, campaign: CampaignView) -> Judged:
         count, sent, cached, received, usd, unpriced = (await conn.execute(scored)).one()
         vain = [tuple(row) for row in await conn.execute(failed)]
         other = seconds.cost((await conn.execute(seconds.costs().where(second_scores.c.group_id.in_(mine)))).one())
+        requests = [int((await conn.execute(query)).scalar_one()) for query in _requests(mine)]
     return Judged(
         judgings=int(count) + other.count,
+        requests=sum(requests) + other.count,
         tokens_in=int(sent or 0) + sum(int(row[0] or 0) for row in vain) + other.tokens_in,
         tokens_cached=int(cached or 0) + other.tokens_cached,
         tokens_out=int(received or 0) + sum(int(row[1] or 0) for row in vain) + other.tokens_out,
@@ -146,3 +151,21 @@ async def judged_for(store: Store, campaign: CampaignView) -> Judged:
         unpriced=int(unpriced or 0) + other.unpriced,
         in_vain=len(vain) + other.in_vain,
     )
+
+
+def _requests(mine: Select[tuple[str]]) -> Iterator[Select[int]]:
+    """Counts of what judges replied to about these groups: about a group, each of several, and about single runs.
+
+    A reply that was read again for another score of its group is one request.
+    """
+    alone = select(func.count(scores.c.prompt_hash.distinct()))
+    yield alone.where(scores.c.group_id.in_(mine), scores.c.reply.is_not(None))
+    several = (
+        select(scores.c.prompt_hash, judge_replies.c.number)
+        .join(scores, scores.c.id == judge_replies.c.score_id)
+        .where(scores.c.group_id.in_(mine), judge_replies.c.reply.is_not(None))
+        .distinct()
+    )
+    yield select(func.count()).select_from(several.subquery())
+    runs = select(trajectories.c.id).where(trajectories.c.group_id.in_(mine))
+    yield select(func.count()).select_from(verdicts).where(verdicts.c.trajectory_id.in_(runs))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
+from recorder.judged.replies import NewReply
 from recorder.registry import versions
 from recorder.states import Purpose
 from recorder.store.database import now
@@ -9,9 +13,10 @@ from recorder.store.schema import groups
 from recorder.store.schema import scores as score_table
 from recorder.store.schema import steps as step_table
 from recorder.store.sql import clock
-from recorder.work import attempts, campaigns, claims, scores, spending, steps
+from recorder.work import attempts, campaigns, claims, scores, spending, steps, verdicts
 from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import NewScenario
+from recorder.work.verdicts import NewVerdicts
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -89,4 +94,37 @@ async def test_what_a_campaigns_judging_cost_counts_its_own_groups_alone(rows: R
             rows.store, claim, "judge_unreadable", {"tokens_in": 9, "tokens_out": 1, "cost_usd": 0.5}, 60
         )
     await judged(rows, await rows.ready_group(), 1000, 9.0)
-    assert await spending.judged_for(rows.store, campaign) == spending.Judged(2, 157, 0, 3, 0.75, 1, 1)
+    assert await spending.judged_for(rows.store, campaign) == spending.Judged(2, 0, 157, 0, 3, 0.75, 1, 1)
+
+
+async def test_requests_are_counted_by_what_judges_replied_to_not_by_scores(rows: Rows) -> None:
+    alias = await rows.alias()
+    campaign = await campaigns.create(rows.store, PROJECT, alias.id, "orders", {})
+    await campaigns.add_scenarios(rows.store, campaign.id, "train", [NewScenario("order-1", "Where is it?")])
+    (scenario,) = await campaigns.list_scenarios(rows.store, campaign.id, "train")
+
+    numbers = itertools.count()
+
+    async def scored(name: str, **said: Any) -> str:
+        group = await campaigns.bind_group(rows.store, PROJECT, name, campaign.id, scenario.id, 2, alias.id)
+        planned = NewAttempt(scenario.id, 1, Purpose.TRAIN, next(numbers), name, f"0~{name}")
+        await attempts.new_attempts(rows.store, campaign.id, [planned])
+        await rows.trajectory(group, state="completed")
+        await rows.set(groups, group, state="ready")
+        claim = await claims.claim_one_for_judging(rows.store, group, "judge", 60)
+        assert claim is not None
+        await scores.record_score(rows.store, claim, await rows.judgement(claim, **said))
+        return group
+
+    await scored("asked", prompt_hash="a", reply="{}")
+    await scored("read-again", prompt_hash="a", reply="{}")
+    await scored("all-alike", prompt_hash="b", reply=None)
+    both = [NewReply(number, "m", None, 1.0, reply, None) for number, reply in enumerate(("{}", None, "{}"))]
+    await scored("several", prompt_hash="c", reply=None, replies=both)
+    group = await scored("by-run", prompt_hash=None, reply="")
+    (run,) = await rows.members(group)
+    stranger = await rows.trajectory(await rows.group())
+    kept = [NewVerdicts(f"{run}-{number}", run, "[]", None) for number in range(3)]
+    await verdicts.keep(rows.store, PROJECT, [*kept, NewVerdicts("other", stranger, "[]", None)])
+    found = await spending.judged_for(rows.store, campaign)
+    assert (found.judgings, found.requests) == (5, 1 + 2 + 3)

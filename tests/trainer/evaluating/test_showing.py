@@ -61,7 +61,7 @@ def test_what_does_not_count_is_told(capsys: pytest.CaptureFixture[str]) -> None
         "base", "helpdesk@0", 4, 0, {WIN_RATE: estimate(0.5, 0.3, 0.7)}, {WIN_RATE: estimate(0, -0.4, 0.4)},
         {WIN_RATE: estimate(1, 0.5, 1)},
     )  # fmt: skip
-    judged = Judged(38, 10_000, 0, 500, 0.25, 0, 0)
+    judged = Judged(38, 38, 10_000, 0, 500, 0.25, 0, 0)
     text = printed(evaluated(Version("live", "helpdesk@3", 4, 0), wins, judging=judged, tempting=3, unscored=2), capsys)
     assert "not told apart" in text
     assert "2 of 40 groups have no score" in text
@@ -77,7 +77,7 @@ def test_one_version_alone_differs_from_nobody(capsys: pytest.CaptureFixture[str
 
 
 def test_json_has_all_of_it() -> None:
-    told = json.loads(to_json(as_json(evaluated(LIVE, BASE, judging=Judged(1, 2, 0, 3, 0.5, 0, 0)))))
+    told = json.loads(to_json(as_json(evaluated(LIVE, BASE, judging=Judged(1, 1, 2, 0, 3, 0.5, 0, 0)))))
     assert told["against"] == "live"
     live, base = told["versions"]
     assert live["measures"]["success"] == {"value": 0.75, "interval": {"low": 0.6, "high": 0.9}, "scenarios": 20}

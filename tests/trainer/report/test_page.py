@@ -45,7 +45,7 @@ def report(
         target=0.5, beat=text, own=[measured.own(one, Yardstick.SUCCESS) for one in done], validations=points,
         baselines=points[:1], tests=points[:1], first=text, before=points[0], best=points[0], served=text, live="other",
         goals=[Goal(text, 1.0, True)], alarms=[Alarmed(alarm, [talk])], changes=[Changed(1, text, text, text)],
-        judged=Judged(1, 2, 0, 3, 0.5, 0, 0), attempts=1, errored=0, trained=1,
+        judged=Judged(1, 1, 2, 0, 3, 0.5, 0, 0), attempts=1, errored=0, trained=1,
         left_out=[*left_out(done), LeftOut(text, 1, text)], withheld=Withheld([text], 2), seconds=seconds(done),
         health=measured.health(done),
         steps=done, pairs=[Pair(text, text, talk, talk, 0.5)], notes=[text],
