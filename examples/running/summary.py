@@ -94,7 +94,8 @@ def missing(summary: Mapping[str, Any]) -> list[str]:
 
 def _judge(judged: Mapping[str, Any], *, asked: bool) -> dict[str, Any]:
     tokens = judged["tokens_in"] + judged["tokens_out"]
-    return {"requests": judged["judgings"] if asked else 0, "in_vain": judged["in_vain"], "tokens": tokens}
+    requests, groups = (judged["requests"], judged["judgings"]) if asked else (0, 0)
+    return {"requests": requests, "groups": groups, "in_vain": judged["in_vain"], "tokens": tokens}
 
 
 def _step(step: Mapping[str, Any]) -> dict[str, Any]:

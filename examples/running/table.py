@@ -57,9 +57,14 @@ def _row(one: Summary) -> list[str]:
         f"{before['attempts']} and {after['attempts']}",
         str(len(one["steps"])),
         f"{one['seconds']:.0f} s",
-        str(one["judge"]["requests"]),
+        _requests(one["judge"]),
         str(len(one["faults"])),
     ]
+
+
+def _requests(judge: Mapping[str, Any]) -> str:
+    """Requests to the judge; of a run that did not count them, how many groups it judged."""
+    return f"{judge['groups']} groups" if judge["requests"] is None else str(judge["requests"])
 
 
 def _share(share: Summary) -> str:

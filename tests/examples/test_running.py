@@ -16,6 +16,7 @@ from examples.running.command import SEEDS, Wanted, settings, told
 from examples.running.programs import ROOT, new_run
 from examples.running.summary import missing, rose, summarize
 from recorder.learned.intervals import of_share
+from recorder.work.spending import Judged
 from trainer.progress import Alarm, StepDone
 from trainer.report.shapes import Alarmed, Point
 
@@ -32,7 +33,7 @@ def report(before: float | None = 0.3, after: float | None = 0.9, **others: Any)
         "validations": [point(0, "inbox@0", 0.31), point(20, "inbox@9", 0.91)],
         "baselines": [point(0, "scripted-frontier", 1.0)],
         "served": "inbox@9",
-        "judged": {"judgings": 150, "tokens_in": 10, "tokens_out": 5, "in_vain": 0},
+        "judged": {"judgings": 150, "requests": 900, "tokens_in": 10, "tokens_out": 5, "in_vain": 0},
         "attempts": 1280,
         "errored": 0,
         "failed_steps": 0,
@@ -59,7 +60,7 @@ def test_a_summary_says_before_and_after_by_the_test_part_with_wilson_s_interval
     assert told_["after"] == {"success": 0.9, "attempts": 200, "low": round(sure.low, 4), "high": round(sure.high, 4)}
     assert told_["before"]["success"] == 0.3
     assert list(told_["baselines"]) == ["scripted-frontier"]
-    assert told_["judge"] == {"requests": 150, "in_vain": 0, "tokens": 15}
+    assert told_["judge"] == {"requests": 900, "groups": 150, "in_vain": 0, "tokens": 15}
     assert told_["steps"][0] == {"step": 1, "success": 0.25, "reward": 0.3333}
     assert told_["alarms"] == [{"step": 2, "rule": "tool_drift", "words": "more calls", "then": "note"}]
     assert told_["left_out"] == {"zero_variance": 380}
@@ -69,8 +70,9 @@ def test_a_summary_says_before_and_after_by_the_test_part_with_wilson_s_interval
 
 def test_judgings_by_functions_alone_are_no_requests_to_a_judge() -> None:
     said: dict[str, Any] = {"example": "x", "seed": 7, "short": False, "measured": "", "seconds": 1.0}
-    assert summarize(report(), **said)["judge"]["requests"] == 150  # also of a judge that tells no tokens
-    assert summarize(report(), **said, judged=False)["judge"]["requests"] == 0
+    assert summarize(report(), **said)["judge"]["requests"] == 900  # also of a judge that tells no tokens
+    judge = summarize(report(), **said, judged=False)["judge"]
+    assert (judge["requests"], judge["groups"]) == (0, 0)
 
 
 def test_what_a_summary_reads_is_what_a_report_has() -> None:
@@ -78,6 +80,7 @@ def test_what_a_summary_reads_is_what_a_report_has() -> None:
     assert {"step", "success", "reward"} <= set(StepDone.__dataclass_fields__)
     assert {"step", "rule", "detail", "then"} <= set(Alarm.__dataclass_fields__)
     assert "alarm" in Alarmed.__dataclass_fields__
+    assert {"judgings", "requests", "in_vain", "tokens_in", "tokens_out"} <= set(Judged.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +89,7 @@ def test_what_a_summary_reads_is_what_a_report_has() -> None:
         ({"errored": 3}, "3 attempts of steps raised"),
         ({"failed_steps": 1}, "1 steps failed"),
         ({"baselines": [point(0, "x", 1.0, errored=2)]}, "2 attempts of measurements raised"),
-        ({"judged": {"judgings": 1, "tokens_in": 0, "tokens_out": 0, "in_vain": 4}}, "4 requests to the judge"),
+        ({"judged": {"judgings": 1, "requests": 1, "tokens_in": 0, "tokens_out": 0, "in_vain": 4}}, "4 requests to the judge"),
     ],
 )
 def test_what_went_wrong_is_a_fault(changes: dict[str, Any], word: str) -> None:
@@ -130,6 +133,9 @@ def test_a_table_has_a_row_a_run() -> None:
     assert len(made.splitlines()) == 4
     assert "30.0% (24.1%–36.7%) → 90.0%" in made
     assert "`inbox`" in table.table_of_all({"inbox": [summary()]})
+    assert "| 900 |" in made
+    uncounted = summary() | {"judge": {"requests": None, "groups": 150}}
+    assert "| 150 groups |" in table.table([uncounted])
 
 
 def test_the_committed_tables_are_made_of_the_committed_summaries() -> None:

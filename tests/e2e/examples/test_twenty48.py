@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 def test_a_game_s_own_reward_leads_to_more_games_that_are_won_and_less_talk(tmp_path: Path) -> None:
     summary = run_short("twenty48", tmp_path, surely=False)
-    assert summary["judge"] == {"requests": 0, "in_vain": 0, "tokens": 0}
+    assert summary["judge"] == {"requests": 0, "groups": 0, "in_vain": 0, "tokens": 0}
     after, before = Project(TWENTY48.folder / "hone.toml", tmp_path, {}).report()["tests"]
     assert before["version"] == "base"
     assert after["figures"]["tokens"] < 0.75 * before["figures"]["tokens"]  # an attempt's: a word is one, talk up to 22
