@@ -23,7 +23,7 @@ from examples.helpdesk.ending import Ending, read_ending, show, write_summary
 from examples.helpdesk.orders import DEMO_SEED
 from examples.helpdesk.scenarios import DemoFiles
 from examples.helpdesk.surroundings import surroundings
-from examples.running.programs import ROOT, new_run
+from examples.running.programs import ROOT, new_run, run_to_its_end
 from proxy.settings.loading import load_settings
 
 CONFIG = Path(__file__).parent / "hone.toml"
@@ -52,14 +52,14 @@ def run(data: Path, seed: int, console: Console, *, keep: bool = False) -> int:
     started = time.monotonic()
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     with surroundings(data, seed, console) as (files, environment):
-        trained = subprocess.run(_hone("train", data), env=os.environ | environment, cwd=ROOT, check=False)
-        if trained.returncode == 0:
+        trained = run_to_its_end(_hone("train", data), environment)
+        if trained == 0:
             conclude(data, files, time.monotonic() - started, console)
             if keep:
                 page = f"http://127.0.0.1:{environment['HONE_PROXY__PORT']}/hone/"
                 console.print(f"It stays up until Ctrl-C: [bold]{page}[/bold]")
                 stay(_hone("up", data), environment)
-    return trained.returncode
+    return trained
 
 
 def _hone(command: str, data: Path) -> list[str]:

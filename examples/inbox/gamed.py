@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from examples.inbox import judge
-from examples.inbox.run import judged_by, named
+from examples.inbox.run import named
 from examples.inbox.scenarios import write
 from examples.running.campaign import FINISHED, PAUSED, CampaignFailed, Project
-from examples.running.command import RUNS, SEEDS, Wanted, settings
+from examples.running.command import RUNS, SEEDS, Wanted, interrupted, settings
+from examples.running.judges import scripted
 from examples.running.programs import free_ports, new_run, program
 from examples.running.summary import share
 
@@ -67,7 +68,7 @@ def surroundings(wanted: Wanted) -> Iterator[Mapping[str, str]]:
     tools = ["-m", "examples.inbox.tools_server", "--database", str(files.database), "--port", str(tools_port)]
     judging = ["-m", "examples.inbox.judge", "--port", str(judge_port), "--gullible"]
     with program(tools, tools_port, wanted.data), program(judging, judge_port, wanted.data):
-        yield {**named(files, tools_port), **judged_by(judge.GULLIBLE, judge_port)}
+        yield {**named(files, tools_port), **scripted(judge.GULLIBLE, judge_port)}
 
 
 def summarize(seed: int, paused: Report, after: Report | None, statuses: Sequence[int], seconds: float) -> Summary:
@@ -126,6 +127,8 @@ def main() -> int:
     except CampaignFailed as error:
         print(f"{CAMPAIGN}: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return interrupted(out)
     text = json.dumps(told, indent=1) + "\n"
     (out / "summary.json").write_text(text, encoding="utf-8")
     for one in told["validations"]:

@@ -2,14 +2,13 @@
 
     python -m examples.inbox.run [--seed 7] [--short] [--out FOLDER] [--config hone.toml]
 
-Owns what surrounds Hone here. The judge is a scripted stand-in unless HONE_JUDGE__MODEL names one.
+Owns what surrounds Hone here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from typing import Final
 from examples.inbox import frontier, judge
 from examples.inbox.scenarios import Files, write
 from examples.running.command import Example, Wanted, main
+from examples.running.judges import judging
 from examples.running.programs import free_ports, program
 
 CONFIG: Final = Path(__file__).parent / "hone.toml"
@@ -31,15 +31,13 @@ def surroundings(wanted: Wanted) -> Iterator[Mapping[str, str]]:
     """Mails, tools, a judge and the baseline, for as long as the block lasts; the variables that name them to Hone."""
     files = write(wanted.data / "inbox", wanted.seed, SHORT_TEST if wanted.short else None)
     with contextlib.ExitStack() as programs:
-        tools_port, judge_port, rival_port = free_ports(3)
+        config = wanted.config or CONFIG
+        judged = programs.enter_context(judging(config, wanted.data, judge.__name__, judge.NAME))
+        tools_port, rival_port = free_ports(2)
         tools = ["-m", "examples.inbox.tools_server", "--database", str(files.database), "--port", str(tools_port)]
         programs.enter_context(program(tools, tools_port, wanted.data))
-        environment = named(files, tools_port)
-        if not os.environ.get("HONE_JUDGE__MODEL"):
-            judging = ["-m", "examples.inbox.judge", "--port", str(judge_port)]
-            programs.enter_context(program(judging, judge_port, wanted.data))
-            environment |= judged_by(judge.NAME, judge_port)
-        if stood_in(wanted.config or CONFIG):
+        environment = {**named(files, tools_port), **judged}
+        if stood_in(config):
             rival = ["-m", "examples.inbox.frontier", "--port", str(rival_port)]
             programs.enter_context(program(rival, rival_port, wanted.data))
             environment |= compared_with(rival_port)
@@ -61,15 +59,6 @@ def named(files: Files, tools_port: int) -> dict[str, str]:
         "HONE_CAMPAIGN__SCENARIOS": str(files.train),
         "HONE_CAMPAIGN__VAL_SCENARIOS": str(files.val),
         "HONE_CAMPAIGN__TEST_SCENARIOS": str(files.test),
-    }
-
-
-def judged_by(name: str, port: int) -> dict[str, str]:
-    """A scripted judge on a loopback port."""
-    return {
-        "HONE_JUDGE__MODEL": f"openai/{name}",
-        "HONE_JUDGE__API_BASE": f"http://127.0.0.1:{port}/v1",
-        "HONE_JUDGE__API_KEY": "none-needed",
     }
 
 

@@ -24,7 +24,7 @@ from examples.mcp_rl.measuring import Checked, checked
 from examples.mcp_rl.warehouse import reservations
 from examples.mcp_rl.world import World, world
 from examples.running.campaign import PAUSED, CampaignFailed, Project
-from examples.running.command import RUNS, SEEDS, Wanted, settings, told, write
+from examples.running.command import RUNS, SEEDS, Wanted, interrupted, settings, told, write
 from examples.running.programs import new_run
 from examples.running.summary import Summary, summarize
 from proxy.settings.loading import load_settings
@@ -71,6 +71,8 @@ def main() -> int:
     except CampaignFailed as error:
         print(f"{NAME}: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return interrupted(out)
     write(summary, out)
     status = told(summary, out)
     wins = summary["wins"]
@@ -95,7 +97,7 @@ def run(wanted: Wanted, config: Path, url: str | None) -> Summary:
         CampaignFailed: a command of Hone's failed.
     """
     began = time.monotonic()
-    with world(wanted.data, wanted.seed, url) as around:
+    with world(wanted.data, wanted.seed, url, config) as around:
         told = _campaign(wanted, config, around, began)
         return _summary(wanted, config, around, told)
 
@@ -118,13 +120,13 @@ def _summary(wanted: Wanted, config: Path, around: World, told: Told) -> Summary
     faults = ["a health rule paused the campaign"] if told.status == PAUSED else []
     if around.database is not None and (writes := reservations(around.database)):
         faults.append(f"the tool that writes was called {writes} times")
-    own = around.database is not None
+    known = bool(around.items)
     summary = summarize(
         told.report,
         example=NAME,
         seed=wanted.seed,
         short=wanted.short,
-        measured=FACTS if own else WINS,
+        measured=FACTS if known else WINS,
         seconds=told.seconds,
         faults=faults,
     )
@@ -132,7 +134,7 @@ def _summary(wanted: Wanted, config: Path, around: World, told: Told) -> Summary
     summary["generated"] = {
         key: told.generated[key] for key in ("wanted", "of_kind", "dropped", "missing", "tools_left_out", "spent")
     }
-    return beside(summary, asyncio.run(_checked(wanted.data, config, around, told))) if own else summary
+    return beside(summary, asyncio.run(_checked(wanted.data, config, around, told))) if known else summary
 
 
 async def _checked(data: Path, config: Path, around: World, told: Told) -> Checked:

@@ -6,7 +6,6 @@ Owns: starting them as real programs, and the settings by which Hone finds them.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from examples.helpdesk.scripted_judge import NAME as JUDGE
 from examples.mcp_rl.stand_ins import GENERATOR
 from examples.mcp_rl.warehouse import Item, warehouse, write_database
+from examples.running.judges import judging
 from examples.running.programs import free_ports, program
 
 
@@ -21,7 +21,8 @@ from examples.running.programs import free_ports, program
 class World:
     """A server's URL and what names it and the models to Hone.
 
-    `database` and `items`: of the committed server; of another nobody knows what is right.
+    `database`: of the committed server. `items`: its items, where the tasks are the scripted generator's; of other
+    servers, and of tasks in other words, nobody knows what is right.
     """
 
     url: str
@@ -32,34 +33,27 @@ class World:
 
 
 @contextlib.contextmanager
-def world(data: Path, seed: int, url: str | None) -> Iterator[World]:
-    """All of it for as long as the block lasts. `url`: of an MCP server that runs already."""
+def world(data: Path, seed: int, url: str | None, config: Path) -> Iterator[World]:
+    """All of it for as long as the block lasts. `url`: of an MCP server that runs already.
+
+    Raises:
+        CampaignFailed: the settings file cannot be read.
+    """
     with contextlib.ExitStack() as programs:
-        judge_port, tools_port = free_ports(2)
-        generator: list[str] = []
-        environment: dict[str, str] = {}
-        if "HONE_JUDGE__MODEL" not in os.environ:
-            stand_ins = ["-m", "examples.mcp_rl.stand_ins", "--port", str(judge_port), "--seed", str(seed)]
-            programs.enter_context(program(stand_ins, judge_port, data))
-            generator, environment = ["--model", f"openai/{GENERATOR}"], _scripted(judge_port)
+        stand_ins = judging(config, data, "examples.mcp_rl.stand_ins", JUDGE, "--seed", str(seed))
+        environment = programs.enter_context(stand_ins)
+        generator = ["--model", f"openai/{GENERATOR}"] if environment else []
         if url is not None:
             yield World(url, generator, environment | _server(url))
             return
+        [tools_port] = free_ports(1)
         database, items = data / "warehouse.sqlite", warehouse(seed)
         write_database(database, items)
         tools = ["-m", "examples.mcp_rl.tools_server", "--database", str(database), "--port", str(tools_port)]
         programs.enter_context(program(tools, tools_port, data))
         own = f"http://127.0.0.1:{tools_port}/mcp"
-        yield World(own, generator, environment | _server(own), database, items)
+        yield World(own, generator, environment | _server(own), database, items if generator else ())
 
 
 def _server(url: str) -> dict[str, str]:
     return {"HONE_MCP__SERVER__URL": url}
-
-
-def _scripted(port: int) -> dict[str, str]:
-    return {
-        "HONE_JUDGE__MODEL": f"openai/{JUDGE}",
-        "HONE_JUDGE__API_BASE": f"http://127.0.0.1:{port}/v1",
-        "HONE_JUDGE__API_KEY": "none-needed",
-    }

@@ -7,7 +7,6 @@ Refuses: the order of a run (`examples.running.command`).
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Final
 from examples.rlvr.scripted_judge import NAME as SCRIPTED_JUDGE
 from examples.rlvr.tasks import LEARN, TEST, VALIDATION, write
 from examples.running.command import Example, Wanted, main
-from examples.running.programs import free_ports, program
+from examples.running.judges import judging
 
+FOLDER: Final = Path(__file__).parent
 MEASURED: Final = "answers that are, as a whole, what a prompt asks for, by code that reads the prompt alone"
 # Of the short form: steps, and prompts to learn from, to validate with and for the end. Each step has twice as many
 # prompts as in hone.toml, and two updates: one step costs little beside what surrounds it, and fewer learn as much.
@@ -36,37 +36,18 @@ def surroundings(wanted: Wanted) -> Iterator[Mapping[str, str]]:
         "HONE_CAMPAIGN__VAL_EVERY": str(SHORT_STEPS),
         "HONE_CAMPAIGN__SERVE": "last",  # so few attempts cannot tell which version is best
     }
-    with the_judge(wanted.data) as judging:
+    config = wanted.config or FOLDER / "hone.toml"
+    with judging(config, wanted.data, "examples.rlvr.scripted_judge", SCRIPTED_JUDGE) as judge:
         yield {
             "HONE_CAMPAIGN__SCENARIOS": str(parts.learn),
             "HONE_CAMPAIGN__VAL_SCENARIOS": str(parts.validation),
             "HONE_CAMPAIGN__TEST_SCENARIOS": str(parts.test),
-            **judging,
+            **judge,
             **(short if wanted.short else {}),
         }
 
 
-@contextlib.contextmanager
-def the_judge(data: Path) -> Iterator[dict[str, str]]:
-    """The settings of the judge: the model that HONE_JUDGE__MODEL names, else a scripted stand-in started here."""
-    if model := os.environ.get("HONE_JUDGE__MODEL"):
-        print(f"Judge: {model}", flush=True)
-        yield {}
-        return
-    [port] = free_ports(1)
-    print(
-        "Judge: a scripted stand-in (examples/rlvr/scripted_judge.py). For a real one, set HONE_JUDGE__MODEL.",
-        flush=True,
-    )
-    with program(["-m", "examples.rlvr.scripted_judge", "--port", str(port)], port, data):
-        yield {
-            "HONE_JUDGE__MODEL": f"openai/{SCRIPTED_JUDGE}",
-            "HONE_JUDGE__API_BASE": f"http://127.0.0.1:{port}/v1",
-            "HONE_JUDGE__API_KEY": "none-needed",
-        }
-
-
-EXAMPLE: Final = Example("rlvr", Path(__file__).parent, MEASURED, surroundings)
+EXAMPLE: Final = Example("rlvr", FOLDER, MEASURED, surroundings)
 
 if __name__ == "__main__":
     sys.exit(main(EXAMPLE))

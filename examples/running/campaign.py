@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from examples.running.programs import ROOT
+from examples.running.programs import ROOT, run_to_its_end
 
 FINISHED: Final = 0
 PAUSED: Final = 3  # `hone train`'s exit status when a health rule paused the campaign
@@ -41,7 +41,7 @@ class Project:
         Raises:
             CampaignFailed: it ended otherwise.
         """
-        status = subprocess.run(self._command("train", *arguments), **self._in(), check=False).returncode
+        status = run_to_its_end(self._command("train", *arguments), self.environment)
         if status not in (FINISHED, PAUSED):
             raise CampaignFailed(f"hone train ended with exit status {status}; logs lie in {self.data}")
         return status

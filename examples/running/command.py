@@ -23,6 +23,7 @@ from examples.running.summary import Summary, missing, summarize
 
 RUNS: Final = ROOT / "build" / "examples"
 SEEDS: Final = (7, 11, 23)  # of the committed runs
+INTERRUPTED: Final = 128 + signal.SIGINT
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Example:
 
 
 def main(example: Example) -> int:
-    """Run an example by its command line; returns the exit status: 0, or 1 where there was a fault or no rise."""
+    """Run an example by its command line; returns the exit status: 0, 1 where there was a fault or no rise, 130."""
     parser = argparse.ArgumentParser(description=f"The example {example.name}: a campaign from its start to its curve.")
     parser.add_argument("--seed", type=int, default=SEEDS[0], help=f"of world and campaign ({SEEDS[0]})")
     parser.add_argument("--short", action="store_true", help="fewer steps, and a smaller test part")
@@ -67,6 +68,8 @@ def main(example: Example) -> int:
     except CampaignFailed as error:
         print(f"{example.name}: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return interrupted(out)
     return told(summary, out)
 
 
@@ -119,6 +122,12 @@ def write(summary: Summary, folder: Path) -> None:
     except ModuleNotFoundError:  # it belongs to the development extra
         return
     picture.write(summary, folder / "curve.svg")
+
+
+def interrupted(folder: Path) -> int:
+    """Say after Ctrl-C what is left; returns the exit status."""
+    print(f"\nStopped. What was recorded so far lies in {folder}.", file=sys.stderr)
+    return INTERRUPTED
 
 
 def told(summary: Summary, folder: Path) -> int:

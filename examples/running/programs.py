@@ -1,22 +1,25 @@
 """Programs that surround Hone in an example, each for as long as a block lasts.
 
-Owns: starting them, waiting until they listen, ending them, ports for them, and a new folder for each run. Refuses:
-Hone's own programs.
+Owns: starting them, waiting until they listen or have ended, ending them, ports for them, and a new folder for each
+run. Refuses: Hone's own programs.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
+ENDING_TIMEOUT_S = 90.0  # of a campaign that was told to stop: it ends its attempts, its step and an engine
 
 
 @contextlib.contextmanager
@@ -43,6 +46,38 @@ def program(arguments: list[str], port: int, data: Path) -> Iterator[None]:
                 process.wait()
 
 
+def run_to_its_end(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """A program's exit status. Told to stop, this one has it stop in order, and waits; `subprocess.run` would kill it.
+
+    Raises:
+        KeyboardInterrupt: by Ctrl-C, when the program has ended.
+    """
+    process = subprocess.Popen(command, env={**os.environ, **environment}, cwd=ROOT)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        if not _in_front_of_a_terminal():
+            process.send_signal(signal.SIGINT)
+        raise
+    except BaseException:
+        process.terminate()
+        raise
+    finally:
+        try:
+            process.wait(ENDING_TIMEOUT_S)
+        except BaseException:  # it takes too long, to us or to whoever pressed Ctrl-C again
+            process.kill()
+            process.wait()
+            raise
+
+
+def _in_front_of_a_terminal() -> bool:
+    """Whether Ctrl-C reached what was started here, too: a second one would have it end at once."""
+    with contextlib.suppress(OSError), Path("/dev/tty").open("rb") as terminal:
+        return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    return False
+
+
 def wait_until_listening(process: subprocess.Popen[bytes], port: int, what: str) -> None:
     """Return when the process accepts connections on the loopback port."""
     deadline = time.monotonic() + START_TIMEOUT_S
@@ -63,8 +98,13 @@ def free_ports(count: int) -> list[int]:
 
 
 def new_run(runs: Path) -> Path:
-    """The first folder `runs/1`, `runs/2` … that is not there yet: one run's data never mixes with another's."""
+    """Make the first folder `runs/1`, `runs/2` … that is not there yet: no two runs, however close, mix their data."""
+    runs.mkdir(parents=True, exist_ok=True)
     number = 1
-    while (runs / str(number)).exists():
-        number += 1
-    return runs / str(number)
+    while True:
+        try:
+            (runs / str(number)).mkdir(mode=0o700)
+        except FileExistsError:
+            number += 1
+        else:
+            return runs / str(number)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from examples.running.command import RUNS, SEEDS
-from examples.running.programs import ROOT, new_run
+from examples.running.programs import ROOT, new_run, run_to_its_end
 from examples.running.table import EXAMPLES
 
 
@@ -29,7 +30,7 @@ def run(name: str, seed: int) -> bool:
     """Run one and keep its summary (and, of the first seed, its picture); False: it failed, nothing is kept."""
     out = new_run(RUNS / name)
     command = [sys.executable, "-m", f"examples.{name}.run", "--seed", str(seed), "--out", str(out)]
-    if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+    if run_to_its_end(command, {}) != 0:
         print(f"{name}, seed {seed}: failed; everything lies in {out}", file=sys.stderr)
         return False
     keep(out, EXAMPLES / name, seed)
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("examples", nargs="*", help="names of folders in examples/ (all that have a run.py)")
     parser.add_argument("--seed", type=int, action="append", help="a seed, repeatable (7, 11 and 23)")
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
     done = [run(name, seed) for name in given.examples or named() for seed in given.seed or SEEDS]
     subprocess.run([sys.executable, "-m", "examples.running.table", "--write"], cwd=ROOT, check=True)
     return not all(done)

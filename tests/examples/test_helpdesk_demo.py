@@ -36,7 +36,6 @@ def test_every_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
     for number in ("1", "2", "3"):
         run = new_run(tmp_path)
         assert run == tmp_path / number
-        run.mkdir()
 
 
 def test_the_same_numbers_give_the_same_picture(tmp_path: Path) -> None:

@@ -89,7 +89,10 @@ def test_what_a_summary_reads_is_what_a_report_has() -> None:
         ({"errored": 3}, "3 attempts of steps raised"),
         ({"failed_steps": 1}, "1 steps failed"),
         ({"baselines": [point(0, "x", 1.0, errored=2)]}, "2 attempts of measurements raised"),
-        ({"judged": {"judgings": 1, "requests": 1, "tokens_in": 0, "tokens_out": 0, "in_vain": 4}}, "4 requests to the judge"),
+        (
+            {"judged": {"judgings": 1, "requests": 1, "tokens_in": 0, "tokens_out": 0, "in_vain": 4}},
+            "4 requests to the judge",
+        ),
     ],
 )
 def test_what_went_wrong_is_a_fault(changes: dict[str, Any], word: str) -> None:
@@ -170,7 +173,6 @@ def test_examples_with_a_run_are_found() -> None:
 
 def test_every_run_has_a_folder_and_ports_of_its_own(tmp_path: Path) -> None:
     first = new_run(tmp_path)
-    first.mkdir()
     assert new_run(tmp_path) != first
     given = settings(Wanted(first, 11, short=False))
     assert given["HONE_CAMPAIGN__SEED"] == given["HONE_TRAINER__SEED"] == "11"

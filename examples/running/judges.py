@@ -1,0 +1,53 @@
+"""Who judges an example's run: the model that is named, else a scripted stand-in, which says so.
+
+Owns: where a model may be named, and starting the stand-in. Refuses: rules by which a stand-in judges (each example's).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from examples.running.campaign import CampaignFailed
+from examples.running.programs import free_ports, program
+from proxy.errors import ConfigError
+from proxy.settings.loading import load_settings
+
+
+@contextlib.contextmanager
+def judging(config: Path, data: Path, module: str, name: str, *flags: str) -> Iterator[dict[str, str]]:
+    """The variables that name the stand-in `module` to Hone for as long as the block lasts; none where one is named.
+
+    Raises:
+        CampaignFailed: the settings file cannot be read.
+    """
+    if model := named(config):
+        print(f"Judge: {model}", flush=True)
+        yield {}
+        return
+    [port] = free_ports(1)
+    print(f"Judge: a scripted stand-in ({module}). For a real one, set HONE_JUDGE__MODEL.", flush=True)
+    with program(["-m", module, "--port", str(port), *flags], port, data):
+        yield scripted(name, port)
+
+
+def named(config: Path) -> str:
+    """The judge model that HONE_JUDGE__MODEL or the settings file names, as LiteLLM calls it; "": none.
+
+    Raises:
+        CampaignFailed: the settings file cannot be read.
+    """
+    try:
+        return load_settings(config, {}).settings.judge.model
+    except ConfigError as error:
+        raise CampaignFailed(str(error)) from error
+
+
+def scripted(name: str, port: int) -> dict[str, str]:
+    """A scripted judge on a loopback port, as Hone is told of it."""
+    return {
+        "HONE_JUDGE__MODEL": f"openai/{name}",
+        "HONE_JUDGE__API_BASE": f"http://127.0.0.1:{port}/v1",
+        "HONE_JUDGE__API_KEY": "none-needed",
+    }
