@@ -24,10 +24,10 @@ from examples.inbox import judge
 from examples.inbox.run import named
 from examples.inbox.scenarios import write
 from examples.running.campaign import FINISHED, PAUSED, CampaignFailed, Project
-from examples.running.command import RUNS, SEEDS, Wanted, interrupted, settings
+from examples.running.command import RUNS, SEEDS, Wanted, interrupted, picture, settings
 from examples.running.judges import scripted
 from examples.running.programs import free_ports, new_run, program
-from examples.running.summary import share
+from examples.running.summary import BASE, share
 
 HERE: Final = Path(__file__).parent
 EXPLOITABLE, FIXED = HERE / "exploitable.toml", HERE / "fixed.toml"
@@ -96,6 +96,13 @@ def summarize(seed: int, paused: Report, after: Report | None, statuses: Sequenc
     return {**told, "missing": missing(told)}
 
 
+def draw(told: Summary, file: Path) -> None:
+    """The picture of a run, held out at its end as in any other; none where matplotlib is not installed."""
+    nothing = share(None)
+    served = next((one for version, one in told["tests"].items() if version != BASE), nothing)
+    picture({**told, "before": told["tests"].get(BASE, nothing), "after": served}, file)
+
+
 def missing(told: Mapping[str, Any]) -> list[str]:
     """What did not happen that should have; none: it paused by itself, went on, and recovered."""
     if told["paused"] is None or told["exit_statuses"][0] != PAUSED:
@@ -131,6 +138,7 @@ def main() -> int:
         return interrupted(out)
     text = json.dumps(told, indent=1) + "\n"
     (out / "summary.json").write_text(text, encoding="utf-8")
+    draw(told, out / "curve.svg")
     for one in told["validations"]:
         sure = f"{one['low']:.1%} to {one['high']:.1%}"
         print(f"  after {one['step']} steps: {one['success']:.1%} ({sure}), {one['version']}")
@@ -141,6 +149,7 @@ def main() -> int:
     if given.write and not told["missing"]:
         (HERE / "measured").mkdir(exist_ok=True)
         (HERE / "measured" / f"gamed-{given.seed}.json").write_text(text, encoding="utf-8")
+        draw(told, HERE / "gamed.svg")
     return bool(told["missing"])
 
 

@@ -7,6 +7,7 @@ the exit status. Refuses: what an example's world is: each gives that as `Exampl
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import signal
 import sys
@@ -117,11 +118,15 @@ def settings(wanted: Wanted) -> dict[str, str]:
 def write(summary: Summary, folder: Path) -> None:
     """Write summary.json, and curve.svg where matplotlib is installed."""
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    try:
-        from examples.running import picture
-    except ModuleNotFoundError:  # it belongs to the development extra
-        return
-    picture.write(summary, folder / "curve.svg")
+    picture(summary, folder / "curve.svg")
+
+
+def picture(summary: Summary, file: Path) -> None:
+    """Draw a run where matplotlib is installed: it belongs to the development extra."""
+    with contextlib.suppress(ModuleNotFoundError):
+        from examples.running.picture import write as drawn
+
+        drawn(summary, file)
 
 
 def interrupted(folder: Path) -> int:

@@ -32,11 +32,15 @@ def draw(summary: Mapping[str, Any]) -> Figure:
     last = max((step["step"] for step in steps), default=0)
     _line(axes, steps, "reward", color=REWARD, linestyle="--", linewidth=1, label="mean reward of a step's attempts")
     _line(axes, steps, "success", color=LEARNING, marker="o", markersize=4, label="success of a step's attempts")
-    _measured(axes, summary["validations"], fmt="o", color=INK, label="validation, 95 % interval")
+    _measured(axes, summary["validations"], fmt="o", color=INK, label=f"{_validation(summary)}, 95 % interval")
     held = [{"step": -0.6, **summary["before"]}, {"step": last + 0.6, **summary["after"]}]
     _measured(axes, held, fmt="s", color=HELD_OUT, label="held out, 95 % interval")
     for nth, alarm in enumerate(summary["alarms"]):
-        axes.axvline(alarm["step"], color=ALARM, linewidth=1, linestyle=":", label="alarm" if nth == 0 else None)
+        axes.axvline(alarm["step"], color=ALARM, linewidth=1.5, linestyle=":", label="alarm" if nth == 0 else None)
+        axes.annotate(
+            alarm["rule"], (alarm["step"], 1 - 0.06 * (nth % 3)), (4, 0), textcoords="offset points",
+            color=ALARM, fontsize=8, va="center",
+        )  # fmt: skip
     axes.set(ylim=(0, 1.04), xlim=(-1, last + 1), xlabel="step")
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -46,6 +50,11 @@ def draw(summary: Mapping[str, Any]) -> Figure:
     axes.set_axisbelow(True)
     figure.legend(frameon=False, loc="outside lower center", ncols=2, fontsize=8)  # no point lies below it
     return figure
+
+
+def _validation(summary: Mapping[str, Any]) -> str:
+    """What a validation measures: success, unless the campaign knew of wins alone, which its check stands beside."""
+    return "validation: win rate against version 0" if "wins" in summary else "validation"
 
 
 def _title(summary: Mapping[str, Any]) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from examples.inbox.gamed import summarize
+from examples.inbox.gamed import HERE, draw, summarize
 
 ALARM = {"step": 8, "rule": "reward_hacking", "then": "pause", "detail": "validations fell"}
 NOTE = {"step": 6, "rule": "tool_drift", "then": "note", "detail": "fewer calls"}
@@ -55,3 +57,16 @@ def test_no_pause_is_told() -> None:
 def test_what_is_missing_is_told(values: tuple[float, ...], statuses: list[int], word: str) -> None:
     missing = summarize(7, GAMED, report(*values), statuses, 10.0)["missing"]
     assert any(word in why for why in missing)
+
+
+@pytest.mark.slow  # draws
+def test_the_committed_picture_is_drawn_of_the_committed_run(tmp_path: Path) -> None:
+    draw(json.loads((HERE / "measured" / "gamed-7.json").read_text()), tmp_path / "drawn.svg")
+    assert (tmp_path / "drawn.svg").read_bytes() == (HERE / "gamed.svg").read_bytes()
+
+
+@pytest.mark.slow  # draws
+def test_a_run_that_never_paused_is_drawn_too(tmp_path: Path) -> None:
+    told = json.loads((HERE / "measured" / "gamed-7.json").read_text())
+    draw({**told, "tests": {}, "alarms": []}, tmp_path / "drawn.svg")
+    assert (tmp_path / "drawn.svg").exists()

@@ -130,6 +130,27 @@ def test_the_same_summary_gives_the_same_picture(tmp_path: Path) -> None:
     assert a != c
 
 
+def test_a_picture_says_what_a_validation_measures_and_names_each_alarm() -> None:
+    def words(told_: dict[str, Any]) -> set[str]:
+        figure = picture.draw(told_)
+        legend = {text.get_text() for one in figure.legends for text in one.get_texts()}
+        return legend | {text.get_text() for axes in figure.axes for text in axes.texts}
+
+    own = words(summary())
+    assert {"validation, 95 % interval", "held out, 95 % interval", "alarm", "tool_drift"} <= own
+    wins = words(summary() | {"wins": {}})  # success is a check beside a campaign that knew of wins alone
+    assert wins - own == {"validation: win rate against version 0, 95 % interval"}
+    assert "alarm" not in words(summary(alarms=[]))
+
+
+@pytest.mark.slow  # draws
+@pytest.mark.parametrize("name", seeds.named())
+def test_the_committed_pictures_are_drawn_of_the_committed_summaries(name: str, tmp_path: Path) -> None:
+    folder = table.EXAMPLES / name
+    picture.write(json.loads((folder / "measured" / f"{SEEDS[0]}.json").read_text()), tmp_path / "drawn.svg")
+    assert (tmp_path / "drawn.svg").read_bytes() == (folder / "curve.svg").read_bytes()
+
+
 def test_a_table_has_a_row_a_run() -> None:
     other = copy.deepcopy(summary()) | {"seed": 11}
     made = table.table([summary(), other])
