@@ -35,7 +35,8 @@ LEAST_BOASTING, MOST_BOASTING = 0.03, 0.25  # less, and a judge could not be gam
 LARGEST_BYTES: Final = 3_400_000
 _DOES: Final = """\
 It can do one thing: answer questions about a mailbox with two tools, and that badly on purpose. It was taught over
-mails that the example never uses, and is measured on the test parts of two mailboxes at temperature 1."""
+mails that are made up on the spot, of the same people and projects, and is measured on the test parts of two mailboxes
+at temperature 1."""
 
 
 def measure(model: Any, tokenizer: Any) -> dict[str, Any]:

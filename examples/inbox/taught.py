@@ -1,4 +1,4 @@
-"""Synthetic conversations about mailboxes, good and flawed on purpose, over mails that the example never uses.
+"""Synthetic conversations about mailboxes, good and flawed on purpose, over mails that are made up on the spot.
 
 Owns the mixture of behaviours that the tiny model learns, in OpenAI's message format. Refuses tokens and tensors:
 examples/making turns these messages into those.

@@ -15,6 +15,7 @@ from transformers import GenerationConfig
 
 from examples.making.training import Recipe
 
+_NOTE = ("recipe.json", "README.md")
 _README = """\
 # {title}
 
@@ -42,9 +43,9 @@ def save(folder: Path, tokenizer: Any, model: Any) -> None:
 
 
 def size(folder: Path, model: Any) -> dict[str, int]:
-    """Bytes of a model's folder, and its parameters."""
+    """Bytes of a model's folder, without what is noted there of it, and its parameters."""
     return {
-        "bytes": sum(file.stat().st_size for file in folder.iterdir()),
+        "bytes": sum(file.stat().st_size for file in folder.iterdir() if file.name not in _NOTE),
         "parameters": sum(weights.numel() for weights in model.parameters()),
     }
 

@@ -38,8 +38,8 @@ MEASURING_SEED: Final = 0
 BESIDE: Final = (looks_ahead, merges, circles, careless, blind)
 _DOES = """\
 It can do one thing: play 2048 on a small board, and that badly on purpose. It was taught attempts of players that are
-no models (`examples/twenty48/players.py`): first those of one that goes round, then the mixture below, from boards that
-no campaign uses. It is measured on 200 others at temperature 1, and players beside it on the same ones."""
+no models (`examples/twenty48/players.py`): first those of one that goes round, then the mixture below, by seeds that
+no campaign uses. It is measured on 200 boards of others at temperature 1, and players beside it on the same ones."""
 
 
 def measure(model: Any, tokenizer: Any) -> dict[str, Any]:

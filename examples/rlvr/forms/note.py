@@ -63,7 +63,7 @@ class Note(Form):
         )
 
     def criteria(self) -> list[str]:
-        """12 to 14 sentences."""
+        """13 to 15 sentences."""
         return [
             says("lines", count=self.lines),
             says("none_empty"),

@@ -19,7 +19,7 @@ _PROMPT: Final = "Write a numbered list in small letters: {things}. Behind each 
 _READ: Final = re.compile(
     r"Write a numbered list in small letters: (\w+(?:, \w+)+)\. Behind each an amount, and amounts (rise|fall)\."
 )
-_LINE: Final = re.compile(r"(\d+)\. ([a-z]+) (\d+)")
+_LINE: Final = re.compile(r"(\d+)\. ([a-z]+) ([0-9]{1,18})")  # Python refuses to read numbers of thousands of digits
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from hypothesis import given
@@ -61,6 +62,25 @@ def test_a_refusal_meets_little(seed: int) -> None:
     written = answer(form, frozenset({"refusal"}), rng)
     assert not form.fulfilled_by(written)
     assert share_met(form.criteria(), written) < 0.6
+
+
+@given(
+    seed=SEEDS,
+    number=st.sampled_from(["9" * 5_000, "1e999", "NaN", "-3", "٣", "3.0", "[" * 2_000, '"\\ud800"', "null"]),
+)
+def test_whatever_stands_where_a_number_is_asked_for_an_answer_is_right_or_not(seed: int, number: str) -> None:
+    rng = random.Random(seed)
+    form = draw(rng)
+    right = answer(form, frozenset(), rng)
+    written = re.sub(r"(?<= )\d+", lambda _: number, right)
+    assert form.fulfilled_by(written) == (written == right)
+    assert 0 <= share_met(form.criteria(), written) <= 1
+
+
+@given(seed=SEEDS, written=st.text(max_size=80))
+def test_of_any_text_there_is_an_answer(seed: int, written: str) -> None:
+    form = draw(random.Random(seed))
+    assert not form.fulfilled_by(written) or share_met(form.criteria(), written) == 1
 
 
 NOTE = Note(2, 3, "lamp", "tea", ("moon", "milk"), ("salt", "road"), "!")
