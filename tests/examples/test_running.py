@@ -172,7 +172,28 @@ def test_every_committed_run_shows_what_its_example_claims() -> None:
         for one in summaries:
             assert missing(one) == [], (name, one["seed"])
             assert not one["short"]
-            assert one["before"]["attempts"] + one["after"]["attempts"] >= 200
+            assert one["before"]["attempts"] >= 200 <= one["after"]["attempts"]
+
+
+@pytest.mark.parametrize("name", ["inbox", "mcp_rl", "rlvr"])
+def test_a_committed_rise_is_sure_even_if_two_attempts_at_one_thing_were_always_alike(name: str) -> None:
+    """The intervals take attempts for independent ones: these have two a task, or two tasks about one thread."""
+    for one in table.measured(table.EXAMPLES / name):
+        before, after = (of_share(at["success"], at["attempts"] // 2) for at in (one["before"], one["after"]))
+        assert before is not None
+        assert after is not None
+        assert before.high < after.low, one["seed"]
+
+
+def test_every_interval_of_a_committed_run_is_its_share_s() -> None:
+    for name, summaries in table.all_measured().items():
+        for one in summaries:
+            points = [one["before"], one["after"], *one["baselines"].values(), *one["validations"]]
+            for point_ in [*points, *one.get("wins", {}).values()]:
+                sure = of_share(point_["success"], point_["attempts"])
+                assert sure is not None
+                found = (point_["low"], point_["high"])
+                assert found == pytest.approx((sure.low, sure.high), abs=1.5e-4), (name, one["seed"])
 
 
 def test_what_is_kept_of_a_run_is_its_summary_and_the_first_seed_s_picture(tmp_path: Path) -> None:
