@@ -127,7 +127,7 @@ def test_slots_that_do_not_fit_the_rows_are_told(mended: ModuleType, name: str) 
 
 @given(data=st.data())
 def test_any_batch_is_what_each_row_is_by_itself(data: st.DataObject) -> None:
-    """Of any slots, shapes and types: a row with an adapter is its inputs times that adapter, alone or in a batch."""
+    """Of any slots and shapes: a row with an adapter is its inputs times that adapter, alone or in a batch."""
     slots = torch.tensor(data.draw(st.lists(st.integers(-1, 3), max_size=12)), dtype=torch.long)
     rank, width, offset, padding = (data.draw(st.integers(low, 9)) for low in (1, 1, 0, 0))
     scaling, add, stacked = data.draw(st.floats(0.1, 4)), data.draw(st.booleans()), data.draw(st.booleans())
@@ -153,6 +153,38 @@ def test_of_two_widths_what_both_have_is_written(rows: int, ours: int, vllms: in
     common = min(ours, vllms)
     torch.testing.assert_close(output[:, :common], (inputs @ weights[0].T)[:, :common])
     assert not output[:, common:].any()
+
+
+TYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("name", ["bgmv_shrink", "bgmv_expand", "bgmv_expand_slice"])
+@pytest.mark.parametrize("of_inputs", TYPES, ids=str)
+@pytest.mark.parametrize("of_weights", TYPES, ids=str)
+@pytest.mark.parametrize("of_output", TYPES, ids=str)
+def test_of_any_types_it_is_what_vllm_makes_of_them(
+    operations: ModuleType, name: str, of_inputs: torch.dtype, of_weights: torch.dtype, of_output: torch.dtype
+) -> None:
+    shrinks = name.endswith("shrink")
+    inputs = numbers(TOKENS, WIDTH if shrinks else RANK).to(of_inputs)
+    weights = (numbers(2, 1, RANK, WIDTH) if shrinks else numbers(2, 1, WIDTH, RANK)).to(of_weights)
+    rest = (0.5,) if shrinks else (2, WIDTH, True) if name.endswith("slice") else (True,)
+    own, ours = (numbers(TOKENS, WIDTH + 4).to(of_output) for _ in range(2))
+    getattr(operations, name)(inputs, weights, own, MIXED, *rest)
+    cpu_server.OPERATIONS[name](inputs, weights, ours, MIXED, *rest)
+    assert ours.dtype == of_output
+    torch.testing.assert_close(ours[MIXED != BASE], own[MIXED != BASE])
+    assert ours[MIXED == BASE].equal(numbers(TOKENS, WIDTH + 4).to(of_output)[MIXED == BASE])
+
+
+def test_an_adapter_of_a_lower_rank_is_padded_by_zeros_and_unchanged_by_them() -> None:
+    """As vLLM keeps adapters of several ranks: each in a slot of the highest, the rest of which is 0."""
+    low, high = numbers(TOKENS, RANK), numbers(2, WIDTH, RANK)
+    padded = torch.nn.functional.pad(high, (0, 3))
+    plain, wide = torch.zeros(TOKENS, WIDTH, dtype=torch.float64), torch.zeros(TOKENS, WIDTH, dtype=torch.float64)
+    cpu_server.bgmv_expand(low, high, plain, MIXED)
+    cpu_server.bgmv_expand(torch.nn.functional.pad(low, (0, 3)), padded, wide, MIXED)
+    torch.testing.assert_close(plain, wide)
 
 
 def test_the_output_s_type_is_the_one_that_is_counted_in() -> None:
