@@ -28,16 +28,16 @@ demo: setup ## a real engine, a real agent, a judge, training and hot swaps on t
 live: setup ## users ask for MINUTES (10), Hone learns meanwhile; TRAFFIC=repeats|unique|swapped-judge, SEED=7
 	$(BIN)/python -m examples.live.live --minutes $(or $(MINUTES),10) --traffic $(or $(TRAFFIC),repeats) --seed $(or $(SEED),7)
 
-inbox: setup ## questions about a mailbox: a judge trains, exact answers validate; SEED=7
+inbox: setup ## questions about a mailbox: a judge trains, exact answers validate; SEED=7, SHORT=1
 	$(BIN)/python -m examples.inbox.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
 
 twenty48: setup ## an example's campaign: 2048, judged by a function; SEED=7, SHORT=1
 	$(BIN)/python -m examples.twenty48.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
 
-mcp-rl: setup ## from an MCP server's URL to a better agent: examples/mcp_rl; SEED=7
+mcp-rl: setup ## from an MCP server's URL to a better agent: examples/mcp_rl; SEED=7, SHORT=1
 	$(BIN)/python -m examples.mcp_rl.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
 
-rlvr: setup ## short texts, each under 11 to 20 criteria: examples/rlvr; SEED=7
+rlvr: setup ## short texts, each under 11 to 20 criteria: examples/rlvr; SEED=7, SHORT=1
 	$(BIN)/python -m examples.rlvr.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
 
 # test_postgresql.py runs on PostgreSQL whatever --store says.

@@ -64,11 +64,12 @@ def run_to_its_end(command: Sequence[str], environment: Mapping[str, str]) -> in
         raise
     finally:
         try:
-            process.wait(ENDING_TIMEOUT_S)
-        except BaseException:  # it takes too long, to us or to whoever pressed Ctrl-C again
-            process.kill()
-            process.wait()
-            raise
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(ENDING_TIMEOUT_S)
+        finally:  # it takes too long, to us or to whoever pressed Ctrl-C again
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
 
 def _in_front_of_a_terminal() -> bool:

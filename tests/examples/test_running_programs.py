@@ -9,9 +9,11 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from examples.running import programs
 from examples.running.programs import ROOT, new_run, run_to_its_end
 
 # What a campaign does: told to stop, it takes longer than a moment to leave things in order.
@@ -63,6 +65,24 @@ def test_what_is_told_to_stop_has_its_campaign_end_in_order(
     finally:
         process.kill()
     assert told.read_text() == f"in order after {number.name}"
+
+
+def test_a_program_that_does_not_stop_in_time_is_killed_and_the_reason_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "ENDING_TIMEOUT_S", 0.1)
+    deaf = (
+        "import os, signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); os.kill(os.getppid(), signal.SIGINT); "
+    )
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Kept(subprocess.Popen[bytes]):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Kept)
+    with pytest.raises(KeyboardInterrupt):
+        run_to_its_end([sys.executable, "-c", deaf + "time.sleep(60)"], {})
+    assert [one.poll() for one in started] == [-signal.SIGKILL]
 
 
 def test_runs_that_begin_at_once_have_folders_of_their_own(tmp_path: Path) -> None:
