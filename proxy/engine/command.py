@@ -24,6 +24,7 @@ from proxy.engine import cpu_server
 from proxy.engine.replica import tls_for
 from proxy.errors import ConfigError, PortInUse
 from proxy.settings.sections import EngineSettings, base_name
+from recorder.registry.fingerprint import is_whole
 
 KEY_FILE = "engine.key"
 CPU_KV_CACHE_BYTES = 128 * 1024 * 1024
@@ -189,7 +190,10 @@ def dtype_of(engine: EngineSettings, device: Device | None = None) -> str:
 
 
 def base_folder(engine: EngineSettings) -> Path | None:
-    """The base's folder on this machine: as given, or in Hugging Face's cache. None: only the engine knows."""
+    """The base's folder on this machine: as given, or in Hugging Face's cache, once all weights are there.
+
+    None: only the engine knows.
+    """
     if engine.base is None:
         return None
     folder = Path(engine.base)
@@ -209,7 +213,7 @@ def _cached_snapshot(hub_id: str) -> Path | None:
     except OSError:
         return None
     snapshot = repository / "snapshots" / revision
-    return snapshot if snapshot.is_dir() else None
+    return snapshot if is_whole(snapshot) else None
 
 
 def engine_key(engine: EngineSettings, data: Path) -> str | None:

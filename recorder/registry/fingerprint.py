@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,7 @@ OTHERS: Final = (
     "chat_template*",
     "chat_templates/*",
 )
+_PART: Final = re.compile(r"(.+)-\d{5}-of-(\d{5})(\.\w+)")  # how the parts of large weights are named
 CACHED_FROM_BYTES: Final = 64 * 1024 * 1024  # hashing less takes no time worth a cache
 _DTYPES: Final = {"fp32": "float32", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"}
 
@@ -47,6 +49,18 @@ def base_fingerprint(model_dir: Path, dtype: str, *, cache: Path | None = None) 
         digest.update(f"{name}\0{path.stat().st_size}\0{known.sha256(path)}\0".encode())
     known.save()
     return digest.hexdigest()
+
+
+def is_whole(model_dir: Path) -> bool:
+    """Whether all weights are there. A download shows each file as soon as that one is whole, the index first."""
+    weights = next(filter(None, (_matching(model_dir, patterns) for patterns in WEIGHTS)), [])
+    there = {path.name for path in weights if path.suffix != ".json"}
+    indexes = (json.loads(path.read_bytes()).get("weight_map", {}).values() for path in weights if path.suffix == ".json")
+    named = {name for index in indexes for name in index}
+    for part in map(_PART.fullmatch, there):
+        if part is not None:
+            named |= {f"{part[1]}-{n:05}-of-{part[2]}{part[3]}" for n in range(1, int(part[2]) + 1)}
+    return bool(there) and named <= there
 
 
 def normal_dtype(dtype: str) -> str:

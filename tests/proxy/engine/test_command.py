@@ -141,5 +141,10 @@ def test_the_base_folder_is_found_as_given_or_in_the_hub_cache(tmp_path: Path, m
     repository = tmp_path / "hub" / "models--org--model"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs" / "main").write_text("abc\n")
-    (repository / "snapshots" / "abc").mkdir(parents=True)
-    assert base_folder(EngineSettings(base="org/model")) == repository / "snapshots" / "abc"
+    snapshot = repository / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    for name in ("config.json", "model-00002-of-00002.safetensors"):
+        (snapshot / name).write_text("{}")
+        assert base_folder(EngineSettings(base="org/model")) is None, "it is being fetched"
+    (snapshot / "model-00001-of-00002.safetensors").write_text("{}")
+    assert base_folder(EngineSettings(base="org/model")) == snapshot

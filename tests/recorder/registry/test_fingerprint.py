@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from recorder.errors import NotFound
 from recorder.registry import fingerprint
-from recorder.registry.fingerprint import base_fingerprint
+from recorder.registry.fingerprint import base_fingerprint, is_whole
 
 FILES = {
     "config.json": "{}",
@@ -77,6 +78,28 @@ def test_what_is_no_model_is_refused(model: Path, cache: Path, missing: str) -> 
     (model / "model.safetensors").unlink()
     with pytest.raises(NotFound, match="model folder"):
         base_fingerprint(model if missing == "weights" else model / "nothing", "float32", cache=cache)
+
+
+@pytest.mark.parametrize("kind", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_model_that_is_still_being_fetched_is_not_whole(tmp_path: Path, kind: str, indexed: bool) -> None:
+    stem, _, suffix = kind.partition(".")
+    parts = [f"{stem}-{n:05}-of-00003.{suffix}" for n in (3, 1, 2)]
+    assert not is_whole(tmp_path)
+    assert not is_whole(tmp_path / "nowhere")
+    if indexed:
+        names = {f"layer.{n}": part for n, part in enumerate(parts)}
+        (tmp_path / f"{kind}.index.json").write_text(json.dumps({"weight_map": names}))
+    for part in parts:
+        assert not is_whole(tmp_path)
+        (tmp_path / part).write_text("weights")
+    assert is_whole(tmp_path)
+
+
+def test_weights_in_one_file_are_whole_once_it_is_there(model: Path) -> None:
+    assert is_whole(model)
+    (model / "model.safetensors").unlink()
+    assert not is_whole(model)
 
 
 def test_large_files_are_hashed_once_until_they_change(
