@@ -24,7 +24,7 @@ def learn(context: Context, names: tuple[str, ...], only_check: bool) -> None:
         _check(context)
         return
     log()
-    run(_learn(context, names))
+    run(_learn(context, names), stopped=0)
 
 
 def _check(context: Context) -> None:

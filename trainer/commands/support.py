@@ -107,14 +107,17 @@ def shares(_context: click.Context, _option: click.Parameter, text: str | None) 
         raise click.BadParameter(f"{text!r} is no list of shares: write them as 0.8,0.1,0.1") from None
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end, or until SIGINT or SIGTERM: then what was begun is left so that it can be gone on with."""
+def run(work: Coroutine[Any, Any, T], *, stopped: int = INTERRUPTED) -> T:
+    """Run to the end, or until SIGINT or SIGTERM: then what was begun is left so that it can be gone on with.
+
+    `stopped`: the exit status then. It is 0 for what ends in no other way: who stops a service is not told of a failure.
+    """
     with asyncio.Runner() as runner:
         try:
             return runner.run(_until_signalled(work))
         except asyncio.CancelledError:
             click.echo("stopped; the same command goes on from here", err=True)
-            sys.exit(INTERRUPTED)
+            sys.exit(stopped)
 
 
 async def _until_signalled(work: Coroutine[Any, Any, T]) -> T:
