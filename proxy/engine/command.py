@@ -110,7 +110,7 @@ def engine_command(
         argv=tuple(argv),
         env=env | engine.env,
         unset=(_CPU_UNSET - engine.env.keys()) if device == "cpu" else frozenset(),
-        url=f"http://{_for_url(engine.host)}:{engine.port}",
+        url=f"http://{for_url(engine.host)}:{engine.port}",
         key=key,
     )
 
@@ -244,10 +244,11 @@ def _make_key(path: Path) -> None:
 
 def engine_urls(engine: EngineSettings) -> list[str]:
     """Where the engines are: those given, else the one that Hone starts."""
-    return engine.urls or [f"http://{_for_url(engine.host)}:{engine.port}"]
+    return engine.urls or [f"http://{for_url(engine.host)}:{engine.port}"]
 
 
-def _for_url(host: str) -> str:
+def for_url(host: str) -> str:
+    """An address as a URL names it."""
     return f"[{host}]" if ":" in host else host
 
 

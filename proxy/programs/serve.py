@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from proxy.api.standing import Setting
-from proxy.engine.command import engine_key
+from proxy.engine.command import engine_key, for_url
 from proxy.errors import ConfigError
 from proxy.programs.app import Deps, create_app
 from proxy.programs.server import Beside, listen, serve
 from proxy.settings.hone import HoneSettings
-from proxy.settings.sections import base_name
+from proxy.settings.sections import ProxySettings, base_name
 from proxy.settings.showing import described, shown
 from proxy.versions.controller import Controller
 from proxy.versions.in_service import InService
@@ -58,6 +58,11 @@ def shown_settings(settings: HoneSettings, origin: Mapping[str, str]) -> tuple[S
     )
 
 
+def reached_at(proxy: ProxySettings, host: str, port: int) -> str:
+    """Where other programs reach a proxy that listens there, without /v1."""
+    return proxy.url or f"http://{for_url(host)}:{port}"
+
+
 async def run(settings: HoneSettings, worker: Worker | None = None, *, origin: Mapping[str, str] | None = None) -> None:
     """Serve until told to stop (SIGINT, SIGTERM). Raises ConfigError, PortInUse, StoreError."""
     require_models(settings)
@@ -74,7 +79,7 @@ async def run(settings: HoneSettings, worker: Worker | None = None, *, origin: M
             store,
             settings.project,
             settings.proxy,
-            proxy_url=f"http://{host}:{port}",
+            proxy_url=reached_at(settings.proxy, host, port),
             engine_key=key,
             proxy_id=owner,  # so that what a killed one held is seen to be free
         )
@@ -116,11 +121,12 @@ async def run(settings: HoneSettings, worker: Worker | None = None, *, origin: M
                 shown_settings=shown_settings(settings, origin or {}),
             )
         )
-        log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), host, port)
+        log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), for_url(host), port)
         beside: Beside | None = None
         if peers is not None:
             beside = Door(peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel).open
         await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s, beside=beside)
     finally:
+        sock.close()  # the server does, but it may have been told to stop before it had begun
         await pages_store.close()
         await store.close()

@@ -21,7 +21,7 @@ from typing import Any
 
 from proxy.doctor import checkup, here
 from proxy.doctor.stored import bases
-from proxy.engine.command import engine_command, engine_key, engine_urls, health_check
+from proxy.engine.command import engine_command, engine_key, engine_urls, for_url, health_check
 from proxy.errors import ConfigError, StartError
 from proxy.programs.engine import engine_program
 from proxy.programs.news import News
@@ -234,7 +234,7 @@ class Up:
     def proxy_url(self) -> str:
         """Where agents find the proxy, without /v1."""
         host = self._settings.proxy.host
-        return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{self._settings.proxy.port}"  # noqa: S104
+        return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else for_url(host)}:{self._settings.proxy.port}"  # noqa: S104
 
     # --- telling about it
 

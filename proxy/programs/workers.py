@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from proxy.doctor.checkup import hone_argv
-from proxy.engine.command import engine_key
+from proxy.engine.command import engine_key, for_url
 from proxy.errors import ConfigError, StartError
 from proxy.programs.draining import CANCEL_S, END_S
 from proxy.programs.serve import require_models
@@ -94,8 +94,8 @@ class Workers:
                 await started
                 log.info(
                     "%d workers for %s at http://%s:%d/v1; their logs: %s",
-                    len(self._numbers), ", ".join(self._settings.model_names()), self._settings.proxy.host, port,
-                    self._log("N"),
+                    len(self._numbers), ", ".join(self._settings.model_names()), for_url(self._settings.proxy.host),
+                    port, self._log("N"),
                 )  # fmt: skip
             await stopping
         except StartError as e:

@@ -73,6 +73,9 @@ class ProxySettings(BaseModel):
     """Address to listen on. Anything but loopback needs at least one key (`hone keys create`)."""
     port: int = Field(8700, ge=0, le=65535)
     """Port to listen on. 0 takes a free one."""
+    url: str | None = None
+    """Where judges and learners reach this proxy, without `/v1`, if they run in other containers or on other machines:
+    `http://proxy:8700`. Default: `host` and `port`."""
     workers: int = Field(1, ge=1, le=256)
     """How many processes serve on the port, each on a core of its own. More than one needs Linux."""
     pages: bool = True
@@ -118,6 +121,13 @@ class ProxySettings(BaseModel):
     """A trajectory pinned to a version this many steps behind the live one moves to the live one."""
     models: list[ModelSettings] = []
     """Models of other providers, recorded as text: judged and exported, never trained on."""
+
+    @field_validator("url")
+    @classmethod
+    def _bare_url(cls, url: str | None) -> str | None:
+        if url is not None and not re.fullmatch(r"https?://[^\s/@?#]+(?:/v1)?/?", url):
+            raise ValueError("it is no address: write it as http://host:port")
+        return url and url.rstrip("/").removesuffix("/v1")
 
     @field_validator("models")
     @classmethod

@@ -55,8 +55,8 @@ def is_whole(model_dir: Path) -> bool:
     """Whether all weights are there. A download shows each file as soon as that one is whole, the index first."""
     weights = next(filter(None, (_matching(model_dir, patterns) for patterns in WEIGHTS)), [])
     there = {path.name for path in weights if path.suffix != ".json"}
-    indexes = (json.loads(path.read_bytes()).get("weight_map", {}).values() for path in weights if path.suffix == ".json")
-    named = {name for index in indexes for name in index}
+    indexes = (json.loads(path.read_bytes()) for path in weights if path.suffix == ".json")
+    named = {name for index in indexes for name in index.get("weight_map", {}).values()}
     for part in map(_PART.fullmatch, there):
         if part is not None:
             named |= {f"{part[1]}-{n:05}-of-{part[2]}{part[3]}" for n in range(1, int(part[2]) + 1)}

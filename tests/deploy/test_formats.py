@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -72,6 +73,23 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/hone/bin/hone", "/bin/true"))
     done = run(analyze, "verify", "--man=no", *sorted(tmp_path.iterdir()), SYSTEMD_UNIT_PATH=f"{tmp_path}:")
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_target_brings_every_unit_and_one_can_be_left_out(tmp_path: Path) -> None:
+    systemctl, units = tool("systemctl", "Debian's systemd"), tmp_path / "etc" / "systemd" / "system"
+    shutil.copytree(DEPLOY / "systemd", units)
+
+    def brought() -> set[str]:
+        links = {path.name for path in (units / "hone.target.wants").iterdir()}
+        target = (units / "hone.target").read_text()
+        said = re.findall(r"^(?:Wants|Requires|BindsTo|Upholds)=(.+)$", target, re.MULTILINE)
+        return links | {name for names in said for name in names.split()}
+
+    assert run(systemctl, f"--root={tmp_path}", "enable", "hone.target").returncode == 0
+    services = {path.name for path in units.glob("hone-*.service")}
+    assert brought() == services
+    assert run(systemctl, f"--root={tmp_path}", "disable", "hone-engine.service").returncode == 0
+    assert brought() == services - {"hone-engine.service"}
 
 
 @pytest.mark.parametrize("unit", sorted((DEPLOY / "systemd").glob("*.service")), ids=lambda unit: unit.stem)

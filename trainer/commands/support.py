@@ -110,7 +110,7 @@ def shares(_context: click.Context, _option: click.Parameter, text: str | None) 
 def run(work: Coroutine[Any, Any, T], *, stopped: int = INTERRUPTED) -> T:
     """Run to the end, or until SIGINT or SIGTERM: then what was begun is left so that it can be gone on with.
 
-    `stopped`: the exit status then. It is 0 for what ends in no other way: who stops a service is not told of a failure.
+    `stopped`: the exit status then; 0 for what ends in no other way: whoever stops a service is told of no failure.
     """
     with asyncio.Runner() as runner:
         try:

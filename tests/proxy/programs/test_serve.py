@@ -13,11 +13,14 @@ from typing import Any
 import httpx
 import pytest
 from aiohttp import web
+from pydantic import ValidationError
 from sqlalchemy import select
 
 from proxy.programs import serve
+from proxy.programs.serve import reached_at
 from proxy.programs.server import listen
 from proxy.settings.hone import HoneSettings
+from proxy.settings.sections import ProxySettings
 from recorder.holding import leases
 from recorder.holding.presence import PROXY
 from recorder.registry.replicas import proxies_seen
@@ -40,14 +43,16 @@ async def opened(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def served(folder: Path, engine: ScriptedEngine, **recording: Any) -> AsyncIterator[None]:
+async def served(
+    folder: Path, engine: ScriptedEngine, *, url: str | None = None, **recording: Any
+) -> AsyncIterator[None]:
     """`hone serve` in this process."""
     settings = HoneSettings.model_validate(
         {
             "data": folder,
             "engine": {"urls": [engine.url]},
             "aliases": {"helpdesk": {"base_model": "base"}},
-            "proxy": {"port": 0},
+            "proxy": {"port": 0, "url": url},
             "recorder": recording,
         }
     )
@@ -101,6 +106,30 @@ async def test_it_tells_its_settings_and_where_they_came_from(
         assert told["engine.urls"]["value"] == [engine.url]
         assert told["proxy.host"]["origin"] == "default"
         assert "proxy.host" in (await http.get(f"{url}/hone/settings")).text
+
+
+async def test_it_tells_others_where_it_is_told_that_they_reach_it(
+    tmp_path: Path, opened: Store, engine: ScriptedEngine
+) -> None:
+    """On `0.0.0.0` in a container of its own a proxy cannot know: a judge would ask its own container."""
+
+    async def reported() -> str | None:
+        there = await proxies_seen(opened, PROJECT, 60)
+        return there[0].url if there else None
+
+    async with served(tmp_path, engine, url="http://proxy:8700/v1/"):
+        assert await until(reported) == "http://proxy:8700"
+
+
+def test_it_is_reached_where_it_listens() -> None:
+    assert reached_at(ProxySettings(), "127.0.0.1", 9000) == "http://127.0.0.1:9000"
+    assert reached_at(ProxySettings(), "::1", 9000) == "http://[::1]:9000"
+
+
+@pytest.mark.parametrize("url", ["proxy:8700", "ftp://proxy", "http://key@proxy:8700", "http://proxy/hone", ""])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ValidationError, match="write it as http://host:port"):
+        ProxySettings(url=url)
 
 
 @asynccontextmanager
