@@ -19,6 +19,9 @@ from recorder.capture.recorder import Recorder
 CONTENT_TYPE = b"text/plain; version=1.0.0; charset=utf-8"
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
+# Why a call, or a tool's, is on no record. Shown from the start, as 0: Prometheus does not see the rise of a count that
+# begins at 1.
+_UNRECORDED = tuple(f"{of}{why}" for of in ("", "tool_") for why in ("attribution", "store", "timeout"))
 
 
 class _Histogram:
@@ -49,7 +52,7 @@ class Metrics(Collector):
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._calls: Counter[tuple[str, str, str]] = Counter()  # dialect, version, state
-        self._unrecorded: Counter[str] = Counter()  # why
+        self._unrecorded = Counter(dict.fromkeys(_UNRECORDED, 0))
         self._late = 0
         self._fallbacks: Counter[tuple[str, str]] = Counter()  # alias, the provider's model
         self._refused: Counter[str] = Counter()  # status
@@ -116,7 +119,7 @@ class Metrics(Collector):
         self._commit.observe(seconds)
 
     def unrecorded(self, why: str) -> None:
-        """Count a call that was served and not recorded: attribution, timeout or store."""
+        """Count a call that was served and not recorded, by one of `_UNRECORDED`."""
         self._unrecorded[why] += 1
 
     def late(self) -> None:

@@ -278,7 +278,7 @@ async def test_a_store_that_fails_does_not_reach_the_agent(store: Store, monkeyp
         for broken, why in (("commit", "tool_store"), ("join", "tool_attribution")):
             monkeypatch.setattr(proxy.recorder.tools, broken, fails)
             assert said(await client.call_tool("e__find_order", {"order_id": "1"})).startswith("order 1")
-            assert f'hone_unrecorded_calls_total{{why="{why}"}}' in (await proxy.http.get("/metrics")).text
+            assert f'hone_unrecorded_calls_total{{why="{why}"}} 1.0' in (await proxy.http.get("/metrics")).text
 
 
 async def test_keys_and_their_scopes_guard_the_gateway(store: Store) -> None:
