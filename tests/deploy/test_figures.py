@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -19,7 +20,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
-from tests.deploy.reading import DEPLOY, documents
+from tests.deploy.reading import CLUSTERS, DEPLOY, ROOT, documents, of_kind, tool
 from tests.recorder.rows import PROJECT, Rows
 
 RULES = DEPLOY / "prometheus" / "hone.rules.yml"
@@ -35,17 +36,27 @@ _VALUES: dict[tuple[str, str], set[str]] = {
 def expressions() -> Iterator[str]:
     for group in documents(RULES)[0]["groups"]:
         yield from (rule["expr"] for rule in group["rules"])
+    yield from of_dashboard()
+
+
+def of_dashboard() -> Iterator[str]:
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         yield from (target["expr"] for target in panel.get("targets", []))
 
 
 @pytest.fixture
-async def page(tmp_path: Path) -> AsyncIterator[str]:
-    """/metrics of a proxy whose store has an alias."""
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    """A store that has an alias."""
     store = await open_store(tmp_path / "data", RecorderSettings(), migrate=True)
     await Rows(store).alias()
-    yield await _page(store)
+    yield store
     await store.close()
+
+
+@pytest.fixture
+async def page(store: Store) -> str:
+    """/metrics of a proxy."""
+    return await _page(store)
 
 
 async def _page(store: Store) -> str:
@@ -87,6 +98,64 @@ def _matchers() -> Iterator[tuple[str, str, str]]:
         for name, inside in re.findall(r"\b(\w+)\{([^}]*)\}", text):
             for label, values in re.findall(r'(\w+)[=!]~?"([^"]*)"', inside):
                 yield name, label, values
+
+
+async def test_the_page_tells_what_each_figure_is(store: Store) -> None:
+    """Every family with its labels and its help, in the order of /metrics."""
+    own, of_store = Metrics(Recorder(store, RecorderSettings())), StoreMetrics(store, PROJECT, RecorderSettings())
+    await of_store.text()
+    told = [
+        (
+            family.name + ("_total" if family.type == "counter" else ""),
+            ", ".join(family._labelnames),
+            family.documentation,
+        )
+        for figures in (own, of_store)
+        for family in figures.collect()
+    ]
+    page = (ROOT / "docs" / "deploy.md").read_text("utf-8")
+    assert re.findall(r"^\| `(hone_\w+)` \| (.*?) \| (.+) \|$", page.replace("|  |", "| - |"), re.MULTILINE) == [
+        (name, labels or "-", what) for name, labels, what in told
+    ]
+
+
+def test_the_page_tells_what_each_alert_means() -> None:
+    alerts = {rule["alert"] for group in documents(RULES)[0]["groups"] for rule in group["rules"]}
+    page = (ROOT / "docs" / "deploy.md").read_text("utf-8")
+    assert set(re.findall(r"\bHone[A-Z]\w+", page)) == alerts
+
+
+async def test_an_alert_on_a_rise_sees_the_first_one(store: Store) -> None:
+    """A count that begins at 1 does not rise. Calls go on, so that theirs is seen by the next."""
+    own, of_store = Metrics(Recorder(store, RecorderSettings())), StoreMetrics(store, PROJECT, RecorderSettings())
+    page = (own.text() + await of_store.text()).decode()
+    shown = {sample.name for family in text_string_to_metric_families(page) for sample in family.samples}
+    rules = [rule["expr"] for group in documents(RULES)[0]["groups"] for rule in group["rules"]]
+    rising = {name for text in rules for name in re.findall(r"increase\((\w+)", text)}
+    assert rising - shown == {"hone_calls_total"}
+    assert len(rising) > 3
+
+
+def test_prometheus_reads_every_question_of_the_dashboard(tmp_path: Path) -> None:
+    asked = [text.replace("$__rate_interval", "5m") for text in of_dashboard()]
+    rules = [{"record": f"asked:{n}", "expr": text} for n, text in enumerate(asked)]
+    (tmp_path / "asked.yml").write_text(json.dumps({"groups": [{"name": "asked", "rules": rules}]}))
+    done = subprocess.run(
+        [tool("promtool", "Debian's prometheus"), "check", "rules", "asked.yml"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_job_has_the_name_that_the_rules_ask_for() -> None:
+    [scraped] = documents(DEPLOY / "prometheus" / "prometheus.yml")[0]["scrape_configs"]
+    asked = {job for text in expressions() for job in re.findall(r'job="(\w+)"', text)}
+    assert asked == {scraped["job_name"]}
+    [monitor] = documents(DEPLOY / "kubernetes" / "monitoring" / "servicemonitor.yaml")
+    for cluster in CLUSTERS:
+        labels = of_kind(cluster, "Service")["proxy"]["metadata"]["labels"]
+        assert labels.items() >= monitor["spec"]["selector"]["matchLabels"].items()
+        assert labels[monitor["spec"]["jobLabel"]] == scraped["job_name"], "else the operator calls it as the Service"
 
 
 def test_a_panel_stands_on_no_other() -> None:
