@@ -7,6 +7,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -375,6 +376,65 @@ def test_the_engine_is_reached_by_the_proxy_alone() -> None:
         assert selected == components
     on_engines_net = {name for name, one in services().items() if "engine" in one.get("networks", [])}
     assert on_engines_net == {"proxy", "engine", "engine-cpu"}
+
+
+def test_judge_and_learner_reach_the_proxy_where_it_says_that_it_is() -> None:
+    """A judge `base` and a gate's scenarios ask it there; what it listens on is its own container's alone."""
+    url = f"http://proxy:{ProxySettings().port}"
+    compose = services()
+    assert compose["proxy"]["environment"]["HONE_PROXY__URL"] == url
+    for name in ("judge", "learner", "learner-cpu"):
+        assert set(compose[name]["networks"]) & set(compose["proxy"]["networks"]), name
+    for cluster in CLUSTERS:
+        [proxy] = [one for one in hones() if one.where == f"{cluster}: proxy"]
+        assert proxy.env["HONE_PROXY__URL"] == url
+        assert of_kind(cluster, "Service")["proxy"]["spec"]["ports"][0]["port"] == ProxySettings().port
+        policies = of_kind(cluster, "NetworkPolicy")
+        for name in ("judge", "learner"):
+            ways = [_peers(way) for way in policies[name]["spec"]["egress"]]
+            assert ({"proxy"}, [{"port": ProxySettings().port}]) in ways, (cluster, name)
+
+
+def _peers(way: dict[str, Any]) -> tuple[set[str], list[dict[str, int]]]:
+    """The components that a way leads to, and the ports."""
+    found = [one["podSelector"]["matchExpressions"][0]["values"] for one in way.get("to", [])]
+    return {name for names in found for name in names}, way["ports"]
+
+
+def test_whatever_selects_pods_selects_some() -> None:
+    for cluster in CLUSTERS:
+        labels = [one["metadata"]["labels"] for one in _templates(cluster)]
+        for one in manifests(cluster):
+            for selector in _selectors(one):
+                fits = [pod for pod in labels if selector.items() <= pod.items()]
+                assert len(fits) == 1, (cluster, one["kind"], one["metadata"]["name"], selector)
+            if one["kind"] == "Service":
+                [pod] = [pods(cluster)[name] for name in pods(cluster) if name == one["metadata"]["name"]]
+                offered = {port["name"] for container in pod["containers"] for port in container["ports"]}
+                assert {port["targetPort"] for port in one["spec"]["ports"]} <= offered
+
+
+def _selectors(thing: Any) -> Iterator[dict[str, str]]:
+    """Every set of labels that something is found by, at any depth."""
+    if isinstance(thing, dict):
+        for key, value in thing.items():
+            if key == "matchLabels" or (key == "selector" and thing.get("ports")):
+                yield value
+            else:
+                yield from _selectors(value)
+    elif isinstance(thing, list):
+        for value in thing:
+            yield from _selectors(value)
+
+
+def test_whatever_serves_in_compose_is_asked_whether_it_is_well() -> None:
+    """Judge and learner listen nowhere: the store tells of them. The rest is the image's own question, or one here."""
+    asked = {name for name, one in services().items() if "test" in one.get("healthcheck", {})}
+    assert asked == {"engine", "engine-cpu", "judge-model", "postgres", "prometheus", "grafana"}
+    off = {name for name, one in services().items() if one.get("healthcheck") == {"disable": True}}
+    assert off == {"setup", "judge"}
+    assert [line for line in (DEPLOY / "docker" / "Dockerfile").read_text().splitlines() if "HEALTHCHECK --" in line]
+    assert "HEALTHCHECK NONE" in (DEPLOY / "docker" / "Dockerfile.learner").read_text()
 
 
 def _templates(cluster: str) -> list[dict[str, dict[str, dict[str, str]]]]:
