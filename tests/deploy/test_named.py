@@ -441,6 +441,17 @@ def _templates(cluster: str) -> list[dict[str, dict[str, dict[str, str]]]]:
     return [one["spec"]["template"] for one in manifests(cluster) if "template" in one.get("spec", {})]
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_is_started_again_until_it_can_work_and_never_where_it_cannot(unit: Path) -> None:
+    """A store may be away for longer than any count of starts; status 2 says that the settings are wrong."""
+    said = dict(line.split("=", 1) for line in unit.read_text().splitlines() if re.match(r"\w+=", line))
+    assert (said["Restart"], said["RestartPreventExitStatus"], said["StartLimitIntervalSec"]) == (
+        "on-failure",
+        "2",
+        "0",
+    )
+
+
 def test_a_stop_leaves_running_calls_their_time() -> None:
     stop_s = ProxySettings().stop_timeout_s
     assert f"TimeoutStopSec={stop_s + ENDING_S + 5:g}s" in (DEPLOY / "systemd" / "hone-proxy.service").read_text()
