@@ -196,6 +196,8 @@ async def _start_all(containers: Containers, folder: Path) -> None:
         await until(lambda: _says(http, key, 'hone_workers{kind="judge"} 1.0'), within_s=60)
         models = await http.get("/v1/models", headers={"authorization": f"Bearer {secrets['agents-key']}"})
         assert "helpdesk" in [one["id"] for one in models.json()["data"]]
+        schema = await http.get("/schema/openapi.json", headers=key)  # with what was left of Faker in
+        assert "/hone/v1/status" in schema.json()["paths"]
         drawn = await http.get("/hone/charts/lessons.svg", headers=key)  # with the fonts that were left in
         assert drawn.headers["content-type"].startswith("image/svg"), drawn.text
 

@@ -138,4 +138,4 @@ async def test_the_learner_says_what_it_waits_for_and_stops_well_when_told(ring:
     assert said == "waiting: for the proxy to declare other\n"
     process.terminate()
     _, err = await asyncio.to_thread(process.communicate)
-    assert (process.returncode, err) == (0, "stopped; the same command goes on from here\n"), "a service manager looks at it"
+    assert (process.returncode, err) == (0, "stopped; the same command goes on from here\n")
