@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ RENEWALS_A_LEASE = 3
 HICCUP_S = 1.0  # pause after the store refused something
 WRITES_A_TRY = 60  # a score that the store takes no better by then may be what is wrong: its group waits for longer
 _MOST_DOUBLINGS = 20
+_LATE_S = 60.0  # a group may be seen as ready this much later than it says: its transaction ended then
 
 T = TypeVar("T")
 
@@ -78,6 +80,7 @@ class JudgeWorker:
         self._budget = Budget(store, project_id, self._learn)
         self._second = SecondJudge(store)
         self._settled = False  # who scores, since these settings are in force
+        self._looked_at: float | None = None  # when all ready groups were last looked through, by time.monotonic
         self._running: set[asyncio.Task[None]] = set()
         self._news = News()
         self._store_away, self._broken, self._no_judge = Seldom(log), Seldom(log), Seldom(log)
@@ -129,8 +132,11 @@ class JudgeWorker:
         # A validation makes hundreds of groups of one: one transaction, where each by itself would take one.
         recipes = (self._bench, *self._bench.others.values())
         if all(only_compares(bench.settings.in_force()) for bench in recipes):
-            detail = {"detail": NEEDS_TWO_WHY}
-            left = await scores.leave_out_lone(self._store, self._project_id, NEEDS_TWO, detail)
+            detail, began = {"detail": NEEDS_TWO_WHY}, time.monotonic()
+            # of many that wait only the new ones; one that is missed is left out when it is claimed
+            new_s = None if self._looked_at is None else began - self._looked_at + _LATE_S
+            left = await scores.leave_out_lone(self._store, self._project_id, NEEDS_TWO, detail, new_s)
+            self._looked_at = began
             if left:
                 log.info("%d groups are left out: %s", left, NEEDS_TWO_WHY)
         if (max_age_s := self._learn.max_age_s) is not None:

@@ -49,7 +49,8 @@ def _now_sqlite(element: now, compiler: Any, **kw: Any) -> str:
 
 @compiles(now, "postgresql")
 def _now_postgresql(element: now, compiler: Any, **kw: Any) -> str:
-    return "extract(epoch from clock_timestamp())::double precision"
+    # the moment a statement came: clock_timestamp() may differ from row to row, so no index is looked into by it
+    return "extract(epoch from statement_timestamp())::double precision"
 
 
 def sqlite_url(data: Path) -> str:

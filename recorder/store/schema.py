@@ -212,6 +212,7 @@ groups = Table(
     Index("ix_groups_newest_of_state", "project_id", "state", "opened_at", "id"),
     _some("ix_groups_scored", "current_score_id IS NOT NULL", "project_id", "id"),  # rewards of the newest
     _some("ix_groups_newest_of_reason", "reason IS NOT NULL", "project_id", "reason", "opened_at", "id"),  # lists
+    _some("ix_groups_ready", "state = 'ready'", "project_id", "ready_at", "id"),  # the next to be judged
 )
 
 trajectories = Table(

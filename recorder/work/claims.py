@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, case, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import LeaseLost
@@ -19,6 +19,7 @@ from recorder.states import GroupState, Purpose, TrajectoryState, VersionState
 from recorder.store.changes import quietly
 from recorder.store.database import Store, now
 from recorder.store.schema import aliases, groups, scores, trajectories, versions
+from recorder.store.statement import equals
 from recorder.store.transitions import guarded, move
 
 # What a judge takes once `try_after` is over. It stands on a scored group where feedback came after its score.
@@ -52,24 +53,45 @@ async def claim_for_judging(
 
     One that a version's gate waits for comes before all others. With `of_campaigns` only one of a campaign.
     """
-    mine = groups.c.project_id == project_id  # in both, so that each is found by the index: most groups are scored
-    again = and_(mine, groups.c.state.in_(_AGAIN), groups.c.try_after <= now())
-    wanted = and_(or_(and_(mine, groups.c.state == GroupState.READY), again), *_whose(of_campaigns))
-    order = (_no_gate_waits(project_id), *_OLDEST)
-    took = await _take(store, wanted, 1, GroupState.JUDGING, (GroupState.READY, *_AGAIN), owner, lease_s, order)
-    return took[0] if took else None
+    # Each kind is found in its order by an index of its own: most groups are scored, and many may be ready.
+    mine = (groups.c.project_id == project_id, *_whose(of_campaigns))
+    ready = and_(equals(groups.c.state, GroupState.READY), *mine)  # a word, by which SQLite knows the index of these
+    again = and_(groups.c.state.in_(_AGAIN), groups.c.try_after <= now(), *mine)
+    for wanted in await _in_turn(store, project_id, (ready, again)):
+        took = await _claim(store, wanted, 1, GroupState.JUDGING, (GroupState.READY, *_AGAIN), owner, lease_s)
+        if took:
+            return took[0]
+    return None
 
 
-def _no_gate_waits(project_id: str) -> ColumnElement[int]:
-    """0 for a group pinned to a version that is being examined, as its gate's pairs are, else 1."""
-    # by the pin and not by what the members are: those would be looked up for each group that waits
-    examined = select(versions.c.id).where(versions.c.project_id == project_id, versions.c.state == VersionState.LOADED)
-    return case((groups.c.version_id.in_(examined), 0), else_=1)
+async def _in_turn(
+    store: Store, project_id: str, kinds: Sequence[ColumnElement[bool]]
+) -> Sequence[ColumnElement[bool]]:
+    """Those kinds of groups of which there are any: what a gate waits for first, then the one with the oldest group."""
+    loaded = (versions.c.project_id == project_id, versions.c.state == VersionState.LOADED)
+    async with store.read() as conn:
+        waiting = await _oldest_first(conn, kinds)
+        examined = list((await conn.execute(select(versions.c.id).where(*loaded))).scalars()) if waiting else []
+        if not examined:
+            return waiting
+        # by the pin and not by what the members are: those would be looked up for each group that waits
+        of_gates = [and_(kind, groups.c.version_id.in_(examined)) for kind in waiting]
+        return [*await _oldest_first(conn, of_gates), *waiting]
+
+
+async def _oldest_first(conn: AsyncConnection, kinds: Sequence[ColumnElement[bool]]) -> Sequence[ColumnElement[bool]]:
+    found: list[tuple[float, str, ColumnElement[bool]]] = []
+    for kind in kinds:
+        oldest = (await conn.execute(select(*_OLDEST).where(kind).order_by(*_OLDEST).limit(1))).first()
+        if oldest is not None:
+            found.append((*oldest, kind))
+    return [kind for *_, kind in sorted(found, key=lambda each: each[:2])]
 
 
 async def next_try_in(store: Store, project_id: str, *, of_campaigns: bool = False) -> float | None:
     """In how many seconds the next group is to be judged again; only of campaigns' where asked. None: never."""
-    again = (groups.c.project_id == project_id, groups.c.state.in_(_AGAIN), *_whose(of_campaigns))
+    due = groups.c.try_after.is_not(None)  # said, or PostgreSQL reads all that are scored
+    again = (groups.c.project_id == project_id, groups.c.state.in_(_AGAIN), due, *_whose(of_campaigns))
     async with store.read() as conn:
         in_s = (await conn.execute(select(func.min(groups.c.try_after) - now()).where(*again))).scalar_one()
     return None if in_s is None else max(0.0, float(in_s))
@@ -178,14 +200,26 @@ async def _take(
     expect: Sequence[GroupState],
     owner: str,
     lease_s: float,
-    order: Sequence[ColumnElement[Any]] = _OLDEST,
 ) -> list[GroupClaim]:
-    free = select(groups.c.id).where(wanted)
-    if not await _any(store, free):  # nothing to claim must not cost SQLite's only write lock
-        return []
+    async with store.read() as conn:  # nothing to claim must not cost SQLite's only write lock
+        if (await conn.execute(select(groups.c.id).where(wanted).limit(1))).first() is None:
+            return []
+    return await _claim(store, wanted, limit, to, expect, owner, lease_s)
+
+
+async def _claim(
+    store: Store,
+    wanted: ColumnElement[bool],
+    limit: int,
+    to: GroupState,
+    expect: Sequence[GroupState],
+    owner: str,
+    lease_s: float,
+) -> list[GroupClaim]:
+    free = select(groups.c.id).where(wanted).order_by(*_OLDEST).limit(limit)
     # A CTE, because PostgreSQL may run a locking sub-select with a limit more than once. SQLite ignores FOR UPDATE:
     # there BEGIN IMMEDIATE already excludes every other writer.
-    picked = free.order_by(*order).limit(limit).with_for_update(skip_locked=True, of=groups).cte("picked")
+    picked = free.with_for_update(skip_locked=True, of=groups).cte("picked")
     lease: dict[str, Any] = {
         "lease_owner": owner,
         "lease_epoch": groups.c.lease_epoch + 1,
@@ -211,11 +245,6 @@ async def _take(
         )
         for row in rows
     ]
-
-
-async def _any(store: Store, query: Select[Any]) -> bool:
-    async with store.read() as conn:
-        return (await conn.execute(query.limit(1))).first() is not None
 
 
 async def renew(store: Store, claim: GroupClaim, lease_s: float) -> GroupClaim:

@@ -28,6 +28,7 @@ from recorder.store.changes import Topic
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import campaigns, groups, score_parts, scores, trajectories
+from recorder.store.statement import equals
 from recorder.store.transitions import guarded, move
 from recorder.work.claims import GroupClaim, for_training
 
@@ -216,10 +217,13 @@ async def leave_out_in(conn: AsyncConnection, claim: GroupClaim, code: str, deta
     await write_left_out(conn, [claim.group_id], code, detail if isinstance(detail, dict) else {"detail": detail})
 
 
-async def leave_out_lone(store: Store, project_id: str, code: str, detail: dict[str, Any]) -> int:
+async def leave_out_lone(
+    store: Store, project_id: str, code: str, detail: dict[str, Any], within_s: float | None = None
+) -> int:
     """Leave ready groups of one trajectory out for good, a page a transaction; returns how many. Nobody holds them.
 
-    Not those whose campaign names a recipe: whoever judges them looks whether it knows that one.
+    Not those whose campaign names a recipe: whoever judges them looks whether it knows that one. `within_s`: only of
+    those that became ready so many seconds ago at most.
     """
     by_own = select(campaigns.c.id).where(
         campaigns.c.id == groups.c.campaign_id, campaigns.c.settings["reward_recipe"].as_string().is_not(None)
@@ -227,8 +231,10 @@ async def leave_out_lone(store: Store, project_id: str, code: str, detail: dict[
     alone = select(trajectories.c.group_id).where(trajectories.c.group_id == groups.c.id)
     alone = alone.group_by(trajectories.c.group_id).having(func.count() == 1)
     ready = select(groups.c.id).where(
-        groups.c.project_id == project_id, groups.c.state == GroupState.READY, exists(alone), ~exists(by_own)
+        groups.c.project_id == project_id, equals(groups.c.state, GroupState.READY), exists(alone), ~exists(by_own)
     )
+    if within_s is not None:
+        ready = ready.where(groups.c.ready_at >= now() - within_s)
     left = 0
     while ids := await _page_of(store, ready.limit(PAGE)):
         left += await _leave_out(store, ids, GroupState.READY, code, detail)
@@ -244,7 +250,6 @@ async def leave_out_old(
     """
     these = [
         groups.c.project_id == project_id,
-        groups.c.state.in_(states),
         groups.c.campaign_id.is_(None),
         groups.c.ready_at < now() - max_age_s,
         for_training(),
@@ -253,7 +258,7 @@ async def leave_out_old(
         these.append(groups.c.alias_id == alias_id)
     left = 0
     for state in states:
-        old = select(groups.c.id).where(*these, groups.c.state == state)
+        old = select(groups.c.id).where(*these, equals(groups.c.state, state))
         while ids := await _page_of(store, old.limit(PAGE)):
             left += await _leave_out(store, ids, state, GroupCode.TOO_OLD, {"max_age_s": max_age_s})
     return left

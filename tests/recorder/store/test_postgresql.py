@@ -31,7 +31,7 @@ from recorder.states import Confidence, TrajectoryState
 from recorder.store import migrate, sql, watch
 from recorder.store import postgres as postgresql
 from recorder.store.changes import Topic
-from recorder.store.database import Store
+from recorder.store.database import Store, now
 from recorder.store.lanes import Executor, StoreLane
 from recorder.store.migrate import HEAD, open_store
 from recorder.store.schema import blobs, calls, groups, projects, trajectories
@@ -498,6 +498,28 @@ async def test_a_member_of_json_is_read_whatever_its_other_strings_are(store: St
     async with store.read() as conn:
         found = await conn.execute(select(sql.member(calls.c.response_meta, "client")))
         assert list(found.scalars()) == ["curl"]
+
+
+# --- its clock
+
+
+async def test_by_its_clock_rows_are_looked_up_in_an_index(store: Store) -> None:
+    t = trajectories.c
+    due = select(t.id).where(t.project_id == PROJECT, t.ended_at <= now() - 60).order_by(t.ended_at)
+    async with store.read() as conn:
+        await conn.exec_driver_sql("SET LOCAL enable_seqscan = off")  # the table is empty
+        said = str(due.compile(dialect=conn.dialect, compile_kwargs={"literal_binds": True}))
+        plan = "".join((await conn.exec_driver_sql(f"EXPLAIN {said}")).scalars())
+    assert "ix_trajectories_ended" in plan
+    assert "ended_at <= (" in plan
+    assert "Filter" not in plan
+
+
+async def test_its_clock_goes_on_within_a_transaction(store: Store) -> None:
+    async with store.read() as conn:
+        began = await sql.clock(conn)
+        await conn.exec_driver_sql("SELECT pg_sleep(0.01)")
+        assert await sql.clock(conn) >= began + 0.01
 
 
 # --- migrations

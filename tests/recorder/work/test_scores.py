@@ -142,6 +142,16 @@ async def test_groups_that_were_complete_long_ago_are_left_out(rows: Rows) -> No
     assert await scores.leave_out_old(rows.store, PROJECT, [GroupState.SCORED], 60, alias_id=alias.id) == 0
 
 
+async def test_groups_of_one_are_left_out_and_of_late_only_the_new_ones(rows: Rows) -> None:
+    old = await rows.ready_group(members=1, ready_at=now() - 100)
+    new = await rows.ready_group(members=1, ready_at=now() - 10)
+    two = await rows.ready_group(members=2)
+    assert await scores.leave_out_lone(rows.store, PROJECT, "alone", {}, 60) == 1
+    assert [await rows.state(groups, g) for g in (old, new, two)] == ["ready", "left_out", "ready"]
+    assert await scores.leave_out_lone(rows.store, PROJECT, "alone", {}) == 1
+    assert [await rows.state(groups, g) for g in (old, new, two)] == ["left_out", "left_out", "ready"]
+
+
 async def test_text_that_a_database_cannot_hold_is_escaped(rows: Rows) -> None:
     claim = await claimed(rows)
     first, _ = await rows.members(claim.group_id)
