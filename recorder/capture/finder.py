@@ -263,6 +263,7 @@ class Finder:
 
     async def _stand_for(self, project_id: str, ids: Sequence[str], whose: Whose = ANYBODY) -> list[Issued]:
         """The sampled choices (and their trajectories) of own runs that issued ids stand for, as far as they do."""
+        ids = [canonical.issued_key(id_) for id_ in ids]
         remembered = {id_: self._memory.issued.get((project_id, id_)) for id_ in ids}
         known = {id_: Issued(*what) for id_, what in remembered.items() if what is not None}
         missing = [id_ for id_ in ids if id_ not in known]

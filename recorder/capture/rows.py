@@ -118,7 +118,7 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         body_hash=request.body_hash,
         retry_count=request.retry_count,
         started_at=turn.started_at,
-        issued_ids=turn.issued_ids,
+        issued_ids=[(canonical.issued_key(id_), kind, choice) for id_, kind, choice in turn.issued_ids],
         confidence=attribution.confidence,
         tool_requests=_tool_requests(turn, key),
         leaf_choice=_leaf_choice(turn),

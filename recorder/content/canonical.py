@@ -33,6 +33,7 @@ ECHO_EXTRAS = frozenset(
         "cache_control",
     }
 )
+_ID_CHARS = 256
 _TEXT_PARTS = frozenset({"text", "output_text", "input_text"})
 
 
@@ -89,6 +90,16 @@ def chain(key: bytes, messages: Sequence[Message]) -> list[bytes]:
 def content_id(key: bytes, content: bytes) -> bytes:
     """The 16-byte id of a blob."""
     return blake2b(content, digest_size=16, key=key, person=b"blob").digest()
+
+
+def issued_key(issued_id: str) -> str:
+    """By what an id that was given out is looked up: itself, or a hash of one that is long.
+
+    Some providers put a signature of kilobytes into the id of a tool call, which PostgreSQL's indexes do not take.
+    """
+    if len(issued_id) <= _ID_CHARS:
+        return issued_id
+    return "blake2b:" + blake2b(issued_id.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 def opening(messages: Iterable[Message], *, whole: bool = False) -> list[dict[str, Any]]:

@@ -326,7 +326,7 @@ issued = Table(
     "issued",
     metadata,
     _project(),
-    Column("issued_id", Text, nullable=False),  # a tool-call id or response id that we gave out
+    Column("issued_id", Text, nullable=False),  # of a tool call or response (`content.canonical.issued_key`)
     Column("kind", Text, nullable=False),
     Column("call_id", Text, nullable=False),
     Column("choice", Integer, nullable=False),

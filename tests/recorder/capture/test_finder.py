@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import random
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,6 +54,19 @@ async def test_every_echo_is_the_same_lineage(store: Store, talk: Talk, echo: di
     assert (second.attribution.source, second.attribution.confidence) == ("lineage", Confidence.EXACT)
     assert second.attribution.parent == Parent(first.call_id, 0)
     assert await count(store, trajectories) == 1
+
+
+async def test_ids_of_any_length_are_recorded_and_known_again(store: Store, recorder: Recorder, talk: Talk) -> None:
+    long = "call_1__thought__" + base64.b64encode(random.Random(1).randbytes(9_000)).decode()
+    first = await talk.call([user("?")], tool_turn(long))
+    again = Talk(Recorder(store, RecorderSettings()))  # it remembers nothing
+    await again.recorder.start()
+    for talker in (talk, again):
+        found = await talker.recorder.find.issued(PROJECT, [user("other words"), tool_turn(long), tool_result(long)])
+        assert found.parent == Parent(first.call_id, 0)
+    other = await talk.recorder.find.issued(PROJECT, [user("?"), tool_turn(long[:-9]), tool_result(long[:-9])])
+    assert other.confidence is not Confidence.EXACT
+    await again.recorder.stop()
 
 
 async def test_issued_ids_tell_identical_runs_apart(store: Store, talk: Talk) -> None:
