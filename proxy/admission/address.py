@@ -167,7 +167,7 @@ def _flag(value: str, what: str) -> bool:
 
 
 def _size(value: str, what: str) -> int:
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value[:9]) <= MAX_GROUP_SIZE:
+    if not value.isascii() or not value.isdigit() or len(value) > 9 or not 1 <= int(value) <= MAX_GROUP_SIZE:
         raise BadRequest(f"{what} is {value[:80]!r}: use a number from 1 to {MAX_GROUP_SIZE}")
     return int(value)
 

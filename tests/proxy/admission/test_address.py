@@ -109,6 +109,7 @@ def test_a_key_names_its_run_and_no_other() -> None:
         (b"x-hone-group-size", b"0", "a number from 1 to 4096"),
         (b"x-hone-group-size", b"4097", "a number from 1 to 4096"),
         (b"x-hone-group-size", b"9" * 5000, "a number from 1 to 4096"),
+        (b"x-hone-group-size", b"0000000019999999999", "a number from 1 to 4096"),
         (b"x-hone-trajectory", b"..", "not a valid id"),
         (b"x-hone-group", b"a/b", "not a valid id"),
         (b"x-hone-tags", b"env", "write name=value"),
