@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import StoreError
 from recorder.moving import target as goal
-from recorder.moving.digest import Digest, as_kept, digest_of, digest_table
+from recorder.moving.digest import Digest, as_kept, digest_of, digest_table, json_in
 from recorder.moving.in_use import refuse_in_use
 from recorder.moving.pages import TABLES, Row, key_in, pages
 from recorder.moving.target import Position
@@ -105,7 +105,8 @@ async def _insert(conn: AsyncConnection, table: Table, page: list[Row]) -> None:
     else:
         from recorder.store import postgres  # asyncpg is an extra
 
-        await postgres.copy_rows(conn, table, map(as_kept, page))
+        json_at = json_in(table)
+        await postgres.copy_rows(conn, table, (as_kept(row, json_at) for row in page))
 
 
 async def _count_on(target: Store, table: Table) -> None:
@@ -154,4 +155,5 @@ async def _digest(source: Store, table: Table, heard: Callable[[Heard], None]) -
 
 async def _count(store: Store, table: Table) -> int:
     async with store.read() as conn:
+        await goal.take_any_time(conn)
         return int((await conn.execute(select(func.count()).select_from(table))).scalar_one())

@@ -10,6 +10,7 @@ both can keep it (`recorder.store.sql.storable`).
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
@@ -19,6 +20,7 @@ from sqlalchemy import JSON, Table
 from recorder.moving.pages import Row, pages
 from recorder.store.database import Store
 from recorder.store.sql import storable
+from recorder.store.statement import true_json
 
 _BYTES: Final = 16
 _MODULUS: Final = 1 << 8 * _BYTES
@@ -40,7 +42,7 @@ class Digest:
 def digest_of(table: Table, rows: list[Row], before: Digest | None = None) -> Digest:
     """The digest of some rows, on top of others."""
     before = before or Digest()
-    json_at = [place for place, column in enumerate(table.c) if isinstance(column.type, JSON)]
+    json_at = json_in(table)
     total = before.total + sum(_hash(row, json_at) for row in rows)
     return Digest(before.rows + len(rows), total % _MODULUS)
 
@@ -53,15 +55,23 @@ async def digest_table(store: Store, table: Table) -> Digest:
     return digest
 
 
-def as_kept(row: Row) -> Row:
-    """A row as both databases can keep it: PostgreSQL has no NUL in text."""
-    if not any(isinstance(value, str) and _NUL in value for value in row):
+def as_kept(row: Row, json_at: Sequence[int] = ()) -> Row:
+    """A row as both databases can keep it: PostgreSQL has no NUL in text, and no NaN in JSON (at `json_at`)."""
+    if any(isinstance(value, str) and _NUL in value for value in row):
+        row = tuple(storable(value) if isinstance(value, str) else value for value in row)
+    told = {place: true_json(row[place]) for place in json_at if row[place] is not None}
+    if all(row[place] is text for place, text in told.items()):
         return row
-    return tuple(storable(value) if isinstance(value, str) else value for value in row)
+    return tuple(told.get(place, value) for place, value in enumerate(row))
+
+
+def json_in(table: Table) -> list[int]:
+    """At which places its rows have JSON."""
+    return [place for place, column in enumerate(table.c) if isinstance(column.type, JSON)]
 
 
 def _hash(row: Row, json_at: list[int]) -> int:
-    values = list(as_kept(row))
+    values = list(as_kept(row, json_at))
     for place in json_at:
         values[place] = _meaning(values[place])
     return int.from_bytes(blake2b(repr(values).encode("ascii", "backslashreplace"), digest_size=_BYTES).digest())

@@ -24,7 +24,8 @@ from recorder.store import migrate
 from recorder.store.changes import quietly
 from recorder.store.database import Store
 from recorder.store.migrate import HEAD, UNFINISHED
-from recorder.store.schema import projects
+from recorder.store.schema import metadata, projects
+from recorder.store.sql import UNHURRIED
 from recorder.urls import shown_store
 
 DRIVERS: Final = ("postgresql+asyncpg", "sqlite+aiosqlite")
@@ -112,19 +113,28 @@ async def note(conn: AsyncConnection, table: Table, was: Position, now_at: Posit
 async def empty(target: Store) -> None:
     """Take everything out again that was copied so far."""
     async with target.write() as conn:
-        for table in reversed(TABLES):
-            await conn.execute(quietly(delete(table)))
+        if target.is_sqlite:
+            for table in reversed(TABLES):
+                await conn.execute(quietly(delete(table)))
+        else:  # which looks for each row that is deleted whether another refers to it
+            await conn.execute(text(f"truncate {', '.join(table.name for table in metadata.sorted_tables)}"))
         await conn.execute(update(_progress).values(rows=0, after=None))
 
 
 async def finish(target: Store) -> None:
     """Take the mark off: programs may open it."""
     async with target.write() as conn:
+        await take_any_time(conn)
         await conn.run_sync(_progress.drop)
         await put_all(conn)
         await _mark(conn, HEAD)
         if not target.is_sqlite:  # it plans by what it counted, and has counted nothing yet
             await conn.execute(text("analyze"))
+
+
+async def take_any_time(conn: AsyncConnection) -> None:
+    """Let what follows read a whole table, however long that takes (`recorder.store.postgres` ends what hangs)."""
+    await conn.execution_options(**{UNHURRIED: True})
 
 
 async def _identity(source: Store) -> str:

@@ -27,6 +27,7 @@ from recorder.sqlite import driver
 from recorder.sqlite.file import existing, identity
 from recorder.store import changes
 from recorder.store.changes import Counts
+from recorder.store.statement import json_of
 from recorder.store.watch import SqliteLook, Watch
 from recorder.urls import shown_store
 
@@ -144,6 +145,7 @@ class Store:
             pool_timeout=self._limit_s or BUSY_TIMEOUT_S,
             hide_parameters=True,  # errors are logged and told, and what is written is what people said
             connect_args={"timeout": BUSY_TIMEOUT_S, "async_creator_fn": driver.connect},
+            json_serializer=json_of,
         )
         synchronous = "FULL" if self._durability == "power" else "NORMAL"
 

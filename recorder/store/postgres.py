@@ -20,10 +20,11 @@ from sqlalchemy.event import listens_for
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util.concurrency import await_
 
-from recorder.errors import StoreUnavailable
+from recorder.errors import StoreError, StoreUnavailable
 from recorder.store import changes
 from recorder.store.changes import Counts
 from recorder.store.sql import UNHURRIED
+from recorder.store.statement import json_of
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ def engine(
         isolation_level=isolation,
         hide_parameters=True,  # errors are logged and told, and what is written is what people said
         connect_args={"timeout": CONNECT_S, "server_settings": settings},
+        json_serializer=json_of,
     )
 
     @listens_for(made.sync_engine, "checkout")
@@ -149,6 +151,7 @@ async def copy_rows(conn: AsyncConnection, table: Table, rows: Iterable[Sequence
     """Write whole rows in the connection's transaction by COPY, which takes half the time of INSERTs.
 
     JSON is given as its text. Nothing is heard of it (`recorder.store.changes`): it is for tables nobody reads yet.
+    Raises StoreError where a row is none that PostgreSQL keeps.
     """
     raw = await conn.get_raw_connection()
     driver: asyncpg.Connection[Any] | None = raw.driver_connection
@@ -157,6 +160,13 @@ async def copy_rows(conn: AsyncConnection, table: Table, rows: Iterable[Sequence
     patience.asked(ANSWER_S)
     try:
         await driver.copy_records_to_table(table.name, records=rows, columns=[column.name for column in table.c])
+    except (ValueError, TypeError, ArithmeticError) as e:  # the driver writes no such value
+        raise StoreError(f"a row of the table {table.name} is none that PostgreSQL keeps: {_line(e)}") from e
+    except asyncpg.PostgresError as e:
+        if _means_away(e.sqlstate):
+            raise
+        where = f" ({e.context})" if e.context else ""
+        raise StoreError(f"a row of the table {table.name} is none that PostgreSQL keeps: {_line(e)}{where}") from e
     finally:
         patience.answered()
 

@@ -1,12 +1,14 @@
 """A statement compiled once, and the pieces that such statements are made of.
 
-Owns: the text for SQLite and how its parameters are spelled out. Refuses: running one (`recorder.store.lanes`), and
-knowing any (each room has its own).
+Owns: the text for SQLite and how its parameters are spelled out; JSON as text. Refuses: running one
+(`recorder.store.lanes`), and knowing any (each room has its own).
 """
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import re
+from typing import Any, Final
 
 from sqlalchemy import (
     JSON,
@@ -64,6 +66,21 @@ class Statement:
 
 
 # --- pieces
+
+_BEYOND_JSON: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')  # strings, which hold neither
+_SPELLED: Final = {"NaN": "null", "Infinity": "1e999", "-Infinity": "-1e999"}
+
+
+def json_of(value: object) -> str:
+    """`value` as the text of a column of JSON."""
+    return true_json(json.dumps(value))
+
+
+def true_json(text: str) -> str:
+    """What Python writes as JSON as PostgreSQL takes it: what is infinite as a number past all others, NaN as null."""
+    if "NaN" not in text and "Infinity" not in text:
+        return text
+    return _BEYOND_JSON.sub(lambda match: _SPELLED.get(match.group(), match.group()), text)
 
 
 class _Written(TypeDecorator[Any]):

@@ -170,15 +170,16 @@ async def finish_step(
     Raises LeaseLost where a group (or the `lease` on the alias) was taken over, Conflict where the step or its version
     was abandoned meanwhile; then nothing of it is visible, and the version's directory is to be removed.
     """
+    figures = {name: value for name, value in metrics.items() if value == value}  # NaN is no figure, and no JSON
     async with store.write() as conn:
         if lease is not None:
             await leases.require(conn, lease)
         done: dict[str, Any] = {"version_id": version_id, "checkpoint_path": checkpoint_path, "ended_at": now()}
-        await move(conn, steps, step_id, StepState.DONE, metrics=dict(metrics), **done)
+        await move(conn, steps, step_id, StepState.DONE, metrics=figures, **done)
         step = await _one(conn, step_id)
         await _require_version(conn, step, version_id)
         written: dict[str, Any] = {"path": path, "engine_name": engine_name, "manifest_sha256": manifest_sha256}
-        await move_version(conn, version_id, VersionState.WRITTEN, metrics=dict(metrics), **written)
+        await move_version(conn, version_id, VersionState.WRITTEN, metrics=figures, **written)
         await _consume(conn, step_id, groups, trained)
         await ledger.write(conn, ledger_rows)
         await baselines.keep(conn, step_id, compared)

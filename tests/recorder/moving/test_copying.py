@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import math
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import insert, select, update
 
 from recorder.checking.checks import check_store
-from recorder.errors import Conflict, SchemaMismatch, StoreError
+from recorder.errors import Conflict, SchemaMismatch, StoreError, StoreUnavailable
 from recorder.holding import leases
 from recorder.moving import pages
 from recorder.moving.copying import Heard, copy_store
@@ -20,9 +23,10 @@ from recorder.moving.digest import digest_table
 from recorder.moving.pages import TABLES, Row
 from recorder.moving.target import open_target
 from recorder.store import ledger, migrate
+from recorder.store import postgres as postgresql
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
-from recorder.store.schema import calls, nodes, projects, trajectories, unindexed
+from recorder.store.schema import calls, groups, nodes, projects, trajectories, unindexed
 from tests.postgres import Postgres
 from tests.recorder.checking.sound import Sound
 from tests.recorder.rows import PROJECT, Rows
@@ -206,6 +210,61 @@ async def test_a_store_goes_to_postgresql_and_comes_back(sound: Sound, target: S
     }
     for table in TABLES:
         assert await digest_table(target, table) == await digest_table(there, table)
+
+
+async def test_numbers_that_are_no_json_go_to_postgresql_too(sound: Sound, there: Store) -> None:
+    async with sound.store.write() as conn:  # as an earlier Hone wrote them
+        odd = '{"kl": Infinity, "least": [-Infinity], "said": "NaN\\\\", "mean": NaN}'
+        await conn.exec_driver_sql("update trajectories set tags = ?", (odd,))
+    await copy_store(sound.store, there)
+    tags = {"kl": math.inf, "least": [-math.inf], "said": "NaN\\", "mean": None}
+    assert {str(row["tags"]) for row in await Rows(there).all(trajectories)} == {str(tags)}
+
+
+@pytest.mark.parametrize("odd", ["tries = 99999999999", "external_id = hex(randomblob(9000))"])
+async def test_a_row_that_postgresql_does_not_keep_is_named_by_its_table(sound: Sound, there: Store, odd: str) -> None:
+    async with sound.store.write() as conn:
+        before = (await conn.exec_driver_sql("select id, tries, external_id from groups")).first()
+        assert before is not None
+        await conn.exec_driver_sql(f"update groups set {odd} where id = ?", (before.id,))
+    with pytest.raises(StoreError, match="a row of the table groups is none that PostgreSQL keeps: ") as refused:
+        await copy_store(sound.store, there)
+    assert not isinstance(refused.value, StoreUnavailable)
+    async with sound.store.write() as conn:
+        mended = update(groups).values(tries=before.tries, external_id=before.external_id)
+        await conn.execute(mended.where(groups.c.id == before.id))
+    assert (await copy_store(sound.store, there)).resumed
+
+
+async def test_a_copy_that_is_cut_off_in_the_middle_of_a_page_goes_on_when_started_again(
+    sound: Sound, there: Store, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "PAGE_ROWS", 7)
+    copy_rows, written = postgresql.copy_rows, count(1)
+
+    async def cut(*page: Any) -> None:
+        if next(written) % 5 == 0:
+            await asyncio.to_thread(postgres.cut, "copied")
+        await copy_rows(*page)
+
+    monkeypatch.setattr(postgresql, "copy_rows", cut)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable) as said:
+            await copy_store(sound.store, there)
+        assert "while connecting" not in str(said.value)
+    monkeypatch.setattr(postgresql, "copy_rows", copy_rows)
+    assert (await copy_store(sound.store, there)).resumed
+    assert await content(there) == await content(sound.store)
+
+
+async def test_what_changed_between_two_goes_is_copied_anew_into_postgresql(sound: Sound, there: Store) -> None:
+    with pytest.raises(Cut):
+        await copy_store(sound.store, there, cut_after(20))
+    async with sound.store.write() as conn:
+        await conn.execute(update(projects).values(deletions=77))
+    done = await copy_store(sound.store, there)
+    assert (done.resumed, done.anew) == (True, True)
+    assert await content(there) == await content(sound.store)
 
 
 def test_the_ledger_alone_numbers_its_rows() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import subprocess
 import sys
@@ -94,6 +95,20 @@ async def test_a_finished_step_shows_version_groups_and_ledger_together(rows: Ro
     assert len(await ledger.of(rows.store, "trajectory", "traj")) == 1
     assert await steps.last_step(rows.store, work.alias.id) == done
     assert await steps.step_of_version(rows.store, work.version.id) == done
+
+
+async def test_a_figure_that_could_not_be_had_keeps_no_step_back(rows: Rows) -> None:
+    done = await finish(rows, await begin(rows), metrics={"loss": 0.5, "entropy": math.nan, "ratio_max": math.inf})
+    assert done.metrics == {"loss": 0.5, "ratio_max": math.inf}
+
+
+async def test_a_version_that_is_infinitely_far_from_live_is_rejected(rows: Rows) -> None:
+    work = await begin(rows)
+    await finish(rows, work)
+    figures = {"kl_live": math.inf, "entropy_live": math.nan}
+    await versions.reject(rows.store, work.version.id, "kl: inf", lessons="left_out", who="gate", figures=figures)
+    told = [entry.detail for entry in await ledger.of(rows.store, "version", work.version.id)]
+    assert {"kl_live": math.inf, "entropy_live": None} in [(one or {}).get("figures") for one in told]
 
 
 async def test_finishing_twice_is_refused(rows: Rows) -> None:
