@@ -57,8 +57,9 @@ def back_up(source: Path, file: Path, heard: Callable[[int, int], None] = lambda
 
 def command_for(url: URL, file: Path) -> str:
     """What backs up a PostgreSQL database, without its password."""
-    host = url.query.get("host")  # a socket's folder, which pg_dump takes in the same place
-    query = {"host": host} if host is not None else {}
+    # A socket's folder, which pg_dump takes in the same place; TLS, in its own word for what asyncpg calls so.
+    words = {"host": "host", "ssl": "sslmode", "sslmode": "sslmode"}
+    query = {words[name]: value for name, value in url.query.items() if name in words}
     plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database, query)
     address = plain.render_as_string().replace("%2F", "/")
     return f"pg_dump --format=custom --file={shlex.quote(str(file))} {shlex.quote(address)}"

@@ -96,6 +96,7 @@ def test_where_there_is_no_folder_or_no_store_it_says_so(source: Path, tmp_path:
     [
         ("postgresql+asyncpg://me:secret@db.example:5433/hone", "postgresql://me@db.example:5433/hone"),
         ("postgresql+asyncpg://me:secret@/hone?host=/run/pg", "'postgresql://me@/hone?host=/run/pg'"),
+        ("postgresql+asyncpg://me@db/hone?ssl=verify-full", "'postgresql://me@db/hone?sslmode=verify-full'"),
     ],
 )
 def test_postgresql_has_a_command_of_its_own_without_the_password(url: str, address: str) -> None:
