@@ -39,6 +39,7 @@ FAULTS: Final[tuple[type[Exception], ...]] = (
     exc.TimeoutError,
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     OSError,
 )
 # Classes of SQLSTATE (appendix A of its manual): connections, rolled back, out of resources, an operator's doing.
@@ -181,7 +182,9 @@ def _without_nul(row: Sequence[Any]) -> Sequence[Any]:
 def why_away(error: BaseException) -> str | None:
     """Why the database could not be asked, in one line; None where it was, and refused what it was asked."""
     if isinstance(error, exc.DBAPIError):
-        if error.connection_invalidated or "connection is closed" in str(error.orig):
+        # InternalClientError: asyncpg read the server's last word, and not yet the end of the stream
+        broken = isinstance(error.driver_exception, asyncpg.InternalClientError)
+        if broken or error.connection_invalidated or "connection is closed" in str(error.orig):
             return _line(error.orig)
         return _line(error.orig) if _means_away(getattr(error.orig, "sqlstate", None)) else None
     if isinstance(error, asyncpg.PostgresError) and not _means_away(error.sqlstate):

@@ -7,6 +7,7 @@ These run whatever `--store` says.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -18,7 +19,9 @@ import asyncpg
 import pytest
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_connection
+from sqlalchemy.event import listens_for
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.util.concurrency import await_
 
 from recorder.capture.recorder import Recorder
 from recorder.capture.statements import INSERT_BLOBS, INSERT_TRAJECTORIES, NOW
@@ -149,6 +152,39 @@ async def test_a_cut_connection_is_known_at_every_moment_of_its_end(
         await asyncio.sleep(0)
     await rows.group(id="after")
     assert [row["id"] for row in await rows.all(groups)] == ["before", "after"]
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_new_connection_that_is_cut_at_once_says_that_the_database_is_away(
+    url: str, store: Store, postgres: Postgres, turns: int
+) -> None:
+    opened = Store(url)
+
+    @listens_for(opened._reader.sync_engine, "connect")
+    def cut(*_: object) -> None:
+        postgres.cut(name_of(store))
+        for _turn in range(turns):
+            await_(asyncio.sleep(0))
+
+    with pytest.raises(RolledBack, match="refused a read"):
+        await recorded(opened)
+    await opened.close()
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_who_listens_is_told_at_every_moment_of_its_connections_end(
+    store: Store, postgres: Postgres, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "READ_ANYWAY_S", 0.0)  # so that it asks
+    heard = postgresql.PostgresLook(store._reader)
+    assert await heard() is not None
+    postgres.cut(name_of(store))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    with contextlib.suppress(StoreUnavailable):  # or it was seen, and another opened
+        await heard()
+    assert await heard() is not None
+    heard.close()
 
 
 async def test_a_transaction_that_is_cut_midway_is_nothing_at_all_and_says_so(store: Store, postgres: Postgres) -> None:
