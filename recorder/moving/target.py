@@ -55,12 +55,15 @@ async def open_target(url: str) -> Store:
     """The database that a copy goes to. Raises StoreError where it cannot be opened, or is no database of ours."""
     read = _read(url)
     if read.get_backend_name() == "sqlite":
-        _make_folder_of(str(read.database))
+        _make_folder_of(read)
     return await migrate.open_bare(url)
 
 
-def _make_folder_of(file: str) -> None:
-    private.make_folder(Path(file).absolute().parent)
+def _make_folder_of(file: URL) -> None:
+    try:
+        private.make_folder(Path(str(file.database)).absolute().parent)
+    except OSError as e:
+        raise StoreError(f"a store cannot be copied to {shown_store(file)}: {e}") from e
 
 
 def _read(url: str) -> URL:

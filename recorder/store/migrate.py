@@ -92,19 +92,21 @@ async def _closed_on_error(store: Store) -> AsyncIterator[None]:
         yield
     except BaseException as e:
         await store.close()
-        if (why := _fault(e)) is not None:
+        if (why := _fault(e, store)) is not None:
             raise StoreError(f"the store {shown_store(store.url)} cannot be opened: {why}") from e
         raise
 
 
-def _fault(error: BaseException) -> str | None:
-    """What is wrong with the disk or the file, in one line; None for what says so itself, and for bugs."""
+def _fault(error: BaseException, store: Store) -> str | None:
+    """What is wrong with the disk, the file or the server, in one line; None for what says so itself, and for bugs."""
     if isinstance(error, exc.DBAPIError):
         said = str(error.orig)
         damaged = "not a database" in said or "malformed" in said
         return f"{said}. Put a copy of it back, or choose another folder with --data." if damaged else said
     if isinstance(error, StoreUnavailable):
-        return _fault(error.__cause__) if error.__cause__ is not None else None
+        return _fault(error.__cause__, store) if error.__cause__ is not None else None
+    if isinstance(error, OSError) and not store.is_sqlite and not error.filename:
+        return f"{error}. Start PostgreSQL, or mend the URL."
     if isinstance(error, OSError):
         return f"{error}. Mend the folder or its disk, or choose another with --data."
     return None

@@ -171,6 +171,12 @@ async def test_other_urls_are_refused_and_no_password_is_told(url: str) -> None:
     assert "secret" not in str(refused.value)
 
 
+async def test_a_folder_that_cannot_be_made_for_a_copy_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"cannot be copied to .*file/hone\.db: .*Not a directory|File exists"):
+        await open_target(f"sqlite+aiosqlite:///{tmp_path / 'file' / 'hone.db'}")
+
+
 async def test_pages_end_at_rows_and_at_bytes(sound: Sound, monkeypatch: pytest.MonkeyPatch) -> None:
     for table in TABLES:
         for name, bound in (("PAGE_ROWS", 3), ("PAGE_BYTES", 1)):
