@@ -149,7 +149,10 @@ async def upgrade(store: Store) -> None:
                 await conn.execute(text(f"set local lock_timeout = '{LOCK_TIMEOUT_S:.0f}s'"))
                 await conn.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
             # asked again under the lock: another process may have made it meanwhile
-            await conn.run_sync(_make_schema if await _revision(conn) is None else _run_alembic)
+            is_new = await _revision(conn) is None
+            if is_new and not store.is_sqlite:
+                await _require_utf8(conn, store)
+            await conn.run_sync(_make_schema if is_new else _run_alembic)
 
 
 async def check(store: Store) -> None:
@@ -186,6 +189,15 @@ def _refuse_unknown(store: Store, found: str | None) -> None:
         raise SchemaMismatch(
             f"the store {shown_store(store.url)} has schema {found}, which this program does not know (it knows up to "
             f"{HEAD}): a newer Hone wrote it. Update this Hone, or choose another data folder with --data."
+        )
+
+
+async def _require_utf8(conn: AsyncConnection, store: Store) -> None:
+    encoding = (await conn.execute(text("show server_encoding"))).scalar_one()
+    if encoding != "UTF8":
+        raise StoreError(
+            f"the database {shown_store(store.url)} keeps text as {encoding}, which has not all that people and models "
+            "say: make it anew with ENCODING 'UTF8' TEMPLATE template0."
         )
 
 

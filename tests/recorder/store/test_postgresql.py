@@ -26,7 +26,7 @@ from sqlalchemy.util.concurrency import await_
 from recorder.capture.recorder import Recorder
 from recorder.capture.statements import INSERT_BLOBS, INSERT_TRAJECTORIES, NOW
 from recorder.content.turns import Address, Parent
-from recorder.errors import RolledBack, StoreUnavailable
+from recorder.errors import RolledBack, StoreError, StoreUnavailable
 from recorder.moving import pages
 from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
@@ -559,6 +559,17 @@ async def test_its_clock_goes_on_within_a_transaction(store: Store) -> None:
 
 
 # --- migrations
+
+
+async def test_a_database_of_another_encoding_is_refused_before_it_loses_a_turn(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    postgres.run("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    try:
+        with pytest.raises(StoreError, match=r"keeps text as LATIN1.* make it anew with ENCODING 'UTF8'"):
+            await open_store(tmp_path, RecorderSettings(url=postgres.url("latin")), migrate=True)
+    finally:
+        postgres.drop("latin")
 
 
 OPEN = """
