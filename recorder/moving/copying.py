@@ -142,7 +142,7 @@ async def _both(one: Coroutine[Any, Any, Digest], other: Coroutine[Any, Any, Dig
         return await one, await beside
     finally:
         beside.cancel()
-        await asyncio.wait([beside])
+        await asyncio.gather(beside, return_exceptions=True)
 
 
 async def _digest(source: Store, table: Table, heard: Callable[[Heard], None]) -> Digest:
