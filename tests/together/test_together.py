@@ -195,6 +195,7 @@ def proxy(config: Path, data: Path) -> Any:
         port = free.getsockname()[1]
     argv = [sys.executable, "-m", "proxy.cli", "serve", "--config", str(config), "--data", str(data)]
     env = {name: value for name, value in os.environ.items() if not name.startswith("HONE_")}
+    env["HONE_RECORDER__COMMIT_TIMEOUT_S"] = str(LONG_S)  # a busy machine serves no turn unrecorded, which are counted
     process = subprocess.Popen([*argv, "--port", str(port)], env=env)
     try:
         yield process, f"http://127.0.0.1:{port}"
