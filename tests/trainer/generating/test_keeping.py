@@ -6,6 +6,7 @@ import resource
 import signal
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -120,23 +121,30 @@ def test_a_file_that_came_meanwhile_is_not_written_into(path: Path) -> None:
     assert path.read_text() == "mine"
 
 
-@pytest.fixture
-def small_files(path: Path) -> Iterator[int]:
-    """No file of this process may get larger than this: as on a full disk, a write is cut short."""
-    most, before = 300, resource.getrlimit(resource.RLIMIT_FSIZE)
+MOST = 300
+
+
+@contextmanager
+def small_files() -> Iterator[None]:
+    """No file of this process may get larger than this: as on a full disk, a write is cut short. Around one write alone:
+    what the tests print may go into a file, too."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
-    yield most
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_where_the_disk_is_full_that_is_told_and_whole_lines_stay(path: Path, small_files: int) -> None:
+def test_where_the_disk_is_full_that_is_told_and_whole_lines_stay(path: Path) -> None:
     file = Growing(path)
     file.add(made("greet the captain"))
-    with pytest.raises(NoTasks, match=r"cannot be written: File too large: name another"):
-        file.add(made("water those lilies " + "now " * small_files))
+    too_much = made("water those lilies " + "now " * MOST)
+    with small_files(), pytest.raises(NoTasks, match=r"cannot be written: File too large: name another"):
+        file.add(too_much)
     file.add(made("thank a gardener"))
     file.close()
     assert [one.input for one in read(path)] == ["greet the captain", "thank a gardener"]
-    assert path.stat().st_size < small_files
+    assert path.stat().st_size < MOST
