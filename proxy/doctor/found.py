@@ -30,7 +30,8 @@ JUDGES: Final = {
     "MISTRAL_API_KEY": "mistral/mistral-small-latest",
     "DEEPSEEK_API_KEY": "deepseek/deepseek-chat",
 }
-_TIMEOUT_S: Final = 2.0
+_TIMEOUT_S: Final = 2.0  # for all of an answer
+_MOST_BYTES: Final = 2**20  # a list of models has a few thousand; whoever listens there may send anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +79,24 @@ async def _engines(ports: tuple[int, ...]) -> list[EngineThere | None]:
 
 async def _engine(client: httpx.AsyncClient, url: str) -> EngineThere | None:
     try:
-        answer = await client.get(f"{url}/v1/models")
-        if answer.status_code == httpx.codes.UNAUTHORIZED:
-            # vLLM alone says this so, and its /health needs no key
-            wants_key = answer.json() == {"error": "Unauthorized"}
-            return EngineThere(url, None, None) if wants_key else None
-        return read_models(url, answer.json()) if answer.is_success else None
-    except (httpx.HTTPError, ValueError):
+        async with asyncio.timeout(_TIMEOUT_S), client.stream("GET", f"{url}/v1/models") as answer:
+            body = json.loads(await _whole(answer))
+    except (httpx.HTTPError, TimeoutError, ValueError, RecursionError):
         return None
+    if answer.status_code == httpx.codes.UNAUTHORIZED:
+        # vLLM alone says this so, and its /health needs no key
+        return EngineThere(url, None, None) if body == {"error": "Unauthorized"} else None
+    return read_models(url, body) if answer.is_success else None
+
+
+async def _whole(answer: httpx.Response) -> bytes:
+    """Raises ValueError where there is too much of it."""
+    body = b""
+    async for chunk in answer.aiter_bytes():
+        body += chunk
+        if len(body) > _MOST_BYTES:
+            raise ValueError("no list of models")
+    return body
 
 
 def read_models(url: str, body: object) -> EngineThere | None:

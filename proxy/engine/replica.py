@@ -6,6 +6,7 @@ those).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import ssl
@@ -57,10 +58,13 @@ class Replica:
         bases: dict[str, str] = {}
         adapters: dict[str, str] = {}
         lengths: list[int] = []
-        for card in body.get("data", []):
-            (adapters if card.get("parent") else bases)[str(card["id"])] = str(card.get("root") or card["id"])
-            if card.get("max_model_len"):
-                lengths.append(int(card["max_model_len"]))
+        try:
+            for card in body.get("data", []):
+                (adapters if card.get("parent") else bases)[str(card["id"])] = str(card.get("root") or card["id"])
+                if card.get("max_model_len"):
+                    lengths.append(int(card["max_model_len"]))
+        except (AttributeError, KeyError, TypeError, ValueError) as e:
+            raise EngineError(f"{self.url}/v1/models answered without a list of models: is it vLLM?") from e
         return Served(bases, adapters, min(lengths, default=None))
 
     async def load(self, name: str, path: str) -> None:
@@ -178,7 +182,7 @@ class Replica:
             raise EngineError(f"the engine {self.url} answered /version with {answer.status_code}: {_said(answer)}")
         try:
             body = answer.json() if answer.is_success else None
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         version = body.get("version") if isinstance(body, dict) else None
         return str(version) if version else None
@@ -189,7 +193,7 @@ class Replica:
             raise EngineError(f"the engine {self.url} answered {path} with {answer.status_code}: {_said(answer)}")
         try:
             body = answer.json()
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise EngineError(f"{self.url}{path} answered with something that is no JSON: is it vLLM?") from e
         if not isinstance(body, dict):
             raise EngineError(f"{self.url}{path} answered with a {type(body).__name__}: is it vLLM?")
@@ -203,7 +207,12 @@ class Replica:
 
     async def _http_answer(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
-            return await self._http.request(method, path, **arguments)
+            async with asyncio.timeout(
+                ANSWER_TIMEOUT_S
+            ):  # httpx's is for each piece: an answer in drops would never end
+                return await self._http.request(method, path, **arguments)
+        except TimeoutError as e:
+            raise EngineUnreachable(f"the engine {self.url} did not end its answer in {ANSWER_TIMEOUT_S:.0f} s") from e
         except httpx.HTTPError as e:
             raise EngineUnreachable(f"the engine {self.url} does not answer: {str(e) or type(e).__name__}") from e
 
@@ -235,6 +244,6 @@ def _said(answer: httpx.Response) -> str:
     try:
         body = answer.json()
         message = body["error"]["message"] if "error" in body else body.get("message", answer.text)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         message = answer.text
     return " ".join(str(message).split())[:500]

@@ -13,7 +13,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
 _MODELS = json.dumps({"data": [{"id": "base-model", "max_model_len": 1000}]}).encode()
-Then = Literal["keep", "close", "abort", "stall"]
+Then = Literal["keep", "close", "abort", "stall", "drip"]
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,10 @@ class RawEngine:
             with contextlib.suppress(ConnectionError):
                 await reader.read()
             self.given_up.set()
+        while raw.then == "drip":  # something always comes, and never the end
+            writer.write(framed(b" "))
+            await writer.drain()
+            await asyncio.sleep(0.01)
         if raw.then == "abort":
             writer.transport.abort()
         return raw.then == "keep"

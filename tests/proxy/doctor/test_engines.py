@@ -9,9 +9,11 @@ import pytest
 
 from proxy.doctor.engines import engine as ask
 from proxy.doctor.engines import engines as ask_all
+from proxy.engine import replica
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import AliasSettings, EngineSettings
 from recorder.findings import Finding, Verdict
+from tests.proxy.raw_engine import CHUNKED, Raw, RawEngine, framed, sized
 from tests.proxy.scripted_engine import ScriptedEngine
 
 Change = Callable[[ScriptedEngine], None]
@@ -82,6 +84,39 @@ async def test_a_wrong_key_and_a_silent_engine_are_told(engine: ScriptedEngine, 
     assert list(gone) == ["engine"]
     assert gone["engine"].verdict is Verdict.WRONG
     assert "engine.urls" in gone["engine"].todo
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        b"[" * 200_000,
+        b"\xff\xfe",
+        b"[1]",
+        b'{"data": null}',
+        b'{"data": "base"}',
+        b'{"data": [1]}',
+        b'{"data": [{"root": "x"}]}',
+        b'{"data": [{"id": "base", "max_model_len": "long"}]}',
+    ],
+    ids=lambda models: models[:40].decode(errors="replace"),
+)
+async def test_what_is_no_vllm_is_told_as_that(models: bytes, tmp_path: Path) -> None:
+    async with RawEngine() as server:
+        server.models = Raw((sized(models),))
+        found = await findings(server.url, tmp_path)
+    assert list(found) == ["engine"]
+    assert found["engine"].verdict is Verdict.WRONG
+    assert "is it vLLM?" in found["engine"].found
+
+
+async def test_an_answer_that_never_ends_is_waited_for_with_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica, "ANSWER_TIMEOUT_S", 0.5)
+    async with RawEngine() as server:
+        server.models = Raw((CHUNKED, framed(b"{")), then="drip")
+        found = await findings(server.url, tmp_path)
+    assert "did not end its answer" in found["engine"].found
 
 
 async def test_a_base_that_is_not_served_is_told_with_what_is(engine: ScriptedEngine, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from proxy.doctor import found
 from proxy.doctor.found import JUDGES, EngineThere, look_around, newest_model, read_models
 from recorder import litellm_edge
+from tests.proxy.raw_engine import CHUNKED, Raw, RawEngine, framed, sized
 
 CARD = {"id": "qwen", "owned_by": "vllm", "root": "Qwen/Qwen3-0.6B", "parent": None}
 
@@ -76,6 +77,33 @@ async def test_a_vllm_that_wants_its_key_is_found_without_one_being_sent(monkeyp
 async def test_what_is_no_vllm_is_left_alone(status: int, body: object, monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(status, body) as port:
         assert await engine_at(port, monkeypatch) is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Raw((sized(b"[" * 200_000),)),
+        Raw((sized(b"\xff\xfe"),)),
+        Raw((CHUNKED, framed(b"{")), then="drip"),
+        Raw((CHUNKED, *[framed(b" " * 2**18)] * 6), then="stall"),
+        Raw((CHUNKED,), then="stall"),
+        Raw((b"SSH-2.0-OpenSSH_9\r\n",), then="close"),
+    ],
+    ids=["deep", "no text", "endless", "large", "silent", "no http"],
+)
+async def test_whatever_listens_on_a_usual_port_it_ends(answer: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(found, "_TIMEOUT_S", 0.5)
+    async with RawEngine() as server:
+        server.models = answer
+        assert await engine_at(int(server.url.rpartition(":")[2]), monkeypatch) is None
+
+
+async def test_no_more_is_read_than_a_list_of_models_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stalls behind it is not waited for."""
+    monkeypatch.setattr(found, "_TIMEOUT_S", 600.0)
+    async with RawEngine() as server:
+        server.models = Raw((CHUNKED, *[framed(b" " * 2**18)] * 6), then="stall")
+        assert await engine_at(int(server.url.rpartition(":")[2]), monkeypatch) is None
 
 
 async def test_a_port_where_nobody_listens_is_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
