@@ -11,10 +11,11 @@ PARALLEL := --numprocesses auto --dist loadscope --no-loadscope-reorder --ignore
 # Three workers on two cores: they wait for small servers now and then, and each one collects all tests. tests/e2e imports torch and peft.
 QUICK := --numprocesses $(shell echo $$(((3 * $$(nproc) + 1) / 2))) --dist loadscope --hypothesis-profile quick --ignore tests/e2e --ignore tests/browser \
 	--ignore tests/conformance --ignore tests/install
+IS_QUICK := "not e2e and not agents and not slow and not browser"
 # A worker a core, each with a browser and a store of its own.
 BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr test check long lint map docs pages pictures wheel gpu browser e2e agents agents-table bench soak model clean
+.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr test check long lint map docs pages pictures pythons wheel gpu browser e2e agents agents-table bench soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,7 +50,7 @@ test: lint ## everything: lint, types, all tests (end to end against a real vLLM
 	$(BIN)/pytest -m agents tests/agents
 
 check: lint ## lint, types and the quick tests (about two minutes on two cores)
-	$(BIN)/pytest $(QUICK) -m "not e2e and not agents and not slow and not browser"
+	$(BIN)/pytest $(QUICK) -m $(IS_QUICK)
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
 long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
@@ -62,6 +63,9 @@ long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; a cam
 	HONE_INSTALL_CPU=1 $(BIN)/pytest tests/install
 	$(BIN)/python -m examples.running.seeds
 	$(BIN)/python -m examples.inbox.gamed --write
+
+pythons: setup ## the quick tests under every other Python from 3.11 on that runs here, and a table; ONLY="3.12 3.13" some of them
+	@$(BIN)/python -m scripts.pythons $(ONLY) -- $(QUICK) -m $(IS_QUICK)
 
 wheel: setup ## build the source archive and the wheel into dist/ (docs/release.md); the version is the tag's
 	$(BIN)/python -m build --outdir dist

@@ -11,25 +11,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from scripts.ran import Ran, read
+
 ROOT = Path(__file__).resolve().parent.parent
-_OUTCOMES = {"failure": "failed", "error": "failed", "skipped": "skipped"}
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """One test: its name, how it ended, and for how long it ran."""
-
-    name: str
-    outcome: str
-    seconds: float
 
 
 def device() -> str | None:
@@ -45,18 +35,6 @@ def run(report: Path) -> int:
     """Run the marked tests, with their own output; returns pytest's exit status."""
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", f"--junitxml={report}", "tests"]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
-
-
-def read(report: Path) -> list[Ran]:
-    """What pytest wrote of each test."""
-    return [
-        Ran(f"{case.get('classname')}.{case.get('name')}", _outcome(case), float(case.get("time", 0)))
-        for case in ET.parse(report).iter("testcase")
-    ]
-
-
-def _outcome(case: ET.Element) -> str:
-    return next((_OUTCOMES[child.tag] for child in case if child.tag in _OUTCOMES), "passed")
 
 
 def told(ran: Iterable[Ran], on: str) -> str:

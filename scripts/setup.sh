@@ -1,44 +1,54 @@
 #!/usr/bin/env bash
 # Makes .venv with everything the demo and the tests need: Hone, vLLM's CPU build, torch, the developer's tools.
 # Done once; done again only when one of the files that decide its content has changed.
+#
+#     [PYTHON=…] scripts/setup.sh [FOLDER [EXTRAS]]        (`make setup`; `make pythons` names others)
+#
+# Without cpu or train among the extras there is no torch.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-VENV=.venv
+VENV=${1:-.venv}
+EXTRAS=${2:-cpu,dev}
 TORCH=2.13.0+cpu
 TORCH_CPU_WHEELS=https://download.pytorch.org/whl/cpu # PyTorch's CPU builds are not on the package index
 
+new_enough() { command -v "$1" >/dev/null && "$1" -c 'import venv, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
 find_python() {
-    for candidate in "${PYTHON:-}" python3.11 python3.12 python3.13 python3; do
-        [ -n "$candidate" ] && command -v "$candidate" >/dev/null || continue
-        "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$candidate" && return
+    local candidates=(python3.11 python3.12 python3.13 python3)
+    [ -z "${PYTHON:-}" ] || candidates=("$PYTHON") # one that is named and does not run is not replaced by another
+    for candidate in "${candidates[@]}"; do
+        new_enough "$candidate" && echo "$candidate" && return
     done
-    echo "Hone needs Python 3.11 or newer, with its venv module. Install one, or name it: make setup PYTHON=/path/to/python3" >&2
+    echo "Hone needs Python 3.11 or newer, with its venv module, and none of these is one: ${candidates[*]}." >&2
+    echo "Install one, or name it: make setup PYTHON=/path/to/python3" >&2
     exit 1
 }
 
-wanted() { cat pyproject.toml constraints.txt scripts/setup.sh | sha256sum | cut -d' ' -f1; }
+wanted() { { echo "$EXTRAS" && cat pyproject.toml constraints.txt scripts/setup.sh; } | sha256sum | cut -d' ' -f1; }
 
 stamp=$VENV/.hone-setup
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(wanted)" ] && [ -x "$VENV/bin/hone" ]; then exit 0; fi
 
 python=$(find_python)
-echo "== setting up $VENV with $("$python" --version) (a few minutes the first time)"
 [ -x "$VENV/bin/python" ] || "$python" -m venv "$VENV"
+echo "== setting up $VENV with $("$VENV/bin/python" --version) (a few minutes the first time)"
 pip() { "$VENV/bin/python" -m pip --disable-pip-version-check "$@"; }
 pip install --quiet --upgrade pip
 
 # Where pip finds the CPU build by itself (a mirror, a wheel folder), no further index is needed.
-extra=()
-if ! "$VENV/bin/python" -c "import torch, sys; sys.exit(torch.__version__ != '$TORCH')" 2>/dev/null; then
-    pip install --quiet --no-deps "torch==$TORCH" 2>/dev/null ||
-        { extra=(--extra-index-url "$TORCH_CPU_WHEELS") && pip install --quiet --no-deps "${extra[@]}" "torch==$TORCH"; }
+torch=() extra=()
+case ,$EXTRAS, in *,cpu,* | *,train,*) torch=("torch==$TORCH") ;; esac
+if [ ${#torch[@]} -gt 0 ] && ! "$VENV/bin/python" -c "import torch, sys; sys.exit(torch.__version__ != '$TORCH')" 2>/dev/null; then
+    pip install --quiet --no-deps "${torch[@]}" 2>/dev/null ||
+        { extra=(--extra-index-url "$TORCH_CPU_WHEELS") && pip install --quiet --no-deps "${extra[@]}" "${torch[@]}"; }
 fi
-pip install --quiet --constraint constraints.txt "${extra[@]}" "torch==$TORCH" --editable '.[cpu,dev]'
+pip install --quiet --constraint constraints.txt "${extra[@]}" "${torch[@]}" --editable ".[$EXTRAS]"
 
 # vLLM asks for three packages that text models do not need. Without CPU builds of them, importing transformers fails.
-if ! "$VENV/bin/python" -W ignore -c 'import torchvision' >/dev/null 2>&1; then
+if [ ${#torch[@]} -gt 0 ] && ! "$VENV/bin/python" -W ignore -c 'import torchvision' >/dev/null 2>&1; then
     pip uninstall --quiet --yes torchvision torchaudio torchcodec
 fi
 wanted >"$stamp"
-echo "== set up: $("$VENV/bin/python" --version), torch $TORCH"
+echo "== set up: $("$VENV/bin/python" --version), ${torch[*]:-without torch}"

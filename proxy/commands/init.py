@@ -7,6 +7,7 @@ Owns: the file and what is printed. Refuses: looking (`proxy.doctor.found`), and
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -79,9 +80,17 @@ def _refuse_to_replace(file: Path, force: bool) -> None:
 
 def _write(file: Path, text: str) -> None:
     """Whole or not at all."""
+    from proxy.errors import ConfigError
+
     draft = file.with_name(f".{file.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(file)
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(file)
+    except OSError as e:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        where = "Go to a folder of yours, or name another file with --config."
+        raise ConfigError(f"{file.absolute()} cannot be written: {e.strerror or e}. {where}") from e
 
 
 def _told(line: Line) -> str:

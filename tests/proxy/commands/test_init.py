@@ -45,6 +45,18 @@ def test_a_file_that_is_there_is_replaced_only_when_told(tmp_path: Path) -> None
     assert (tmp_path / "hone.toml").read_text() != mine
 
 
+@pytest.mark.parametrize("where", ["no/such/folder/hone.toml", "file/hone.toml", "folder"])
+def test_a_file_that_cannot_be_written_is_told_with_the_way_out(where: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.iterdir())
+    code, _, err = hone("init", "--force", "--config", str(tmp_path / where))
+    assert code == 2
+    assert f"{tmp_path / where} cannot be written: " in err
+    assert "--config" in err
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_a_program_is_told_what_was_written(tmp_path: Path) -> None:
     file = tmp_path / "elsewhere.toml"
     code, out, _ = hone("init", "--json", "--config", str(file), "--base", "org/model", "--alias", "my/agent")
