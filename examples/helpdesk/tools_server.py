@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import uvicorn
@@ -34,12 +35,12 @@ def tools_app(database: Path) -> Starlette:
     """
     if not database.is_file():
         raise FileNotFoundError(f"orders database {database} does not exist: write it with examples.helpdesk.scenarios")
-    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, check_same_thread=False)
     server = MCPServer("helpdesk", log_level="WARNING")
     reads = ToolAnnotations(read_only_hint=True)
 
     def look_up(column: str, value: str) -> Order | None:
-        row = connection.execute(_SELECT.format(column=column), (value,)).fetchone()
+        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            row = connection.execute(_SELECT.format(column=column), (value,)).fetchone()
         return Order(*row) if row else None
 
     # async, so that the SDK does not send a look-up of microseconds to a thread

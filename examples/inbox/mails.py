@@ -11,6 +11,7 @@ import random
 import re
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -98,12 +99,11 @@ def write_database(path: Path, mails: Iterable[Mail], body: dict[str, str]) -> N
     """Write the mails, replacing what is there. `body`: each mail's text, by its id."""
     path.unlink(missing_ok=True)
     rows = [(m.mail_id, m.sender, f"{m.project} {m.kind}", m.sent.isoformat(), body[m.mail_id]) for m in mails]
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(
             "CREATE VIRTUAL TABLE mails USING fts5(mail_id UNINDEXED, sender, subject, sent UNINDEXED, body)"
         )
         connection.executemany("INSERT INTO mails VALUES (?, ?, ?, ?, ?)", rows)
-    connection.close()
 
 
 class MailDatabase:
@@ -116,7 +116,7 @@ class MailDatabase:
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise FileNotFoundError(f"mail database {path} does not exist: write it with examples.inbox.scenarios")
-        self._connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
+        self._path = path
 
     def search(self, query: str) -> list[tuple[str, str, str]]:
         """(id, sender, subject) of the newest mails that have every word of the query."""
@@ -125,14 +125,15 @@ class MailDatabase:
         if not words:
             return []
         found = "SELECT mail_id, sender, subject FROM mails WHERE mails MATCH ? ORDER BY sent DESC, mail_id LIMIT ?"
-        return self._connection.execute(found, (words, MOST_HITS)).fetchall()
+        with self._reading() as connection:
+            return connection.execute(found, (words, MOST_HITS)).fetchall()
 
     def read(self, mail_id: str) -> tuple[str, str, str] | None:
         """(sender, date, body) of a mail, or None."""
         found = "SELECT sender, sent, body FROM mails WHERE mail_id = ?"
-        row: tuple[str, str, str] | None = self._connection.execute(found, (mail_id,)).fetchone()
+        with self._reading() as connection:
+            row: tuple[str, str, str] | None = connection.execute(found, (mail_id,)).fetchone()
         return row
 
-    def close(self) -> None:
-        """Give the file back."""
-        self._connection.close()
+    def _reading(self) -> closing[sqlite3.Connection]:
+        return closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True))

@@ -59,12 +59,9 @@ def measure(model: Any, tokenizer: Any, mailbox_seed: int, attempts: int) -> dic
     torch.manual_seed(mailbox_seed)
     with tempfile.TemporaryDirectory() as folder:
         database = MailDatabase(write(Path(folder), mailbox_seed).database)
-        try:
-            mails, rng = make_mailbox(mailbox_seed).test[:attempts], random.Random(mailbox_seed)
-            made = [Attempt(mail, opening(question(mail, rng))) for mail in mails]
-            _play(model, tokenizer, made, database)
-        finally:
-            database.close()
+        mails, rng = make_mailbox(mailbox_seed).test[:attempts], random.Random(mailbox_seed)
+        made = [Attempt(mail, opening(question(mail, rng))) for mail in mails]
+        _play(model, tokenizer, made, database)
     return figures(made)
 
 

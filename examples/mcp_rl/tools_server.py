@@ -8,7 +8,6 @@ Owns: four tools and what is said of them. Three only read and say so; `reserve`
 from __future__ import annotations
 
 import argparse
-import sqlite3
 from pathlib import Path
 
 import uvicorn
@@ -29,8 +28,7 @@ def tools_app(database: Path) -> Starlette:
     """
     if not database.is_file():
         raise FileNotFoundError(f"there is no warehouse {database}: examples.mcp_rl.warehouse.write_database makes one")
-    connection = sqlite3.connect(database, check_same_thread=False)
-    items = warehouse.read_items(connection)
+    items = warehouse.read_items(database)
     by_name = {item.name: item for item in items}
     by_number = {item.number: item for item in items}
     server = MCPServer("warehouse", log_level="WARNING")
@@ -55,7 +53,7 @@ def tools_app(database: Path) -> Starlette:
     @server.tool(structured_output=False)
     async def reserve(item: str, count: int) -> str:
         """Keep so many pieces of an item for the user, by its number."""
-        warehouse.reserve(connection, item, count)
+        warehouse.reserve(database, item, count)
         return f'{{"reserved": {count}}}'
 
     return server.streamable_http_app(json_response=True, stateless_http=True)

@@ -61,14 +61,15 @@ def write_database(path: Path, items: Iterable[Item]) -> None:
         connection.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?)", rows)
 
 
-def read_items(connection: sqlite3.Connection) -> Sequence[Item]:
+def read_items(path: Path) -> Sequence[Item]:
     """All items."""
-    return [Item(*row) for row in connection.execute("SELECT number, name, shelf, stock, euros FROM items")]
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        return [Item(*row) for row in connection.execute("SELECT number, name, shelf, stock, euros FROM items")]
 
 
-def reserve(connection: sqlite3.Connection, number: str, count: int) -> None:
+def reserve(path: Path, number: str, count: int) -> None:
     """Keep so many of an item for somebody."""
-    with connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO reservations VALUES (?, ?)", (number, count))
 
 

@@ -9,6 +9,7 @@ Paths in the file are relative to the file; paths in variables and flags are rel
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 import tomllib
@@ -192,8 +193,20 @@ def _anchored(value: Any, model: type[BaseModel], above: str, key: str, file: Pa
     if isinstance(value, str):
         with _told_of(str(file), dotted, value):
             if _is_path(field.annotation) or (key == "base" and _names_folder(value, file.absolute().parent)):
-                return str((file.absolute().parent / Path(value).expanduser()).resolve())
+                return str(_followed(file.absolute().parent / Path(value).expanduser()))
     return value
+
+
+def _followed(path: Path) -> Path:
+    """Where a path leads. Raises RuntimeError where links lead in a circle, which from Python 3.13 on `resolve` passes
+    over."""
+    there = path.resolve()
+    try:
+        there.stat()
+    except OSError as e:
+        if e.errno == errno.ELOOP:
+            raise RuntimeError(f"symlink loop from {there}") from e
+    return there
 
 
 @contextmanager

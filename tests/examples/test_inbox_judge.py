@@ -144,7 +144,6 @@ def test_the_scripted_frontier_answers_every_question_by_its_tools_alone(inbox_f
             result = call_tool(mails, function["name"], json.loads(function["arguments"]))
             messages.append({"role": "tool", "tool_call_id": calls[0]["id"], "content": result})
         assert is_right(last_words(messages), mail.value)
-    mails.close()
 
 
 def test_what_the_scripted_frontier_cannot_find_it_does_not_guess() -> None:

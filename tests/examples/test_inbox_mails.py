@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,10 +22,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.fixture(scope="module")
-def mails(files: Files) -> Iterator[MailDatabase]:
-    database = MailDatabase(files.database)
-    yield database
-    database.close()
+def mails(files: Files) -> MailDatabase:
+    return MailDatabase(files.database)
 
 
 def test_there_are_more_than_500_mails_and_300_questions_to_learn_from() -> None:
