@@ -193,7 +193,8 @@ def _anchored(value: Any, model: type[BaseModel], above: str, key: str, file: Pa
     if isinstance(value, str):
         with _told_of(str(file), dotted, value):
             if _is_path(field.annotation) or (key == "base" and _names_folder(value, file.absolute().parent)):
-                return str(_followed(file.absolute().parent / Path(value).expanduser()))
+                there = file.absolute().parent / Path(value).expanduser()
+                return str(_program(there) if key == "python" else _followed(there))
     return value
 
 
@@ -207,6 +208,12 @@ def _followed(path: Path) -> Path:
         if e.errno == errno.ELOOP:
             raise RuntimeError(f"symlink loop from {there}") from e
     return there
+
+
+def _program(path: Path) -> Path:
+    """A Python as it is named: an environment's is a link, and what lies behind it has nothing of the environment."""
+    _followed(path)
+    return path.parent.resolve() / path.name
 
 
 @contextmanager

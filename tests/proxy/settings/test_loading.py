@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import venv
 from pathlib import Path
 
 import pytest
@@ -183,6 +186,19 @@ def test_a_path_that_leads_nowhere_is_an_error_of_its_setting(tmp_path: Path, te
     write(tmp_path, text)
     with pytest.raises(ConfigError, match=rf"hone\.toml: {key}: .* (leads nowhere|is no path) \("):
         load_settings(None, {})
+
+
+@pytest.mark.parametrize("section", ["engine", "judge", "campaign"])
+@pytest.mark.parametrize("named", ["env/bin/python", "../here/env/bin/python", "{whole}/env/bin/python"])
+def test_the_python_of_an_environment_stays_the_environments(tmp_path: Path, section: str, named: str) -> None:
+    """It is a link to the one that the environment was made with, which has none of what is installed there."""
+    here = tmp_path / "here"
+    venv.create(here / "env", symlinks=True, with_pip=False)
+    file = here / "hone.toml"
+    file.write_text(f"[{section}]\npython = {json.dumps(named.format(whole=here))}\n")
+    python = getattr(load_settings(file, {}).settings, section).python
+    said = subprocess.run([python, "-c", "import sys; print(sys.prefix)"], capture_output=True, text=True, check=True)
+    assert Path(said.stdout.strip()) == here / "env"
 
 
 def test_a_data_folder_of_nobody_is_an_error_of_the_flag_that_names_it() -> None:
