@@ -68,7 +68,7 @@ async def look_around(env: Mapping[str, str] = os.environ, ports: tuple[int, ...
         model=newest_model(hub_cache()),
         device=detect_device(EngineSettings()),
         gpus=tuple(there),
-        judge_key=next((name for name in JUDGES if env.get(name)), None),
+        judge_key=next((name for name in JUDGES if env.get(name, "").strip()), None),
     )
 
 

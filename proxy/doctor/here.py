@@ -105,6 +105,10 @@ def base(settings: HoneSettings) -> Finding:
     folder = base_folder(settings.engine)
     if trained is None or settings.engine.base is None or folder is None or not Path(trained).is_dir():
         where = settings.engine.base or trained
+        # A path is no id of a model that will be fetched; an engine elsewhere may see what we do not.
+        if not settings.engine.urls and str(where).startswith("/") and not Path(str(where)).exists():
+            todo = "Name a folder that is there, or a Hugging Face id."
+            return Finding("base", Verdict.WRONG, f"there is no folder {where}.", todo, stops=True)
         return Finding("base", Verdict.FINE, f"{where}, {'at ' + str(folder) if folder else 'not on this disk yet'}.")
     return _equal(settings, folder, Path(trained))
 

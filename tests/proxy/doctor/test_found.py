@@ -132,7 +132,7 @@ def test_the_newest_language_model_of_the_cache_is_found(tmp_path: Path) -> None
 
 async def test_a_judges_key_is_known_by_its_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(found, "gpus", list)
-    around = await look_around({"ANTHROPIC_API_KEY": "sk-secret", "OPENAI_API_KEY": ""}, ())
+    around = await look_around({"ANTHROPIC_API_KEY": "sk-secret", "OPENAI_API_KEY": " "}, ())
     assert around.judge_key == "ANTHROPIC_API_KEY"
     assert "sk-secret" not in repr(around)
 

@@ -67,6 +67,16 @@ def test_an_engine_by_url_alone_is_said_to_train_never() -> None:
     assert here.can_train(with_weights)
 
 
+def test_a_folder_that_is_not_there_is_told_before_an_engine_is_started_for_it(tmp_path: Path) -> None:
+    told = here.base(HoneSettings(engine=EngineSettings(base=str(tmp_path / "gone"))))
+    assert told.verdict is Verdict.WRONG
+    assert told.stops
+    assert f"there is no folder {tmp_path / 'gone'}" in told.found
+    assert here.base(HoneSettings(engine=EngineSettings(base="org/gone"))).verdict is Verdict.FINE
+    elsewhere = EngineSettings(base=str(tmp_path / "gone"), urls=BY_URL.urls)
+    assert here.base(HoneSettings(aliases=ALIAS, engine=elsewhere)).verdict is Verdict.FINE
+
+
 @pytest.mark.parametrize(("text", "verdict"), [("same", Verdict.FINE), ("other", Verdict.WRONG)])
 def test_engine_and_trainer_must_have_equal_weights(text: str, verdict: Verdict, tmp_path: Path) -> None:
     for name, weights in (("served", "same"), ("trained", text)):
