@@ -53,7 +53,7 @@ class Run:
 def run(python: Interpreter, arguments: Sequence[str]) -> Run:
     """Make the environment of a Python and run the tests in it, with their own output."""
     folder = FOLDER / python.minor
-    if not (_set_up(python, folder, "train,dev") or _set_up(python, folder, "dev")):
+    if not (_set_up(python, folder, "cpu,dev") or _set_up(python, folder, "dev")):
         return Run(python, broken="its environment could not be made")
     report = folder / "report.xml"
     report.unlink(missing_ok=True)

@@ -4,7 +4,7 @@
 #
 #     [PYTHON=…] scripts/setup.sh [FOLDER [EXTRAS]]        (`make setup`; `make pythons` names others)
 #
-# Without cpu or train among the extras there is no torch.
+# Without cpu among the extras there is no torch.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -39,7 +39,7 @@ pip install --quiet --upgrade pip
 
 # Where pip finds the CPU build by itself (a mirror, a wheel folder), no further index is needed.
 torch=() extra=()
-case ,$EXTRAS, in *,cpu,* | *,train,*) torch=("torch==$TORCH") ;; esac
+case ,$EXTRAS, in *,cpu,*) torch=("torch==$TORCH") ;; esac
 if [ ${#torch[@]} -gt 0 ] && ! "$VENV/bin/python" -c "import torch, sys; sys.exit(torch.__version__ != '$TORCH')" 2>/dev/null; then
     pip install --quiet --no-deps "${torch[@]}" 2>/dev/null ||
         { extra=(--extra-index-url "$TORCH_CPU_WHEELS") && pip install --quiet --no-deps "${extra[@]}" "${torch[@]}"; }

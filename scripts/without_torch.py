@@ -20,6 +20,7 @@ NEEDED_TO_TRAIN: Final = ("torch", "transformers", "peft")
 LEFT_OUT: Final = "left out, as there is no"  # said of nothing else
 # Whose imports of them are meant. The rest is the base, which never asks for them (tests/test_imports.py).
 _MAY_ASK: Final = ("tests", "trainer", "examples")
+_FOLDERS: Final = (*_MAY_ASK, "proxy", "recorder", "judge", "scripts", "benchmarks")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,9 +64,11 @@ def wanting(error: BaseException) -> str | None:
 
 
 def asker(error: BaseException) -> str | None:
-    """The top-level folder of the file that imported; None: it is no file of ours."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    """The top-level folder of the last file of ours on the way to the import, which a library may make for it."""
+    folder, trace = None, error.__traceback__
+    while trace is not None:
+        file = Path(trace.tb_frame.f_code.co_filename)
+        if file.is_relative_to(ROOT) and file.relative_to(ROOT).parts[0] in _FOLDERS:
+            folder = file.relative_to(ROOT).parts[0]
         trace = trace.tb_next
-    file = Path(trace.tb_frame.f_code.co_filename) if trace is not None else Path()
-    return file.relative_to(ROOT).parts[0] if file.is_relative_to(ROOT) else None
+    return folder

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from scripts import gpu
+from scripts.ran import read
 
 TESTS = """
 import pytest
@@ -28,14 +29,14 @@ def test_the_report_tells_each_test_and_its_end(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", str(tmp_path)]
     subprocess.run([*command, "--rootdir", str(tmp_path)], cwd=tmp_path, capture_output=True, check=False)
-    ended = {one.name.rpartition(".")[2]: one.outcome for one in gpu.read(report)}
+    ended = {one.name.rpartition(".")[2]: one.outcome for one in read(report)}
     assert ended == {
         "test_passes": "passed",
         "test_fails": "failed",
         "test_is_skipped": "skipped",
         "test_has_no_fixture": "failed",
     }
-    told = gpu.told(gpu.read(report), "a device")
+    told = gpu.told(read(report), "a device")
     assert told.startswith("GPU: a device\n")
     assert "2 failed, 1 passed, 1 skipped" in told
 
