@@ -57,7 +57,7 @@ def run(python: Interpreter, arguments: Sequence[str]) -> Run:
         return Run(python, broken="its environment could not be made")
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
-    command = [folder / "bin" / "python", "-m", "pytest", "-p", "scripts.without_torch", f"--junitxml={report}"]
+    command = [str(folder / "bin" / "python"), "-m", "pytest", "-p", "scripts.without_torch", f"--junitxml={report}"]
     status = subprocess.run([*command, *arguments], cwd=ROOT, check=False).returncode
     if not report.exists():
         return Run(python, broken=f"pytest ended with {status} and without a report")
@@ -65,7 +65,7 @@ def run(python: Interpreter, arguments: Sequence[str]) -> Run:
 
 
 def _set_up(python: Interpreter, folder: Path, extras: str) -> bool:
-    command = [ROOT / "scripts" / "setup.sh", folder, extras]
+    command = [str(ROOT / "scripts" / "setup.sh"), str(folder), extras]
     return subprocess.run(command, env=os.environ | {"PYTHON": str(python.program)}, check=False).returncode == 0
 
 

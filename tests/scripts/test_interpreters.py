@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from scripts import interpreters
 from scripts.interpreters import ask, others
 
 
@@ -21,7 +20,7 @@ def python(file: Path, *lines: str) -> Path:
 
 @pytest.fixture
 def _ours_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreters.sys, "version_info", (3, 11, 7, "final", 0))
+    monkeypatch.setattr(sys, "version_info", (3, 11, 7, "final", 0))
 
 
 def test_the_one_that_runs_these_tests_answers() -> None:

@@ -126,8 +126,8 @@ MOST = 300
 
 @contextmanager
 def small_files() -> Iterator[None]:
-    """No file of this process may get larger than this: as on a full disk, a write is cut short. Around one write alone:
-    what the tests print may go into a file, too."""
+    """No file of this process may get larger than this: as on a full disk, a write is cut short. Around one write
+    alone: what the tests print may go into a file, too."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, before[1]))
