@@ -161,6 +161,10 @@ async def copy_rows(conn: AsyncConnection, table: Table, rows: Iterable[Sequence
     patience.asked(ANSWER_S)
     try:
         await driver.copy_records_to_table(table.name, records=rows, columns=[column.name for column in table.c])
+    except asyncpg.InternalClientError as e:
+        # The server's last word was read, and not yet the end of the stream: a rollback would only hide that.
+        await conn.invalidate(e)
+        raise
     except (ValueError, TypeError, ArithmeticError) as e:  # the driver writes no such value
         raise StoreError(f"a row of the table {table.name} is none that PostgreSQL keeps: {_line(e)}") from e
     except asyncpg.PostgresError as e:

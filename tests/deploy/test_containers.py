@@ -187,7 +187,7 @@ async def _start_all(containers: Containers, folder: Path) -> None:
     async with (
         containers.running(*argv_of("proxy")),
         containers.running(*argv_of("judge")),
-        httpx.AsyncClient(base_url=url) as http,
+        httpx.AsyncClient(base_url=url, timeout=60) as http,
     ):
         await until(lambda: _ready(http), within_s=60)
         assert (await http.get("/healthz")).json()["engines_up"] == 1
