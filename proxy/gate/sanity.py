@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
+import numpy as np
+
 from proxy.gate.betting import doubt
 
 ENOUGH: Final = 8  # answers a side
@@ -24,6 +26,7 @@ LESS_OFTEN: Final = 0.1  # of tool calls: by how much fewer may be parsable
 CALLS_LOST: Final = 0.5  # of answers: how many may stop to call a tool where the live version calls one
 ENTROPY_TIMES: Final = 4.0  # how many times as sure, or as unsure, of its words a version may be …
 ENTROPY_SLACK: Final = 0.1  # … and nats a token in which that is not told apart
+PAIRS: Final = 16  # as many as are asked; of so many all 65,536 ways are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ def judge(candidate: Sequence[Answer], live: Sequence[Answer], kl: dict[str, flo
     figures = {f"kl_{name}": value for name, value in kl.items()}
     if len(candidate) >= ENOUGH:
         figures |= _compared(candidate, live)
-    return Sanity(figures, _far(kl, bounds) or _out_of_bounds(figures, bounds) or _calls(candidate, live))
+    fault = _far(kl, bounds) or _length(figures, bounds) or _unsure(candidate, live, figures) or _calls(candidate, live)
+    return Sanity(figures, fault)
 
 
 def kl(own: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> float:
@@ -85,18 +89,19 @@ def _compared(candidate: Sequence[Answer], live: Sequence[Answer]) -> dict[str, 
     ]
     return {
         "times_as_long": 2 ** (sum(doublings) / len(doublings)),
-        "entropy": _entropy(candidate),
-        "entropy_live": _entropy([answer for answer in live if answer.finite]),
+        "entropy": _mean([_entropy(answer) for answer in candidate]),
+        "entropy_live": _mean([_entropy(answer) for answer in live if answer.finite]),
     }
 
 
-def _entropy(answers: Sequence[Answer]) -> float:
-    """Nats a token, the mean over answers: what was sampled says how unsure the sampler was.
+def _entropy(answer: Answer) -> float:
+    """Nats a token: what was sampled says how unsure the sampler was."""
+    return -sum(answer.logprobs) / len(answer.logprobs)
 
-    Every answer counts the same: where most are a word, one that rambles has more tokens than all others.
-    """
-    each = [sum(answer.logprobs) / len(answer.logprobs) for answer in answers if answer.logprobs]
-    return -sum(each) / len(each) if each else math.nan
+
+def _mean(each: Sequence[float]) -> float:
+    """Every answer counts the same: where most are a word, one that rambles has more tokens than all others."""
+    return sum(each) / len(each) if each else math.nan
 
 
 def _far(kl: dict[str, float], bounds: Bounds) -> tuple[str, str] | None:
@@ -106,16 +111,37 @@ def _far(kl: dict[str, float], bounds: Bounds) -> tuple[str, str] | None:
     return None
 
 
-def _out_of_bounds(figures: dict[str, float], bounds: Bounds) -> tuple[str, str] | None:
-    if not figures.keys() >= {"times_as_long", "entropy", "entropy_live"}:
-        return None
-    times, entropy, before = figures["times_as_long"], figures["entropy"], figures["entropy_live"]
+def _length(figures: dict[str, float], bounds: Bounds) -> tuple[str, str] | None:
+    times = figures.get("times_as_long", 1.0)
     if not 1 / bounds.length_times <= times <= bounds.length_times:
         return "length", f"its answers are {times:.2f} times as long as the live version's (gate.length_times)"
-    least, most = before / ENTROPY_TIMES - ENTROPY_SLACK, before * ENTROPY_TIMES + ENTROPY_SLACK
-    if not math.isnan(before) and not least <= entropy <= most:
-        return "entropy", f"{entropy:.3g} nats a token, the live version has {before:.3g}"
     return None
+
+
+def _unsure(candidate: Sequence[Answer], live: Sequence[Answer], figures: dict[str, float]) -> tuple[str, str] | None:
+    """Whether it is much more, or much less, sure of its words, and not by chance."""
+    entropy, before = figures.get("entropy", math.nan), figures.get("entropy_live", math.nan)
+    if math.isnan(entropy) or math.isnan(before):
+        return None
+    more = entropy > before * ENTROPY_TIMES + ENTROPY_SLACK
+    if not more and entropy >= before / ENTROPY_TIMES - ENTROPY_SLACK:
+        return None
+    gaps = [_entropy(a) - _entropy(b) for a, b in zip(candidate, live, strict=True) if b.finite]
+    if _chance_of_such(gaps if more else [-gap for gap in gaps]) >= ALPHA:
+        return None
+    return "entropy", f"{entropy:.3g} nats a token, the live version has {before:.3g}"
+
+
+def _chance_of_such(gaps: Sequence[float]) -> float:
+    """The probability of a sum so large, were both versions one model: each gap could as well be the other way round.
+
+    An exact test. Where answers are a few sure words, one that goes astray is most of a mean, and whether there is one
+    among so few is chance.
+    """
+    signed = np.zeros(1)
+    for gap in gaps[:PAIRS]:
+        signed = np.concatenate((signed + gap, signed - gap))
+    return float(np.mean(signed >= signed[0] - 1e-9))  # the first has every sign as it was
 
 
 def _chance_of_so_few(good: int, of: int, claim: float) -> float:

@@ -112,3 +112,17 @@ def test_two_samples_of_one_model_are_rarely_told_apart() -> None:
 def test_kl_is_the_mean_gap_of_all_tokens_and_infinite_where_a_number_is_missing() -> None:
     assert kl([[-1.0, -1.0], [-1.0]], [[-2.0, -1.0], [-3.0]]) == pytest.approx(1.0)
     assert kl([[-1.0]], [[math.nan]]) == math.inf
+
+
+def test_two_samples_of_a_sure_model_that_errs_now_and_then_are_rarely_told_apart() -> None:
+    """One answer in ten goes astray, and whether one of sixteen does is chance; that eight in ten do is none."""
+    dice = random.Random(7)
+
+    def sampled(astray: float) -> list[Answer]:
+        return [Answer([-2.5 if dice.random() < astray else -0.01] * 8) for _ in range(16)]
+
+    def rejected(astray: float) -> int:
+        return sum(judge(sampled(astray), sampled(0.1), NEAR, BOUNDS).fault is not None for _ in range(100))
+
+    assert rejected(0.1) <= 5
+    assert rejected(0.8) >= 80
