@@ -218,6 +218,7 @@ async def test_a_store_goes_to_postgresql_and_comes_back(sound: Sound, target: S
         assert await digest_table(target, table) == await digest_table(there, table)
 
 
+@pytest.mark.sqlite_only("a store that keeps what PostgreSQL does not")
 async def test_numbers_that_are_no_json_go_to_postgresql_too(sound: Sound, there: Store) -> None:
     async with sound.store.write() as conn:  # as an earlier Hone wrote them
         odd = '{"kl": Infinity, "least": [-Infinity], "said": "NaN\\\\", "mean": NaN}'
@@ -227,6 +228,7 @@ async def test_numbers_that_are_no_json_go_to_postgresql_too(sound: Sound, there
     assert {str(row["tags"]) for row in await Rows(there).all(trajectories)} == {str(tags)}
 
 
+@pytest.mark.sqlite_only("a store that keeps what PostgreSQL does not")
 @pytest.mark.parametrize("odd", ["tries = 99999999999", "external_id = hex(randomblob(9000))"])
 async def test_a_row_that_postgresql_does_not_keep_is_named_by_its_table(sound: Sound, there: Store, odd: str) -> None:
     async with sound.store.write() as conn:
