@@ -127,6 +127,11 @@ def stored_in(recording: RecorderSettings) -> dict[str, str]:
     return {} if recording.url is None else {"HONE_RECORDER__URL": recording.url}
 
 
+def reached(store: Store) -> dict[str, str]:
+    """The same of a store that is open."""
+    return {} if store.is_sqlite else {"HONE_RECORDER__URL": store.url.render_as_string(hide_password=False)}
+
+
 async def _migrate(folder: Path, settings: RecorderSettings) -> None:
     await (await open_store(folder, settings, migrate=True)).close()
 

@@ -23,6 +23,7 @@ from recorder.work import scores
 from tests.judge.judge_server import Json, JudgeServer, by_worth, fails, verdicts
 from tests.judge.recorded import Recorded
 from tests.recorder.rows import Rows
+from tests.stores import reached
 
 pytestmark = pytest.mark.slow
 
@@ -137,7 +138,7 @@ async def test_ctrl_c_leaves_what_was_saved_and_tells_it(
 
     server.behave(verdicts(), hang)
     judge = {"MODEL": "openai/judge", "API_BASE": server.url, "CONCURRENCY": "1"}
-    env = {**os.environ, **{f"HONE_JUDGE__{name}": value for name, value in judge.items()}}
+    env = {**os.environ, **reached(store), **{f"HONE_JUDGE__{name}": value for name, value in judge.items()}}
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "proxy.cli", "score", "--data", tmp_path / "data", "--all",
         env=env, cwd=tmp_path, stdout=asyncio.subprocess.PIPE,

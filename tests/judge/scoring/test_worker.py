@@ -34,6 +34,7 @@ from recorder.store.schema import scores as scores_table
 from recorder.work import again, feedback, scores
 from tests.judge.judge_server import JudgeServer, fails, says, verdicts
 from tests.judge.recorded import PROJECT, Recorded
+from tests.stores import reached
 
 pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
 
@@ -435,9 +436,9 @@ async def test_a_fault_of_our_own_costs_one_group_not_the_worker(
     assert (found.state, found.reason) == (GroupState.UNSCORED, "judge_fault")
 
 
-def environment(server: JudgeServer) -> dict[str, str]:
+def environment(server: JudgeServer, store: Store) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HONE_")}
-    return kept | {"HONE_JUDGE__MODEL": "openai/judge", "HONE_JUDGE__API_BASE": server.url}
+    return kept | reached(store) | {"HONE_JUDGE__MODEL": "openai/judge", "HONE_JUDGE__API_BASE": server.url}
 
 
 async def hone(*args: str, env: dict[str, str]) -> asyncio.subprocess.Process:
@@ -457,7 +458,7 @@ async def test_hone_judge_scores_and_stops_cleanly_on_a_signal(
     store: Store, recorded: Recorded, server: JudgeServer, tmp_path: Path, number: signal.Signals
 ) -> None:
     done, _ = await recorded.group("done", ["worth 0.2", "worth 0.9"])
-    process = await hone("judge", "--data", str(tmp_path / "data"), env=environment(server))
+    process = await hone("judge", "--data", str(tmp_path / "data"), env=environment(server, store))
     await until(reaches(store, done, GroupState.SCORED))
     server.arrived.clear()
     server.behave(server.hang)
@@ -478,7 +479,7 @@ async def test_hone_judge_killed_loses_nothing(
 ) -> None:
     server.behave(server.hang)
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
-    env = environment(server) | {"HONE_RECORDER__LEASE_S": "1"}
+    env = environment(server, store) | {"HONE_RECORDER__LEASE_S": "1"}
     process = await hone("judge", "--data", str(tmp_path / "data"), env=env)
     await server.arrived.wait()
     process.kill()
