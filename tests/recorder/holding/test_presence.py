@@ -24,7 +24,9 @@ async def shown(store: Store, kind: str = PROXY) -> list[str]:
 async def comes(store: Store, *names: str) -> None:
     with store.watch.on(Topic.LEASES) as news:
         while await shown(store) != list(names):
-            await news.wait(0.1)  # of a lease that is renewed there is no news, and a slow machine may see it run out first
+            await news.wait(
+                0.1
+            )  # of a lease that is renewed there is no news, and a slow machine may see it run out first
 
 
 async def test_a_process_is_shown_while_it_runs(store: Store) -> None:
