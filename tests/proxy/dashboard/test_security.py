@@ -267,7 +267,9 @@ async def test_wrong_keys_are_slowed_and_the_page_says_for_how_long(guarded: Pro
 
 
 @pytest.mark.slow
-async def test_no_secret_is_logged_or_shown_again(guarded: Proxy, admin: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_secret_is_logged_or_shown_again(
+    guarded: Proxy, admin: str, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, "aiosqlite")  # which a program that another test started here keeps quiet
     wrong = "hone_a-wrong-one-that-somebody-mistyped"
@@ -275,7 +277,7 @@ async def test_no_secret_is_logged_or_shown_again(guarded: Proxy, admin: str, ca
     answers += [await guarded.http.get("/hone/"), await guarded.http.get("/hone/nothing")]
     browsers = ("httpx", "httpcore")  # ours, which logs what it was sent
     logged = "\n".join(each.getMessage() for each in caplog.records if not each.name.startswith(browsers))
-    assert "keys.revoked_at" in logged  # the driver's lines are among them
+    assert not store.is_sqlite or "keys.revoked_at" in logged  # its driver's lines are among them; asyncpg writes none
     for secret in (admin, wrong, guarded.http.cookies[COOKIE]):
         assert secret not in logged
         assert not any(secret in answer.text for answer in answers)

@@ -142,14 +142,14 @@ async def test_groups_that_judges_disagree_about_hold_up_no_step(data: Path, use
 
 @pytest.mark.slow
 async def test_the_baseline_to_beat_is_measured_again_by_another_judge(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, user: dict[str, Any], told: Told
 ) -> None:
     script.providers = {"gpt-5": 1.0, "gpt-4": 1.0}
     script.skill = lambda number: 0.5
     script.recipe = lambda group: "new" if int(group.split(".")[1]) >= 2 else "old"
     beat = {"target": 0.4, "beat": {"baseline": "gpt-5"}, "baselines": ["gpt-4"]}
     settings = user | {"steps": 4, "val_every": 1, "val_attempts": 4} | beat
-    ended = await run_campaign(data, ring.url, settings, told, models=["gpt-5", "gpt-4"])
+    ended = await ring.train(settings, told, models=["gpt-5", "gpt-4"])
     assert (ended.reason, ended.steps) == ("steps", 4)
     assert "gpt-5 (1.000) is not beaten" in ended.detail
     measured = [(one.version, one.step) for one in told.validations() if one.baseline]
@@ -163,12 +163,10 @@ async def test_the_baseline_to_beat_is_measured_again_by_another_judge(
 
 
 @pytest.mark.slow
-async def test_a_judge_that_changes_is_told_once(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
-) -> None:
+async def test_a_judge_that_changes_is_told_once(ring: Ring, script: Script, user: dict[str, Any], told: Told) -> None:
     script.recipe = lambda group: "new" if int(group.split(".")[1]) >= 3 else "old"
     settings = user | {"steps": 5, "val_every": 1, "name": "mine", "success": "my_agent:solved"}
-    await run_campaign(data, ring.url, settings, told)
+    await ring.train(settings, told)
     [change] = [event for event in told.events if isinstance(event, Changed)]
     assert (change.what, change.step) == ("judge_changed", 2)
     assert (change.was, change.now) == ("no model by recipe old", "no model by recipe new")

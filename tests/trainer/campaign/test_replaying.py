@@ -17,7 +17,7 @@ from recorder.content.redaction import Redaction
 from recorder.reading.transcripts import load_trajectory
 from recorder.states import Origin
 from recorder.store.schema import attempts, trajectories
-from tests.stores import Stores
+from tests.stores import Stores, stored_in
 from tests.trainer.building import call, choice, trajectory
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, Told, write_user_folder
 from tests.trainer.traffic import SYSTEM, asked
@@ -95,7 +95,9 @@ async def test_a_replayed_campaign_needs_no_agent_and_says_where_its_runs_come_f
         await asked(ring, f"train {number}")
     out = tmp_path / "replay.jsonl"
     arguments = ["scenarios", "from-traffic", "--alias", ALIAS, "--replay", "--out", str(out), "--yes"]
-    shown = await asyncio.to_thread(CliRunner().invoke, cli, [*arguments, "--data", str(tmp_path / "data")])
+    shown = await asyncio.to_thread(
+        CliRunner(env=stored_in(ring.recording)).invoke, cli, [*arguments, "--data", str(tmp_path / "data")]
+    )
     assert shown.exit_code == 0, shown.output
     assert f"hone train --scenarios {out} --alias {ALIAS} --replay" in shown.output
     told = Told()
