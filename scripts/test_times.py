@@ -1,0 +1,82 @@
+"""Where the tests spend their time: a pytest plugin that writes one JSON line a test.
+
+    pytest -p scripts.test_times …        (HONE_TEST_TIMES names the file; without it build/test_times.jsonl)
+    python -m scripts.test_times FILE     (sums them by file: wall, CPU, waiting, starting)
+
+A line has the seconds of set-up, call and teardown, and the CPU seconds of the test's process and of the children that
+ended meanwhile. Waiting is wall time less CPU time; starting is the set-up's share of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+_FILE: Final = "HONE_TEST_TIMES"
+_SHOWN: Final = 40
+_phases: Final = pytest.StashKey[dict[str, float]]()
+
+
+def cpu_seconds() -> float:
+    """CPU seconds of this process and of its children that were waited for."""
+    used = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Time the whole of one test, fixtures of its module or session included in the test that makes them."""
+    phases = item.stash[_phases] = dict[str, float]()
+    began, used = time.perf_counter(), cpu_seconds()
+    result = yield
+    seconds = {"wall": time.perf_counter() - began, "cpu": cpu_seconds() - used}
+    _write({"test": item.nodeid, **phases, **{name: round(value, 4) for name, value in seconds.items()}})
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Keep how long each phase took."""
+    phases = item.stash[_phases]
+    phases[call.when] = round(call.duration, 4)
+    return (yield)
+
+
+def _write(line: dict[str, object]) -> None:
+    path = Path(os.environ.get(_FILE, "build/test_times.jsonl"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def main(path: Path) -> None:
+    """Print the sums of a file of lines: first of all tests, then of the test files that take longest."""
+    sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for text in path.read_text().splitlines():
+        line = json.loads(text)
+        for key in ("all", line["test"].partition("::")[0]):
+            total = sums[key]
+            total["tests"] += 1
+            total["wall"] += line["wall"]
+            total["cpu"] += line["cpu"]
+            total["starting"] += line.get("setup", 0.0)
+    sys.stdout.write(f"{'tests':>6} {'wall s':>8} {'CPU s':>8} {'waiting s':>9} {'set-up s':>8}\n")
+    for key, total in sorted(sums.items(), key=lambda entry: -entry[1]["wall"])[:_SHOWN]:
+        waiting = max(0.0, total["wall"] - total["cpu"])
+        figures = (
+            f"{total['tests']:6.0f} {total['wall']:8.1f} {total['cpu']:8.1f} {waiting:9.1f} {total['starting']:8.1f}"
+        )
+        sys.stdout.write(f"{figures} {key}\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
