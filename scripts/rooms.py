@@ -13,7 +13,7 @@ import ast
 import functools
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -76,6 +76,11 @@ def imports(file: Path) -> tuple[Import, ...]:
 
 
 def _imports(file: Path) -> Iterator[Import]:
+    return (Import(file, module) for module in imported_modules(file, PACKAGES))
+
+
+def imported_modules(file: Path, packages: Collection[str]) -> Iterator[str]:
+    """The modules of some top-level packages that a file imports, dotted, one for each name that it takes."""
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -83,7 +88,7 @@ def _imports(file: Path) -> Iterator[Import]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
-        yield from (Import(file, _module(name)) for name in names if name.partition(".")[0] in PACKAGES)
+        yield from (_module(name) for name in names if name.partition(".")[0] in packages)
 
 
 def _module(name: str) -> str:
