@@ -15,7 +15,7 @@ IS_QUICK := "not e2e and not agents and not slow and not browser"
 # A worker a core, each with a browser and a store of its own.
 BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr test check long lint map docs pages pictures pythons wheel gpu browser e2e agents agents-table bench soak model clean
+.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr test check quick long lint map docs pages pictures pythons wheel gpu browser e2e agents agents-table bench soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ test: lint ## everything: lint, types, all tests (end to end against a real vLLM
 
 check: lint ## lint, types and the quick tests (about two minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m $(IS_QUICK)
+
+quick: ## the quick tests of what changed since the upstream branch, or the last commit; SINCE=REVISION
+	@$(BIN)/python -m scripts.changed_tests $(if $(SINCE),--since $(SINCE)) -- $(QUICK) -m $(IS_QUICK)
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
 long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
