@@ -1,7 +1,7 @@
 """The `[judge]` section of hone.toml: who judges, by which rewards, and how patiently.
 
-Owns: the settings of this package and what makes them contradict each other. Refuses: every import but pydantic's;
-sub-scores and panels by themselves (`judge.panel_settings`).
+Owns: the settings of this package and what makes them contradict each other. Refuses: every import but pydantic's and
+the rules' forms; sub-scores and panels by themselves (`judge.panel_settings`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from judge.panel_settings import (
     Subscores,
     refuse_reaching_base,
 )
+from recorder.rules import Rule, wrong_form
 
 RUBRIC = """\
 - A trajectory that achieves its goal scores clearly higher than one that does not.
@@ -60,9 +61,6 @@ def base_of(alias: str) -> str:
 
 Effect = Literal["score", "penalty", "veto"]
 Missing = Literal["exclude", "drop_part", "hold"]
-Rule = Literal[  # `recorder.rules.Rule`, once more: a field's type is needed before anything may be imported
-    "answer_schema", "forbidden_tools", "required_tools", "max_turns", "max_tool_calls", "max_tokens", "regex"
-]
 
 
 class RewardSettings(BaseModel):
@@ -137,22 +135,13 @@ class RewardSettings(BaseModel):
             raise ValueError("only a reward of kind 'rule' takes a `value`")
         if self.rule is not None and self.effect == "score":
             raise ValueError('a rule is kept or broken: it needs effect = "veto" or "penalty"')
-        if self.rule is not None and (wrong := _wrong_value(self.rule, self.value)):
+        # whether an expression or a schema is one, `judge.scoring.bench` finds out before judging
+        if self.rule is not None and (wrong := wrong_form(self.rule, self.value)):
             raise ValueError(f"`value` of the rule {self.rule!r} {wrong}")
         self.name = self.name or self.function.rpartition(":")[2] or self.rule or self.kind
         if not NAME.fullmatch(self.name) or self.name == "reward":
             raise ValueError(f"{self.name!r} cannot name a part: use 1 to 64 of A-Z a-z 0-9 _ - (and not 'reward')")
         return self
-
-
-def _wrong_value(rule: Rule, value: JsonValue) -> str | None:
-    """What is wrong with the form of what a rule is checked with; None: nothing.
-
-    Whether an expression or a schema is one is looked at when somebody is about to judge (`judge.scoring.bench`).
-    """
-    from recorder.rules import wrong_form  # only where a rule is set: these settings are read by all programs
-
-    return wrong_form(rule, value)
 
 
 class FeedbackSettings(BaseModel):

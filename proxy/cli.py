@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from proxy.commands.context import Context, with_shared_options
+from proxy.commands.context import with_shared_options
+from recorder.commands.context import Context
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+    from proxy.settings.hone import LoadedSettings
 
 # name → (module:attribute, its line in `hone --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -63,6 +68,12 @@ _TRAINERS_MODULES = frozenset({"torch", "transformers", "peft"})
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called."""
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """As click's, with what every command finds in `ctx.obj`."""
+        return super().make_context(info_name, args, parent, **{"obj": Context(_load_settings), **extra})
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command, in the table's order."""
         return list(COMMANDS)
@@ -98,7 +109,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error of one of Hone's packages becomes one line and exit code 1 (2: bad settings)."""
-        shared = ctx.ensure_object(Context)
+        shared: Context = ctx.obj
         try:
             return super().invoke(ctx)
         except Exception as e:  # the boundary to the terminal: what is not ours is raised again
@@ -107,6 +118,12 @@ class LazyGroup(click.Group):
                 raise
             click.echo(f"hone: {_harmless(message)}", err=True)
             ctx.exit(SET_WRONGLY if type(e).__name__ in _WRONG_SETTINGS else 1)
+
+
+def _load_settings(config: Path | None, overrides: Mapping[str, object]) -> LoadedSettings:
+    from proxy.settings.loading import load_settings
+
+    return load_settings(config, overrides)
 
 
 def _harmless(message: str) -> str:
@@ -125,14 +142,12 @@ def _explained(error: Exception) -> str | None:
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hone-proxy", prog_name="hone")
-@click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli() -> None:
     """A proxy that agents talk to instead of their model.
 
     It serves the current LoRA of an open model, records every token, judges what happened, trains the next version and
     puts it into service.
     """
-    ctx.ensure_object(Context)
 
 
 def main() -> None:

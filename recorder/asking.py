@@ -14,11 +14,11 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
-from pydantic import JsonValue
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
+from judge.settings import JudgeSettings
 from recorder import litellm_edge, pace
 from recorder.errors import ModelFailed
 from recorder.litellm_edge import NO_KEY, without_secrets
@@ -30,38 +30,6 @@ CHARS_A_TOKEN: Final = 3  # at least, in what a model is shown: a request's toke
 _FINAL: Final = frozenset({400, 401, 403, 404, 405, 413, 422})
 
 Messages = Sequence[dict[str, str]]
-
-
-class Manner(Protocol):
-    """How a model is asked: what is needed of the section `[judge]`."""
-
-    @property
-    def timeout_s(self) -> float:
-        """How long one request may take."""
-
-    @property
-    def max_tokens(self) -> int:
-        """Most tokens of an answer."""
-
-    @property
-    def retries(self) -> int:
-        """How often a request is sent again at once."""
-
-    @property
-    def retry_wait_s(self) -> float:
-        """The pause before the first of these; doubled each time."""
-
-    @property
-    def requests_per_minute(self) -> int | None:
-        """Most requests that leave within a minute."""
-
-    @property
-    def tokens_per_minute(self) -> int | None:
-        """Most tokens of these, in and out."""
-
-    @property
-    def extra(self) -> Mapping[str, JsonValue]:
-        """Further parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +69,7 @@ class Model:
     """One model. One event loop; `close()` at the end. `requests`: how many were sent so far."""
 
     def __init__(
-        self, at: Reached, manner: Manner, temperature: float, reply_format: Mapping[str, Any] | None = None
+        self, at: Reached, manner: JudgeSettings, temperature: float, reply_format: Mapping[str, Any] | None = None
     ) -> None:
         self._at = at
         self._manner = manner

@@ -26,8 +26,22 @@ PACKAGE_ARROWS: dict[str, set[str]] = {
     "trainer": {"recorder"},
     "proxy": {"recorder"},
 }
-# Puts all packages' settings together. `proxy/cli.py` names their commands in strings (tests/test_names.py opens them).
-EXEMPT = {"proxy/settings/hone.py"}
+# Settings models are leaf modules that every package may import. `proxy/cli.py` names all packages' commands in strings
+# (tests/test_names.py opens them).
+SETTINGS = {
+    "recorder.settings",
+    "judge.panel_settings",
+    "judge.settings",
+    "trainer.campaign_settings",
+    "trainer.health_settings",
+    "trainer.settings",
+    "trainer.track_settings",
+    "proxy.settings.mcp",
+    "proxy.settings.sections",
+    "proxy.settings.hone",
+}
+# What settings models import beside one another, the standard library and pydantic.
+SETTINGS_BASE = {"recorder.hours", "recorder.patterns", "recorder.rules", "recorder.urls"}
 
 GROUND: dict[str, set[str]] = {
     "recorder": {
@@ -168,9 +182,8 @@ def test_packages_import_only_along_the_arrows(package: str) -> None:
     strays = [
         refused(one, allowed, package)
         for file in house.files(package)
-        if file.relative_to(ROOT).as_posix() not in EXEMPT
         for one in house.imports(file)
-        if one.package not in {package, *allowed}
+        if one.package not in {package, *allowed} and one.module not in SETTINGS
     ]
     assert not strays, "\n".join(strays)
 
@@ -342,6 +355,37 @@ def test_settings_import_nothing_but_pydantic(package: str) -> None:
     own = {"pydantic", "pydantic_core", "pydantic_settings", *house.PACKAGES}
     strays = {(p.name, name) for p in files for name in _top_level(p) - own - sys.stdlib_module_names}
     assert strays == set()
+
+
+def test_every_settings_model_is_in_a_leaf_module() -> None:
+    found = {
+        _dotted(file)
+        for package in house.PACKAGES
+        for file in house.files(package)
+        for node in ast.parse(file.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Settings") and node.bases
+    }
+    assert found == SETTINGS
+
+
+def test_settings_models_load_nothing_of_ours_but_one_another_and_their_base() -> None:
+    code = (
+        "import importlib, sys\n"
+        f"for name in {sorted(SETTINGS)!r}: importlib.import_module(name)\n"
+        f"print(*[m for m in sys.modules if m.partition('.')[0] in {(*house.PACKAGES, *SLOW_TO_START)!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    inits = {*house.PACKAGES, "proxy.settings"}
+    assert set(done.stdout.split()) <= SETTINGS | SETTINGS_BASE | inits
+    strays = [
+        f"{one.where} imports {one.module}"
+        for package in house.PACKAGES
+        for file in house.files(package)
+        for one in house.imports(file)
+        if _dotted(file) in SETTINGS and one.module not in SETTINGS | SETTINGS_BASE
+    ]
+    assert not strays, f"settings models are leaves that every package may import: {strays}"
 
 
 def _top_level(file: Path) -> set[str]:

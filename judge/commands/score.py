@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
-from judge.commands.support import INTERRUPTED, Context, Settings
+from judge.commands.support import INTERRUPTED
+from recorder.commands.context import Context
 
 if TYPE_CHECKING:
     from judge.scoring.again import Tally, Tell
     from judge.scoring.counting import Counted
+    from proxy.settings.hone import HoneSettings
     from recorder.store.database import Store
 
 
@@ -122,7 +124,7 @@ def _score_all(context: Context, *, again: bool, **wanted: Unpack[Wanted]) -> No
 async def _each(
     store: Store,
     project: str,
-    settings: Settings,
+    settings: HoneSettings,
     tally: Tally,
     counted: Counted | None,
     told: Tell,

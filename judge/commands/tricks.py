@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from judge.commands.support import Context
 from judge.settings import DEFAULT
+from recorder.commands.context import Context
 
 if TYPE_CHECKING:
     from judge.tricks.check import Checked

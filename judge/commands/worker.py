@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
 import click
 
-from judge.commands.support import Context, Settings
 from judge.commands.tricks import check_tricks
+from recorder.commands.context import Context
+
+if TYPE_CHECKING:
+    from proxy.settings.hone import HoneSettings
 
 
 @click.group(invoke_without_command=True)
@@ -43,7 +47,7 @@ def _check(context: Context) -> None:
 judge.add_command(check_tricks)
 
 
-async def run_worker(settings: Settings) -> None:
+async def run_worker(settings: HoneSettings) -> None:
     """Run one judge worker until SIGTERM or SIGINT. Raises JudgeMisconfigured, StoreError, SchemaMismatch."""
     from judge.scoring.bench import check_settings, open_bench, told_parts
     from judge.scoring.worker import JudgeWorker

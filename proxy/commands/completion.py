@@ -12,7 +12,7 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class
 
-from proxy.commands.context import Context
+from recorder.commands.context import Context
 
 SHELLS: Final = ("bash", "zsh", "fish")
 _VARIABLE: Final = "_HONE_COMPLETE"
@@ -50,7 +50,7 @@ def _names(click_context: click.Context) -> tuple[list[str], list[str]]:
     from recorder.errors import StoreError
 
     try:
-        return asyncio.run(_read(click_context.ensure_object(Context)))
+        return asyncio.run(_read(click_context.obj))
     except (ConfigError, StoreError):
         return [], []
 

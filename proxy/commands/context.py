@@ -1,54 +1,25 @@
-"""What commands share: `--config`, `--data`, `--json`, `--debug`, the settings that these lead to, a table's width.
+"""What commands share: `--config`, `--data`, `--json` and `--debug` on each of them, engines that flags name, a table's
+width.
 
-Refuses: importing more than click before a command asks for its settings: `hone --help` is instant.
+Refuses: what these options lead to (`recorder.commands.context`), and importing more than click: `hone --help` is
+instant.
 """
 
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from recorder.commands.context import Context
+
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from proxy.settings.hone import HoneSettings
-    from proxy.settings.loading import Loaded
-
 _PIPE_WIDTH = 200  # lines for a program or a file are not folded at 80
-
-
-class Context:
-    """What every command finds in `ctx.obj`: the options that all commands share, and the settings they lead to."""
-
-    def __init__(self) -> None:
-        self.config: Path | None = None
-        self.json = False
-        self.debug = bool(os.environ.get("HONE_DEBUG"))
-        self.overrides: dict[str, object] = {}
-        self._loaded: Loaded | None = None
-
-    def override(self, key: str, value: object) -> None:
-        """Let a flag decide a setting, by its dotted key (`proxy.port`). None: the flag was not given."""
-        if value is not None:
-            self.overrides[key] = value
-            self._loaded = None
-
-    def loaded(self) -> Loaded:
-        """The settings with the source of each. Read once. Raises `ConfigError`."""
-        from proxy.settings.loading import load_settings
-
-        if self._loaded is None:
-            self._loaded = load_settings(self.config, self.overrides)
-        return self._loaded
-
-    def settings(self) -> HoneSettings:
-        """The settings in force. Raises `ConfigError`."""
-        return self.loaded().settings
 
 
 def override_engine(context: Context, engines: Sequence[str], models: Sequence[str]) -> None:
@@ -77,7 +48,7 @@ def with_shared_options(command: click.Command) -> click.Command:
 def _shared_options() -> list[click.Option]:
     def keep(name: str) -> Any:
         def callback(ctx: click.Context, _parameter: click.Parameter, value: Any) -> None:
-            shared = ctx.ensure_object(Context)
+            shared: Context = ctx.obj
             if name == "data":
                 shared.override("data", value)
             elif value:

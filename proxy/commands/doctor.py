@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from proxy.commands.context import Context, override_engine
+from proxy.commands.context import override_engine
+from recorder.commands.context import Context
 
 if TYPE_CHECKING:
     from recorder.findings import Finding
@@ -30,7 +31,7 @@ def doctor(click_context: click.Context, engines: tuple[str, ...], models: tuple
     from proxy.settings.showing import as_environment
     from recorder.findings import any_wrong
 
-    context = click_context.ensure_object(Context)
+    context: Context = click_context.obj
     override_engine(context, engines, models)
     loaded = context.loaded()
     settings = loaded.settings

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from proxy.commands.context import Context
+from recorder.commands.context import Context
 
 if TYPE_CHECKING:
     from proxy.settings.writing import Line
@@ -49,7 +49,7 @@ def init(click_context: click.Context, base: str | None, alias: str, force: bool
     from proxy.settings.loading import FILE_NAME
     from proxy.settings.writing import as_toml
 
-    context = click_context.ensure_object(Context)
+    context: Context = click_context.obj
     file = context.config or Path(FILE_NAME)
     _refuse_to_replace(file, force)
     found = asyncio.run(look_around())

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from proxy.commands.context import Context, override_engine
+from proxy.commands.context import override_engine
+from recorder.commands.context import Context
 
 if TYPE_CHECKING:
     from proxy.programs.supervise import Supervisor

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from proxy.commands.context import Context, print_table
+from proxy.commands.context import print_table
 from proxy.errors import ConfigError
+from recorder.commands.context import Context
 from recorder.commands.support import echo_json, run
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from proxy.settings.loading import Loaded
+    from proxy.settings.hone import LoadedSettings
     from recorder.settings import RecorderSettings
     from recorder.store.database import Store
 
@@ -62,7 +63,7 @@ def config(context: Context, key: str | None, preset: str | None) -> None:
             click.echo(click.wrap_text(one["what"], initial_indent="    ", subsequent_indent="    "))
 
 
-def _settings(loaded: Loaded, wanted: str | None) -> dict[str, dict[str, Any]]:
+def _settings(loaded: LoadedSettings, wanted: str | None) -> dict[str, dict[str, Any]]:
     """The settings that are at a key or below it, or all. Raises ConfigError where there are none."""
     from proxy.settings.showing import described, shown
 

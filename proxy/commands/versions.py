@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from proxy.commands import completion
-from proxy.commands.context import Context, print_table
+from proxy.commands.context import print_table
+from recorder.commands.context import Context
 from recorder.commands.support import run
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ def require_models(settings: HoneSettings) -> None:
 
 
 def shown_settings(settings: HoneSettings, origin: Mapping[str, str]) -> tuple[Setting, ...]:
-    """The settings as the page of them shows them, by where each came from (`Loaded.origin`)."""
+    """The settings as the page of them shows them, by where each came from (`LoadedSettings.origin`)."""
     return tuple(
         Setting(key, shown(key, value), origin.get(key, "default"), about) for key, value, about in described(settings)
     )

@@ -1,11 +1,12 @@
 """Every package's section of hone.toml as one model, and what of it must fit together.
 
-Owns: composing the sections; it is the one file of the proxy that imports judge's and trainer's settings. Refuses:
-reading them (`proxy.settings.loading`), and what a setting means (its section's docstring says it).
+Owns: composing the sections of all packages. Refuses: reading them (`proxy.settings.loading`), and what a setting means
+(its section's docstring says it). As all settings models, it may be imported by every package.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import model_validator
@@ -141,3 +142,12 @@ class HoneSettings(BaseSettings):
     def fallbacks(self) -> dict[str, str]:
         """The model that answers for an alias while no engine can, by the alias's name."""
         return {name: alias.fallback for name, alias in self.aliases.items() if alias.fallback is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings, and for each leaf's dotted key the source of its value."""
+
+    settings: HoneSettings
+    origin: dict[str, str]
+    file: Path | None

@@ -15,7 +15,6 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -25,7 +24,7 @@ from pydantic_settings import EnvSettingsSource
 from pydantic_settings.exceptions import SettingsError
 
 from proxy.errors import ConfigError
-from proxy.settings.hone import ENV_PREFIX, NESTED, HoneSettings
+from proxy.settings.hone import ENV_PREFIX, NESTED, HoneSettings, LoadedSettings
 from proxy.settings.presets import PRESETS
 from proxy.settings.showing import leaves, shown
 
@@ -36,16 +35,7 @@ NOT_SETTINGS = frozenset({"HONE_CONFIG", "HONE_DEBUG", "HONE_MODEL", "HONE_TASK_
 Raw = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """Settings, and for each leaf's dotted key the source of its value."""
-
-    settings: HoneSettings
-    origin: dict[str, str]
-    file: Path | None
-
-
-def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Loaded:
+def load_settings(config: Path | None, overrides: Mapping[str, object]) -> LoadedSettings:
     """Read, merge and check all settings.
 
     `config` is the file, or None to take `$HONE_CONFIG` or ./hone.toml where there is one. `overrides` are the flags:
@@ -63,7 +53,7 @@ def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Loade
     except ValidationError as e:
         raise ConfigError("\n".join(_explain(error, origin) for error in e.errors())) from e
     settings.data = _data_folder(settings, origin, file)
-    return Loaded(settings, {key: origin.get(key, "default") for key, _ in leaves(settings)}, file)
+    return LoadedSettings(settings, {key: origin.get(key, "default") for key, _ in leaves(settings)}, file)
 
 
 def find_file(config: Path | None) -> Path | None:

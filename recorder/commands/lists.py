@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import click
 
-from recorder.commands.support import Context, echo_json, run, show_table
+from recorder.commands.context import Context
+from recorder.commands.support import echo_json, run, show_table
 from recorder.errors import FilterInvalid
 from recorder.hours import duration
 from recorder.listing.words import GROUP_WORDS, RUN_WORDS, Word, group_filter, run_filter

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from recorder.commands.support import Context, echo_json, run
+from recorder.commands.context import Context
+from recorder.commands.support import echo_json, run
 from recorder.errors import StoreError
 from recorder.urls import shown_store
 

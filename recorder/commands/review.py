@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from recorder.commands.support import Context, echo_json, run
+from recorder.commands.context import Context
+from recorder.commands.support import echo_json, run
 from recorder.commands.support import show as print_shown
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from recorder.commands.support import Context, When, echo_json, run, show_table, to_json
+from recorder.commands.context import Context
+from recorder.commands.support import When, echo_json, run, show_table, to_json
 from recorder.commands.support import show as print_shown
 from recorder.errors import NotFound
 from recorder.reasons import meaning

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from recorder.commands.context import Context
 from recorder.commands.moving import backup, copy
-from recorder.commands.support import Context, echo_json, run, show_table
+from recorder.commands.support import echo_json, run, show_table
 from recorder.urls import shown_store
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What every command of this package needs: the settings, an open store, JSON, tables and pictures of what is told.
+"""What every command of this package needs: an open store, JSON, tables and pictures of what is told.
 
 Owns: running a coroutine on the store, printing, writing a picture. Refuses: any single command, what is drawn.
 
@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -24,28 +24,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from recorder.charts import Chart
+    from recorder.commands.context import Context
     from recorder.findings import Finding
-    from recorder.settings import RecorderSettings
     from recorder.store.database import Store
 
 T = TypeVar("T")
-
-
-class Settings(Protocol):
-    """What these commands read of Hone's settings."""
-
-    project: str
-    data: Path
-    recorder: RecorderSettings
-
-
-class Context(Protocol):
-    """What these commands find in click's context."""
-
-    json: bool
-
-    def settings(self) -> Settings:
-        """The settings in force."""
 
 
 def run(context: Context, read: Callable[[Store, str], Awaitable[T]], *, migrate: bool = False) -> T:

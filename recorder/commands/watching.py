@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from recorder.commands.support import Context, run, to_json
+from recorder.commands.context import Context
+from recorder.commands.support import run, to_json
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -11,34 +11,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final
 
 from recorder.content.canonical import canonical_message, dumps
-from recorder.content.turns import Message
+from recorder.content.turns import Message, Parent
 
 MIN_QUOTED_CHARS: Final = 32  # a shorter text may stand in two conversations by chance
 _BLOCK_ENDS: Final = "<`"  # what closing tags and fences of code begin with
 MOST_LOOKED_AT: Final = 16  # turns of a history, from its end
 
 
-class Exchange(Protocol):
-    """An answer with what it answered."""
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer of a run, with what it answered."""
 
-    @property
-    def answer(self) -> Message:
-        """The sampled message."""
-
-    @property
-    def asked(self) -> Message | None:
-        """The message before it."""
-
-
-E = TypeVar("E", bound=Exchange)
+    choice: Parent
+    trajectory_id: str
+    answer: Message
+    asked: Message | None
+    finish_reason: str | None
+    tools: bytes | None  # the blob of the tools that its call had
 
 
-def come_back(messages: Sequence[Message], said: Iterable[E]) -> list[E]:
-    """The recorded exchanges that stand in a conversation, at the last place where any does; empty where none does."""
-    known: dict[tuple[bytes, bytes], list[E]] = {}
+def come_back(messages: Sequence[Message], said: Iterable[Said]) -> list[Said]:
+    """The recorded answers that stand in a conversation, at the last place where any does; empty where none does."""
+    known: dict[tuple[bytes, bytes], list[Said]] = {}
     for one in said:
         if one.asked is not None:
             known.setdefault((form_without_ids(one.asked), form_without_ids(one.answer)), []).append(one)

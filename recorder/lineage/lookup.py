@@ -47,18 +47,6 @@ class SessionRuns:
     matches: Sequence[Match]
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """An answer of a run, with what it answered."""
-
-    choice: Parent
-    trajectory_id: str
-    answer: Message
-    asked: Message | None
-    finish_reason: str | None
-    tools: bytes | None  # the blob of the tools that its call had
-
-
 def trajectory(ex: Executor, trajectory_id: str) -> Known | None:
     """A trajectory by its id."""
     for row in ex.all(sql.BY_IDS, ids=[trajectory_id]):
@@ -177,11 +165,11 @@ def session_runs(
     return SessionRuns(ids, open_ids, next((found[end] for end in ends if end in found), []))
 
 
-def said_in(ex: Executor, trajectory_ids: Sequence[str]) -> list[Said]:
+def said_in(ex: Executor, trajectory_ids: Sequence[str]) -> list[likeness.Said]:
     """The newest answers of some trajectories, the newest first, at most `MOST_ANSWERS`."""
     rows = ex.all(sql.ANSWERS_AMONG, trajectories=list(trajectory_ids)) if trajectory_ids else ()
     return [
-        Said(
+        likeness.Said(
             Parent(row[0], row[1]),
             row[2],
             json.loads(row[3]),

@@ -16,8 +16,8 @@ from proxy.admission.auth import needed_scope
 from proxy.cli import cli
 from proxy.engine.command import engine_command
 from proxy.errors import ConfigError
-from proxy.settings.hone import ENV_PREFIX, NESTED, HoneSettings
-from proxy.settings.loading import NOT_SETTINGS, Loaded, load_settings
+from proxy.settings.hone import ENV_PREFIX, NESTED, HoneSettings, LoadedSettings
+from proxy.settings.loading import NOT_SETTINGS, load_settings
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.settings.showing import leaves
 from recorder.registry.keys import Scope
@@ -138,7 +138,7 @@ def files_of_settings() -> dict[str, str]:
     return found
 
 
-def loaded(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Loaded:
+def loaded(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedSettings:
     for one in hones():  # no variable of theirs, and none of this machine's
         for name in one.env:
             monkeypatch.delenv(name, raising=False)

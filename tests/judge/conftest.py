@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,9 @@ from click.testing import CliRunner, Result
 
 from judge.commands import score as commands
 from judge.settings import JudgeSettings
+from proxy.settings.hone import HoneSettings, LoadedSettings
+from proxy.settings.sections import AliasSettings
+from recorder.commands.context import Context
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
@@ -57,21 +59,11 @@ async def recorded(store: Store) -> AsyncIterator[Recorded]:
     await made.stop()
 
 
-@dataclass
-class Settings:
-    data: Path
-    judge: JudgeSettings
-    project: str = "default"
-    recorder: RecorderSettings = field(default_factory=RecorderSettings)
-
-
-@dataclass
-class Context:
-    of: Settings
-    json: bool = False
-
-    def settings(self) -> Settings:
-        return self.of
+def context_of(settings: HoneSettings, *, as_json: bool = False) -> Context:
+    """What a command finds in click's context under these settings."""
+    made = Context(lambda _config, _overrides: LoadedSettings(settings, {}, None))
+    made.json = as_json
+    return made
 
 
 @pytest.fixture
@@ -79,8 +71,9 @@ def score(settings: Callable[..., JudgeSettings], tmp_path: Path, recording: Rec
     """Run `hone score` in a thread of its own, as it starts an event loop."""
 
     async def run(*args: str, as_json: bool = False, of_alias: Mapping[str, str] | None = None, **more: Any) -> Result:
-        judge = settings(**more).for_aliases(of_alias or {})
-        context = Context(Settings(tmp_path / "data", judge, recorder=recording), as_json)
+        aliases = {name: AliasSettings(reward_recipe=recipe) for name, recipe in (of_alias or {}).items()}
+        given = HoneSettings(data=tmp_path / "data", judge=settings(**more), recorder=recording, aliases=aliases)
+        context = context_of(given, as_json=as_json)
         return await asyncio.to_thread(CliRunner().invoke, commands.score, args, obj=context)
 
     return run

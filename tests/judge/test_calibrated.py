@@ -20,11 +20,12 @@ from judge.calibration.judging import Judged
 from judge.commands import calibrate as commands
 from judge.errors import LabelsInvalid, Spent
 from judge.settings import JudgeSettings
+from proxy.settings.hone import HoneSettings
 from recorder.learned.intervals import Interval
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.work import feedback
-from tests.judge.conftest import Context, Settings
+from tests.judge.conftest import context_of
 from tests.judge.judge_server import JudgeServer
 from tests.judge.recorded import PROJECT, Recorded
 
@@ -39,7 +40,8 @@ def calibrate(
     """Run `hone calibrate` in a thread of its own, as it starts an event loop."""
 
     async def run(*args: str, as_json: bool = False, **more: Any) -> Result:
-        context = Context(Settings(tmp_path / "data", settings(**more), recorder=recording), as_json)
+        given = HoneSettings(data=tmp_path / "data", judge=settings(**more), recorder=recording)
+        context = context_of(given, as_json=as_json)
         return await asyncio.to_thread(CliRunner().invoke, commands.calibrate, args, obj=context)
 
     return run

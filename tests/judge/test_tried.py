@@ -20,8 +20,9 @@ from judge.tricks.check import Checked, Wanted
 from judge.tricks.kinds import KINDS
 from judge.tricks.tally import Outcome, Seen
 from judge.tried import as_json, chart, show
+from proxy.settings.hone import HoneSettings
 from recorder.charts import draw
-from tests.judge.conftest import Context, Settings
+from tests.judge.conftest import context_of
 from tests.judge.judge_server import JudgeServer, completion, fails
 from tests.judge.tricks.scripted import Read, judge, score_by, sound, tasks
 
@@ -46,7 +47,8 @@ def check(settings: Callable[..., JudgeSettings], tmp_path: Path) -> Callable[..
     """Run `hone judge check` in a thread of its own, as it starts an event loop."""
 
     async def run(*args: str, as_json: bool = False, **more: Any) -> Result:
-        context = Context(Settings(tmp_path / "data", settings(**more)), as_json)
+        given = HoneSettings(data=tmp_path / "data", judge=settings(**more))
+        context = context_of(given, as_json=as_json)
         return await asyncio.to_thread(CliRunner().invoke, commands.judge, ["check", *args], obj=context)
 
     return run
@@ -137,7 +139,7 @@ async def test_a_recipe_that_is_not_there_is_named(check: Any) -> None:
 
 
 def test_the_check_of_settings_takes_no_subcommand() -> None:
-    result = CliRunner().invoke(commands.judge, ["--check", "check"], obj=Context(Settings(Path(), JudgeSettings())))
+    result = CliRunner().invoke(commands.judge, ["--check", "check"], obj=context_of(HoneSettings()))
     assert result.exit_code == 2
     assert "without a subcommand" in result.stderr
 

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from proxy.cli import COMMANDS
-from proxy.commands.context import Context
+from recorder.commands.context import Context
 from tests.proxy.hone_command import hone
 
 pytestmark = pytest.mark.usefixtures("bare")

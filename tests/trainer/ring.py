@@ -25,7 +25,8 @@ from judge.llm.model import Answer, Messages
 from judge.scoring.bench import open_bench
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
-from proxy.settings.sections import AliasSettings, GateSettings
+from proxy.settings.hone import HoneSettings
+from proxy.settings.sections import AliasSettings, GateSettings, ModelSettings, ProxySettings
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.holding import leases
@@ -34,7 +35,7 @@ from recorder.reading import transcripts
 from recorder.registry import aliases, descent, replicas, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
-from recorder.settings import LearnSettings, RecorderSettings
+from recorder.settings import RecorderSettings
 from recorder.states import CallState, Confidence, VersionState
 from recorder.store import ledger
 from recorder.store.changes import Topic
@@ -380,27 +381,11 @@ async def ledger_codes(store: Store, campaign_id: str) -> list[str]:
     return [entry.code for entry in await ledger.of(store, "campaign", campaign_id)]
 
 
-@dataclass
-class Everything:
-    """The settings that a campaign reads."""
-
-    data: Path
-    campaign: CampaignSettings
-    project: str = PROJECT
-    recorder: RecorderSettings = field(default_factory=RecorderSettings)
-    learn: LearnSettings = field(default_factory=LearnSettings)
-    trainer: TrainerSettings = field(default_factory=lambda: TrainerSettings(min_groups=1))
-    track: TrackSettings = field(default_factory=TrackSettings)
-    engine: Any = None
-    aliases: Mapping[str, AliasSettings] = field(default_factory=dict)
-    judge: JudgeSettings = field(default_factory=JudgeSettings)
-    models: Sequence[str] = ()  # of other providers
-
-    def declared_aliases(self) -> Mapping[str, AliasSettings]:
-        return self.aliases
-
-    def providers(self) -> list[str]:
-        return list(self.models)
+def hone_settings(data: Path, campaign: CampaignSettings, models: Sequence[str] = (), **sections: Any) -> HoneSettings:
+    """All settings, with those of a campaign. `models`: other providers' models, by name."""
+    others = [ModelSettings(name=name, model=f"openai/{name}") for name in models]
+    given = {"trainer": TrainerSettings(min_groups=1), "proxy": ProxySettings(models=others)} | sections
+    return HoneSettings(project=PROJECT, data=data, campaign=campaign, **given)
 
 
 class Told:
@@ -441,11 +426,11 @@ def write_user_folder(folder: Path, train: int = 4, val: int = 3) -> dict[str, A
     }
 
 
-def held_to_scenarios(data: Path, user: Path, **gate: Any) -> Everything:
+def held_to_scenarios(data: Path, user: Path, **gate: Any) -> HoneSettings:
     """The settings of a learner whose alias is held to the scenarios of the user's folder."""
     given = {"scenarios": user / "val.jsonl", "agent": "my_agent:run", "success": "my_agent:solved"} | gate
     alias = AliasSettings(gate=GateSettings.model_validate(given))
-    return Everything(data, CampaignSettings(cwd=user, attempt_timeout_s=60.0), aliases={ALIAS: alias})
+    return hone_settings(data, CampaignSettings(cwd=user, attempt_timeout_s=60.0), aliases={ALIAS: alias})
 
 
 async def run_campaign(
@@ -463,7 +448,7 @@ async def run_campaign(
     trainer: TrainerSettings | None = None,
 ) -> Ended:
     """`hone train` with a scripted trainer, or by the settings of the real one. `recording`: the store's."""
-    everything = Everything(
+    everything = hone_settings(
         data,
         CampaignSettings.model_validate(settings),
         recorder=recording or RecorderSettings(),
@@ -500,7 +485,7 @@ async def run_evaluation(
     recording: RecorderSettings | None = None,
 ) -> Evaluated:
     """`hone eval` on a ring's store. `recording`: the store's."""
-    everything = Everything(
+    everything = hone_settings(
         data,
         CampaignSettings.model_validate(settings),
         recorder=recording or RecorderSettings(),

@@ -13,8 +13,9 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from judge.settings import JudgeSettings, RewardSettings
 from recorder.rubric import criteria
 from recorder.work.campaigns import Split
 from recorder.work.costs import PerRun
@@ -28,61 +29,6 @@ from trainer.tasks.scenarios import Scenario
 
 CHARS_A_TOKEN: Final = 4
 BY_LENGTHS: Final = "by the lengths of the scenarios and the most tokens of an answer"
-
-
-class Reward(Protocol):
-    """A part of the reward, as far as it costs anything."""
-
-    @property
-    def kind(self) -> str:
-        """Which kind of reward it is."""
-
-    @property
-    def name(self) -> str:
-        """What scores call it."""
-
-    @property
-    def weight(self) -> float:
-        """Its share of the reward."""
-
-    @property
-    def effect(self) -> str:
-        """`score`, `penalty` or `veto`."""
-
-
-class Member(Protocol):
-    """One judge of several."""
-
-    @property
-    def model(self) -> str:
-        """The judge model."""
-
-
-class Recipe(Protocol):
-    """The judge's settings under one recipe, as far as it costs anything."""
-
-    @property
-    def model(self) -> str:
-        """The judge model; empty: none."""
-
-    @property
-    def max_tokens(self) -> int:
-        """The most that it may answer with."""
-
-    @property
-    def requests(self) -> int:
-        """How often RULER asks about one group."""
-
-    @property
-    def members(self) -> Sequence[Member]:
-        """Whom RULER asks."""
-
-    @property
-    def ranked_by(self) -> str:
-        """Whom RULER asks: models by their names."""
-
-    def in_force(self) -> Sequence[Reward]:
-        """The parts of the reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +92,7 @@ class Estimate:
     notes: Sequence[str] = field(default_factory=list)
 
 
-def count(plan: Plan, rewards: Sequence[Reward], requests: int = 1, *, moving: bool = False) -> Counts:
+def count(plan: Plan, rewards: Sequence[RewardSettings], requests: int = 1, *, moving: bool = False) -> Counts:
     """Count what the plan's rounds do. `requests`: how often RULER asks about one group.
 
     `moving`: a judge is asked only for parts that have a weight, as the strong one is.
@@ -239,7 +185,7 @@ def agent_tokens(counts: Counts, settings: CampaignSettings, lately: PerRun | No
     return Tokens(counts.input_tokens, most, BY_LENGTHS if most is not None else f"{BY_LENGTHS} (campaign.max_tokens)")
 
 
-def judge_tokens(counts: Counts, recipe: Recipe, agent: Tokens, lately: PerRun | None, alias: str) -> Tokens:
+def judge_tokens(counts: Counts, recipe: JudgeSettings, agent: Tokens, lately: PerRun | None, alias: str) -> Tokens:
     """What the judge is shown, and what it answers."""
     requests = counts.ruler + counts.rubric
     if not requests:
@@ -254,7 +200,7 @@ def judge_tokens(counts: Counts, recipe: Recipe, agent: Tokens, lately: PerRun |
     return Tokens(shown, most, f"{BY_LENGTHS}, at most judge.max_tokens of the judge's; its instructions not counted")
 
 
-def judged_by(recipe: Recipe) -> str:
+def judged_by(recipe: JudgeSettings) -> str:
     """Whom a recipe's scores are by, as the store has it."""
     kinds = {reward.kind for reward in recipe.in_force()}
     asked = [recipe.ranked_by if "ruler" in kinds else "", recipe.model if "rubric" in kinds else ""]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from recorder.commands.context import Context
 from trainer.commands.requiring import require_own_choices
-from trainer.commands.support import Context
 
 if TYPE_CHECKING:
     from trainer.campaign.estimate import Beside, Estimate

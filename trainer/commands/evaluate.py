@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainer.commands.support import Context, log, path_option, run, wanted_services
+from recorder.commands.context import Context
+from trainer.commands.support import log, path_option, run, wanted_services
 
 if TYPE_CHECKING:
     from trainer.evaluating.evaluation import Evaluated

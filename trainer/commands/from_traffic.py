@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainer.commands.support import Context, Settings, path_option
+from recorder.commands.context import Context
+from trainer.commands.support import path_option
 
 if TYPE_CHECKING:
+    from proxy.settings.hone import HoneSettings
     from recorder.content.redaction import Redaction
     from trainer.tasks.traffic import Opening, Tasks
 
@@ -66,7 +68,7 @@ def from_traffic(
 
 
 async def _tasks(
-    settings: Settings, alias: str, conditions: Sequence[str], redaction: Redaction, opening: Opening, runs: int
+    settings: HoneSettings, alias: str, conditions: Sequence[str], redaction: Redaction, opening: Opening, runs: int
 ) -> Tasks:
     from recorder.registry.aliases import get_alias
     from recorder.store.migrate import open_store

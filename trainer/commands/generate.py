@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainer.commands.support import INTERRUPTED, Context, path_option, run
+from recorder.commands.context import Context
+from trainer.commands.support import INTERRUPTED, path_option, run
 
 if TYPE_CHECKING:
     from trainer.generating.generate import Generated, Wanted

@@ -9,7 +9,8 @@ import asyncio
 
 import click
 
-from trainer.commands.support import Context, log, run
+from recorder.commands.context import Context
+from trainer.commands.support import log, run
 
 
 @click.command()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from recorder.commands.support import Context
+    from recorder.commands.context import Context
     from recorder.store.database import Store
     from trainer.report.shapes import Report
 

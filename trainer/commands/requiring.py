@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainer.commands.support import Settings
-
 if TYPE_CHECKING:
+    from proxy.settings.hone import HoneSettings
     from trainer.campaign.begin import Plan
 
 
-def require_own_choices(settings: Settings) -> None:
+def require_own_choices(settings: HoneSettings) -> None:
     """A recipe chooses neither the model that learns nor the one that judges."""
     if settings.campaign.preset is None:
         return
@@ -24,7 +23,7 @@ def require_own_choices(settings: Settings) -> None:
         raise click.UsageError(f"the preset {settings.campaign.preset!r} leaves to you: set {' and '.join(left)}.")
 
 
-def require_judge_model(plan: Plan, settings: Settings) -> None:
+def require_judge_model(plan: Plan, settings: HoneSettings) -> None:
     """Criteria that no code decides are a judge model's."""
     from recorder.rubric import criteria
 
@@ -42,7 +41,7 @@ def require_judge_model(plan: Plan, settings: Settings) -> None:
             )
 
 
-def require_recipe(begun_with: str | None, settings: Settings) -> None:
+def require_recipe(begun_with: str | None, settings: HoneSettings) -> None:
     """A campaign is gone on with under the recipe that it was begun with."""
     known = settings.judge.known_recipes()
     if begun_with is not None and begun_with not in known:

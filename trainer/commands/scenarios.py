@@ -14,10 +14,11 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
+from recorder.commands.context import Context
 from trainer.campaign_settings import CampaignSettings
 from trainer.commands.from_traffic import from_traffic
 from trainer.commands.generate import generate
-from trainer.commands.support import Context, shares
+from trainer.commands.support import shares
 
 
 @click.group(invoke_without_command=True)

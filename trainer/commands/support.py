@@ -1,4 +1,4 @@
-"""What the trainer's commands share: what they find in click's context, kinds of flags, being stopped by a signal.
+"""What the trainer's commands share: kinds of flags, being stopped by a signal.
 
 Owns: the exit status of a command that was stopped. Refuses: the commands.
 """
@@ -11,20 +11,13 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from recorder.settings import LearnSettings, RecorderSettings
-from trainer.campaign_settings import CampaignSettings
-from trainer.settings import TrainerSettings
-from trainer.track_settings import TrackSettings
-
 if TYPE_CHECKING:
-    from trainer.generating import asking
-    from trainer.programs import estimating
-    from trainer.programs.examiner import Gated
-    from trainer.programs.generating import Server
+    from proxy.settings.hone import HoneSettings
+    from recorder.commands.context import Context
     from trainer.programs.services import Wanted
 
 INTERRUPTED = 130
@@ -32,59 +25,9 @@ INTERRUPTED = 130
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-if TYPE_CHECKING:
-
-    class Judge(estimating.Judge, asking.Settings, Protocol):
-        """What these commands read of the judge's settings."""
-
-
-class Settings(Protocol):
-    """What these commands read of Hone's settings."""
-
-    project: str
-    data: Path
-    recorder: RecorderSettings
-    learn: LearnSettings
-    trainer: TrainerSettings
-    campaign: CampaignSettings
-    track: TrackSettings
-    engine: Any  # its `base` and `dtype`
-
-    @property
-    def judge(self) -> Judge:
-        """Who judges."""
-
-    @property
-    def mcp(self) -> Mapping[str, Server]:
-        """The MCP servers."""
-
-    def declared_aliases(self) -> Mapping[str, object]:
-        """The aliases, and what they leave to other sections."""
-
-    def providers(self) -> list[str]:
-        """The names of other providers' models."""
-
-    @property
-    def aliases(self) -> Mapping[str, Gated]:
-        """The declared aliases."""
-
-
-class Context(Protocol):
-    """What these commands find in click's context."""
-
-    config: Path | None
-    json: bool
-    overrides: dict[str, object]
-
-    def override(self, key: str, value: object) -> None:
-        """Let a flag decide a setting."""
-
-    def settings(self) -> Settings:
-        """The settings in force."""
-
 
 def wanted_services(
-    context: Context, settings: Settings, proxy_url: str | None, env: Mapping[str, str] | None = None
+    context: Context, settings: HoneSettings, proxy_url: str | None, env: Mapping[str, str] | None = None
 ) -> Wanted:
     """The services that a command needs: a proxy that was named, those that run, or what is started. `env`: for it."""
     from trainer.programs.services import Wanted

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recorder.commands.context import Context
 from trainer.commands.estimate import estimate
 from trainer.commands.requiring import require_judge_model, require_own_choices, require_recipe
-from trainer.commands.support import Context, log, path_option, run, shares, wanted_services
+from trainer.commands.support import log, path_option, run, shares, wanted_services
 
 if TYPE_CHECKING:
     from trainer.progress import Ended

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from judge.settings import RewardSettings
 from trainer.agents.agent import is_function
 from trainer.campaign.begin import require_agent
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.errors import CampaignError
 from trainer.measuring import yardstick
 from trainer.measuring.sides import MOST, Side
-from trainer.measuring.yardstick import Reward, Yardstick
+from trainer.measuring.yardstick import Yardstick
 from trainer.tasks import scenarios
 from trainer.tasks.scenarios import Scenario
 
@@ -90,7 +91,7 @@ def by_function(settings: CampaignSettings) -> bool:
     return settings.success is not None and is_function(settings.success)
 
 
-def measures(settings: CampaignSettings, rewards: Sequence[Reward], versions: int) -> Measures:
+def measures(settings: CampaignSettings, rewards: Sequence[RewardSettings], versions: int) -> Measures:
     """What can be told of so many versions. Raises `CampaignError` where nothing can."""
     if by_function(settings):
         return Measures(success=True, reward=False, wins=False)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
-from typing import Protocol
 
+from proxy.settings.hone import HoneSettings
 from recorder.holding import holders
 from recorder.registry import keys, versions
 from recorder.registry.aliases import AliasView
@@ -29,19 +28,13 @@ from trainer.programs.services import Services, Wanted
 from trainer.progress import Progress, Said, Status
 
 
-class Settings(comparing.Settings, Protocol):
-    """What of Hone's settings is read here."""
-
-    data: Path
-
-
-def measured_by(asked: Asked, everything: Settings) -> Measures:
+def measured_by(asked: Asked, everything: HoneSettings) -> Measures:
     """What can be told of the versions, as the settings have it. Raises `CampaignError` where nothing can."""
     rewards = comparing.recipe_of(asked.settings, everything).in_force()
     return measures(asked.settings, rewards, len(asked.names))
 
 
-async def evaluate(asked: Asked, everything: Settings, wanted: Wanted, progress: Progress) -> Evaluated:
+async def evaluate(asked: Asked, everything: HoneSettings, wanted: Wanted, progress: Progress) -> Evaluated:
     """Run an evaluation to its end, with everything that it needs.
 
     Raises the trainer's and recorder's errors; the evaluation is then marked failed, or stopped where it was cancelled,
@@ -84,7 +77,7 @@ async def evaluate(asked: Asked, everything: Settings, wanted: Wanted, progress:
         return await run.run()
 
 
-async def _sides(store: Store, alias: AliasView, asked: Asked, everything: Settings) -> list[Side]:
+async def _sides(store: Store, alias: AliasView, asked: Asked, everything: HoneSettings) -> list[Side]:
     there = {
         one.id: one.name for one in await versions.get_versions(store, alias.project_id) if one.alias_id == alias.id
     }

@@ -7,32 +7,15 @@ Owns: which model and whose key, what was spent and its bound. Refuses: sending,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
-from pydantic import SecretStr
-
-from recorder.asking import Manner, Messages, Model, Reached, Reply
+from judge.panel_settings import BASE
+from judge.settings import JudgeSettings
+from recorder.asking import Messages, Model, Reached, Reply
 from recorder.errors import ModelFailed
 from trainer.errors import GeneratorFailed
 
-BASE: Final = "base"  # `judge.model` where the model that an alias began with judges
 TEMPERATURE: Final = 1.0  # tasks are to differ; left out where the provider does not take one
-
-
-class Settings(Manner, Protocol):
-    """What is needed of the judge's settings, whose model this is unless another is named."""
-
-    @property
-    def model(self) -> str:
-        """Its LiteLLM name."""
-
-    @property
-    def api_base(self) -> str | None:
-        """Where its API is, if not at the provider's."""
-
-    @property
-    def api_key(self) -> SecretStr | None:
-        """Its key, if not the provider's variable's."""
 
 
 @dataclass(slots=True)
@@ -48,7 +31,7 @@ class Spent:
 class Generator:
     """The model. One event loop; `close()` at the end."""
 
-    def __init__(self, settings: Settings, model: str | None = None, max_usd: float | None = None) -> None:
+    def __init__(self, settings: JudgeSettings, model: str | None = None, max_usd: float | None = None) -> None:
         """Raises `GeneratorFailed` where no model is set."""
         name = model or settings.model
         if not name:
@@ -95,7 +78,7 @@ class Generator:
             self.spent.usd = (self.spent.usd or 0.0) + reply.cost_usd
 
 
-def _reached(name: str, settings: Settings) -> Reached:
+def _reached(name: str, settings: JudgeSettings) -> Reached:
     """The judge's address and key are for the judge's provider alone."""
     if name.partition("/")[0] != settings.model.partition("/")[0]:
         return Reached(name)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
+from judge.settings import RewardSettings
 from trainer.campaign_settings import CampaignSettings, GoalSettings
 from trainer.errors import CampaignError
 from trainer.measuring.sides import named
@@ -30,23 +31,7 @@ class Yardstick(StrEnum):
     NOTHING = "nothing"
 
 
-class Reward(Protocol):
-    """A part of the reward, as far as it matters here."""
-
-    @property
-    def kind(self) -> str:
-        """Which kind of reward it is."""
-
-    @property
-    def weight(self) -> float:
-        """Its share of the reward."""
-
-    @property
-    def effect(self) -> str:
-        """`score`, `penalty` or `veto`."""
-
-
-def chosen(settings: CampaignSettings, rewards: Sequence[Reward], *, validated: bool) -> Yardstick:
+def chosen(settings: CampaignSettings, rewards: Sequence[RewardSettings], *, validated: bool) -> Yardstick:
     """What a campaign is measured by. `validated`: there are scenarios to validate with."""
     if settings.success is not None:
         return Yardstick.SUCCESS
@@ -55,12 +40,12 @@ def chosen(settings: CampaignSettings, rewards: Sequence[Reward], *, validated: 
     return Yardstick.WINS if validated and _scores(rewards) == {"ruler"} else Yardstick.NOTHING
 
 
-def averaged(rewards: Sequence[Reward]) -> bool:
+def averaged(rewards: Sequence[RewardSettings]) -> bool:
     """Whether a mean of rewards over groups says anything."""
     return "ruler" not in _scores(rewards)
 
 
-def _scores(rewards: Sequence[Reward]) -> set[str]:
+def _scores(rewards: Sequence[RewardSettings]) -> set[str]:
     return {reward.kind for reward in rewards if reward.weight > 0 and reward.effect == "score"}
 
 

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+from proxy.settings.hone import HoneSettings
 from recorder.findings import Finding, Verdict
 from trainer.errors import AgentUnusable, ScenariosInvalid
 from trainer.programs.attempting import start_agents
-from trainer.programs.examiner import Settings, held_out
+from trainer.programs.examiner import held_out
 
 
-async def check(settings: Settings) -> list[Finding]:
+async def check(settings: HoneSettings) -> list[Finding]:
     """All that is looked at."""
     gated = [name for name, alias in settings.aliases.items() if alias.gate.scenarios is not None]
     return [await _of_alias(settings, name) for name in gated]
 
 
-async def _of_alias(settings: Settings, alias: str) -> Finding:
+async def _of_alias(settings: HoneSettings, alias: str) -> Finding:
     what = f"gate of {alias}"
     try:
         attempting, tasks = held_out(settings, alias)

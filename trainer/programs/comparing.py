@@ -6,32 +6,18 @@ Owns: which recipe judges it, and refusing what could not be measured or compare
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from judge.settings import JudgeSettings
+from proxy.settings.hone import HoneSettings
 from recorder.registry.keys import Scope
 from trainer.campaign.begin import Plan
 from trainer.campaign_settings import CampaignSettings
 from trainer.measuring import sides, yardstick
 from trainer.measuring.yardstick import Yardstick
-from trainer.programs.estimating import Judge, Whole
 
 OF_THE_REWARD: Final = {"model", "temperature", "rubric", "rewards", "missing"}
-
-
-class Settings(Protocol):
-    """What of Hone's settings is read here."""
-
-    @property
-    def judge(self) -> Judge:
-        """Who judges."""
-
-    def declared_aliases(self) -> Mapping[str, object]:
-        """The aliases, by name."""
-
-    def providers(self) -> list[str]:
-        """The names of other providers' models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +29,7 @@ class Measure:
     recipe: dict[str, Any]
 
 
-def measure_of(plan: Plan, settings: Settings) -> Measure:
+def measure_of(plan: Plan, settings: HoneSettings) -> Measure:
     """By what a planned campaign is measured. Raises `CampaignError` for what could never be said of it."""
     recipe = recipe_of(plan.settings, settings)
     rewards = recipe.in_force()
@@ -53,7 +39,7 @@ def measure_of(plan: Plan, settings: Settings) -> Measure:
     return Measure(found, yardstick.averaged(rewards), recipe.model_dump(mode="json", include=OF_THE_REWARD))
 
 
-def recipe_of(campaign: CampaignSettings, settings: Settings) -> Whole:
+def recipe_of(campaign: CampaignSettings, settings: HoneSettings) -> JudgeSettings:
     """The recipe that attempts made by these settings are judged by."""
     declared = list(settings.declared_aliases())
     alias = campaign.alias or (declared[0] if len(declared) == 1 else None)

@@ -9,83 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 
+from judge.settings import JudgeSettings
+from proxy.settings.hone import HoneSettings
 from recorder import litellm_edge
 from recorder.errors import StoreError
 from recorder.registry.aliases import get_aliases
-from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.store.migrate import open_to_look, there_is_one
 from recorder.work import costs
 from recorder.work.costs import PerRun
 from trainer.campaign import estimate
 from trainer.campaign.begin import Plan
-from trainer.campaign.estimate import Beside, Counts, Estimate, Recipe, Tokens
+from trainer.campaign.estimate import Beside, Counts, Estimate, Tokens
 from trainer.errors import CampaignError
 
 ASKING = ("ruler", "rubric")  # the kinds that ask a judge model
 BASE: Final = "@0"  # how the name of an alias's base ends
 
 
-class Whole(Recipe, Protocol):
-    """A recipe with all that it says."""
-
-    def model_dump(self, *, mode: str, include: set[str]) -> dict[str, Any]:
-        """Some of its settings, as JSON has them."""
-
-
-class Strong(Protocol):
-    """What is set of the strong judge."""
-
-    @property
-    def every(self) -> int:
-        """One group of so many is judged by it too."""
-
-
-class Judge(Recipe, Protocol):
-    """The judge's settings."""
-
-    @property
-    def strong(self) -> Strong | None:
-        """Who judges some groups too."""
-
-    def by_strong(self) -> Judge | None:
-        """The settings with the strong judge alone as the judge; None: there is none."""
-
-    def known_recipes(self) -> list[str]:
-        """The names of all recipes."""
-
-    def recipe_of(self, alias: str | None, of_campaign: str | None = None) -> str:
-        """The name of the recipe by which runs are judged."""
-
-    def by_recipe(self, name: str) -> Whole:
-        """The settings under a recipe."""
-
-    def of_alias(self, alias: str | None) -> Judge:
-        """The settings with the alias's base by its name, where that judges."""
-
-
-class Settings(Protocol):
-    """What of Hone's settings an estimate needs."""
-
-    project: str
-    data: Path
-    recorder: RecorderSettings
-
-    @property
-    def judge(self) -> Judge:
-        """Who judges."""
-
-    def declared_aliases(self) -> Mapping[str, object]:
-        """The aliases, by name."""
-
-
-async def estimated(plan: Plan, settings: Settings) -> Estimate:
+async def estimated(plan: Plan, settings: HoneSettings) -> Estimate:
     """What a planned campaign would take. Raises `CampaignError` where it is not clear whom it trains."""
     alias = _alias(plan.settings.alias, list(settings.declared_aliases()))
     name = settings.judge.recipe_of(alias, plan.settings.reward_recipe)
@@ -110,12 +57,12 @@ async def estimated(plan: Plan, settings: Settings) -> Estimate:
 class _Strong:
     """The strong judge: its settings under the campaign's recipe, and what it is asked."""
 
-    recipe: Recipe
+    recipe: JudgeSettings
     every: int
     counts: Counts
 
 
-def _strong(plan: Plan, settings: Settings, alias: str, name: str) -> _Strong | None:
+def _strong(plan: Plan, settings: HoneSettings, alias: str, name: str) -> _Strong | None:
     """The strong judge of a campaign; None: there is none, or it is asked nothing."""
     alone, set_ = settings.judge.by_strong(), settings.judge.strong
     if alone is None or set_ is None:
@@ -144,7 +91,9 @@ class _Lately:
     unread: Sequence[str] = ()
 
 
-async def _lately(settings: Settings, alias: str, name: str, recipe: Recipe, strong: _Strong | None) -> _Lately:
+async def _lately(
+    settings: HoneSettings, alias: str, name: str, recipe: JudgeSettings, strong: _Strong | None
+) -> _Lately:
     if not await asyncio.to_thread(there_is_one, settings.data, settings.recorder):
         return _Lately(unread=["there is no store yet, so nothing is known of earlier runs"])
     parts = [reward.name for reward in recipe.in_force() if reward.kind in ASKING]
@@ -163,7 +112,7 @@ async def _lately(settings: Settings, alias: str, name: str, recipe: Recipe, str
 
 
 @asynccontextmanager
-async def _looking(settings: Settings) -> AsyncIterator[Store]:
+async def _looking(settings: HoneSettings) -> AsyncIterator[Store]:
     store = await open_to_look(settings.data, settings.recorder)
     try:
         yield store
@@ -171,7 +120,7 @@ async def _looking(settings: Settings) -> AsyncIterator[Store]:
         await store.close()
 
 
-async def _usd(counts: Counts, recipe: Recipe, tokens: Tokens, judged: PerRun | None) -> float | None:
+async def _usd(counts: Counts, recipe: JudgeSettings, tokens: Tokens, judged: PerRun | None) -> float | None:
     if not counts.ruler + counts.rubric:
         return 0.0
     if judged is not None and judged.usd is not None:  # with what the provider takes off for what it has read before
@@ -191,14 +140,14 @@ def _price(model: str, sent: int, answered: int) -> float | None:
     return 0.0 if model.endswith(BASE) else litellm_edge.price(model, sent, answered)
 
 
-def _shares(counts: Counts, recipe: Recipe) -> list[tuple[str, float]]:
+def _shares(counts: Counts, recipe: JudgeSettings) -> list[tuple[str, float]]:
     """Which part of all requests goes to which model."""
     whole, members = counts.ruler + counts.rubric, recipe.members
     asked = [(member.model, counts.ruler / whole / len(members)) for member in members if counts.ruler]
     return [*asked, (recipe.model, counts.rubric / whole)] if counts.rubric else asked
 
 
-def _notes(plan: Plan, recipe: Recipe, counts: Counts, strong: Beside | None) -> list[str]:
+def _notes(plan: Plan, recipe: JudgeSettings, counts: Counts, strong: Beside | None) -> list[str]:
     rewards, settings = recipe.in_force(), plan.settings
     notes = []
     if not rewards:

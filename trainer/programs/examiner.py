@@ -10,13 +10,12 @@ No step of the alias begins while its version is undecided, so attempts and trai
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
+from proxy.settings.hone import HoneSettings
 from recorder.errors import Conflict, StoreUnavailable
 from recorder.holding import holders
 from recorder.registry import keys, replicas, writes
@@ -42,45 +41,10 @@ AGAIN_S: Final = 2.0  # after what may have passed by then: another process has 
 SERVICES_S: Final = 120.0  # an engine that died may take so long to come back
 
 
-class Gate(Protocol):
-    """What of `[aliases.NAME.gate]` is read here."""
-
-    @property
-    def scenarios(self) -> Path | None:
-        """The file of held-out scenarios."""
-
-    @property
-    def agent(self) -> str | None:
-        """What attempts them."""
-
-    @property
-    def success(self) -> str | None:
-        """The function that tells whether an attempt succeeded."""
-
-
-class Gated(Protocol):
-    """What of `[aliases.NAME]` is read here."""
-
-    @property
-    def gate(self) -> Gate:
-        """What the alias's versions are held to."""
-
-
-class Settings(Protocol):
-    """What of Hone's settings is read here."""
-
-    data: Path
-    campaign: CampaignSettings
-
-    @property
-    def aliases(self) -> Mapping[str, Gated]:
-        """The declared aliases."""
-
-
 class Examiner:
     """Answers the wishes for one alias for as long as it runs."""
 
-    def __init__(self, store: Store, alias: AliasView, settings: Settings, progress: Progress) -> None:
+    def __init__(self, store: Store, alias: AliasView, settings: HoneSettings, progress: Progress) -> None:
         self._store = store
         self._alias = alias
         self._everything = settings
@@ -181,7 +145,7 @@ class Examiner:
             self._progress.tell(Said(text, warning))
 
 
-def held_out(settings: Settings, alias: str) -> tuple[CampaignSettings, list[Scenario]]:
+def held_out(settings: HoneSettings, alias: str) -> tuple[CampaignSettings, list[Scenario]]:
     """How an alias's held-out scenarios are attempted, and these. Raises ScenariosInvalid."""
     declared = settings.aliases.get(alias)
     gate = declared.gate if declared is not None else None

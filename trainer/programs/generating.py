@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
-from pydantic import SecretStr
-
+from proxy.settings.hone import HoneSettings
+from proxy.settings.mcp import McpServerSettings
 from trainer.errors import ToolsUnavailable
 from trainer.generating import asking, tools
 from trainer.generating.asking import Spent
@@ -20,34 +19,6 @@ from trainer.generating.difficulties import counts
 from trainer.generating.generate import Generated, Wanted, begin, generate
 from trainer.generating.tools import Tool
 from trainer.tasks.scenarios import Scenario
-
-
-class Server(Protocol):
-    """An MCP server of the settings."""
-
-    @property
-    def url(self) -> str | None:
-        """Where it listens; None: it is a command."""
-
-    @property
-    def token(self) -> SecretStr | None:
-        """What it is sent as a bearer."""
-
-    @property
-    def headers(self) -> Mapping[str, SecretStr]:
-        """What it is sent beside."""
-
-
-class Settings(Protocol):
-    """What of Hone's settings this needs."""
-
-    @property
-    def judge(self) -> asking.Settings:
-        """The model, unless another is named."""
-
-    @property
-    def mcp(self) -> Mapping[str, Server]:
-        """The MCP servers, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +46,7 @@ class Outcome:
 
 
 async def generated(
-    order: Order, settings: Settings, begun: Iterable[Scenario], tell: Callable[[Generated, Wanted], None]
+    order: Order, settings: HoneSettings, begun: Iterable[Scenario], tell: Callable[[Generated, Wanted], None]
 ) -> Outcome:
     """The scenarios of an order; `begun`: those that an earlier run made of it, which are among them.
 
@@ -102,7 +73,7 @@ def _absent(listed: list[Tool], shown: list[Tool]) -> list[str]:
     return [tool.name for tool in listed if tool.name not in names]
 
 
-def _address(mcp: str, servers: Mapping[str, Server]) -> tuple[str, dict[str, str]]:
+def _address(mcp: str, servers: Mapping[str, McpServerSettings]) -> tuple[str, dict[str, str]]:
     """A server's URL, and what it is sent where it is one of the settings. Raises `ToolsUnavailable`."""
     if mcp.startswith(("http://", "https://")):
         return mcp, {}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from proxy.settings.hone import HoneSettings
 from recorder.errors import StoreUnavailable
 from recorder.holding import holders, leases
 from recorder.registry import aliases
@@ -23,7 +24,7 @@ from recorder.work.campaigns import CampaignView
 from trainer.errors import AliasBusy
 from trainer.programs.examiner import Examiner
 from trainer.programs.learner import Learner
-from trainer.programs.train import OpenTrainer, Settings, open_trainer, opening, trainer_settings
+from trainer.programs.train import OpenTrainer, open_trainer, opening, trainer_settings
 from trainer.programs.waiting import Patience
 from trainer.progress import Progress, Said, Several, Status
 from trainer.tracking import runs
@@ -33,7 +34,7 @@ STORE_PAUSE_S: Final = 2.0  # after the store was away
 
 
 async def learn(
-    everything: Settings, names: Sequence[str], progress: Progress, open_with: OpenTrainer = open_trainer
+    everything: HoneSettings, names: Sequence[str], progress: Progress, open_with: OpenTrainer = open_trainer
 ) -> None:
     """Train the named aliases, or all that there are once there is one, until cancelled. `open_with` opens another
     trainer than the real one.
@@ -69,7 +70,7 @@ async def _aliases(store: Store, project: str, names: Sequence[str], progress: P
 
 
 async def _tracked(
-    store: Store, alias: AliasView, everything: Settings, progress: Progress, open_with: OpenTrainer
+    store: Store, alias: AliasView, everything: HoneSettings, progress: Progress, open_with: OpenTrainer
 ) -> None:
     run = runs.of_alias(alias, everything.trainer, everything.data)
     async with tracked(everything.track, run, progress) as tracking:
@@ -77,7 +78,7 @@ async def _tracked(
 
 
 async def _learn(
-    store: Store, alias: AliasView, everything: Settings, progress: Progress, open_with: OpenTrainer
+    store: Store, alias: AliasView, everything: HoneSettings, progress: Progress, open_with: OpenTrainer
 ) -> None:
     told = False
     while True:

@@ -10,17 +10,17 @@ import asyncio
 import importlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from proxy.settings.hone import HoneSettings
 from recorder import private
 from recorder.holding import holders, leases
 from recorder.registry.aliases import AliasView
-from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store.database import Store
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
@@ -30,52 +30,21 @@ from trainer.campaign.history import read_history
 from trainer.campaign.loop import Campaign, Compared
 from trainer.campaign.measure import Measurer
 from trainer.campaign.sampling import Sampler
-from trainer.campaign_settings import CampaignSettings
 from trainer.errors import AliasBusy
 from trainer.measuring import sides
 from trainer.measuring.yardstick import Yardstick
 from trainer.programs import comparing, left_out
 from trainer.programs.attempting import endpoint_of, start_agents
-from trainer.programs.estimating import Judge
-from trainer.programs.examiner import Gated
 from trainer.programs.reporting import failure_reported, leave_report
 from trainer.programs.services import Services, Wanted
 from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepTrainer
-from trainer.track_settings import TrackSettings
 from trainer.tracking import runs
 from trainer.tracking.samples import Samples
 from trainer.tracking.tracker import tracked
 
 YIELD_TIMEOUT_S = 1800.0  # a step on a large model may take minutes, and is not cut short
-
-
-class Settings(Protocol):
-    """What of Hone's settings a campaign needs."""
-
-    project: str
-    data: Path
-    recorder: RecorderSettings
-    learn: LearnSettings
-    trainer: TrainerSettings
-    campaign: CampaignSettings
-    track: TrackSettings
-    engine: Any
-
-    @property
-    def aliases(self) -> Mapping[str, Gated]:
-        """The declared aliases."""
-
-    @property
-    def judge(self) -> Judge:
-        """Who judges."""
-
-    def declared_aliases(self) -> Mapping[str, object]:
-        """The aliases, by name."""
-
-    def providers(self) -> list[str]:
-        """The names of other providers' models."""
 
 
 class Trainer(StepTrainer, Protocol):
@@ -85,11 +54,11 @@ class Trainer(StepTrainer, Protocol):
         """Give the alias back."""
 
 
-OpenTrainer = Callable[[Store, AliasView, Settings], Coroutine[Any, Any, Trainer]]
+OpenTrainer = Callable[[Store, AliasView, HoneSettings], Coroutine[Any, Any, Trainer]]
 
 
 async def train(
-    plan: Plan, everything: Settings, wanted: Wanted, progress: Progress, open_with: OpenTrainer | None = None
+    plan: Plan, everything: HoneSettings, wanted: Wanted, progress: Progress, open_with: OpenTrainer | None = None
 ) -> Ended:
     """Run a campaign to its end, with everything that it needs. `open_with` opens another trainer than the real one.
 
@@ -175,7 +144,7 @@ def event_log(data: Path, name: str) -> Iterator[JsonLines]:
 
 @asynccontextmanager
 async def opening(
-    store: Store, alias: AliasView, everything: Settings, open_with: OpenTrainer
+    store: Store, alias: AliasView, everything: HoneSettings, open_with: OpenTrainer
 ) -> AsyncIterator[asyncio.Task[Trainer]]:
     """The trainer of an alias, as a task that may still be loading; closed at the end."""
     task = asyncio.create_task(open_with(store, alias, everything), name="open the trainer")
@@ -188,7 +157,7 @@ async def opening(
             await opened.close()
 
 
-async def open_trainer(store: Store, alias: AliasView, everything: Settings) -> Trainer:
+async def open_trainer(store: Store, alias: AliasView, everything: HoneSettings) -> Trainer:
     """Load the base that the engine serves, and hold the alias."""
     module = await asyncio.to_thread(_import_trainer)
     await holders.release_dead(store, alias.project_id, leases.trainer(alias.name))
@@ -202,7 +171,7 @@ async def in_turn(
     progress: Progress,
     store: Store,
     alias: AliasView,
-    everything: Settings,
+    everything: HoneSettings,
 ) -> Trainer:
     """Open a campaign's trainer, when the learner has left it the alias: it does so between two steps.
 
@@ -230,7 +199,7 @@ async def _until_let_go(store: Store, alias: AliasView, patience_s: float) -> No
             await holders.until_free(store, alias.project_id, leases.trainer(alias.name))
 
 
-def trainer_settings(everything: Settings) -> TrainerSettings:
+def trainer_settings(everything: HoneSettings) -> TrainerSettings:
     """The trainer's settings, with the engine's base and precision where they name none of their own."""
     settings, engine = everything.trainer, everything.engine
     same: dict[str, Any] = {"base": settings.base or engine.base}

@@ -71,7 +71,7 @@ class Link:
         self.state: Literal["starting", "up", "down"] = "starting"
         self.why = "it has not answered yet"
         self.in_flight: Counter[Exchange] = Counter()
-        self.listening = Listening(self, settings.connect_s)
+        self.listening = Listening(name, settings.connect_s, ready=self.ready, request=self.request, stream=self.stream)
         self._settings = settings
         self._watcher = watcher
         self._greet = greet

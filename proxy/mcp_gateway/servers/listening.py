@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -26,26 +26,26 @@ from recorder.seldom import Seldom
 log = logging.getLogger(__name__)
 
 
-class Asks(Protocol):
-    """The connection, as far as it is needed here."""
-
-    name: str
-
-    async def ready(self) -> Speaks:
-        """Raises UpstreamDown."""
-
-    async def request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Raises UpstreamDown, MCPError."""
-
-    async def stream(self, method: str, params: Mapping[str, Any], request_id: str) -> None:
-        """A request that stays open until the server ends it. Raises UpstreamDown, MCPError."""
-
-
 class Listening:
-    """What one connection is to hear of."""
+    """What one connection is to hear of.
 
-    def __init__(self, asks: Asks, limit_s: float) -> None:
-        self._asks = asks
+    `ready` waits for the connection; `request` sends one request; `stream` sends one that stays open until the server
+    ends it. All raise UpstreamDown, the last two MCPError.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        limit_s: float,
+        *,
+        ready: Callable[[], Awaitable[Speaks]],
+        request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
+        stream: Callable[[str, Mapping[str, Any], str], Awaitable[None]],
+    ) -> None:
+        self._name = name
+        self._ready = ready
+        self._request = request
+        self._open_stream = stream
         self._limit_s = limit_s
         self._uris: Counter[str] = Counter()
         self._changing = asyncio.Lock()
@@ -66,7 +66,7 @@ class Listening:
     async def add(self, uri: str) -> None:
         """Hear of a resource, until `drop` was called as often. Raises UpstreamDown, MCPError: it is not heard of."""
         async with self._changing:
-            speaks = await self._asks.ready()
+            speaks = await self._ready()
             self._uris[uri] += 1
             if self._uris[uri] > 1:
                 return
@@ -84,13 +84,13 @@ class Listening:
                 return
             del self._uris[uri]
             try:
-                speaks = await self._asks.ready()
+                speaks = await self._ready()
             except UpstreamDown:
                 return  # it will not be asked again
             if speaks.modern:
                 self._restart()
             else:
-                await self._asks.request("resources/unsubscribe", {"uri": uri})
+                await self._request("resources/unsubscribe", {"uri": uri})
 
     def acknowledged(self, params: Mapping[str, Any] | None) -> None:
         """The server will tell, and says of what."""
@@ -111,7 +111,7 @@ class Listening:
                     logging.WARNING,
                     "changes of %s are not heard of any more: the MCP server %s: %s",
                     uri,
-                    self._asks.name,
+                    self._name,
                     e,
                 )
 
@@ -132,7 +132,7 @@ class Listening:
             wanted["resourceSubscriptions"] = sorted(self._uris)
         self._id = f"listen-{next(self._ids)}"
         try:
-            await self._asks.stream("subscriptions/listen", {"notifications": wanted}, self._id)
+            await self._open_stream("subscriptions/listen", {"notifications": wanted}, self._id)
         except UpstreamDown:
             return True
         except MCPError as e:
@@ -142,7 +142,7 @@ class Listening:
         return True
 
     async def _subscribe(self, uri: str) -> None:
-        await self._asks.request("resources/subscribe", {"uri": uri})
+        await self._request("resources/subscribe", {"uri": uri})
 
     async def _listen_anew(self, uri: str) -> None:
         if self._refusal is None:
@@ -163,4 +163,4 @@ class Listening:
             self._stream.cancel()
 
     def _said(self, uri: str) -> str:
-        return f"the MCP server {self._asks.name!r} does not tell of changes of {uri[:200]}:"
+        return f"the MCP server {self._name!r} does not tell of changes of {uri[:200]}:"

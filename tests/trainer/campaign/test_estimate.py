@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from judge.settings import JudgeSettings, RewardSettings
 from recorder.work.costs import PerRun
 from trainer.campaign.begin import Plan
 from trainer.campaign.estimate import Counts, Tokens, agent_tokens, count, judge_tokens, judged_by
@@ -18,31 +18,15 @@ CRITERIA = Scenario("criteria", "x" * 40, rubric=["a" * 20, {"text": "b", "check
 CODED = Scenario("coded", "x" * 40, rubric=[{"text": "b", "check": "m:f"}])
 
 
-@dataclass
-class Part:
-    kind: str
-    name: str = ""
-    weight: float = 1.0
-    effect: str = "score"
+RULER = RewardSettings(kind="ruler")
+RUBRIC = RewardSettings(kind="rubric")
+FUNCTION = RewardSettings(kind="function", function="m:f")
+FEEDBACK = RewardSettings(kind="feedback", name="thumbs")
+RULE = RewardSettings(kind="rule", rule="max_turns", value=3, effect="penalty")
 
 
-@dataclass
-class Judge:
-    model: str = "openai/judge"
-    max_tokens: int = 100
-    rewards: list[Part] = field(default_factory=list)
-    requests: int = 1
-
-    @property
-    def members(self) -> list[Judge]:
-        return [self]
-
-    @property
-    def ranked_by(self) -> str:
-        return self.model
-
-    def in_force(self) -> list[Part]:
-        return self.rewards
+def judge_settings(*rewards: RewardSettings) -> JudgeSettings:
+    return JudgeSettings(model="openai/judge", max_tokens=100, rewards=list(rewards))
 
 
 def plan(
@@ -66,7 +50,7 @@ def test_a_validation_that_falls_on_the_last_step_is_one(every: int | None, time
 
 def test_the_test_part_is_attempted_once_by_what_serves_and_by_the_base() -> None:
     given = plan([PLAIN], [CODED], [CRITERIA, PLAIN], val_attempts=3, success="m:f")
-    found = count(given, [Part("ruler")])
+    found = count(given, [RULER])
     assert (found.training, found.validation, found.test) == (3 * 4, 2 * 3, 2 * 2 * 3)
     assert found.attempts == 12 + 6 + 12
     assert found.ruler == 3 + 2 + 2 * 2
@@ -81,7 +65,7 @@ def test_each_baseline_is_measured_once_before_and_once_at_the_end() -> None:
 
 
 def test_where_wins_are_counted_version_0_attempts_each_scenario_beside_every_side() -> None:
-    found = count(plan([PLAIN], [PLAIN], [CODED], baselines=["gpt-5"]), [Part("ruler")])
+    found = count(plan([PLAIN], [PLAIN], [CODED], baselines=["gpt-5"]), [RULER])
     assert (found.validation, found.test) == (3 * 2, 3 * 2)
     assert found.ruler == 3 + 3 + 3
 
@@ -93,12 +77,12 @@ def test_what_tempts_is_counted_in_its_share() -> None:
 
 
 def test_ruler_is_asked_once_a_group_and_not_about_one_run() -> None:
-    found = count(plan([PLAIN, CODED], [PLAIN]), [Part("ruler"), Part("feedback"), Part("rule")])
+    found = count(plan([PLAIN, CODED], [PLAIN]), [RULER, FEEDBACK, RULE])
     assert (found.ruler, found.rubric, found.judged) == (3 * 2, 0, 3 * 2 * 4)
 
 
 def test_a_rubric_is_asked_once_a_response_where_a_criterion_is_for_a_model() -> None:
-    found = count(plan([PLAIN, CRITERIA, CODED], [CRITERIA]), [Part("rubric")])
+    found = count(plan([PLAIN, CRITERIA, CODED], [CRITERIA]), [RUBRIC])
     assert (found.ruler, found.rubric, found.judged) == (0, 3 * 4 + 2, 3 * 4 + 2)
 
 
@@ -107,17 +91,17 @@ def test_what_earlier_runs_used_goes_before_lengths() -> None:
     counts = Counts(training=10, judged=8, ruler=2, input_tokens=100)
     agent = agent_tokens(counts, settings, PerRun(7, 30.5, 9.0), "helpdesk")
     assert agent == Tokens(305, 90, "as the newest 7 runs of helpdesk")
-    judge = judge_tokens(counts, Judge(rewards=[Part("ruler")]), agent, PerRun(6, 100.0, 10.0), "helpdesk")
+    judge = judge_tokens(counts, judge_settings(RULER), agent, PerRun(6, 100.0, 10.0), "helpdesk")
     assert (judge.sent, judge.answered) == (800, 80)
     assert judge.basis == "as the newest 6 runs of helpdesk that openai/judge judged so"
 
 
 def test_without_earlier_runs_the_lengths_and_the_most_that_is_answered_tell() -> None:
     given = plan([CRITERIA], agent="hone:answer", max_tokens=50, steps=1)
-    counts = count(given, [Part("rubric"), Part("ruler")])
+    counts = count(given, [RUBRIC, RULER])
     agent = agent_tokens(counts, given.settings, None, "helpdesk")
     assert (agent.sent, agent.answered) == (4 * 10, 4 * 50)
-    judge = judge_tokens(counts, Judge(), agent, None, "helpdesk")
+    judge = judge_tokens(counts, judge_settings(), agent, None, "helpdesk")
     rubric = counts.material_tokens - 2 * 4 * 10  # each of the two sees each input; the criteria stand in 4 + 1 prompts
     assert rubric > 0
     assert rubric % 5 == 0
@@ -125,27 +109,27 @@ def test_without_earlier_runs_the_lengths_and_the_most_that_is_answered_tell() -
 
 
 def test_what_nobody_can_know_is_not_told() -> None:
-    counts = count(plan([PLAIN]), [Part("ruler")])
+    counts = count(plan([PLAIN]), [RULER])
     for settings in (CampaignSettings(agent="my_agent:run", max_tokens=50), CampaignSettings(agent="hone:answer")):
         agent = agent_tokens(counts, settings, None, "helpdesk")
         assert agent.answered is None
-        judge = judge_tokens(counts, Judge(), agent, None, "helpdesk")
+        judge = judge_tokens(counts, judge_settings(), agent, None, "helpdesk")
         assert (judge.sent, judge.answered) == (None, 3 * 100)
 
 
 def test_where_no_model_judges_nobody_is_asked() -> None:
-    counts = count(plan([PLAIN]), [Part("function")])
-    assert judge_tokens(counts, Judge(), Tokens(1, 1, ""), None, "helpdesk") == Tokens(0, 0, "nobody is asked")
+    counts = count(plan([PLAIN]), [FUNCTION])
+    assert judge_tokens(counts, judge_settings(), Tokens(1, 1, ""), None, "helpdesk") == Tokens(0, 0, "nobody is asked")
 
 
 def test_every_request_of_a_panel_is_counted() -> None:
     given = plan([PLAIN], [PLAIN])
-    one, four = (count(given, [Part("ruler"), Part("rubric")], requests) for requests in (1, 4))
+    one, four = (count(given, [RULER, RUBRIC], requests) for requests in (1, 4))
     assert (four.ruler, four.rubric, four.judged) == (4 * one.ruler, one.rubric, one.judged)
     assert (one.answers_shown, four.answers_shown) == (one.judged, 4 * one.judged)
 
 
 def test_whom_a_recipe_is_by_is_as_the_store_has_it() -> None:
-    judge = Judge(rewards=[Part("ruler"), Part("rubric")])
+    judge = judge_settings(RULER, RUBRIC)
     assert judged_by(judge) == "openai/judge"
-    assert judged_by(Judge(rewards=[Part("function")])) == ""
+    assert judged_by(judge_settings(FUNCTION)) == ""

@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 from proxy.cli import cli
+from recorder.commands.context import Context
 from recorder.states import CampaignState
 from recorder.work import campaigns
 from tests.trainer.ring import PROJECT, Ring, Script, write_user_folder
 from trainer.commands import train as command
-from trainer.commands.support import Context
 from trainer.progress import Ended
 
 pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from proxy.settings.hone import HoneSettings
 from recorder.holding import holders, leases
 from recorder.listing.filters import GroupFilter, RunFilter
 from recorder.listing.groups import list_groups
@@ -27,21 +28,21 @@ from recorder.work import campaigns, gates
 from recorder.work.claims import waiting_for_training
 from recorder.work.gates import Answer, Pair
 from tests.trainer.programs.test_learner import until
-from tests.trainer.ring import PROJECT, Everything, Ring, Script, Told, held_to_scenarios, write_user_folder
+from tests.trainer.ring import PROJECT, Ring, Script, Told, held_to_scenarios, hone_settings, write_user_folder
 from trainer.campaign_settings import CampaignSettings
 from trainer.programs.examiner import Examiner
 
 pytestmark = pytest.mark.slow
 
 
-def settings(tmp_path: Path, val: int = 3, **gate: Any) -> Everything:
+def settings(tmp_path: Path, val: int = 3, **gate: Any) -> HoneSettings:
     """A learner's settings, with as many held-out scenarios."""
     write_user_folder(tmp_path / "user", val=val)
     return held_to_scenarios(tmp_path / "data", tmp_path / "user", **gate)
 
 
 @asynccontextmanager
-async def examining(ring: Ring, everything: Everything, told: Told | None = None) -> AsyncIterator[None]:
+async def examining(ring: Ring, everything: HoneSettings, told: Told | None = None) -> AsyncIterator[None]:
     """An examiner that runs."""
     task = asyncio.create_task(Examiner(ring.store, ring.alias, everything, told or Told()).run())
     try:
@@ -179,7 +180,7 @@ async def test_an_agent_that_cannot_be_imported_fails_the_wish_and_not_the_learn
 
 
 async def test_a_learner_without_the_scenarios_says_so(tmp_path: Path) -> None:
-    everything = Everything(tmp_path / "data", CampaignSettings())
+    everything = hone_settings(tmp_path / "data", CampaignSettings())
     async with Ring.running(tmp_path / "data", Script()) as ring, examining(ring, everything):
         wish, _ = await ask(ring)
         assert "aliases.helpdesk.gate" in ((await over(ring, wish)).reason or "")

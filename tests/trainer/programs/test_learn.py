@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from proxy.settings.sections import EngineSettings
 from recorder.capture.recorder import Recorder
 from recorder.holding import holders, leases
 from recorder.holding.leases import Lease
@@ -22,7 +20,7 @@ from recorder.work import campaigns
 from recorder.work.claims import GroupClaim
 from tests.postgres import Postgres
 from tests.trainer.programs.test_learner import live_group, until
-from tests.trainer.ring import ALIAS, PROJECT, Everything, Ring, Script, ScriptedTrainer, Told, write_user_folder
+from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, ScriptedTrainer, Told, hone_settings, write_user_folder
 from trainer.campaign import begin
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import AliasBusy
@@ -61,7 +59,7 @@ async def test_a_campaign_beside_a_learner_has_the_alias_until_it_ends(tmp_path:
     data = tmp_path / "data"
     settings = CampaignSettings.model_validate(write_user_folder(tmp_path / "user") | {"steps": 2})
     track = TrackSettings(tensorboard=tmp_path / "runs")
-    everything = Everything(data, settings, track=track, engine=EngineSettings())
+    everything = hone_settings(data, settings, track=track)
     async with Ring.running(data, Script()) as ring:
         learner, campaign = Told(), Told()
         learning = asyncio.create_task(learn(everything, [], learner, hold))
@@ -112,7 +110,7 @@ async def test_a_learner_goes_on_behind_a_database_that_was_stopped_under_its_st
     async def open_with(of: Store, alias: AliasView, _: object) -> Halting:
         return Halting(of, alias, server, halted)
 
-    everything = Everything(tmp_path, CampaignSettings(), recorder=settings, engine=EngineSettings())
+    everything = hone_settings(tmp_path, CampaignSettings(), recorder=settings)
     learning = asyncio.create_task(learn(everything, [], told, open_with))
     try:
         async with asyncio.timeout(120):
@@ -148,7 +146,7 @@ async def test_a_second_campaign_on_an_alias_is_refused(tmp_path: Path) -> None:
         for campaign in (first, second):
             await leases.acquire(ring.store, PROJECT, campaigns.lease_name(campaign.id), campaign.name, 60)
         opened = await hold(ring.store, ring.alias, None)
-        everything: Any = Everything(tmp_path / "data", CampaignSettings())
+        everything = hone_settings(tmp_path / "data", CampaignSettings())
         with pytest.raises(AliasBusy, match="campaign 'one' trains the alias 'helpdesk' now"):
             await train.in_turn(hold, second, Told(), ring.store, ring.alias, everything)
         await opened.close()
