@@ -60,7 +60,7 @@ def base_of(alias: str) -> str:
 
 Effect = Literal["score", "penalty", "veto"]
 Missing = Literal["exclude", "drop_part", "hold"]
-Rule = Literal[  # `recorder.rules.Rule`, once more: a field's type is needed before anything may be imported
+Rule = Literal[  # `recorder.base.rules.Rule`, once more: a field's type is needed before anything may be imported
     "answer_schema", "forbidden_tools", "required_tools", "max_turns", "max_tool_calls", "max_tokens", "regex"
 ]
 
@@ -150,7 +150,7 @@ def _wrong_value(rule: Rule, value: JsonValue) -> str | None:
 
     Whether an expression or a schema is one is looked at when somebody is about to judge (`judge.scoring.bench`).
     """
-    from recorder.rules import wrong_form  # only where a rule is set: these settings are read by all programs
+    from recorder.base.rules import wrong_form  # only where a rule is set: these settings are read by all programs
 
     return wrong_form(rule, value)
 

@@ -1,4 +1,4 @@
-"""What commands share: `--config`, `--data`, `--json`, `--debug`, the settings that these lead to, a table's width.
+"""What commands share: `--config`, `--data`, `--json`, `--debug`, the settings that these lead to.
 
 Refuses: importing more than click before a command asks for its settings: `hone --help` is instant.
 """
@@ -14,12 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from proxy.settings.hone import HoneSettings
     from proxy.settings.loading import Loaded
-
-_PIPE_WIDTH = 200  # lines for a program or a file are not folded at 80
 
 
 class Context:
@@ -102,13 +98,3 @@ def _shared_options() -> list[click.Option]:
             ["--debug"], is_flag=True, expose_value=False, callback=keep("debug"), help="Show tracebacks [HONE_DEBUG]."
         ),
     ]
-
-
-def print_table(table: Table) -> None:
-    """Print a table as wide as the terminal, or as a program or a file can take it."""
-    from rich.console import Console
-
-    console = Console(markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
-    console.print(table)

@@ -9,7 +9,7 @@ from judge.errors import JudgeMisconfigured
 from judge.scoring.bench import check_settings
 from judge.scoring.combine import recipe_hash
 from judge.settings import FeedbackSettings, JudgeSettings, RecipeSettings, RewardSettings, Rule
-from recorder.rules import NAMES
+from recorder.base.rules import NAMES
 
 
 def of(**values: Any) -> JudgeSettings:

@@ -1,6 +1,6 @@
 """What the trainer's commands share: what they find in click's context, kinds of flags, being stopped by a signal.
 
-Owns: the exit status of a command that was stopped. Refuses: the commands.
+Refuses: the commands, and what exit statuses mean (`recorder.base.errors`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from recorder.base.errors import INTERRUPTED
+from recorder.base.terminal import echo
 from recorder.settings import LearnSettings, RecorderSettings
 from trainer.campaign_settings import CampaignSettings
 from trainer.settings import TrainerSettings
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from trainer.programs.examiner import Gated
     from trainer.programs.generating import Server
     from trainer.programs.services import Wanted
-
-INTERRUPTED = 130
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -116,7 +116,7 @@ def run(work: Coroutine[Any, Any, T], *, stopped: int = INTERRUPTED) -> T:
         try:
             return runner.run(_until_signalled(work))
         except asyncio.CancelledError:
-            click.echo("stopped; the same command goes on from here", err=True)
+            echo("stopped; the same command goes on from here", err=True)
             sys.exit(stopped)
 
 
