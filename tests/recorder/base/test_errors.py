@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from judge.errors import JudgeDown, JudgeMisconfigured
+from judge.errors import JudgeMisconfigured, LabelsInvalid
 from proxy.errors import ConfigError, PortInUse
 from recorder.base.errors import FAILED, MISCONFIGURED, explain
 from recorder.errors import NotFound, SchemaMismatch
@@ -18,7 +18,7 @@ def test_what_starting_again_would_not_change_has_a_code_of_its_own(error: type[
     assert explain(error("there is no x")) == ("there is no x", MISCONFIGURED)
 
 
-@pytest.mark.parametrize("error", [PortInUse, JudgeDown, NotFound, SchemaMismatch, CampaignError])
+@pytest.mark.parametrize("error", [PortInUse, LabelsInvalid, NotFound, SchemaMismatch, CampaignError])
 def test_another_expected_error_fails(error: type[Exception]) -> None:
     assert explain(error("there is no x")) == ("there is no x", FAILED)
 
